@@ -1,0 +1,173 @@
+"""Which library should cut text into sentences? Speed and quality of four, in English and Chinese.
+
+In: the hand-made gold files of the tests (a sentence a line, a blank line between paragraphs). Out: a JSON file with,
+for each installed library and each language, boundary precision, recall and F1 (ends of paragraphs do not count, as
+they are given), how many gold sentences are found exactly, and MB/s on the gold paragraphs repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, cycle, islice, pairwise
+from pathlib import Path
+from typing import Any
+
+Split = Callable[[str], Sequence[str]]
+
+ROOT = Path(__file__).parents[1]
+JOINTS = {"english": " ", "chinese": ""}
+CODES = {"english": "en", "chinese": "zh"}
+
+
+def sentencex(language: str) -> Split:
+    """Wikimedia's rules, in Rust."""
+    from sentencex import segment
+
+    return lambda text: segment(CODES[language], text)
+
+
+def sentencex_english_rules(language: str) -> Split:
+    """The same, without naming the language: what `unmask.text.sentences` does."""
+    return sentencex("english")
+
+
+def blingfire(language: str) -> Split:
+    """Microsoft's finite state machines, in C++; one model for all languages."""
+    from blingfire import text_to_sentences  # type: ignore[import-untyped,import-not-found,unused-ignore]
+
+    return lambda text: text_to_sentences(text).split("\n")
+
+
+def pysbd(language: str) -> Split:
+    """Port of the Pragmatic Segmenter, in Python."""
+    from pysbd import Segmenter  # type: ignore[import-untyped,import-not-found,unused-ignore]
+
+    segment: Split = Segmenter(language=CODES[language], clean=False).segment
+    return segment
+
+
+def syntok(language: str) -> Split:
+    """Tokens first, in Python; made for English, German and Spanish."""
+    from syntok.segmenter import analyze  # type: ignore[import-untyped,import-not-found,unused-ignore]
+
+    def split(text: str) -> list[str]:
+        sentences = (sentence for paragraph in analyze(text) for sentence in paragraph)
+        return ["".join(token.spacing + token.value for token in sentence) for sentence in sentences]
+
+    return split
+
+
+CANDIDATES = {
+    "sentencex": sentencex,
+    "sentencex (English rules)": sentencex_english_rules,
+    "blingfire": blingfire,
+    "pysbd": pysbd,
+    "syntok": syntok,
+}
+
+
+def read_gold(language: str) -> list[list[str]]:
+    """Read the sentences of each paragraph."""
+    text = (ROOT / "tests" / "data" / "sentences" / f"{language}.txt").read_text(encoding="utf-8")
+    return [paragraph.split("\n") for paragraph in text.strip().split("\n\n")]
+
+
+def ends(sentences: Sequence[str]) -> list[int]:
+    """Count, for each sentence, the characters up to its end, without space."""
+    lengths = (len("".join(sentence.split())) for sentence in sentences)
+    return sorted(set(accumulate(lengths)) - {0})
+
+
+def quality(split: Split, language: str) -> dict[str, float]:
+    """Compare with the gold sentences."""
+    right = found = expected = exact = total = 0
+    for gold in read_gold(language):
+        gold_ends, split_ends = ends(gold), ends(split(JOINTS[language].join(gold)))
+        right += len(set(gold_ends[:-1]) & set(split_ends[:-1]))
+        expected += len(gold_ends) - 1
+        found += len(split_ends) - 1
+        exact += len(set(pairwise([0, *gold_ends])) & set(pairwise([0, *split_ends])))
+        total += len(gold)
+    return {
+        "precision": right / max(1, found),
+        "recall": right / expected,
+        "f1": 2 * right / (found + expected),
+        "exact": exact,
+        "sentences": total,
+    }
+
+
+def paragraphs(language: str, megabytes: float) -> Iterator[str]:
+    """Repeat the gold paragraphs."""
+    texts = [JOINTS[language].join(paragraph) for paragraph in read_gold(language)]
+    size = sum(len(text.encode()) for text in texts)
+    return islice(cycle(texts), max(1, round(megabytes * 1e6 / size)) * len(texts))
+
+
+def speed(split: Split, language: str, megabytes: float) -> dict[str, float]:
+    """Measure MB/s, for at most some seconds."""
+    done, start = 0, time.perf_counter()
+    for text in paragraphs(language, megabytes):
+        split(text)
+        done += len(text.encode())
+        if time.perf_counter() - start > 5:
+            break
+    seconds = time.perf_counter() - start
+    return {"bytes": done, "seconds": seconds, "megabytes_per_second": done / seconds / 1e6}
+
+
+def processor() -> str:
+    """Name the processor."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return f"{len(names)} x {names[0]}" if names else platform.processor()
+
+
+def commit() -> str | None:
+    """Name the commit that is measured."""
+    git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return git.stdout.strip() or None if git.returncode == 0 else None
+
+
+def main() -> None:
+    """Measure all that is installed and write the results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "sentences.json")
+    parser.add_argument("--megabytes", type=float, default=2.0, help="text for the speed, each language")
+    arguments = parser.parse_args()
+    versions: dict[str, str] = {}
+    values: list[dict[str, Any]] = []
+    for name, candidate in CANDIDATES.items():
+        package = name.split()[0]
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        for language in JOINTS:
+            split = candidate(language)
+            rates = speed(split, language, arguments.megabytes)
+            row: dict[str, Any] = {"library": name, "language": language, **quality(split, language), **rates}
+            print(f"{name}, {language}: F1 {row['f1']:.3f}, {row['megabytes_per_second']:.1f} MB/s")
+            values.append(row)
+    result = {
+        "command": " ".join(["python", *sys.argv]),
+        "commit": commit(),
+        "python": platform.python_version(),
+        "cpu": processor(),
+        "libraries": versions,
+        "values": values,
+    }
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Pretrain, adapt, fine-tune and use bidirectional language encoders on your own text.
+
+    >>> import unmask
+    >>> model = unmask.load("RUN")                      # doctest: +SKIP
+    >>> model.predict(["A text."])                      # doctest: +SKIP
+    >>> model.fill(["A text with a [MASK] in it."])     # doctest: +SKIP
+
+`unmask.pretrain`, `unmask.finetune`, `unmask.read_recipe`, `unmask.build_corpus`, `unmask.open_corpus`,
+`unmask.train_wordpiece` and `unmask.load_tokenizer` do what the command line does.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from unmask.errors import UnmaskError, UserError
+from unmask.version import __version__
+
+if TYPE_CHECKING:
+    from unmask.corpus.build import build_corpus
+    from unmask.corpus.corpus import open_corpus
+    from unmask.finetuning import finetune
+    from unmask.pretraining import pretrain
+    from unmask.recipe import read_recipe
+    from unmask.serving.pipeline import load
+    from unmask.tokenizers.tokenizer import load_tokenizer
+    from unmask.tokenizers.wordpiece import train_wordpiece
+
+_HOMES = {
+    "build_corpus": "unmask.corpus.build",
+    "finetune": "unmask.finetuning",
+    "load": "unmask.serving.pipeline",
+    "load_tokenizer": "unmask.tokenizers.tokenizer",
+    "open_corpus": "unmask.corpus.corpus",
+    "pretrain": "unmask.pretraining",
+    "read_recipe": "unmask.recipe",
+    "train_wordpiece": "unmask.tokenizers.wordpiece",
+}
+
+__all__ = [
+    "UnmaskError",
+    "UserError",
+    "__version__",
+    "build_corpus",
+    "finetune",
+    "load",
+    "load_tokenizer",
+    "open_corpus",
+    "pretrain",
+    "read_recipe",
+    "train_wordpiece",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Import what is asked for when it is asked for, so that the command line starts without torch."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'unmask' has no attribute '{name}'")
+    return getattr(import_module(_HOMES[name]), name)

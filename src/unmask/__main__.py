@@ -1,0 +1,7 @@
+"""`python -m unmask` is `unmask`."""
+
+import sys
+
+from unmask.cli.main import main
+
+sys.exit(main())

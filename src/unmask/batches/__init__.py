@@ -1,0 +1,1 @@
+"""Shards to samples to ragged batches."""

@@ -1,0 +1,232 @@
+"""One sequence in numpy (`Sample`) and many of them laid end to end in torch (`Batch`).
+
+There is no padding: a batch is one stream of tokens with offsets. Every index is made here, on the CPU, so that
+nothing downstream asks a device for a shape. `collate` sorts by length, so that an attention kernel without
+variable-length support pads little: it works on `Group`s of neighbours of nearly the same length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Key = tuple[int, ...]
+"""Names a sample for ever, for example (epoch, block of documents, item): all chance is drawn from it."""
+
+MAX_WASTE = 0.125
+"""Largest share of padding in an attention group."""
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One sequence. Layouts make it, masking and objectives add to it; each name has one owner.
+
+    Attributes:
+        key: its name.
+        ids: token ids, (length,).
+        segments: 0 or 1 a token, (length,).
+        positions: token numbers, counted from the sequence's start, by name: "summary", "hidden".
+        labels: values to predict by name, each (any number,).
+        counts: how many terms each part of the loss sums over in this sample.
+    """
+
+    key: Key
+    ids: np.ndarray
+    segments: np.ndarray
+    positions: Mapping[str, np.ndarray] = field(default_factory=dict)
+    labels: Mapping[str, np.ndarray] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def named(self, key: Key) -> Sample:
+        """Return a copy with another name."""
+        return replace(self, key=key)
+
+    def add(
+        self,
+        *,
+        ids: np.ndarray | None = None,
+        positions: Mapping[str, np.ndarray] | None = None,
+        labels: Mapping[str, np.ndarray] | None = None,
+        counts: Mapping[str, int] | None = None,
+    ) -> Sample:
+        """Return a copy with more names (and, from masking, other ids).
+
+        Raises:
+            ValueError: a name has an owner already.
+        """
+        return replace(
+            self,
+            ids=self.ids if ids is None else ids,
+            positions=_merge(self.positions, positions or {}),
+            labels=_merge(self.labels, labels or {}),
+            counts=_merge(self.counts, counts or {}),
+        )
+
+
+@dataclass(frozen=True)
+class Group:
+    """Neighbouring sequences of nearly the same length: the unit of an attention kernel that pads inside itself.
+
+    Attributes:
+        start, stop: its tokens in the batch.
+        sequences, longest: its padded shape.
+        index: where each of its tokens stands in (sequences * longest); None where nothing is padded.
+        mask: (sequences, 1, 1, longest) bool, True at tokens; None where nothing is padded.
+    """
+
+    start: int
+    stop: int
+    sequences: int
+    longest: int
+    index: Tensor | None
+    mask: Tensor | None
+
+    def to(self, device: torch.device) -> Group:
+        """Return it on a device."""
+        if self.index is None or self.mask is None:
+            return self
+        return replace(self, index=self.index.to(device), mask=self.mask.to(device))
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """All that an encoder reads.
+
+    Attributes:
+        ids, segments, places: (tokens,); a place is a token's number in its sequence.
+        offsets: (sequences + 1,) int32.
+        groups: see `Group`; together they cover all tokens in order.
+    """
+
+    ids: Tensor
+    segments: Tensor
+    places: Tensor
+    offsets: Tensor
+    groups: tuple[Group, ...]
+
+    def to(self, device: torch.device) -> Tokens:
+        """Return them on a device."""
+        return Tokens(
+            ids=self.ids.to(device),
+            segments=self.segments.to(device),
+            places=self.places.to(device),
+            offsets=self.offsets.to(device),
+            groups=tuple(group.to(device) for group in self.groups),
+        )
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Samples laid end to end, sorted by length.
+
+    Attributes:
+        keys: the samples' names, so that a prediction finds its example.
+        tokens: what the encoder reads.
+        positions: as in `Sample`, now counted from the batch's start.
+        labels: concatenated.
+        counts: summed; known on the host before any forward pass.
+    """
+
+    keys: tuple[Key, ...]
+    tokens: Tokens
+    positions: Mapping[str, Tensor]
+    labels: Mapping[str, Tensor]
+    counts: Mapping[str, int]
+
+    def to(self, device: torch.device) -> Batch:
+        """Return it on a device."""
+        if device.type == "cpu":
+            return self
+        return replace(
+            self,
+            tokens=self.tokens.to(device),
+            positions={name: value.to(device) for name, value in self.positions.items()},
+            labels={name: value.to(device) for name, value in self.labels.items()},
+        )
+
+
+def collate(samples: Sequence[Sample]) -> Batch:
+    """Lay samples end to end, shortest first (samples of one length keep their order)."""
+    samples = sorted(samples, key=len)
+    lengths = np.array([len(sample) for sample in samples])
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    starts = list(zip(samples, offsets[:-1], strict=True))
+    places = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+    tokens = Tokens(
+        ids=torch.from_numpy(np.concatenate([sample.ids for sample in samples]).astype(np.int64)),
+        segments=torch.from_numpy(np.concatenate([sample.segments for sample in samples]).astype(np.int64)),
+        places=torch.from_numpy(places),
+        offsets=torch.from_numpy(offsets.astype(np.int32)),
+        groups=tuple(_groups(lengths, offsets)),
+    )
+    return Batch(
+        keys=tuple(sample.key for sample in samples),
+        tokens=tokens,
+        positions={
+            name: torch.from_numpy(np.concatenate([sample.positions[name] + start for sample, start in starts]))
+            for name in samples[0].positions
+        },
+        labels={
+            name: torch.from_numpy(np.concatenate([sample.labels[name] for sample in samples]))
+            for name in samples[0].labels
+        },
+        counts=add_counts(samples),
+    )
+
+
+def add_counts(samples: Sequence[Sample] | Sequence[Batch]) -> dict[str, int]:
+    """Sum the counts of samples, or of batches, by part."""
+    return {name: sum(sample.counts[name] for sample in samples) for name in samples[0].counts}
+
+
+def split(samples: Sequence[Sample], micro_tokens: int) -> list[list[Sample]]:
+    """Cut one step's samples into pieces of at most `micro_tokens` tokens (at least one sample), alike in length."""
+    pieces: list[list[Sample]] = [[]]
+    room = micro_tokens
+    for sample in sorted(samples, key=len):
+        if pieces[-1] and len(sample) > room:
+            pieces.append([])
+            room = micro_tokens
+        pieces[-1].append(sample)
+        room -= len(sample)
+    return pieces
+
+
+def _groups(lengths: np.ndarray, offsets: np.ndarray) -> list[Group]:
+    groups = []
+    first = 0
+    while first < len(lengths):
+        last = first + 1  # sorted: the longest of sequences first..last-1 is the last one
+        while last < len(lengths) and offsets[last + 1] - offsets[first] >= (1 - MAX_WASTE) * lengths[last] * (
+            last + 1 - first
+        ):
+            last += 1
+        groups.append(_group(lengths[first:last], int(offsets[first]), int(offsets[last])))
+        first = last
+    return groups
+
+
+def _group(lengths: np.ndarray, start: int, stop: int) -> Group:
+    longest = int(lengths[-1])
+    index = mask = None
+    if lengths[0] < longest:
+        real = np.arange(longest) < lengths[:, None]  # (sequences, longest)
+        index = torch.from_numpy(np.flatnonzero(real))
+        mask = torch.from_numpy(real)[:, None, None, :]
+    return Group(start, stop, len(lengths), longest, index, mask)
+
+
+def _merge(old: Mapping[str, _Value], new: Mapping[str, _Value]) -> dict[str, _Value]:
+    if both := old.keys() & new.keys():
+        raise ValueError(f"two owners of {sorted(both)}")
+    return {**old, **new}

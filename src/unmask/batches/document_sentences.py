@@ -1,0 +1,58 @@
+"""Whole sentences of one document, packed up to the length: one text a sample.
+
+In: documents. Out: samples [CLS] sentences [SEP]. A sentence longer than a whole sequence is cut into pieces.
+
+Liu et al. 2019 (RoBERTa), section 4.2, DOC-SENTENCES.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from unmask.batches.batch import Sample
+from unmask.batches.frame import Frame
+from unmask.corpus.corpus import Documents
+
+
+class DocumentSentencesSettings(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="document_sentences"
+):
+    """The recipe's [layout] for `kind = "document_sentences"`.
+
+    Attributes:
+        length: tokens of a sequence, special ones included.
+    """
+
+    length: int = 128
+
+    def build(self, frame: Frame) -> DocumentSentences:
+        """Return the layout."""
+        return DocumentSentences(self, frame)
+
+
+class DocumentSentences:
+    """See the module."""
+
+    def __init__(self, settings: DocumentSentencesSettings, frame: Frame) -> None:
+        self.frame = frame
+        self.room = frame.room(settings.length, texts=1)
+
+    def cut(self, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> list[Sample]:
+        """See `Layout`."""
+        return [self.frame.wrap(text) for index in indices for text in self._pack(documents.sentences(index))]
+
+    def _pack(self, sentences: list[np.ndarray]) -> list[np.ndarray]:
+        packed: list[list[np.ndarray]] = [[]]
+        room = self.room
+        for sentence in sentences:
+            for at in range(0, len(sentence), self.room):
+                piece = sentence[at : at + self.room]
+                if len(piece) > room:
+                    packed.append([])
+                    room = self.room
+                packed[-1].append(piece)
+                room -= len(piece)
+        return [np.concatenate(pieces) for pieces in packed if pieces]

@@ -1,0 +1,73 @@
+"""Text to what a model learns from: layout, then masking, then each objective's counts.
+
+In: the documents of a corpus. Out: a source of samples, what prepares each, and fixed batches to evaluate on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from unmask.batches.batch import Batch, Sample, collate
+from unmask.batches.chance import generator
+from unmask.batches.frame import Frame
+from unmask.batches.masking import MaskingSettings, TokenMasking
+from unmask.batches.sources import CorpusSource, Layout
+from unmask.corpus.corpus import Documents
+from unmask.tokenizers.tokenizer import Tokenizer
+
+BATCH_TOKENS = 8192
+"""Tokens of a batch to evaluate on."""
+
+
+class LayoutSettings(Protocol):
+    """A recipe's [layout]."""
+
+    def build(self, frame: Frame) -> Layout:
+        """Return the layout."""
+        ...
+
+
+@dataclass(frozen=True)
+class Feed:
+    """One way from documents to samples.
+
+    Attributes:
+        layout, masking, seed: the recipe's.
+        tokenizer: whose ids the documents hold.
+        count: lets the objectives count their targets in a sample (`Learner.prepare`).
+    """
+
+    layout: LayoutSettings
+    masking: MaskingSettings
+    seed: int
+    tokenizer: Tokenizer
+    count: Callable[[Sample], Sample]
+
+    def source(self, documents: Documents) -> CorpusSource:
+        """Return the samples of documents in seeded order."""
+        return CorpusSource(documents, self.layout.build(Frame(self.tokenizer.cls, self.tokenizer.sep)), seed=self.seed)
+
+    def prepare(self) -> Callable[[Sample], Sample]:
+        """Return what hides tokens, anew in each pass, and counts targets; chance comes from the sample's key alone."""
+        words = self.tokenizer
+        masking = TokenMasking(self.masking, vocabulary=words.size, mask=words.mask, special=words.special_ids)
+
+        def prepare(sample: Sample) -> Sample:
+            return self.count(masking(sample, generator(self.seed, "masking", *sample.key)))
+
+        return prepare
+
+    def heldout(self, documents: Documents, tokens: int) -> list[Batch]:
+        """Return fixed batches with fixed masks: at most one pass, at most about `tokens` tokens."""
+        if not len(documents):
+            return []
+        source, prepare = self.source(documents), self.prepare()
+        batches, cursor, taken = [], source.start, 0
+        while taken < tokens and source.passes(cursor) < 1:
+            samples, cursor = source.take(cursor, tokens=BATCH_TOKENS)
+            samples = [sample for sample in samples if sample.key[0] == 0]
+            batches.append(collate([prepare(sample) for sample in samples]))
+            taken += sum(map(len, samples))
+        return batches

@@ -1,0 +1,81 @@
+"""Hide tokens: BERT's masking of single tokens.
+
+In: samples. Out: the same with ids replaced, `positions["hidden"]` (which tokens are to be predicted) and
+`labels["hidden"]` (what stood there). Masking is a stage of its own: several objectives read the same masks.
+
+Devlin et al. 2019, section 3.1 and appendix A.1: 15 % of the tokens, of which 80 % become [MASK], 10 % a random token,
+10 % stay. As in the reference code the number is round(15 % of the sequence, special tokens counted), at least one.
+Different from it: masks are drawn anew in each pass; [UNK] is never hidden, for nothing can be learnt from it; and a
+random token is never a special one.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from unmask.batches.batch import Sample
+
+
+class Replace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Shares of the hidden tokens that become [MASK], become a random token, and stay as they are."""
+
+    mask: float = 0.8
+    random: float = 0.1
+    keep: float = 0.1
+
+    def __post_init__(self) -> None:
+        shares = (self.mask, self.random, self.keep)
+        if min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
+            raise ValueError("mask, random and keep must be shares that add up to 1")
+
+
+class MaskingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The recipe's [masking].
+
+    Attributes:
+        kind: "token": tokens are hidden one by one.
+        rate: share of a sequence's tokens.
+        replace: what stands in their place.
+    """
+
+    kind: Literal["token"] = "token"
+    rate: float = 0.15
+    replace: Replace = Replace()
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate < 1:
+            raise ValueError("rate must lie between 0 and 1")
+
+
+class TokenMasking:
+    """See the module.
+
+    Args:
+        settings: rate and shares.
+        vocabulary: its size.
+        mask: the id of [MASK].
+        special: ids that are never hidden and never drawn.
+    """
+
+    def __init__(self, settings: MaskingSettings, *, vocabulary: int, mask: int, special: frozenset[int]) -> None:
+        self.settings = settings
+        self.mask = mask
+        self.is_special = np.zeros(vocabulary, bool)
+        self.is_special[list(special)] = True
+        self.ordinary = np.flatnonzero(~self.is_special)
+
+    def __call__(self, sample: Sample, rng: np.random.Generator) -> Sample:
+        """Return the sample with some of its tokens hidden; all randomness comes from `rng`."""
+        candidates = np.flatnonzero(~self.is_special[sample.ids])
+        number = min(len(candidates), max(1, round(len(sample) * self.settings.rate)))
+        hidden = np.sort(rng.choice(candidates, number, replace=False)) if number else np.zeros(0, np.int64)
+        ids = sample.ids.copy()
+        draw = rng.random(number)
+        replace = self.settings.replace
+        ids[hidden[draw < replace.mask]] = self.mask
+        random = hidden[(draw >= replace.mask) & (draw < replace.mask + replace.random)]
+        ids[random] = rng.choice(self.ordinary, len(random))
+        return sample.add(ids=ids, positions={"hidden": hidden}, labels={"hidden": sample.ids[hidden].astype(np.int64)})

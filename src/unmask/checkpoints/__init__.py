@@ -1,0 +1,1 @@
+"""Formats that others made, one file a format."""

@@ -1,0 +1,76 @@
+"""Read weights that somebody else made, believing nothing: sizes and names are checked before memory is taken.
+
+`safetensors` itself refuses most malformed files; here are refused what it lets through: a key that stands twice,
+names that are no names, a header with a million tensors, weights that are not finite.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from unmask.errors import UserError
+
+MAX_HEADER = 10_000_000
+"""Bytes of a header that is still read; BERT-large's has 40,000."""
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
+
+
+def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Return each tensor's shape from the header alone.
+
+    Raises:
+        UserError: the file is missing or malformed.
+    """
+    try:
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            if size > MAX_HEADER:
+                raise UserError(f"a header of {size:,} bytes is not that of an encoder", file=path)
+            header = json.loads(file.read(size), object_pairs_hook=_once)
+        with safe_open(path, framework="pt"):  # the library's own checks of offsets and sizes
+            pass
+        shapes = {name: tuple(entry["shape"]) for name, entry in header.items() if name != "__metadata__"}
+    except OSError as error:
+        raise UserError(f"cannot be read ({error.strerror})", file=path) from error
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, SafetensorError) as error:
+        raise UserError(f"not a valid safetensors file ({error})", file=path, remedy="download it again") from error
+    for name in shapes:
+        if not _NAME.fullmatch(name) or ".." in name:
+            raise UserError(f"{name!r} is no name of a tensor", file=path)
+    return shapes
+
+
+def read_tensors(path: Path, names: Iterable[str]) -> dict[str, Tensor]:
+    """Return some of the tensors, in float32.
+
+    Raises:
+        UserError: one of them holds a value that is not finite, or is not of floating point.
+    """
+    with safe_open(path, framework="pt") as file:
+        return {name: checked(file.get_tensor(name), name, path) for name in names}
+
+
+def checked(tensor: Tensor, name: str, path: Path) -> Tensor:
+    """Return a weight in float32, having looked at it."""
+    if not tensor.is_floating_point():
+        raise UserError(f"tensor {name} holds {tensor.dtype}, no floating-point numbers", file=path)
+    tensor = tensor.float()
+    if not bool(torch.isfinite(tensor).all()):
+        raise UserError(f"tensor {name} holds values that are not finite", file=path, remedy="take another checkpoint")
+    return tensor
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands twice in the header")
+    return found

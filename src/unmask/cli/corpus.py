@@ -1,0 +1,62 @@
+"""`unmask corpus build` and `unmask corpus info`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from unmask.cli.options import add_text, report, text_options
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    verbs = parser.add_subparsers(dest="action", required=True)
+    build = verbs.add_parser("build", help="cut text into checksummed shards of tokens")
+    build.add_argument("files", nargs="+", metavar="FILE", help="text or JSON Lines, also .gz and .xz; - is stdin")
+    build.add_argument("--tokenizer", required=True, metavar="DIR")
+    build.add_argument("--heldout", nargs="+", default=[], metavar="FILE", help="default: 1 %% of the documents")
+    build.add_argument("--out", required=True, metavar="DIR")
+    build.add_argument("--quiet", action="store_true")
+    add_text(build)
+    info = verbs.add_parser("info", help="check a corpus and say what is in it")
+    info.add_argument("directory", metavar="DIR")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Build or describe."""
+    if options.action == "info":
+        _info(options.directory)
+        return
+    from unmask.corpus.build import build_corpus
+    from unmask.model import find_tokenizer
+    from unmask.tokenizers.tokenizer import load_tokenizer
+
+    corpus = build_corpus(
+        options.files,
+        load_tokenizer(find_tokenizer(options.tokenizer)),
+        options.out,
+        heldout=options.heldout,
+        options=text_options(options),
+        report=lambda text: report(options, text),
+    )
+    report(options, f"corpus: {corpus.directory}")
+
+
+def _info(directory: str) -> None:
+    from unmask.corpus.corpus import open_corpus
+
+    corpus = open_corpus(directory)
+    manifest, tokenizer = corpus.manifest, corpus.tokenizer
+    for name, part in (("train", manifest.train), ("heldout", manifest.heldout)):
+        print(
+            f"{name}: {part.documents:,} documents, {part.sentences:,} sentences, {part.tokens:,} tokens, "
+            f"{len(part.shards)} shards"
+        )
+    frequent = manifest.most_frequent_token
+    print(f"tokenizer: {tokenizer.size:,} pieces, {'uncased' if tokenizer.lowercase else 'cased'}")
+    print(f"most frequent token: {tokenizer.piece(frequent.id)} ({100 * frequent.share:.2f} %)")
+    print(f"sources: {', '.join(manifest.sources)}")
+    print(f"skipped: {manifest.skipped.count}")
+    for place in manifest.skipped.places:
+        print(f"  {place}")
+    print("all checksums are right", file=sys.stderr)

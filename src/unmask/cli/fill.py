@@ -1,0 +1,32 @@
+"""`unmask fill`: what may stand at [MASK]."""
+
+from __future__ import annotations
+
+import argparse
+
+from unmask.cli.options import add_machine, add_model, machine, print_json
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_model(parser)
+    parser.add_argument("texts", nargs="+", metavar="TEXT", help="with [MASK] in it")
+    parser.add_argument("--top", type=int, default=5, metavar="K", help="how many candidates (default: 5)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    add_machine(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Fill and print."""
+    from unmask.model import load_model
+    from unmask.serving.pipeline import Pipeline
+
+    model = load_model(options.model, allow_pickle=options.allow_pickle)
+    for filling in Pipeline(model, machine(options)).fill(options.texts, top=options.top):
+        if options.json:
+            print_json(filling)
+            continue
+        print(filling.text)
+        for mask in filling.masks:
+            found = ", ".join(f"{candidate.token} {candidate.probability:.3f}" for candidate in mask.candidates)
+            print(f"  at {mask.position}: {found}")

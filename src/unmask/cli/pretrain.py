@@ -1,0 +1,57 @@
+"""`unmask pretrain RECIPE`: from scratch, or with --init from a model that exists."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from unmask.cli.options import add_machine, add_model, add_text, machine, report, text_options
+from unmask.errors import UserError
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("recipe", metavar="RECIPE", help="a shipped name (unmask recipes list) or a .toml file")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--corpus", metavar="DIR", help="built with unmask corpus build")
+    source.add_argument("--text", nargs="+", metavar="FILE", help="raw text: tokenizer and corpus are made in RUN")
+    add_model(parser, "--init", required=False)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for example budget.steps=100")
+    parser.add_argument("--resume", action="store_true", help="go on where RUN stands")
+    parser.add_argument("--out", required=True, metavar="RUN")
+    add_text(parser)
+    add_machine(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Pretrain."""
+    from unmask.corpus.corpus import open_corpus
+    from unmask.pretraining import corpus_from_text, pretrain
+    from unmask.recipe import read_recipe
+
+    recipe = read_recipe(options.recipe, options.set)
+    out = Path(options.out)
+    if options.text:
+        corpus = corpus_from_text(
+            options.text,
+            recipe,
+            out,
+            init=options.init,
+            options=text_options(options),
+            resume=options.resume,
+            report=lambda text: report(options, text),
+        )
+    elif (options.field, options.documents, options.strict) != ("text", "auto", False):
+        raise UserError("--field, --documents and --strict have no effect on a corpus that is built already")
+    else:
+        corpus = open_corpus(options.corpus)
+    pretrain(
+        recipe,
+        corpus,
+        out,
+        init=options.init,
+        allow_pickle=options.allow_pickle,
+        resume=options.resume,
+        machine=machine(options),
+        quiet=options.quiet,
+    )

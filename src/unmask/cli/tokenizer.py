@@ -1,0 +1,41 @@
+"""`unmask tokenizer train`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from unmask.cli.options import add_text, report, text_options
+from unmask.errors import UserError
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    verbs = parser.add_subparsers(dest="action", required=True)
+    train = verbs.add_parser("train", help="train a vocabulary on text")
+    train.add_argument("files", nargs="+", metavar="FILE", help="text or JSON Lines, also .gz and .xz; - is stdin")
+    train.add_argument("--kind", default="wordpiece", choices=("wordpiece",))
+    train.add_argument("--vocab-size", type=int, default=30522, metavar="N")
+    train.add_argument("--cased", action="store_true", help="keep capitals and accents")
+    train.add_argument("--out", required=True, metavar="DIR")
+    train.add_argument("--quiet", action="store_true")
+    add_text(train)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Train and save."""
+    from unmask.text.documents import Skipped, read_documents
+    from unmask.tokenizers.wordpiece import train_wordpiece
+
+    out = Path(options.out)
+    if out.exists() and any(out.iterdir()):
+        raise UserError("the directory is not empty", file=out, remedy="choose another --out")
+    skipped = Skipped()
+    documents = read_documents(options.files, text_options(options), skipped)
+    tokenizer = train_wordpiece(
+        documents, size=options.vocab_size, lowercase=not options.cased, progress=not options.quiet
+    )
+    tokenizer.save(out)
+    report(options, f"{tokenizer.size} pieces: {out}")
+    if skipped.count:
+        report(options, f"{skipped.count} documents were skipped: " + "; ".join(skipped.places))

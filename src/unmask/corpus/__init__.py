@@ -1,0 +1,1 @@
+"""Documents to checksummed, memory-mapped shards of tokens."""

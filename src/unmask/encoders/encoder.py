@@ -1,0 +1,51 @@
+"""What every encoder gives and takes: the protocol between families and objectives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from unmask.batches.batch import Tokens
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """What an encoder gives for a batch.
+
+    Attributes:
+        last: the last layer, (tokens, width).
+        layers: the layers asked for, each (tokens, width); 0 is the embeddings.
+    """
+
+    last: Tensor
+    layers: Mapping[int, Tensor]
+
+
+class Encoder(Protocol):
+    """A module that reads tokens.
+
+    Attributes:
+        width: of its output.
+        vocabulary: how many token ids it knows.
+        longest: the longest sequence that it reads, in tokens.
+    """
+
+    width: int
+    vocabulary: int
+    longest: int
+
+    @property
+    def words(self) -> nn.Embedding:
+        """The token embeddings; tied decoders read its weight at call time, nobody registers it twice."""
+        ...
+
+    def __call__(self, tokens: Tokens, keep: frozenset[int] = frozenset()) -> Encoded:
+        """Encode a batch and hand out the layers in `keep`."""
+        ...
+
+    def pool(self, rows: Tensor) -> Tensor:
+        """BERT's tanh layer over the rows at [CLS]: (sequences, width) to (sequences, width)."""
+        ...

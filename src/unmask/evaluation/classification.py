@@ -1,0 +1,56 @@
+"""Scores of a classifier, times 100 as GLUE prints them, with bootstrap intervals.
+
+Definitions: scikit-learn's `accuracy_score`, `f1_score`, `matthews_corrcoef`, against which the tests hold these.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+RESAMPLES = 2000
+
+
+def confusion(gold: np.ndarray, predicted: np.ndarray, num_labels: int) -> np.ndarray:
+    """Count (gold, predicted) pairs: (labels, labels)."""
+    return np.bincount(gold * num_labels + predicted, minlength=num_labels**2).reshape(num_labels, num_labels)
+
+
+def scores(counts: np.ndarray) -> dict[str, float]:
+    """Return the metrics of one or many confusion matrices.
+
+    `f1` is that of the second label where there are two, else the macro mean; a label that neither occurs nor is
+    predicted counts as 0 in `f1_macro`, and a correlation that is not defined is 0.
+
+    Shape:
+        counts: (..., labels, labels); each metric is (...).
+    """
+    counts = counts.astype(float)
+    right = np.diagonal(counts, axis1=-2, axis2=-1)  # (..., labels)
+    true, said = counts.sum(-1), counts.sum(-2)  # (..., labels)
+    total = true.sum(-1)
+    f1 = _ratio(2 * right, true + said)
+    macro = f1.mean(-1)
+    covariance = right.sum(-1) * total - (true * said).sum(-1)
+    spread = np.sqrt((total**2 - (said**2).sum(-1)) * (total**2 - (true**2).sum(-1)))
+    return {
+        "accuracy": 100 * right.sum(-1) / total,
+        "f1": 100 * (f1[..., 1] if counts.shape[-1] == 2 else macro),
+        "f1_macro": 100 * macro,
+        "matthews_correlation": 100 * _ratio(covariance, spread),
+    }
+
+
+def intervals(counts: np.ndarray, *, seed: int = 0) -> dict[str, list[float]]:
+    """Return 95 % intervals by the percentile bootstrap over examples (Efron and Tibshirani 1993, chapter 13).
+
+    Drawing examples anew is drawing the cells of their confusion matrix, (labels, labels), from a multinomial.
+    """
+    rng = np.random.default_rng(seed)
+    resampled = rng.multinomial(counts.sum(), counts.ravel() / counts.sum(), size=RESAMPLES)
+    spread = scores(resampled.reshape(RESAMPLES, *counts.shape))
+    return {name: [float(x) for x in np.percentile(values, [2.5, 97.5])] for name, values in spread.items()}
+
+
+def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
+    zeros = np.zeros(np.broadcast(above, below).shape)
+    return np.divide(above, below, out=zeros, where=below > 0)

@@ -1,0 +1,100 @@
+"""Score a whole model: a classifier on labelled files, a pretrained encoder on plain text."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unmask.batches.document_sentences import DocumentSentencesSettings
+from unmask.batches.feed import Feed
+from unmask.batches.masking import MaskingSettings
+from unmask.batches.sentence_pairs import SentencePairsSettings
+from unmask.corpus.build import build_corpus
+from unmask.errors import UserError
+from unmask.evaluation.classification import confusion, intervals, scores
+from unmask.model import Model
+from unmask.objectives import OBJECTIVES
+from unmask.objectives.learner import Learner
+from unmask.serving.pipeline import Pipeline
+from unmask.tasks import classification
+from unmask.tasks.labelled_file import read_rows
+from unmask.text.documents import TextOptions
+from unmask.training.evaluate import evaluate
+from unmask.training.machine import Machine, choose_machine
+
+
+def evaluate_classifier(
+    model: Model,
+    paths: Sequence[str | Path],
+    *,
+    columns: Mapping[str, str],
+    kind: str | None = None,
+    machine: Machine | None = None,
+) -> dict[str, Any]:
+    """Return `{task, metrics, intervals, examples, confusion}` of a classifier; scores are times 100.
+
+    Raises:
+        UserError: a bad row, or a label that the model does not know.
+    """
+    rows = read_rows(paths, columns=columns, wanted=classification.COLUMNS, kind=kind)
+    gold = np.array(classification.gold_labels(rows, model.labels))
+    predictions = Pipeline(model, machine).predict([row.values["text"] for row in rows])
+    said = np.array([model.labels.index(prediction.label) for prediction in predictions])
+    counts = confusion(gold, said, len(model.labels))
+    return {
+        "task": "classification",
+        "metrics": {name: float(value) for name, value in scores(counts).items()},
+        "intervals": intervals(counts),
+        "examples": len(rows),
+        "labels": model.labels,
+        "confusion": counts.tolist(),
+    }
+
+
+def evaluate_encoder(
+    model: Model,
+    paths: Sequence[str | Path],
+    *,
+    options: TextOptions | None = None,
+    machine: Machine | None = None,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Return `{task, metrics, intervals, examples}` of a pretrained encoder on plain text.
+
+    The metrics are `loss` and `accuracy` (0 to 1) of each objective of which the model has the head: `masked_lm` with
+    15 % of the tokens hidden, and `next_sentence`. Masks and pairs are drawn from the seed, so that two models with one
+    tokenizer are asked the same.
+
+    Raises:
+        UserError: the model has no pretraining head, or no text is in the files.
+    """
+    objectives = {
+        name: OBJECTIVES[name]().build(model.encoder.settings, model.encoder.vocabulary)
+        for name in OBJECTIVES
+        if name in model.heads
+    }
+    if not objectives:
+        raise UserError("this model has neither a classification head nor one of a pretraining objective")
+    for name, objective in objectives.items():
+        model.take(name, objective)
+    machine = machine or choose_machine()
+    learner = Learner(model.encoder, objectives).to(machine.device)
+    length = min(128, model.encoder.longest)
+    pairs = "next_sentence" in objectives
+    layout = SentencePairsSettings(length=length) if pairs else DocumentSentencesSettings(length=length)
+    feed = Feed(layout, MaskingSettings(), seed, model.tokenizer, learner.prepare)
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = build_corpus(paths, model.tokenizer, Path(folder) / "corpus", options=options or TextOptions())
+        parts = (corpus.train, corpus.heldout)
+        batches = [batch for part in parts for batch in feed.heldout(part, part.num_tokens * 2)]
+        metrics = evaluate(learner, batches, machine)
+    return {
+        "task": "pretraining",
+        "metrics": metrics,
+        "intervals": {},
+        "examples": sum(len(batch.keys) for batch in batches),
+    }

@@ -1,0 +1,1 @@
+"""The parts that encoders are built of."""

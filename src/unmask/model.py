@@ -1,0 +1,144 @@
+"""A model in memory: encoder, tokenizer and whichever heads it came with; found, built, saved.
+
+MODEL on the command line is a run directory, a Hugging Face directory, or `random:RECIPE` with a tokenizer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from unmask.batches.chance import number
+from unmask.checkpoints import huggingface
+from unmask.encoders.transformer import Transformer, TransformerSettings
+from unmask.errors import UserError
+from unmask.objectives.objective import Objective
+from unmask.recipe import read_recipe, shipped
+from unmask.tokenizers.tokenizer import Tokenizer, load_tokenizer
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is loaded, fine-tuned and saved.
+
+    Attributes:
+        encoder: the body.
+        tokenizer: its vocabulary.
+        heads: tensors by head ("masked_lm", "next_sentence", "classification") and part.
+        labels: of the classification head, in order.
+        created: what the source lacked and was drawn at random, for the log.
+    """
+
+    encoder: Transformer
+    tokenizer: Tokenizer
+    heads: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
+    labels: tuple[str, ...] = ()
+    created: tuple[str, ...] = ()
+
+    def fingerprint(self) -> str:
+        """Return a digest of all weights."""
+        digest = hashlib.sha256()
+        for name, value in sorted(self.encoder.state_dict().items()):
+            digest.update(name.encode() + value.detach().cpu().numpy().tobytes())
+        return digest.hexdigest()
+
+    def take(self, name: str, objective: Objective) -> bool:
+        """Put a head's tensors into an objective; say whether the model has them."""
+        state = self.heads.get(name)
+        if state is None:
+            return False
+        objective.load_state_dict(state)
+        return True
+
+
+def load_model(
+    source: str | Path,
+    *,
+    tokenizer: str | Path | None = None,
+    allow_pickle: bool = False,
+    dropout: float | None = None,
+    seed: int = 0,
+) -> Model:
+    """Load MODEL.
+
+    Args:
+        source: see the module.
+        tokenizer: a tokenizer's directory, for `random:RECIPE` only.
+        allow_pickle: read a `pytorch_model.bin` (tensors only).
+        dropout: instead of the model's own.
+        seed: of whatever must be drawn at random.
+
+    Raises:
+        UserError: no such model, or a damaged one.
+    """
+    if str(source).startswith("random:"):
+        recipe = read_recipe(str(source).removeprefix("random:"))
+        if tokenizer is None:
+            raise UserError(f"{source} needs a vocabulary", remedy="pass --tokenizer DIR")
+        words = load_tokenizer(tokenizer)
+        encoder = build_encoder(recipe.encoder, words.size, dropout=dropout, seed=seed)
+        return Model(encoder, words, created=("all weights",))
+    if tokenizer is not None:
+        raise UserError("--tokenizer has no effect: the model brings its own", remedy="leave it away")
+    directory = find(source)
+    found = huggingface.read(directory, allow_pickle=allow_pickle)
+    words = load_tokenizer(directory)
+    if words.size > found.vocabulary:
+        raise UserError(
+            f"the tokenizer has {words.size} pieces, the model {found.vocabulary}",
+            file=directory,
+            remedy="they do not belong together",
+        )
+    encoder = build_encoder(found.settings, found.vocabulary, dropout=dropout, seed=seed)
+    missing = encoder.load_state_dict(found.encoder, strict=False).missing_keys
+    created = ("the pooler",) if missing else ()
+    return Model(encoder, words, found.heads, found.labels, created)
+
+
+def find(source: str | Path) -> Path:
+    """Return the directory with config.json that MODEL stands for.
+
+    Raises:
+        UserError: there is none.
+    """
+    path = Path(source)
+    for directory in (path / "model", path):
+        if (directory / "config.json").is_file():
+            return directory
+    if path.is_dir():
+        raise UserError("neither a run with a finished model nor a Hugging Face directory", file=path)
+    if str(source) in shipped():
+        raise UserError(f"'{source}' is a recipe", remedy=f"for untrained weights write random:{source}")
+    raise UserError(
+        f"no directory is called '{source}'",
+        remedy=f"if it is a model on the Hugging Face hub, fetch it with: hf download {source} --local-dir {path.name}",
+    )
+
+
+def find_tokenizer(source: str | Path) -> Path:
+    """Return the tokenizer's directory of a MODEL, a run or a tokenizer's own directory."""
+    path = Path(source)
+    return next((folder for folder in (path / "model", path / "tokenizer") if folder.is_dir()), path)
+
+
+def build_encoder(
+    settings: TransformerSettings, vocabulary: int, *, dropout: float | None = None, seed: int = 0
+) -> Transformer:
+    """Return an untrained encoder, drawn from the seed alone."""
+    if dropout is not None:
+        table = {name: getattr(settings, name) for name in settings.__struct_fields__}
+        settings = TransformerSettings(**table | {"dropout": dropout})
+    torch.manual_seed(number(seed, "encoder"))
+    return settings.build(vocabulary)
+
+
+def save_model(directory: Path, model: Model, card: str) -> None:
+    """Write a directory that `load_model` and transformers load; `card` becomes its README.md."""
+    huggingface.write(directory, model.encoder, model.heads, model.labels)
+    model.tokenizer.save(directory)
+    (directory / "README.md").write_text(card, encoding="utf8")

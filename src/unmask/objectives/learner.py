@@ -1,0 +1,46 @@
+"""An encoder and its objectives: what the training loop drives, and what is saved in a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import nn
+
+from unmask.batches.batch import Batch, Sample
+from unmask.encoders.transformer import Transformer
+from unmask.objectives.objective import Objective, Part
+
+
+class Learner(nn.Module):
+    """One pass of the encoder, then every objective's part.
+
+    Args:
+        encoder: the body.
+        objectives: by name; the names are those of the loss's parts, of metrics and of the recipe's tables.
+    """
+
+    def __init__(self, encoder: Transformer, objectives: Mapping[str, Objective]) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.objectives = nn.ModuleDict(objectives)
+
+    @property
+    def parts(self) -> Mapping[str, Objective]:
+        """The objectives by name."""
+        return {name: part for name, part in self.objectives.items() if isinstance(part, Objective)}
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """Each part's weight in the loss."""
+        return {name: part.weight for name, part in self.parts.items()}
+
+    def prepare(self, sample: Sample) -> Sample:
+        """Let every objective add its counts."""
+        for name, part in self.parts.items():
+            sample = part.prepare(sample, name)
+        return sample
+
+    def forward(self, batch: Batch) -> dict[str, Part]:
+        """Return all parts, also those without a target in this batch."""
+        encoded = self.encoder(batch.tokens)
+        return {name: part.score(self.encoder, encoded, batch) for name, part in self.parts.items()}

@@ -1,0 +1,65 @@
+"""Predict the hidden tokens from both sides: the masked language model.
+
+In: samples with `positions["hidden"]` and `labels["hidden"]` (see batches/masking.py). Out: a part over the hidden
+positions; only these are projected to the vocabulary.
+
+Devlin et al. 2019, section 3.1, task 1. The head is that of the reference code: dense, GELU, LayerNorm, then the
+token embeddings as decoder, with a bias of its own.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from unmask.batches.batch import Batch, Sample
+from unmask.encoders.encoder import Encoded, Encoder
+from unmask.encoders.transformer import TransformerSettings, initialise
+from unmask.layers.block import ACTIVATIONS
+from unmask.objectives.objective import Objective, Part, classify
+
+
+class MaskedLMSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The recipe's [objective.masked_lm]."""
+
+    weight: float = 1.0
+
+    def build(self, encoder: TransformerSettings, vocabulary: int) -> MaskedLM:
+        """Return the objective with an untrained head."""
+        return MaskedLM(encoder, vocabulary, self.weight)
+
+
+class MaskedLM(Objective):
+    """See the module.
+
+    Args:
+        encoder: settings of the body that the head sits on.
+        vocabulary: its size.
+        weight: in the sum of losses.
+    """
+
+    needs = frozenset({"hidden"})
+
+    def __init__(self, encoder: TransformerSettings, vocabulary: int, weight: float = 1.0) -> None:
+        super().__init__()
+        self.weight = weight
+        self.dense = nn.Linear(encoder.width, encoder.width)
+        self.activation = ACTIVATIONS[encoder.activation]()
+        self.norm = nn.LayerNorm(encoder.width, encoder.epsilon)
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+        initialise(self, encoder.deviation)
+
+    def prepare(self, sample: Sample, name: str) -> Sample:
+        """See `Objective`."""
+        return sample.add(counts={name: len(sample.labels["hidden"])})
+
+    def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
+        """Return logits over the vocabulary at the hidden positions, (hidden, vocabulary)."""
+        rows = encoded.last.index_select(0, batch.positions["hidden"])  # (hidden, width)
+        return linear(self.norm(self.activation(self.dense(rows))), encoder.words.weight, self.bias)
+
+    def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
+        """See `Objective`."""
+        return classify(self.predict(encoder, encoded, batch), batch.labels["hidden"])

@@ -1,0 +1,64 @@
+"""What every objective is: the protocol between ideas of papers (and tasks) and the one training loop.
+
+A part of a loss is a sum, and over how many terms it runs is known from the data before any forward pass. The loop
+adds these counts over all pieces of a step first, and then minimises the weighted sum of the parts' means: so each
+objective is its own mean over its own targets, however a batch is cut.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from unmask.batches.batch import Batch, Sample
+from unmask.encoders.encoder import Encoded, Encoder
+
+
+class Part(NamedTuple):
+    """One objective's share of the loss of a piece.
+
+    Attributes:
+        sum: scalar with graph, float32; 0 with graph where there is no target.
+        metrics: further sums over the same terms, without graph: "correct".
+    """
+
+    sum: Tensor
+    metrics: Mapping[str, Tensor]
+
+
+class Objective(nn.Module):
+    """Owns its heads. Subclasses say what they need, prepare samples, and score what the encoder gives.
+
+    Attributes:
+        needs: names of labels that a layout or the masking must have given.
+        weight: in the sum of losses.
+    """
+
+    needs: frozenset[str] = frozenset()
+    weight: float = 1.0
+
+    @abstractmethod
+    def prepare(self, sample: Sample, name: str) -> Sample:
+        """On the CPU and pure: add to `counts` under `name` over how many terms the sum of this sample runs."""
+
+    @abstractmethod
+    def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
+        """Return the logits, (targets, classes), in the batch's order."""
+
+    @abstractmethod
+    def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
+        """Return the sum of the losses over the batch's targets."""
+
+
+def classify(logits: Tensor, gold: Tensor) -> Part:
+    """Cross-entropy over (targets, classes), summed in float32, and how many are right.
+
+    Shape:
+        logits: (targets, classes); gold: (targets,) int64.
+    """
+    correct = (logits.detach().argmax(1) == gold).sum()
+    return Part(cross_entropy(logits.float(), gold, reduction="sum"), {"correct": correct})

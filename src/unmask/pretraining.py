@@ -1,0 +1,190 @@
+"""Pretrain an encoder on a corpus, from scratch or from a model that exists (adaptation).
+
+corpus -> layout -> masking -> objectives -> the training loop -> RUN/model
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import torch
+
+from unmask.batches.chance import number
+from unmask.batches.feed import Feed
+from unmask.corpus.build import build_corpus
+from unmask.corpus.corpus import Corpus, open_corpus
+from unmask.errors import UserError
+from unmask.model import Model, build_encoder, find_tokenizer, load_model, save_model
+from unmask.objectives.learner import Learner
+from unmask.recipe import Recipe, write
+from unmask.runs.directory import PREPARED, RunDirectory
+from unmask.runs.display import Display
+from unmask.runs.plots import plot_training
+from unmask.runs.report import model_card, pretraining_report
+from unmask.text.documents import Skipped, TextOptions, read_documents
+from unmask.tokenizers.tokenizer import load_tokenizer
+from unmask.tokenizers.wordpiece import train_wordpiece
+from unmask.training.evaluate import evaluate
+from unmask.training.loop import MAY_GROW, Trainer
+from unmask.training.machine import Machine, choose_machine
+from unmask.version import __version__
+
+HELDOUT_TOKENS = 100_000
+"""How much of the held-out part each evaluation reads."""
+
+
+def pretrain(
+    recipe: Recipe,
+    corpus: Corpus,
+    out: str | Path,
+    *,
+    init: str | Path | None = None,
+    allow_pickle: bool = False,
+    resume: bool = False,
+    machine: Machine | None = None,
+    quiet: bool = False,
+) -> Path:
+    """Pretrain and leave a run directory.
+
+    Args:
+        recipe: what to train; with `init` the body of that model stands in place of [encoder], dropout aside.
+        corpus: text, with the tokenizer that it was built with.
+        out: the run directory.
+        init: MODEL to go on from; the corpus must have been built with its tokenizer.
+        allow_pickle: let `init` hold pickled weights.
+        resume: go on where the run in `out` stands.
+        machine: device and precision; None chooses.
+        quiet: print nothing.
+
+    Returns:
+        The model's directory, RUN/model.
+
+    Raises:
+        UserError: recipe, corpus, model and run do not go together.
+        UnmaskError: the run broke off; it is saved.
+    """
+    display = Display(quiet=quiet)
+    machine = machine or choose_machine()
+    base = None
+    if init is not None:
+        base = load_model(init, allow_pickle=allow_pickle, dropout=recipe.encoder.dropout, seed=recipe.seed)
+        _check_tokenizer(base, corpus, init)
+        recipe = msgspec.structs.replace(recipe, encoder=base.encoder.settings)
+    learner, created = build_learner(recipe, corpus.tokenizer.size, base)
+    learner.to(machine.device)
+    feed = Feed(recipe.layout, recipe.masking, recipe.seed, corpus.tokenizer, learner.prepare)
+    source, heldout = feed.source(corpus.train), feed.heldout(corpus.heldout, HELDOUT_TOKENS)
+    inputs = {"corpus": fingerprint(corpus), "init": "none" if base is None else base.fingerprint()}
+    out = Path(out)
+    if resume:
+        run = RunDirectory.resume(out, write(recipe), inputs, MAY_GROW)
+    else:
+        run = RunDirectory.create(out, write(recipe), inputs, machine.describe())
+    try:
+        if created:
+            display.say(f"not in {init}, so created: {', '.join(created)}")
+        trainer = Trainer(
+            learner,
+            source,
+            prepare=feed.prepare(),
+            heldout=heldout,
+            settings=recipe,
+            run=run,
+            machine=machine,
+            display=display,
+        )
+        if resume:
+            trainer.resume()
+        else:
+            trainer.start()
+        trainer.train()
+        metrics = evaluate(learner, heldout, machine) if heldout else {}
+        heads = {name: part.state_dict() for name, part in learner.parts.items()}
+        about = f"Pretrained with unmask {__version__}: {', '.join(heads)}."
+        finished = Model(learner.encoder, corpus.tokenizer, heads)
+        save_model(run.model, finished, model_card(recipe.name, about, metrics))
+        share = corpus.manifest.most_frequent_token.share
+        plot_training(run, baselines={"masked_lm_accuracy": share})
+        run.report(pretraining_report(run, recipe.name, trainer.progress, share))
+    finally:
+        run.close()
+    display.say(f"model: {run.model}")
+    return run.model
+
+
+def build_learner(recipe: Recipe, vocabulary: int, base: Model | None) -> tuple[Learner, list[str]]:
+    """Return encoder and objectives, and what had to be created because `base` lacks it."""
+    encoder = build_encoder(recipe.encoder, vocabulary, seed=recipe.seed) if base is None else base.encoder
+    torch.manual_seed(number(recipe.seed, "heads"))
+    objectives = {
+        name: settings.build(encoder.settings, encoder.vocabulary) for name, settings in recipe.objectives.items()
+    }
+    if base is None:
+        return Learner(encoder, objectives), []
+    created = [f"the {name} head" for name, objective in objectives.items() if not base.take(name, objective)]
+    return Learner(encoder, objectives), [*base.created, *created]
+
+
+def corpus_from_text(
+    paths: Sequence[str | Path],
+    recipe: Recipe,
+    out: Path,
+    *,
+    init: str | Path | None = None,
+    options: TextOptions | None = None,
+    resume: bool = False,
+    report: Callable[[str], None] = print,
+) -> Corpus:
+    """Make tokenizer and corpus inside a run directory that is about to start; on resume take the ones made then.
+
+    Args:
+        paths: raw files.
+        recipe: its [tokenizer] is trained, unless `init` brings one.
+        out: the run directory.
+        init: MODEL that the run goes on from.
+        options: how the files are read.
+        resume: the corpus is there already.
+        report: is told in a line what was done.
+
+    Raises:
+        UserError: the run is not empty, the files cannot be read twice (standard input), or no text is in them.
+    """
+    if resume:
+        return open_corpus(out / "corpus")
+    if "-" in map(str, paths) and init is None:
+        raise UserError(
+            "standard input can be read only once, and --text reads it for the tokenizer and for the corpus",
+            remedy="write it to a file first",
+        )
+    RunDirectory.check_empty(out)
+    for name in PREPARED:
+        shutil.rmtree(out / name, ignore_errors=True)
+    options = options or TextOptions()
+    if init is not None:
+        tokenizer = load_tokenizer(find_tokenizer(init))
+    else:
+        settings = recipe.tokenizer
+        report("training the tokenizer")
+        documents = read_documents(paths, options, Skipped())
+        tokenizer = train_wordpiece(documents, size=settings.vocabulary, lowercase=settings.lowercase)
+        tokenizer.save(out / "tokenizer")
+    return build_corpus(paths, tokenizer, out / "corpus", options=options, report=report)
+
+
+def fingerprint(corpus: Corpus) -> str:
+    """Return a digest of all that a corpus holds."""
+    manifest = corpus.manifest
+    return hashlib.sha256(msgspec.json.encode([manifest.tokenizer, manifest.train, manifest.heldout])).hexdigest()
+
+
+def _check_tokenizer(base: Model, corpus: Corpus, init: str | Path) -> None:
+    if base.tokenizer.sha256 != corpus.tokenizer.sha256:
+        raise UserError(
+            f"the corpus was built with another tokenizer than that of {init}",
+            file=corpus.directory,
+            remedy=f"build it again: unmask corpus build FILES --tokenizer {init} --out DIR",
+        )

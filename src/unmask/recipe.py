@@ -1,0 +1,210 @@
+"""A recipe is data: one TOML file says what to train.
+
+In: the name of a shipped recipe or a file, and settings from the command line. Out: frozen, typed settings; each
+table is described beside the code that it configures. An unknown key is an error that proposes the nearest known one.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, TypeVar, cast
+
+import msgspec
+
+from unmask.batches.document_sentences import DocumentSentencesSettings
+from unmask.batches.masking import MaskingSettings
+from unmask.batches.sentence_pairs import SentencePairsSettings
+from unmask.encoders.transformer import TransformerSettings
+from unmask.errors import UserError, nearest
+from unmask.objectives import OBJECTIVES
+from unmask.training.settings import TrainingSettings
+
+_Settings = TypeVar("_Settings", bound=msgspec.Struct)
+
+
+class TokenizerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The recipe's [tokenizer]: serves raw text only, for a corpus brings its own.
+
+    Attributes:
+        kind: "wordpiece".
+        vocabulary: how many pieces.
+        lowercase: and strip accents.
+    """
+
+    kind: Literal["wordpiece"] = "wordpiece"
+    vocabulary: int = 30522
+    lowercase: bool = True
+
+
+Objectives = msgspec.defstruct(
+    "Objectives",
+    [(name, settings | None, None) for name, settings in OBJECTIVES.items()],
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+)
+"""The recipe's [objective.NAME] tables."""
+
+
+class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How an encoder is pretrained.
+
+    Attributes:
+        name: what it is called.
+        tokenizer, encoder, layout, masking, objective: its tables.
+    """
+
+    name: str
+    tokenizer: TokenizerSettings = TokenizerSettings()
+    encoder: TransformerSettings
+    layout: SentencePairsSettings | DocumentSentencesSettings
+    masking: MaskingSettings = MaskingSettings()
+    objective: Objectives  # type: ignore[valid-type]
+
+    def __post_init__(self) -> None:
+        if self.layout.length > self.encoder.positions:
+            raise ValueError(f"layout.length {self.layout.length} exceeds encoder.positions {self.encoder.positions}")
+        if self.layout.length < 8:
+            raise ValueError("layout.length must be at least 8")
+        if not self.objectives:
+            raise ValueError("at least one [objective.NAME] is needed")
+        if self.budget.epochs is not None:
+            raise ValueError("a pretraining budget is given in steps, tokens or minutes")
+        has_label = isinstance(self.layout, SentencePairsSettings) and self.layout.second == "random"
+        if ("next_sentence" in self.objectives) != has_label:
+            raise ValueError(
+                'objective.next_sentence goes with layout.kind = "sentence_pairs" and layout.second = "random"; '
+                "without it choose another layout, for example document_sentences"
+            )
+
+    @property
+    def objectives(self) -> dict[str, Any]:
+        """The settings of the objectives that the recipe has, by name."""
+        given = {name: getattr(self.objective, name) for name in OBJECTIVES}
+        return {name: settings for name, settings in given.items() if settings is not None}
+
+
+class FinetuningRecipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a model is fine-tuned; `finetuning.defaults` fills it by rule.
+
+    Attributes:
+        task: "classification".
+        length: longer texts are cut to that many tokens, special ones included.
+        dropout: in the encoder and before the softmax layer; None keeps the encoder's own.
+    """
+
+    task: Literal["classification"] = "classification"
+    length: int = 128
+    dropout: float | None = None
+
+
+def shipped() -> list[str]:
+    """Return the names of the recipes that come with the package."""
+    return sorted(path.name.removesuffix(".toml") for path in _folder().iterdir() if path.name.endswith(".toml"))
+
+
+def read_recipe(source: str | Path, settings: Sequence[str] = ()) -> Recipe:
+    """Read a shipped recipe or a file, with settings KEY=VALUE put over it.
+
+    Raises:
+        UserError: no such recipe, not TOML, an unknown key, a value out of place.
+    """
+    text, place = recipe_text(source)
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"not valid TOML: {error}", file=place) from error
+    return convert(put(table, settings), Recipe, place)
+
+
+def recipe_text(source: str | Path) -> tuple[str, str]:
+    """Return a recipe as it stands, and what to call it in errors."""
+    if str(source) in shipped():
+        return (_folder() / f"{source}.toml").read_text(encoding="utf8"), f"recipe {source}"
+    try:
+        return Path(source).read_text(encoding="utf8"), str(source)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"no shipped recipe and no readable file is called '{source}'", remedy=nearest(str(source), shipped())
+        ) from error
+
+
+def put(table: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+    """Put settings "a.b=value" into a table, values in TOML's syntax (quotes around text may be left away).
+
+    Setting one unit of [budget] or of [batch] replaces the other. Setting `layout.kind` drops the old layout's other
+    keys but its length.
+
+    Raises:
+        UserError: not KEY=VALUE.
+    """
+    table = {key: dict(value) if isinstance(value, dict) else value for key, value in table.items()}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals or not key:
+            raise UserError(f"--set {setting}: not KEY=VALUE", remedy="for example --set budget.steps=100")
+        try:
+            value = tomllib.loads(f"x = {text}")["x"]
+        except tomllib.TOMLDecodeError:
+            value = text
+        *path, last = key.split(".")
+        if path == ["budget"]:
+            table["budget"] = {}
+        if path == ["batch"] and last in ("tokens", "sequences"):
+            table["batch"] = {k: v for k, v in table.get("batch", {}).items() if k not in ("tokens", "sequences")}
+        if key == "layout.kind" and value != table.get("layout", {}).get("kind"):
+            table["layout"] = {k: v for k, v in table.get("layout", {}).items() if k == "length"}
+        if path == ["objective"] and value is False:
+            table.get("objective", {}).pop(last, None)
+            continue
+        inner = table
+        for name in path:
+            inner = inner.setdefault(name, {})
+            if not isinstance(inner, dict):
+                raise UserError(f"--set {setting}: '{name}' is no table")
+        inner[last] = value
+    return table
+
+
+def convert(table: dict[str, Any], kind: type[_Settings], place: str) -> _Settings:
+    """Turn a table into typed settings.
+
+    Raises:
+        UserError: an unknown key (the nearest known one is proposed), a value of the wrong type or out of range.
+    """
+    try:
+        return msgspec.convert(table, kind)
+    except msgspec.ValidationError as error:
+        text = str(error).replace("$.", "").replace(" - at `$`", "")
+        unknown = re.search(r"unknown field `(.+?)`", text)
+        remedy = nearest(unknown[1], _keys(kind)) if unknown else ""
+        raise UserError(
+            text.replace("Object contains unknown field", "unknown key"), file=place, remedy=remedy
+        ) from error
+
+
+def write(settings: msgspec.Struct) -> str:
+    """Return settings as TOML, every one resolved; what is not set is left away."""
+    return msgspec.toml.encode(_without_none(msgspec.to_builtins(settings))).decode()
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
+    return value
+
+
+def _keys(kind: Any) -> set[str]:
+    """All keys of a settings type and of its tables."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        fields = msgspec.structs.fields(kind)
+        return {field.name for field in fields}.union(*(_keys(field.type) for field in fields))
+    return set().union(*(_keys(inner) for inner in getattr(kind, "__args__", ())))
+
+
+def _folder() -> Path:
+    return cast(Path, resources.files("unmask") / "recipes")

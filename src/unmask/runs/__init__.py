@@ -1,0 +1,1 @@
+"""The directory that a run leaves: metrics, pictures, words."""

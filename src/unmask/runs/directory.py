@@ -1,0 +1,192 @@
+"""The directory that a run leaves: it explains itself, and can be resumed.
+
+RUN/
+  recipe.toml      what was trained, every setting resolved
+  provenance.json  version, command, libraries, hardware, and fingerprints of all inputs
+  metrics.jsonl    one line a step and an evaluation
+  events/          the same for TensorBoard
+  plots/*.png      the same as pictures
+  checkpoints/     see training/checkpoint.py
+  model/           what is used afterwards: a Hugging Face directory
+  report.md        what was trained, on what, how it went, how to use it
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.metadata
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from unmask.errors import UserError
+from unmask.version import __version__
+
+PREPARED = ("tokenizer", "corpus", "corpus.partial")
+"""What may lie in a directory before its run starts: made from raw text (pretrain --text)."""
+LIBRARIES = ("torch", "numpy", "tokenizers", "safetensors")
+
+
+class RunDirectory:
+    """See the module. Holds a lock, so that no second program writes to the same run.
+
+    Attributes:
+        path, checkpoints, model, plots, metrics: its places.
+        changed: a resumed run's budget is another one than before.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints = path / "checkpoints"
+        self.model = path / "model"
+        self.plots = path / "plots"
+        self.metrics = path / "metrics.jsonl"
+        self.changed = False
+        self._events: Any = None
+
+    @classmethod
+    def create(cls, path: Path, recipe: str, inputs: Mapping[str, str], machine: Mapping[str, Any]) -> RunDirectory:
+        """Start a run in an empty or new directory.
+
+        Raises:
+            UserError: the directory is not empty, is in use, or cannot be written.
+        """
+        run = cls(path)
+        try:
+            cls.check_empty(path)
+            path.mkdir(parents=True, exist_ok=True)
+            run._lock()
+            (path / "recipe.toml").write_text(recipe, encoding="utf8")
+            provenance = {
+                "unmask": __version__,
+                "command": sys.argv,
+                "python": platform.python_version(),
+                "platform": platform.platform(),
+                "libraries": {name: importlib.metadata.version(name) for name in LIBRARIES},
+                "machine": machine,
+                "inputs": inputs,
+            }
+            (path / "provenance.json").write_bytes(msgspec.json.format(msgspec.json.encode(provenance)))
+        except OSError as error:
+            raise UserError(
+                f"the run directory cannot be written ({error.strerror})", file=path, remedy="choose another --out"
+            ) from error
+        return run
+
+    @staticmethod
+    def check_empty(path: Path) -> None:
+        """Refuse a directory that holds anything but what is prepared for a run."""
+        if path.is_file() or (path.is_dir() and any(entry.name not in PREPARED for entry in path.iterdir())):
+            raise UserError(
+                "the run directory is not empty", file=path, remedy="choose another --out, or go on with --resume"
+            )
+
+    @classmethod
+    def resume(cls, path: Path, recipe: str, inputs: Mapping[str, str], may_change: frozenset[str]) -> RunDirectory:
+        """Take up a run that was started with the same recipe and inputs.
+
+        Args:
+            path: the run.
+            recipe: the recipe now asked for, in TOML.
+            inputs: fingerprints of the inputs now given.
+            may_change: dotted keys that may differ (the budget).
+
+        Raises:
+            UserError: no run is there, it is in use, or something differs (all differences are listed).
+        """
+        run = cls(path)
+        if not (path / "recipe.toml").is_file():
+            raise UserError("no run is here to resume", file=path, remedy="check --out, or start without --resume")
+        run._lock()
+        before = _flat(msgspec.toml.decode((path / "recipe.toml").read_bytes()))
+        now = _flat(msgspec.toml.decode(recipe))
+        before |= run._inputs()
+        now |= {f"inputs.{name}": value for name, value in inputs.items()}
+        differences = [
+            f"{key} was {before.get(key, 'not set')}, now {now.get(key, 'not set')}"
+            for key in sorted(before.keys() | now.keys())
+            if before.get(key) != now.get(key) and key not in may_change
+        ]
+        if differences:
+            raise UserError(
+                "this is not the run that was started: " + "; ".join(differences),
+                file=path,
+                remedy="resume with the same command, or start another run",
+            )
+        run.changed = before != now
+        (path / "recipe.toml").write_text(recipe, encoding="utf8")
+        return run
+
+    def report(self, text: str) -> None:
+        """Write report.md."""
+        (self.path / "report.md").write_text(text, encoding="utf8")
+
+    def log(self, metrics: Mapping[str, Any]) -> None:
+        """Add a line to metrics.jsonl and to TensorBoard's events; `metrics` holds "kind" and "step"."""
+        with self.metrics.open("ab") as file:
+            file.write(msgspec.json.encode(metrics) + b"\n")
+        if self._events is None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._events = SummaryWriter(self.path / "events", purge_step=metrics["step"] + 1)
+        for name, value in metrics.items():
+            if name not in ("kind", "step"):
+                self._events.add_scalar(f"{metrics['kind']}/{name}", value, metrics["step"])
+
+    def read_metrics(self, kind: str) -> list[dict[str, Any]]:
+        """Return the lines of one kind ("train", "heldout") in order."""
+        if not self.metrics.exists():
+            return []
+        lines = [msgspec.json.decode(line) for line in self.metrics.read_bytes().splitlines()]
+        return [line for line in lines if line["kind"] == kind]
+
+    def cut_metrics(self, step: int) -> None:
+        """Forget what was logged after a step: it is about to happen again."""
+        if not self.metrics.exists():
+            return
+        kept = []
+        for line in self.metrics.read_bytes().splitlines(keepends=True):
+            try:
+                if msgspec.json.decode(line)["step"] <= step:
+                    kept.append(line)
+            except msgspec.DecodeError:  # a line that a kill cut short
+                continue
+        aside = self.metrics.with_suffix(".part")
+        aside.write_bytes(b"".join(kept))
+        aside.replace(self.metrics)
+
+    def close(self) -> None:
+        """Flush the events and give up the lock."""
+        if self._events is not None:
+            self._events.close()
+            self._events = None
+        os.close(self._handle)
+
+    def _lock(self) -> None:
+        self._handle = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._handle)
+            raise UserError(
+                "another program is writing to this run", file=self.path, remedy="wait for it or choose another --out"
+            ) from None
+
+    def _inputs(self) -> dict[str, str]:
+        provenance = msgspec.json.decode((self.path / "provenance.json").read_bytes())
+        return {f"inputs.{name}": value for name, value in provenance["inputs"].items()}
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat

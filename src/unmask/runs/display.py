@@ -1,0 +1,80 @@
+"""What a person sees while a run goes on: a bar with loss, tokens/s and the time left; plain lines in a log file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+LINE_SECONDS = 30
+"""How often a line is printed where there is no terminal."""
+
+Advance = Callable[[Mapping[str, float]], None]
+
+
+class Standing(Protocol):
+    """Where a run stands: what is read of a checkpoint's progress."""
+
+    step: int
+    total: int
+    tokens: int
+
+
+class Display:
+    """Prints to standard error, so that results on standard output stay clean.
+
+    Args:
+        quiet: print nothing.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        self.console.print(text, markup=False)
+
+    def evaluated(self, standing: Standing, metrics: Mapping[str, float]) -> None:
+        """Print the result of an evaluation."""
+        text = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+        self.say(f"step {standing.step} of {standing.total}, {standing.tokens:,} tokens: held out: {text}")
+
+    @contextmanager
+    def bar(self, standing: Standing) -> Iterator[Advance]:
+        """Show the progress from where the run stands to its end; call what is given after each step."""
+        begun, first = time.monotonic(), standing.step
+        printed = begun
+        smooth: dict[str, float] = {}
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
+        with Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal) as bar:
+            task = bar.add_task("training", total=standing.total, completed=first, text="")
+
+            def advance(metrics: Mapping[str, float]) -> None:
+                nonlocal printed
+                for name in ("loss", "tokens_per_second"):
+                    smooth[name] = metrics[name] * 0.05 + smooth.get(name, metrics[name]) * 0.95
+                now = time.monotonic()
+                left = (now - begun) / (standing.step - first) * (standing.total - standing.step)
+                text = (
+                    f"step {standing.step}/{standing.total}  loss {smooth['loss']:.3f}  "
+                    f"{smooth['tokens_per_second']:,.0f} tokens/s  {duration(left)} left"
+                )
+                bar.update(task, completed=standing.step, text=text)
+                if not self.console.is_terminal and now - printed > LINE_SECONDS:
+                    printed = now
+                    self.say(text)
+
+            yield advance
+
+
+def duration(seconds: float) -> str:
+    """Write seconds for people: 42 s, 3 min 20 s, 5 h 10 min."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02} min"
+    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"

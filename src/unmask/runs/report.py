@@ -1,0 +1,93 @@
+"""Words about a run: report.md for whoever opens the directory, README.md for the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from unmask.runs.directory import RunDirectory
+from unmask.runs.display import duration
+
+
+class Done(Protocol):
+    """What is read of a finished run's progress."""
+
+    step: int
+    tokens: int
+    seconds: float
+    skipped: int
+
+
+def pretraining_report(run: RunDirectory, name: str, done: Done, guess: float | None) -> str:
+    """Return report.md of a pretraining run.
+
+    Args:
+        run: whose metrics are read.
+        name: of the recipe.
+        done: how far it went.
+        guess: the share of the most frequent token in the training text.
+    """
+    heldout = run.read_metrics("heldout")
+    lines = [f"# {name}, pretrained", "", _how_it_went(done), ""]
+    if heldout:
+        first, last = heldout[0], heldout[-1]
+        lines += ["| held out | before the first step | after the last |", "|---|---|---|"]
+        lines += [f"| {key} | {first[key]:.4f} | {last[key]:.4f} |" for key in last if _is_metric(key)]
+        if guess is not None:
+            lines += ["", f"Always guessing the most frequent token would be right in {100 * guess:.2f} % of places."]
+    lines += [
+        "",
+        "![training](plots/training.png)",
+        "",
+        "Use it:",
+        "",
+        "```",
+        f'unmask fill --model {run.path} "Text with a [MASK] in it."',
+        f"unmask finetune classification --model {run.path} --train FILE --out RUN",
+        "```",
+        "",
+        "`model/` is a Hugging Face directory; `recipe.toml` is what was trained; `metrics.jsonl` has a line a step.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def finetuning_report(
+    run: RunDirectory, labels: Sequence[str], done: Done, examples: int, metrics: Mapping[str, float] | None
+) -> str:
+    """Return report.md of a fine-tuning run; `metrics` are those of the dev data, 0 to 100."""
+    lines = [f"# A classifier: {', '.join(labels)}", "", f"{examples:,} training examples. {_how_it_went(done)}", ""]
+    if metrics:
+        lines += ["| on the dev data, which were used for no choice | |", "|---|---|"]
+        lines += [f"| {name} | {value:.2f} |" for name, value in metrics.items()]
+        lines += ["", "![confusion](plots/confusion.png)"]
+    lines += [
+        "",
+        "![training](plots/training.png)",
+        "",
+        "Use it:",
+        "",
+        "```",
+        f'unmask predict --model {run.path} "A text."',
+        f"unmask evaluate --model {run.path} --data FILE",
+        "```",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def model_card(title: str, about: str, metrics: Mapping[str, float]) -> str:
+    """Return README.md of a model's directory."""
+    lines = ["---", "library_name: transformers", "---", f"# {title}", "", about, ""]
+    if metrics:
+        lines += ["| held-out data | |", "|---|---|", *(f"| {name} | {value:.4f} |" for name, value in metrics.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _how_it_went(done: Done) -> str:
+    text = f"{done.step:,} steps, {done.tokens:,} tokens, {duration(done.seconds)} in steps"
+    rate = done.tokens / done.seconds if done.seconds else 0
+    skipped = f"; {done.skipped} steps were not finite and left out" if done.skipped else ""
+    return f"{text} ({rate:,.0f} tokens/s){skipped}."
+
+
+def _is_metric(name: str) -> Any:
+    return name == "loss" or name.endswith(("_loss", "_accuracy"))

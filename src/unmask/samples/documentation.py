@@ -1,0 +1,170 @@
+"""Text that is on every machine with Python: the documentation strings of what is installed.
+
+In: nothing, or folders of Python source. Out: one document a module, for a demonstration that needs no download.
+
+The docstrings of the standard library come first, then the topics of `help()` (`pydoc_data.topics`), then the installed
+packages by name. Nothing is imported or executed except that one module of topics: the source is parsed with `ast`.
+Paragraphs are cleaned by `unmask.samples.prose`, and a paragraph that was there before is dropped: licences and
+inherited docstrings, and those that differ only in a name or a number. The same installation gives the same text.
+"""
+
+import ast
+import gc
+import os
+import re
+import sysconfig
+import warnings
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from pathlib import Path
+
+from unmask.samples.prose import prose
+
+SHORTEST_DOCUMENT = 200
+LARGEST_FILE = 2_000_000
+
+_SKIPPED_FOLDERS = frozenset(
+    ("test", "tests", "testing", "idle_test", "__pycache__", "site-packages", "dist-packages", "node_modules")
+)
+_SKIPPED_FILE = re.compile(r"test_.*\.py$|.*_tests?\.py$|conftest\.py$")
+_HOLDERS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.If, ast.Try, ast.ExceptHandler, ast.With)
+_PUNCTUATION = ".,;:!?()[]\"'-"
+
+
+def documentation(limit_bytes: int = 20_000_000, *, roots: Sequence[Path] | None = None) -> Iterator[str]:
+    """Yield documents of English prose from the documentation of Python and of the installed packages.
+
+    Args:
+        limit_bytes: stop before the documents (in UTF-8, without separators) exceed this many bytes.
+        roots: read the modules below these folders alone, without the topics of `help()`; the default is the standard
+            library, the topics, and the folders of installed packages.
+
+    Yields:
+        Documents of at least `SHORTEST_DOCUMENT` characters: paragraphs of one line each, with a blank line between.
+
+    Raises:
+        ValueError: when `limit_bytes` is negative.
+    """
+    if limit_bytes < 0:
+        raise ValueError(f"limit_bytes must not be negative: {limit_bytes}")
+    return _documents(limit_bytes, _default_sources() if roots is None else _sources_below(roots))
+
+
+def _documents(limit_bytes: int, sources: Iterator[list[str]]) -> Iterator[str]:
+    """Clean each module's docstrings into a document, without paragraphs that came before."""
+    seen: set[bytes] = set()
+    read: set[str] = set()  # inherited and copied docstrings need no second cleaning
+    written = 0
+    for docstrings in sources:
+        fresh: dict[bytes, str] = {}
+        for docstring in docstrings:
+            if docstring in read:
+                continue
+            for paragraph in prose(docstring):
+                key = _fingerprint(paragraph)
+                if key not in seen:
+                    fresh.setdefault(key, paragraph)
+        document = "\n\n".join(fresh.values())
+        if len(document) < SHORTEST_DOCUMENT:
+            continue
+        seen.update(fresh)
+        read.update(docstrings)
+        written += len(document.encode("utf-8", "replace"))
+        if written > limit_bytes:
+            return
+        yield document
+
+
+def _fingerprint(paragraph: str) -> bytes:
+    """Hash a paragraph so that two that differ only in names and numbers (after the first word) are the same."""
+    first, *others = paragraph.split()
+    words = (word if word.islower() and word.strip(_PUNCTUATION).isalpha() else "*" for word in others)
+    key = f"{first.lower()} {' '.join(words)}"
+    return blake2b(key.encode("utf-8", "replace"), digest_size=8).digest()
+
+
+def _default_sources() -> Iterator[list[str]]:
+    """Yield the docstrings of each module of the standard library, each topic, and each installed module."""
+    paths = sysconfig.get_paths()
+    yield from _sources_below([Path(paths["stdlib"])])
+    yield from _topics()
+    yield from _sources_below([Path(paths["purelib"]), Path(paths["platlib"])])
+
+
+def _topics() -> Iterator[list[str]]:
+    """Yield the topics of `help()`; some builds of Python come without them."""
+    try:
+        from pydoc_data.topics import topics
+    except ImportError:
+        return
+    for name in sorted(topics):
+        yield [topics[name]]
+
+
+def _sources_below(roots: Sequence[Path]) -> Iterator[list[str]]:
+    """Yield the docstrings of each module below the folders, a folder given twice once."""
+    for root in dict.fromkeys(root.resolve() for root in roots):
+        for path in _modules(root):
+            docstrings = read_docstrings(path)
+            if docstrings:
+                yield docstrings
+
+
+def _modules(folder: Path) -> Iterator[Path]:
+    """Yield the Python files below a folder by name, a package's `__init__.py` first, without tests."""
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: (entry.name != "__init__.py", entry.name))
+    except OSError:
+        return
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            if entry.name not in _SKIPPED_FOLDERS and not entry.name.startswith("."):
+                yield from _modules(Path(entry.path))
+        elif entry.name.endswith(".py") and entry.is_file() and not _SKIPPED_FILE.match(entry.name):
+            yield Path(entry.path)
+
+
+def read_docstrings(path: Path) -> list[str]:
+    """Read the docstrings of a module, its classes, methods and functions, in source order, without importing it.
+
+    A file that cannot be read or parsed, is larger than `LARGEST_FILE` bytes, or has no triple quotes gives none.
+    """
+    try:
+        if path.stat().st_size > LARGEST_FILE:
+            return []
+        source = path.read_bytes()
+    except OSError:
+        return []
+    if b'"""' not in source and b"'''" not in source:  # three files in ten: saves parsing them
+        return []
+    tree = _parse(source)
+    return [] if tree is None else list(_docstrings(tree))
+
+
+def _parse(source: bytes) -> ast.Module | None:
+    """Parse a module's source; None where it does not parse."""
+    collecting = gc.isenabled()
+    gc.disable()  # nothing of a syntax tree is garbage while it is built: a third of the time
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _docstrings(node: ast.AST) -> Iterator[str]:
+    """Yield the docstrings of a module or class and of what it defines, also below `if` and `try`."""
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        docstring = ast.get_docstring(node, clean=False)
+        if docstring:
+            yield docstring
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            return
+    for field in ("body", "handlers", "orelse", "finalbody"):
+        for child in getattr(node, field, ()):
+            if isinstance(child, _HOLDERS):
+                yield from _docstrings(child)

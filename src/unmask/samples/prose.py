@@ -1,0 +1,193 @@
+"""Paragraphs of English prose out of one docstring.
+
+In: a docstring in any of the usual dialects (plain, reStructuredText, NumPy, Google, Markdown). Out: its paragraphs
+that read as English, each on one line and without markup.
+
+Three passes: drop the lines of code, tables and headings; group what is left into paragraphs; take off the markup and
+keep a paragraph only where it passes for prose. The rules are meant to be strict: a paragraph lost costs nothing, code
+taken for prose does. Descriptions in parameter lists are kept where they are full sentences, the names before them not.
+"""
+
+import inspect
+import re
+from collections.abc import Iterable, Iterator
+
+_INDENT = re.compile(r" *")
+_RULE = re.compile(r"([-=~*^\"'#+`_.])\1{2,}$")
+_TABLE = re.compile(r"[+|].*[+|]$|[=-]{2,}( +[=-]{2,})+$")
+_FENCE = re.compile(r"```|~~~")
+_DIRECTIVE = re.compile(r"\.\. +(?:([\w:-]+?)::|[_\[|])")
+_HEADING = re.compile(r"(?:#+ )?\**([A-Z][\w ]{1,40}?)\**:?\**$")
+_BULLET = re.compile(r"(?:[-*+•o]|\(?(?:\d{1,2}|[a-zA-Z])[.)]|\.\. \[\w+\])\s+(?=\S)")
+_FIELD = re.compile(r"[:@](?:param|parameter|arg|type|raises?|returns?|rtype|ivar|cvar|var|keyword|kwarg)\b[^:]*:\s*")
+_ARGUMENT = re.compile(r"[*`'\"]*[A-Za-z_][\w.*`'\"]*(?:\s*\(.*?\)|\s*\[.*?\])?(?:\s--|:)(?:\s+|$)")
+_TYPED = re.compile(r"[*`'\"]*[A-Za-z_][\w.*`'\"]*(?:, *[\w.*`'\"]+)*(?:\s+:(?: |$)|:$)")
+
+_TYPE = re.compile(r"[\w.\[\]`~]+(?:(?:, ?| or | \| )[\w.\[\]`~]+){0,3}(?<!\.)$")
+_PROSE_DIRECTIVES = re.compile(r"note|warning|caution|important|tip|hint|attention|danger|version\w+|deprecated")
+_SKIPPED_SECTIONS = re.compile(
+    r"(examples?|usage|references?|see also|methods|authors?|copyright|license|shape) *$", re.I
+)
+
+_MARKUP: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"`([^`'\s]+)'(?!\w)"), r"'\1'"),
+    (re.compile(r"\s*\[(?:\d+|[A-Z]\w*\d+|#\w*)\]_"), ""),
+    (re.compile(r":[\w:+-]+:`[~!.]?([^`<]+?)\s*(?:<[^`]*>)?`"), r"\1"),
+    (re.compile(r"`([^`<]+?)\s*<[^`>]*>`__?"), r"\1"),
+    (re.compile(r"\[(`[^`\]]+`)\](?:\([^)\s]*\))?"), r"\1"),
+    (re.compile(r"\[([^\]\[]+)\]\([^)\s]+\)"), r"\1"),
+    (re.compile(r"(`{1,3})([^`]+)\1_{0,2}"), r"\2"),
+    (re.compile(r"(?<![\w*])(\*{1,2})(?=\S)([^*]+?)(?<=\S)\1(?!\w)"), r"\2"),
+    (re.compile(r"(?<!\w)_([A-Za-z][^_\s]*)_(?!\w)"), r"\1"),
+    (re.compile(r"</?[A-Za-z][A-Za-z0-9]*/?>|`"), ""),
+    (re.compile(r"(?<=\w) (?=[.,;](?: |$))|(?<=[?!])\.(?= |$)"), ""),
+    (re.compile(r"\s{2,}"), " "),
+)
+_MARKED = re.compile(r"[`*_\[<]|\s[\s.,;]")
+
+_WORDS_OF_ALL_ENGLISH = """
+a an the this that these those it its is are was were be been being has have had do does did of to in on at by for from
+with without into as than if when while where which who whose what how and or but not no nor so because can could may
+might must shall should will would you your we our they their he his she her i there here then also only any all each
+both such between within about after before until over under through
+"""
+_FUNCTION_WORDS = frozenset(_WORDS_OF_ALL_ENGLISH.split())
+_PLAIN_WORD = re.compile(r"[(\"'“‘]*[A-Za-z]?[a-z]+(?:['’-][a-z]+)*[.,;:!?)\"'”’…]*$")
+_NOT_PROSE = re.compile(
+    r"[{}\\|$@^~<>]|==|::|\.\. |>>>|--?>|\w=|= |\w\(\w+[,)]|\(c\)|[Cc]opyright|#\d|\bTODO|\bXXX|&\w+;"
+)
+_SENTENCE_END = re.compile(r"[.!?][)\"'”’]*$")
+_LAST_SENTENCE = re.compile(r"(?<=[.!?]) +(?=[^ ].*$)")
+
+
+def prose(docstring: str) -> Iterator[str]:
+    """Yield the paragraphs of `docstring` that read as English, each on one line.
+
+    Example:
+        >>> list(prose("Find the next stop.\\n\\n>>> next_stop(3)\\n4\\n\\nArgs:\\n  here (int): Where to begin from."))
+        ['Find the next stop.', 'Where to begin from.']
+    """
+    for number, paragraph in enumerate(_paragraphs(_without_code(inspect.cleandoc(docstring).splitlines()))):
+        if number and paragraph.rstrip("*_`>)\"'’”")[-1:] not in (".", "!", "?", ":"):
+            continue  # no sentence: saves taking the markup off
+        sentence = _without_markup(paragraph)
+        if number == 0 and sentence and sentence[-1].isalnum():
+            sentence += "."  # a summary line that lacks its full stop
+        if sentence.endswith(":"):  # what it announces was code or a list
+            parts = _LAST_SENTENCE.split(sentence)
+            sentence = " ".join(parts[:-1])
+        if is_prose(sentence):
+            yield sentence
+
+
+def is_prose(paragraph: str) -> bool:
+    """Say whether a paragraph on one line reads as English: whole sentences, mostly plain words, few symbols."""
+    if len(paragraph) < 15 or not _SENTENCE_END.search(paragraph) or _NOT_PROSE.search(paragraph):
+        return False
+    if not paragraph.lstrip("\"'“‘(")[:1].isupper():
+        return False
+    words = paragraph.split()
+    if len(words) < 4:
+        return False
+    plain = sum(1 for word in words if _PLAIN_WORD.match(word))
+    function_words = sum(1 for word in words if word.strip(".,;:()\"'").lower() in _FUNCTION_WORDS)
+    return plain >= 0.7 * len(words) and function_words >= 0.15 * len(words)
+
+
+def _indent(line: str) -> int:
+    """Count the blanks before the first character."""
+    match = _INDENT.match(line)
+    return match.end() if match else 0
+
+
+def _without_code(lines: list[str]) -> Iterator[str]:
+    """Yield the lines without code, doctests, tables, directives and headings; a dropped run leaves a blank line."""
+    fenced = False
+    in_doctest = False
+    deeper_than: int | None = None  # drop what is indented more than this
+    section_at: int | None = None  # in a section to skip, whose heading has this indent
+    for number, line in enumerate(lines):
+        text = line.strip()
+        following = lines[number + 1].strip() if number + 1 < len(lines) else ""
+        if _FENCE.match(text):
+            fenced = not fenced
+            yield ""
+        elif fenced:
+            continue
+        elif not text:
+            in_doctest = False
+            yield ""
+        elif in_doctest or text.startswith((">>>", "In [", "$ ")):
+            in_doctest = True
+        elif deeper_than is not None and _indent(line) > deeper_than:
+            continue
+        else:
+            deeper_than = None
+            indent = _indent(line)
+            underlined = bool(_RULE.match(following)) and len(following) >= min(len(text), 4)
+            heading = _HEADING.match(text)
+            is_heading = heading is not None and (underlined or text.endswith((":", ":**")) or text.startswith("#"))
+            if section_at is not None and (underlined or is_heading or indent < section_at):
+                section_at = None
+            if is_heading and heading is not None and _SKIPPED_SECTIONS.match(heading[1]):
+                if underlined or text.startswith("#"):
+                    section_at = indent
+                else:
+                    deeper_than = indent
+            if section_at is not None or underlined or is_heading or _RULE.match(text) or _TABLE.search(text):
+                yield ""
+                continue
+            directive = _DIRECTIVE.match(text)
+            if directive:
+                if not _PROSE_DIRECTIVES.fullmatch(directive[1] or ""):
+                    deeper_than = indent
+                yield ""
+                continue
+            if text.endswith("::"):
+                deeper_than = indent
+                line = line.rstrip()[:-1]
+            yield line
+
+
+def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
+    """Join lines into paragraphs: a blank line, a list item, or another indent begins a new one."""
+    current: list[str] = []
+    indent = 0
+    hanging = False
+    for line in lines:
+        text = line.strip()
+        if not text:
+            if current:
+                yield " ".join(current)
+            current = []
+            continue
+        item = _BULLET.match(text) or _FIELD.match(text)
+        own = _indent(line)
+        if item is None and (not current or own <= indent):
+            item = _ARGUMENT.match(text)
+        typed = (not current or own <= indent) and _TYPED.match(text)
+        aligned = own > indent if hanging else own == indent
+        if current and (item or typed or not aligned):
+            yield " ".join(current)
+            current = []
+        if typed:
+            continue
+        if item:
+            text = text[item.end() :]
+            if _TYPE.match(text):
+                text = ""
+        if not current:
+            indent, hanging = own, bool(item)
+        if text:
+            current.append(text)
+    if current:
+        yield " ".join(current)
+
+
+def _without_markup(paragraph: str) -> str:
+    """Take the markup off a paragraph."""
+    if not _MARKED.search(paragraph):
+        return paragraph.strip()
+    for pattern, replacement in _MARKUP:
+        paragraph = pattern.sub(replacement, paragraph)
+    return paragraph.strip()

@@ -1,0 +1,1 @@
+"""Text in, answers out."""

@@ -1,0 +1,211 @@
+"""Cut raw files into documents.
+
+In: plain text or JSON Lines (`.jsonl`, `.ndjson`, `.json`), also compressed, and the text options of the command line.
+Out: the text of each document, its paragraphs divided by blank lines and without newlines inside a paragraph; and an
+account of the documents that were skipped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+
+import msgspec
+
+from unmask.errors import UserError, nearest
+from unmask.text.files import MAX_DOCUMENT, display_name, read_lines
+
+Line = tuple[int, bytes | None]
+
+_MODES = ("auto", "file", "blank-line", "line")
+_JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
+_OVER_LONG = f"longer than {MAX_DOCUMENT:,} bytes"
+_PARAGRAPH_BREAK = re.compile(r"\n\s*\n")
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """How raw files are read.
+
+    Args:
+        field: the field of a JSON line that holds the text.
+        documents: what a document is in plain text: "file", "blank-line", "line", or "auto" (see `resolve_documents`).
+        strict: end at the first document that would be skipped.
+    """
+
+    field: str = "text"
+    documents: str = "auto"
+    strict: bool = False
+
+
+@dataclass
+class Skipped:
+    """The documents that could not be used.
+
+    Args:
+        count: how many.
+        places: "file:line: reason" of the first ten.
+    """
+
+    count: int = 0
+    places: list[str] = field(default_factory=list)
+
+    def add(self, place: str) -> None:
+        """Count one more."""
+        self.count += 1
+        if len(self.places) < 10:
+            self.places.append(place)
+
+
+class _Fault(Exception):
+    """Why and at which line a document has to be skipped."""
+
+    def __init__(self, line: int, reason: str) -> None:
+        super().__init__(reason)
+        self.line = line
+        self.reason = reason
+
+
+def resolve_documents(paths: Sequence[str | Path], options: TextOptions) -> str:
+    """Say what a document is in these files.
+
+    Args:
+        paths: the files.
+        options: how they are read.
+
+    Returns:
+        "file", "blank-line" or "line". "auto" means: of several plain text files each is a document, in a single one
+        blank lines divide documents, and where all are JSON Lines it is the line.
+
+    Raises:
+        UserError: no such choice.
+    """
+    if options.documents not in _MODES:
+        raise UserError(f"--documents {options.documents}: no such choice", remedy=nearest(options.documents, _MODES))
+    if options.documents != "auto":
+        return options.documents
+    texts = sum(not _is_json(path) for path in paths)
+    return "line" if texts == 0 else "blank-line" if texts == 1 else "file"
+
+
+def refuse_idle_options(paths: Sequence[str | Path], options: TextOptions) -> None:
+    """Refuse options that have no effect on any of these files.
+
+    Raises:
+        UserError: there is one.
+    """
+    kinds = {_is_json(path) for path in paths}
+    if kinds == {False} and options.field != "text":
+        raise UserError("--field has no effect: none of the files is JSON Lines", remedy="leave it out")
+    if kinds == {True} and options.documents in ("file", "blank-line"):
+        raise UserError(
+            f"--documents {options.documents} has no effect: in JSON Lines each line is a document",
+            remedy="leave it out",
+        )
+
+
+def read_documents(paths: Sequence[str | Path], options: TextOptions, skipped: Skipped) -> Iterator[str]:
+    r"""Read documents one after the other; never more than one is in memory.
+
+    Args:
+        paths: plain text or JSON Lines, also `.gz` or `.xz`; `-` is plain text on standard input.
+        options: how they are read.
+        skipped: gets what is left out: what is not UTF-8, longer than `MAX_DOCUMENT` bytes, or no JSON object with the
+            text in its field. Empty documents are left out without a word.
+
+    Yields:
+        The text of a document: paragraphs divided by "\n\n", without other newlines and without NULs.
+
+    Raises:
+        UserError: a file cannot be read, or with `strict` the first document that would be skipped.
+    """
+    mode = resolve_documents(paths, options)
+    for path in paths:
+        is_json = _is_json(path)
+        parse: Callable[[Iterator[Line]], str] = _json_parser(options.field) if is_json else _join
+        for lines in _groups(read_lines(path), "line" if is_json else mode):
+            try:
+                document = _tidy(parse(lines))
+            except _Fault as fault:
+                if options.strict:
+                    raise UserError(fault.reason, file=display_name(path), line=fault.line) from fault
+                skipped.add(f"{display_name(path)}:{fault.line}: {fault.reason}")
+                continue
+            if document:
+                yield document
+
+
+def _is_json(path: str | Path) -> bool:
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    if suffixes and suffixes[-1] in (".gz", ".xz"):
+        suffixes.pop()
+    return bool(suffixes) and suffixes[-1] in _JSON_SUFFIXES
+
+
+def _groups(lines: Iterator[Line], mode: str) -> Iterator[Iterator[Line]]:
+    """Give the lines of each document, as an iterator that need not be read to its end."""
+    if mode == "file":
+        yield lines
+    elif mode == "line":
+        for line in lines:
+            yield iter((line,))
+    else:
+        for blank, group in groupby(lines, key=_is_blank):
+            if not blank:
+                yield group
+
+
+def _is_blank(line: Line) -> bool:
+    return line[1] is not None and not line[1].decode("utf-8", "replace").replace("\0", "").strip()
+
+
+def _join(lines: Iterator[Line]) -> str:
+    """Join the lines of a plain text document."""
+    parts, size = [], 0
+    for number, raw in lines:
+        size += MAX_DOCUMENT + 1 if raw is None else len(raw)
+        if raw is None or size > MAX_DOCUMENT:
+            raise _Fault(number, _OVER_LONG)
+        try:
+            parts.append(raw.decode())
+        except UnicodeDecodeError as error:
+            raise _Fault(number, f"not UTF-8 (byte {error.start + 1} of the line)") from error
+        size += 1  # the newline
+    return "\n".join(parts)
+
+
+def _json_parser(name: str) -> Callable[[Iterator[Line]], str]:
+    """Make the function that takes the text out of a JSON line."""
+
+    def parse(lines: Iterator[Line]) -> str:
+        number, raw = next(lines)
+        if raw is None:
+            raise _Fault(number, _OVER_LONG)
+        if _is_blank((number, raw)):
+            return ""
+        try:
+            record = msgspec.json.decode(raw.replace(b"\0", b""))
+        except UnicodeDecodeError as error:
+            raise _Fault(number, "not UTF-8") from error
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise _Fault(number, f"broken JSON ({error})") from error
+        if not isinstance(record, dict) or name not in record:
+            raise _Fault(number, f"no field '{name}'")
+        text = record[name]
+        if not isinstance(text, str):
+            raise _Fault(number, f"field '{name}' is no string")
+        return text
+
+    return parse
+
+
+def _tidy(text: str) -> str:
+    """Drop NULs, put each paragraph on one line and one blank line between paragraphs."""
+    text = text.replace("\0", "").replace("\r\n", "\n").strip()
+    if "\n" not in text:
+        return text
+    paragraphs = (paragraph.split("\n") for paragraph in _PARAGRAPH_BREAK.split(text))
+    return "\n\n".join(" ".join(line.strip() for line in lines) for lines in paragraphs)

@@ -1,0 +1,1 @@
+"""Train and load subword vocabularies."""

@@ -1,0 +1,263 @@
+"""BERT's WordPiece tokenizer: text to ids and back.
+
+In: a directory with `tokenizer.json` or a bare `vocab.txt`, as Hugging Face and Google publish them. Out: ids equal to
+those of `transformers.AutoTokenizer` on the same directory, and directories that it loads.
+
+Devlin et al. 2019, section 3; Wu et al. 2016, section 4.1. As in transformers, a special token that stands written out
+in raw text ("[MASK]", "[SEP]") becomes its special id.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tokenizers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
+
+from unmask.errors import UserError
+
+Ids = npt.NDArray[np.int32]
+
+SPECIAL_TOKENS = {
+    "pad_token": "[PAD]",
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "mask_token": "[MASK]",
+}
+"""What the special tokens are called in BERT, by their names in Hugging Face's files."""
+
+_BRACKETED = re.compile(r"\[.*\]", re.DOTALL)
+
+
+class Tokenizer:
+    """A WordPiece tokenizer with BERT's special tokens.
+
+    Args:
+        library: the tokenizer of the `tokenizers` library, which must know all of the special tokens. It is changed:
+            no truncation, no padding, BERT's template and decoder.
+        special: the names of the special tokens, where they are not BERT's.
+
+    Attributes:
+        size: how many pieces the vocabulary has; ids run from 0 to size - 1.
+        pad, unk, cls, sep, mask: the ids of the special tokens.
+        special_ids: all five.
+        lowercase: whether text is lower-cased.
+        mask_token: how the mask is written.
+    """
+
+    def __init__(self, library: tokenizers.Tokenizer, special: Mapping[str, str] = SPECIAL_TOKENS) -> None:
+        self._library = library
+        self._special = dict(special)
+        registered = {token.content for token in library.get_added_tokens_decoder().values()}
+        library.add_special_tokens(
+            [AddedToken(name, special=True, normalized=False) for name in special.values() if name not in registered]
+        )
+        self.pad, self.unk, self.cls, self.sep, self.mask = (
+            library.get_vocab()[special[role]] for role in SPECIAL_TOKENS
+        )
+        self.special_ids = frozenset((self.pad, self.unk, self.cls, self.sep, self.mask))
+        self.mask_token = special["mask_token"]
+        self.size = library.get_vocab_size()
+        self.lowercase: bool = library.normalizer.lowercase
+        library.no_truncation()
+        library.no_padding()
+        library.decoder = decoders.WordPiece()
+        cls, sep = special["cls_token"], special["sep_token"]
+        library.post_processor = processors.TemplateProcessing(
+            single=f"{cls}:0 $A:0 {sep}:0",
+            pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
+            special_tokens=[(cls, self.cls), (sep, self.sep)],
+        )
+
+    @cached_property
+    def sha256(self) -> str:
+        """The checksum of all that the tokenizer consists of; equal tokenizers have equal ones, wherever they lie."""
+        content = json.loads(self._library.to_str())
+        del content["truncation"], content["padding"]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def encode(self, text: str) -> Ids:
+        """Encode one text, without adding special tokens."""
+        return np.array(self._library.encode(text, add_special_tokens=False).ids, dtype=np.int32)
+
+    def encode_many(self, texts: Sequence[str]) -> list[Ids]:
+        """Encode many texts on all cores, without adding special tokens."""
+        encodings = self._library.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
+
+    def encode_offsets(self, text: str) -> tuple[Ids, list[tuple[int, int]]]:
+        """Encode one text and say where each piece stands.
+
+        Returns:
+            The ids, and for each the place of its first character in the text and of the one after its last.
+        """
+        encoding = self._library.encode(text, add_special_tokens=False)
+        return np.array(encoding.ids, dtype=np.int32), encoding.offsets
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Write ids as text; special tokens are written out."""
+        return self._library.decode([int(id) for id in ids], skip_special_tokens=False)
+
+    def piece(self, id: int) -> str:
+        """Give the piece as it stands in the vocabulary.
+
+        Raises:
+            IndexError: no piece has this id.
+        """
+        piece = self._library.id_to_token(int(id)) if 0 <= id < self.size else None
+        if piece is None:
+            raise IndexError(f"no piece has the id {id}; the vocabulary has {self.size}")
+        return piece
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """Give the pieces as they stand in the vocabulary."""
+        return [self.piece(id) for id in ids]
+
+    def save(self, directory: str | Path) -> None:
+        """Write a directory that `load_tokenizer` and `transformers.AutoTokenizer` load.
+
+        Args:
+            directory: made where it is missing; other files in it stay.
+        """
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        self._library.save(str(directory / "tokenizer.json"))
+        lines = "".join(f"{piece}\n" for piece in self.pieces(range(self.size)))
+        (directory / "vocab.txt").write_text(lines, encoding="utf-8", newline="\n")
+        normalizer = self._library.normalizer
+        config = {
+            # transformers builds the tokenizer anew from the vocabulary and these settings; of its classes only this
+            # one gives segment ids.
+            "tokenizer_class": "BertTokenizerFast",
+            "do_lower_case": normalizer.lowercase,
+            "strip_accents": normalizer.strip_accents,
+            "tokenize_chinese_chars": normalizer.handle_chinese_chars,
+            "model_max_length": 512,
+            **self._special,
+        }
+        _write_json(directory / "tokenizer_config.json", config)
+        _write_json(directory / "special_tokens_map.json", self._special)
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def load_tokenizer(directory: str | Path) -> Tokenizer:
+    """Load a tokenizer from a directory.
+
+    Args:
+        directory: holds `tokenizer.json`, or else `vocab.txt`. `tokenizer_config.json` and `special_tokens_map.json`
+            may name other special tokens than BERT's and settings of the normaliser. Where nothing tells of a
+            `vocab.txt` whether it lower-cases, it does unless a piece has an upper-case letter.
+
+    Returns:
+        The tokenizer.
+
+    Raises:
+        UserError: nothing is there, it is corrupt, or it is no WordPiece tokenizer with BERT's normaliser.
+    """
+    directory = Path(directory)
+    path = next((path for name in ("tokenizer.json", "vocab.txt") if (path := directory / name).is_file()), None)
+    if path is None:
+        raise UserError("holds neither tokenizer.json nor vocab.txt", file=directory, remedy="is it the right folder?")
+    config = _read_json(directory / "tokenizer_config.json")
+    # Like transformers: of the two files that may name the special tokens, the map has the last word.
+    special = SPECIAL_TOKENS | _special_names(config)
+    special |= _special_names(_read_json(directory / "special_tokens_map.json"))
+    library = _read_library(path) if path.name == "tokenizer.json" else _read_vocabulary(path, special)
+    _check_vocabulary(library.get_vocab(), special, path)
+    library.model.unk_token = special["unk_token"]
+    # As there, the configuration overrules tokenizer.json.
+    normalizer = library.normalizer
+    normalizer.lowercase = config.get("do_lower_case", normalizer.lowercase)
+    normalizer.strip_accents = config.get("strip_accents", normalizer.strip_accents)
+    normalizer.handle_chinese_chars = config.get("tokenize_chinese_chars", normalizer.handle_chinese_chars)
+    return Tokenizer(library, special)
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode()
+    except OSError as error:
+        raise UserError(f"cannot be read ({error.strerror})", file=path) from error
+    except UnicodeDecodeError as error:
+        raise UserError("is not UTF-8", file=path) from error
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """Read an optional file that holds a JSON object."""
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(_read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"is no JSON ({error})", file=path) from error
+    if not isinstance(content, dict):
+        raise UserError("holds no JSON object", file=path)
+    return content
+
+
+def _special_names(content: Mapping[str, Any]) -> dict[str, str]:
+    """Take the special tokens' names, which are strings or objects, out of a configuration."""
+    names = {}
+    for role in SPECIAL_TOKENS:
+        name = content.get(role)
+        name = name.get("content") if isinstance(name, dict) else name
+        if isinstance(name, str):
+            names[role] = name
+    return names
+
+
+def _read_library(path: Path) -> tokenizers.Tokenizer:
+    text = _read_text(path)
+    try:
+        library = tokenizers.Tokenizer.from_str(text)
+    except Exception as error:  # the Rust library raises nothing narrower
+        raise UserError(f"is no tokenizer ({error})", file=path, remedy="copy it again") from error
+    if (
+        not isinstance(library.model, models.WordPiece)
+        or not isinstance(library.normalizer, normalizers.BertNormalizer)
+        or not isinstance(library.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
+    ):
+        raise UserError("is no WordPiece tokenizer with BERT's normaliser, the only kind known here so far", file=path)
+    return library
+
+
+def _read_vocabulary(path: Path, special: Mapping[str, str]) -> tokenizers.Tokenizer:
+    """Read a vocabulary of one piece a line."""
+    # No splitlines: pieces may be characters that it takes for line ends.
+    pieces = _read_text(path).removeprefix("\ufeff").replace("\r\n", "\n").removesuffix("\n").split("\n")
+    vocabulary: dict[str, int] = {}
+    for id, piece in enumerate(pieces):
+        if piece in vocabulary:
+            raise UserError(f"'{piece}' stands in line {vocabulary[piece] + 1} too", file=path, line=id + 1)
+        vocabulary[piece] = id
+    ordinary = (piece for piece in pieces if not _BRACKETED.fullmatch(piece) and piece not in special.values())
+    return bert_wordpiece(vocabulary, lowercase=all(piece == piece.lower() for piece in ordinary))
+
+
+def bert_wordpiece(vocabulary: Mapping[str, int], *, lowercase: bool) -> tokenizers.Tokenizer:
+    """Put BERT's normaliser and pre-tokeniser before a vocabulary."""
+    library = tokenizers.Tokenizer(models.WordPiece(dict(vocabulary), unk_token=SPECIAL_TOKENS["unk_token"]))
+    library.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return library
+
+
+def _check_vocabulary(vocabulary: Mapping[str, int], special: Mapping[str, str], path: Path) -> None:
+    if not any(vocabulary):  # a file without lines reads as one empty piece
+        raise UserError("the vocabulary is empty", file=path)
+    if missing := [name for name in special.values() if name not in vocabulary]:
+        raise UserError(f"the vocabulary lacks {', '.join(missing)}", file=path)
+    if set(vocabulary.values()) != set(range(len(vocabulary))):
+        raise UserError(f"the ids of the vocabulary are not 0 to {len(vocabulary) - 1}", file=path)

@@ -1,0 +1,162 @@
+"""All that an exact resume needs, on disk: written aside, checksummed, then renamed.
+
+    RUN/checkpoints/step-00001000/  model.safetensors  optimizer.safetensors  progress.json  manifest.json
+    RUN/checkpoints/latest          names the newest; moves only after that one is durable
+
+There is no random state in it: every generator is made from a key (batches/chance.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+from unmask.batches.sources import Cursor
+from unmask.errors import UnmaskError, UserError
+
+KEPT = 2
+"""How many of the newest checkpoints stay."""
+
+
+class Progress(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Where a run stands.
+
+    Attributes:
+        step: optimiser steps done.
+        total: steps of the whole budget.
+        tokens: tokens learnt from, special ones included.
+        seconds: spent in steps, evaluations left out.
+        skipped: steps left out because loss or gradient was not finite.
+        cursor: where the order of samples stands.
+    """
+
+    step: int = 0
+    total: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    skipped: int = 0
+    cursor: Cursor
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The sha256 of each file of a checkpoint."""
+
+    files: dict[str, str]
+
+
+def save_checkpoint(
+    folder: Path, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], progress: Progress
+) -> Path:
+    """Write a checkpoint into RUN/checkpoints, make it durable, move `latest`, and drop the oldest.
+
+    Raises:
+        UnmaskError: it could not be written (the disk is full); older checkpoints are as they were.
+    """
+    final = folder / f"step-{progress.step:08d}"
+    aside = folder / f".writing-{final.name}"
+    try:
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(parents=True)
+        _write(aside / "model.safetensors", safetensors.torch.save(_plain(model)))
+        _write(aside / "optimizer.safetensors", safetensors.torch.save(_plain(optimizer)))
+        _write(aside / "progress.json", msgspec.json.encode(progress))
+        files = {path.name: sha256(path) for path in sorted(aside.iterdir())}
+        _write(aside / "manifest.json", msgspec.json.encode(Manifest(files)))
+        sync(aside)
+        shutil.rmtree(final, ignore_errors=True)
+        aside.rename(final)
+        sync(folder)
+        _write(folder / ".latest", final.name.encode())
+        (folder / ".latest").rename(folder / "latest")
+        sync(folder)
+    except OSError as error:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise UnmaskError(
+            f"{final}: the checkpoint could not be written ({error.strerror or error}); the one before it is intact: "
+            "make room, then go on with --resume"
+        ) from error
+    for old in sorted(folder.glob("step-*"))[:-KEPT]:
+        shutil.rmtree(old, ignore_errors=True)
+    return final
+
+
+def newest_checkpoint(folder: Path) -> tuple[Path, list[str]]:
+    """Return the newest valid checkpoint, and what is wrong with newer ones.
+
+    `latest` is a hint for people and other programs: a run killed between the rename and the move of `latest` still
+    resumes from the newest.
+
+    Raises:
+        UserError: there is none.
+    """
+    damaged = []
+    for path in sorted(folder.glob("step-*"), reverse=True):
+        try:
+            check_checkpoint(path)
+        except UserError as error:
+            damaged.append(str(error))
+        else:
+            return path, damaged
+    raise UserError(
+        "there is no valid checkpoint to resume from" + "".join(f"; {text}" for text in damaged),
+        file=folder,
+        remedy="start the run anew in an empty directory, without --resume",
+    )
+
+
+def check_checkpoint(path: Path) -> None:
+    """Compare each file with the manifest.
+
+    Raises:
+        UserError: names the file that is missing or altered.
+    """
+    try:
+        manifest = msgspec.json.decode((path / "manifest.json").read_bytes(), type=Manifest)
+        for name, digest in manifest.files.items():
+            if sha256(path / name) != digest:
+                raise UserError("the file was altered or cut short", file=path / name)
+    except (OSError, msgspec.DecodeError) as error:
+        raise UserError(f"damaged checkpoint ({error})", file=path) from error
+
+
+def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], Progress]:
+    """Return model, optimizer and progress of a valid checkpoint."""
+    return (
+        safetensors.torch.load_file(path / "model.safetensors"),
+        safetensors.torch.load_file(path / "optimizer.safetensors"),
+        msgspec.json.decode((path / "progress.json").read_bytes(), type=Progress),
+    )
+
+
+def sha256(path: Path) -> str:
+    """Return the digest of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sync(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.detach().cpu().contiguous() for name, value in tensors.items()}

@@ -1,0 +1,40 @@
+"""Losses and accuracies of a learner on prepared batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from unmask.batches.batch import Batch, add_counts
+from unmask.objectives.learner import Learner
+from unmask.training.machine import Machine
+
+
+def evaluate(learner: Learner, batches: Sequence[Batch], machine: Machine) -> dict[str, float]:
+    """Return, for each objective, `NAME_loss` (mean over its targets, nats) and `NAME_accuracy` (0 to 1), and the
+    weighted sum of losses as `loss`. A part without any target is left out.
+    """
+    counts = add_counts(batches)
+    sums: dict[str, float] = {}
+    was_training = learner.training
+    learner.eval()
+    with torch.inference_mode(), machine.autocast():
+        for batch in batches:
+            for name, part in learner(batch.to(machine.device)).items():
+                values = {"loss": part.sum, **part.metrics}
+                for key, value in values.items():
+                    sums[f"{name}.{key}"] = sums.get(f"{name}.{key}", 0.0) + float(value)
+    learner.train(was_training)
+    return summarise(sums, counts, learner.weights)
+
+
+def summarise(sums: dict[str, float], counts: dict[str, int], weights: Mapping[str, float]) -> dict[str, float]:
+    """Turn sums over targets ("NAME.loss", "NAME.correct") into the means that `evaluate` describes."""
+    metrics = {"loss": 0.0}
+    for name, count in counts.items():
+        if count:
+            metrics["loss"] += weights[name] * sums[f"{name}.loss"] / count
+            metrics[f"{name}_loss"] = sums[f"{name}.loss"] / count
+            metrics[f"{name}_accuracy"] = sums[f"{name}.correct"] / count
+    return metrics

@@ -1,0 +1,258 @@
+"""The one training loop: it knows encoders and objectives only as a `Learner`, and data only as a `Source`.
+
+A step takes samples, cuts them into pieces that fit into memory, and minimises, over all pieces together, the weighted
+sum of each objective's mean over its own targets. Dropout is seeded by (seed, step, piece), everything else by
+samples' keys, so that nothing but `Progress`, weights and the optimiser's moments has to be saved.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+
+from unmask.batches.batch import Batch, Sample, add_counts, collate, split
+from unmask.batches.chance import number
+from unmask.batches.sources import Source
+from unmask.errors import UnmaskError
+from unmask.objectives.learner import Learner
+from unmask.runs.directory import RunDirectory
+from unmask.runs.display import Display, duration
+from unmask.training.checkpoint import Progress, load_checkpoint, newest_checkpoint, save_checkpoint
+from unmask.training.evaluate import evaluate, summarise
+from unmask.training.interrupt import Interrupt
+from unmask.training.machine import Machine
+from unmask.training.optimizer import Optimizer
+from unmask.training.settings import BudgetSettings, TrainingSettings
+
+MAY_GROW = frozenset({"budget.steps", "budget.tokens", "budget.minutes", "budget.epochs"})
+"""What a resumed run may change of its recipe."""
+EVALUATIONS = 20
+"""How often a run is evaluated."""
+SAVE_SECONDS = 300
+"""How long a run goes without a checkpoint at most."""
+MAX_SKIPPED = 10
+"""After so many steps in a row that are not finite a run stops."""
+TIMED_STEPS = 8
+"""How many steps are timed to turn a budget in minutes into steps, after `WARM_STEPS` that are not."""
+WARM_STEPS = 3
+TIMED_SECONDS = 60
+"""No more than that is spent on timing."""
+MIN_TIMED = 100
+"""Shorter runs are not timed."""
+COUNTED_STEPS = 50
+"""Over so many steps tokens and passes are counted before the first."""
+
+
+class Trainer:
+    """Trains a learner on a source within a budget.
+
+    Args:
+        learner: encoder and objectives, on the machine's device.
+        source: samples.
+        prepare: what is done to each sample before collating (masking, objectives' counts); pure.
+        heldout: prepared batches to evaluate on; may be empty.
+        settings: batch, optimizer, schedule, budget, seed.
+        run: where metrics and checkpoints go.
+        machine: device and precision.
+        display: shows progress.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        source: Source,
+        *,
+        prepare: Callable[[Sample], Sample],
+        heldout: Sequence[Batch],
+        settings: TrainingSettings,
+        run: RunDirectory,
+        machine: Machine,
+        display: Display,
+    ) -> None:
+        self.learner = learner
+        self.source = source
+        self.prepare = prepare
+        self.heldout = heldout
+        self.settings = settings
+        self.run = run
+        self.machine = machine
+        self.display = display
+        self.optimizer = Optimizer(learner, settings.optimizer)
+        self.progress = Progress(cursor=source.start)
+        self.failures = 0
+
+    def start(self) -> None:
+        """Begin: check that checkpoints can be written, turn the budget into steps, say what is to come."""
+        self.save()
+        self._plan()
+        self.save()
+        self._evaluate()
+
+    def resume(self) -> None:
+        """Take up the newest valid checkpoint; where the budget has changed, reckon the total anew.
+
+        Raises:
+            UserError: there is no checkpoint.
+        """
+        path, damaged = newest_checkpoint(self.run.checkpoints)
+        for text in damaged:
+            self.display.say(f"skipped {text}")
+        self._restore(path.name)
+        if self.run.changed or not self.progress.total:
+            before = self.progress.total
+            self._plan()
+            self.display.say(f"the budget was {before} steps; the schedule goes on to its new end")
+            self.save()
+        self.run.cut_metrics(self.progress.step)
+        self.display.say(f"resumed at step {self.progress.step} of {self.progress.total}")
+        if not self.run.read_metrics("heldout"):
+            self._evaluate()
+
+    def train(self) -> None:
+        """Take all steps that are left.
+
+        Raises:
+            Interrupted: a signal came; the run is saved.
+            UnmaskError: the loss is not finite again and again, or a checkpoint could not be written.
+        """
+        progress = self.progress
+        every = max(1, progress.total // EVALUATIONS)
+        saved = time.monotonic()
+        with Interrupt() as interrupt, self.display.bar(progress) as advance:
+            while progress.step < progress.total:
+                metrics = self.step()
+                self.run.log({"kind": "train", **metrics})
+                advance(metrics)
+                if progress.step % every == 0 or progress.step == progress.total:
+                    self._evaluate()
+                    self.save()
+                    saved = time.monotonic()
+                elif interrupt.signal or time.monotonic() - saved > SAVE_SECONDS:
+                    self.save()
+                    saved = time.monotonic()
+                if interrupt.signal:
+                    interrupt.stop(
+                        f"stopped and saved at step {progress.step}; go on with the same command and --resume"
+                    )
+
+    def step(self) -> dict[str, float]:
+        """Take one optimiser step and return what happened in it."""
+        progress = self.progress
+        begun = time.perf_counter()
+        batch = self.settings.batch
+        samples, cursor = self.source.take(progress.cursor, tokens=batch.tokens, sequences=batch.sequences)
+        samples = [self.prepare(sample) for sample in samples]
+        counts = add_counts(samples)
+        sums = self._backward([collate(piece) for piece in split(samples, batch.micro_tokens)], counts)
+        norm = self.optimizer.clip()
+        metrics = summarise(sums, counts, self.learner.weights)
+        factor = self.settings.schedule.factor(progress.step, max(1, progress.total))
+        if math.isfinite(norm) and math.isfinite(metrics["loss"]):
+            rate = self.optimizer.step(progress.step, factor)
+            self.failures = 0
+        else:
+            rate = 0.0
+            self._skip()
+        tokens = sum(map(len, samples))
+        seconds = time.perf_counter() - begun
+        progress.step += 1
+        progress.cursor = cursor
+        progress.tokens += tokens
+        progress.seconds += seconds
+        return {
+            "step": progress.step,
+            "tokens": progress.tokens,
+            "seconds": round(progress.seconds, 3),
+            "passes": round(self.source.passes(cursor), 4),
+            **metrics,
+            "learning_rate": rate,
+            "gradient_norm": norm,
+            "tokens_per_second": round(tokens / seconds, 1),
+        }
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+        save_checkpoint(self.run.checkpoints, self.learner.state_dict(), self.optimizer.state(), self.progress)
+
+    def _backward(self, pieces: Sequence[Batch], counts: dict[str, int]) -> dict[str, float]:
+        """Gather the gradient of a whole step; return the sums that `summarise` reads."""
+        self.learner.train()
+        sums: dict[str, float] = {}
+        for place, piece in enumerate(pieces):
+            torch.manual_seed(number(self.settings.seed, "dropout", self.progress.step, place))
+            with self.machine.autocast():
+                parts = self.learner(piece.to(self.machine.device))
+            loss = torch.stack(
+                [self.learner.weights[name] / max(1, counts[name]) * part.sum for name, part in parts.items()]
+            ).sum()
+            loss.backward()  # type: ignore[no-untyped-call]
+            for name, part in parts.items():
+                for key, value in {"loss": part.sum.detach(), **part.metrics}.items():
+                    sums[f"{name}.{key}"] = sums.get(f"{name}.{key}", 0.0) + float(value)
+        return sums
+
+    def _skip(self) -> None:
+        self.optimizer.forget()
+        self.progress.skipped += 1
+        self.failures += 1
+        self.display.say(f"step {self.progress.step}: loss or gradient is not finite, the step is left out")
+        if self.failures == MAX_SKIPPED:
+            raise UnmaskError(
+                f"loss or gradient was not finite in {MAX_SKIPPED} steps in a row; the checkpoints before are intact: "
+                "lower optimizer.learning_rate, or train with --precision float32"
+            )
+
+    def _evaluate(self) -> None:
+        if not self.heldout:
+            return
+        metrics = evaluate(self.learner, self.heldout, self.machine)
+        self.run.log({"kind": "heldout", "step": self.progress.step, "tokens": self.progress.tokens, **metrics})
+        self.display.evaluated(self.progress, metrics)
+
+    def _restore(self, name: str) -> None:
+        model, optimizer, self.progress = load_checkpoint(self.run.checkpoints / name)
+        self.learner.load_state_dict(model)
+        self.optimizer.load(optimizer)
+
+    def _plan(self) -> None:
+        """Turn the budget into steps and print what is to come."""
+        budget = self.settings.budget
+        steps, tokens, passes = self._count(budget)
+        seconds = self._seconds_per_step() if budget.minutes or steps >= MIN_TIMED else None
+        if budget.minutes is not None:
+            assert seconds is not None
+            steps = max(1, int(budget.minutes * 60 / seconds))
+        self.progress.total = max(steps, self.progress.step)
+        text = f"{steps:,} steps of {tokens:,.0f} tokens, {passes * steps:.2f} passes over the data"
+        if seconds is not None:
+            text += f", about {duration(steps * seconds)}, {self.machine.memory() / 2**30:.1f} GiB of memory"
+        self.display.say(text)
+
+    def _count(self, budget: BudgetSettings) -> tuple[int, float, float]:
+        """Return steps of the budget (0 for minutes), and tokens and passes of a step, from the order of samples."""
+        batch = self.settings.batch
+        cursor, steps, tokens = self.source.start, 0, 0
+        limit = budget.epochs if budget.epochs is not None else math.inf
+        while (reached := self.source.passes(cursor)) < limit and (budget.epochs or steps < COUNTED_STEPS):
+            samples, cursor = self.source.take(cursor, tokens=batch.tokens, sequences=batch.sequences)
+            tokens += sum(map(len, samples))
+            steps += 1
+        mean, passes = tokens / steps, reached / steps
+        if budget.tokens is not None:
+            return max(1, round(budget.tokens / mean)), mean, passes
+        return budget.steps or (steps if budget.epochs else 0), mean, passes
+
+    def _seconds_per_step(self) -> float:
+        """Time real steps, then go back to where the run stood (its newest checkpoint)."""
+        here, step = f"step-{self.progress.step:08d}", self.progress.step
+        for _ in range(WARM_STEPS):
+            self.step()
+        begun = time.perf_counter()
+        while self.progress.step - step < WARM_STEPS + TIMED_STEPS and time.perf_counter() - begun < TIMED_SECONDS:
+            self.step()
+        seconds = (time.perf_counter() - begun) / (self.progress.step - step - WARM_STEPS)
+        self._restore(here)
+        return seconds

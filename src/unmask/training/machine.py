@@ -1,0 +1,112 @@
+"""The machine that a run computes on: device, precision, threads, memory allocator."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import resource
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+
+from unmask.errors import UserError
+
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -2, -3, -4
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where and how precisely a run computes.
+
+    Attributes:
+        device: "cpu" or "cuda".
+        precision: "float32", or "bf16": matrix products in bf16, weights and sums in float32.
+    """
+
+    device: torch.device
+    precision: str
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """Return the context in which a forward pass runs."""
+        if self.precision == "float32":
+            return nullcontext()
+        return torch.autocast(self.device.type, torch.bfloat16)
+
+    def memory(self) -> int:
+        """Return the most memory that this process has held so far, in bytes: the device's, or its own."""
+        if self.device.type == "cuda":
+            return torch.cuda.max_memory_allocated()
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+    def describe(self) -> dict[str, str | int]:
+        """Return what a run's provenance says of the machine."""
+        name = torch.cuda.get_device_name() if self.device.type == "cuda" else processor()
+        return {
+            "device": self.device.type,
+            "name": name,
+            "threads": torch.get_num_threads(),
+            "precision": self.precision,
+        }
+
+
+def choose_machine(device: str = "auto", precision: str = "auto") -> Machine:
+    """Take what is asked for, or the best there is: CUDA before CPU, bf16 where the hardware multiplies it.
+
+    Raises:
+        UserError: the device is not there.
+    """
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device not in ("cpu", "cuda"):
+        raise UserError(f"unknown device '{device}'", remedy="choose cpu or cuda")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UserError("no CUDA device is at hand", remedy="leave --device away, or say --device cpu")
+    if precision == "auto":
+        fast = torch.cuda.is_bf16_supported() if device == "cuda" else multiplies_bf16()
+        precision = "bf16" if fast else "float32"
+    if device == "cpu":
+        keep_memory()
+    return Machine(torch.device(device), precision)
+
+
+def multiplies_bf16() -> bool:
+    """Say whether the processor has AVX-512 BF16 or AMX (without them bf16 is slower than float32)."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return False
+    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+
+
+@cache
+def keep_memory() -> None:
+    """Tell glibc to keep freed memory instead of giving it back page by page.
+
+    A training step frees and allocates the same large blocks again and again; by default each becomes a fresh mapping
+    whose pages the kernel must fault in and clear, which on a virtual machine costs as much as the arithmetic.
+    UNMASK_KEEP_MEMORY=0 turns this off.
+    """
+    if not sys.platform.startswith("linux") or os.environ.get("UNMASK_KEEP_MEMORY") == "0":
+        return
+    try:
+        mallopt = ctypes.CDLL("libc.so.6").mallopt
+    except (OSError, AttributeError):  # another C library, such as musl
+        return
+    mallopt(M_MMAP_MAX, 0)
+    mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+    mallopt(M_TOP_PAD, 256 << 20)
+
+
+def processor() -> str:
+    """Return the processor's name."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf8") as lines:  # noqa: PTH123
+            for line in lines:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

@@ -1,0 +1,106 @@
+"""How anything is trained: the recipe's [batch], [optimizer], [schedule] and [budget]."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class BatchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The recipe's [batch]: an optimiser step's worth, in exactly one of two units.
+
+    Attributes:
+        tokens: at most that many, special ones included; samples are taken in order while they fit.
+        sequences: exactly that many.
+        micro_tokens: how many tokens are in memory at once; gradients are accumulated up to the batch.
+    """
+
+    tokens: int | None = None
+    sequences: int | None = None
+    micro_tokens: int = 8192
+
+    def __post_init__(self) -> None:
+        if (self.tokens is None) == (self.sequences is None):
+            raise ValueError("a batch is counted in exactly one of tokens and sequences")
+        if min(self.tokens or 1, self.sequences or 1, self.micro_tokens) < 1:
+            raise ValueError("tokens, sequences and micro_tokens must be at least 1")
+
+
+class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The recipe's [optimizer].
+
+    Attributes:
+        kind: AdamW (Loshchilov and Hutter 2019), as BERT used it: no decay on biases and norms.
+        learning_rate: at its peak.
+        betas, epsilon, weight_decay: of AdamW.
+        bias_correction: off in google-research/bert; without it short fine-tuning is unstable (Mosbach et al. 2021).
+        clip: largest norm of the whole gradient.
+    """
+
+    kind: Literal["adamw"] = "adamw"
+    learning_rate: float = 1e-4
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-6
+    weight_decay: float = 0.01
+    bias_correction: bool = True
+    clip: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.learning_rate <= 0 or self.clip <= 0 or self.epsilon <= 0 or self.weight_decay < 0:
+            raise ValueError("learning_rate, clip and epsilon must be positive, weight_decay not negative")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError("betas must lie in [0, 1)")
+
+
+class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The recipe's [schedule] of the learning rate.
+
+    Attributes:
+        kind: "linear": up during the warm-up, then down to 0 at the end of the budget; "constant": stays up.
+        warmup: share of the budget.
+    """
+
+    kind: Literal["linear", "constant"] = "linear"
+    warmup: float = 0.05
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.warmup < 1:
+            raise ValueError("warmup is a share of the budget: 0 <= warmup < 1")
+
+    def factor(self, step: int, total: int) -> float:
+        """Return what the peak learning rate is multiplied by in a step (from 0) of `total`.
+
+        The reference code does not rebase the decay at the end of the warm-up, and so jumps there; the paper's
+        "linear decay" is followed instead.
+        """
+        warmup = round(self.warmup * total)
+        if step < warmup:
+            return (step + 1) / warmup
+        return 1.0 if self.kind == "constant" else (total - step) / (total - warmup)
+
+
+class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The recipe's [budget], in exactly one unit. Tokens count special tokens, never padding."""
+
+    steps: int | None = None
+    tokens: float | None = None
+    minutes: float | None = None
+    epochs: float | None = None
+
+    def __post_init__(self) -> None:
+        given = [value for value in (self.steps, self.tokens, self.minutes, self.epochs) if value is not None]
+        if len(given) != 1:
+            raise ValueError("a budget is given in exactly one of steps, tokens, minutes, epochs")
+        if given[0] <= 0:
+            raise ValueError("a budget must be positive")
+
+
+class TrainingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What recipes of pretraining and of fine-tuning share."""
+
+    seed: int = 0
+    batch: BatchSettings
+    optimizer: OptimizerSettings
+    schedule: ScheduleSettings
+    budget: BudgetSettings

@@ -1,0 +1,56 @@
+"""Files are opened whatever their packing, and read line by line in bounded memory."""
+
+import gzip
+import io
+import lzma
+
+import pytest
+
+from unmask.errors import UserError
+from unmask.text import files
+from unmask.text.files import open_bytes, read_lines
+
+CONTENT = b"\xef\xbb\xbfone\r\ntwo\n\nlast"
+LINES = [(1, b"one"), (2, b"two"), (3, b""), (4, b"last")]
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [("", bytes), (".gz", gzip.compress), (".xz", lzma.compress)])
+def test_lines_are_the_same_whatever_the_packing(tmp_path, suffix, pack):
+    path = tmp_path / f"a.txt{suffix}"
+    path.write_bytes(pack(CONTENT))
+    assert list(read_lines(path)) == LINES
+    with open_bytes(path) as stream:
+        assert stream.read() == CONTENT
+
+
+def test_standard_input_is_read_and_left_open(monkeypatch):
+    stdin = io.TextIOWrapper(io.BytesIO(CONTENT))
+    monkeypatch.setattr("sys.stdin", stdin)
+    assert list(read_lines("-")) == LINES
+    assert not stdin.closed
+
+
+def test_missing_file_and_directory_are_named(tmp_path):
+    for path in (tmp_path / "missing.txt", tmp_path):
+        with pytest.raises(UserError, match=str(path)):
+            list(read_lines(path))
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
+@pytest.mark.parametrize("damage", [lambda data: data[:-20], lambda data: b"no archive", lambda data: data[:30] + data])
+def test_damaged_archive_is_named(tmp_path, suffix, pack, damage):
+    path = tmp_path / f"a.txt{suffix}"
+    path.write_bytes(damage(pack(bytes(range(256)) * 500)))
+    with pytest.raises(UserError, match=rf"{path}: the archive is damaged"):
+        list(read_lines(path))
+
+
+@pytest.mark.parametrize("ending", [b"\n", b"\r\n"])
+def test_D7_line_at_the_limit_is_kept_and_a_longer_one_is_not(tmp_path, monkeypatch, ending):
+    monkeypatch.setattr(files, "MAX_DOCUMENT", 10)
+    path = tmp_path / "a.txt"
+    for length in range(9, 26):
+        path.write_bytes(b"x" * length + ending + b"next")
+        assert list(read_lines(path)) == [(1, b"x" * length if length <= 10 else None), (2, b"next")]
+        path.write_bytes(b"x" * length)
+        assert list(read_lines(path)) == [(1, b"x" * length if length <= 10 else None)]

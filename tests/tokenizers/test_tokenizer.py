@@ -1,0 +1,215 @@
+"""Ids are those of transformers, saved directories are loaded by it, and damaged ones are named."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+
+from unmask.errors import UserError
+from unmask.tokenizers.tokenizer import load_tokenizer
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "##s", ".", "你", "好", "e", "##t", "é"]
+
+TEXTS = [
+    "Hello there, wörld! It's 3.5% of Ångström naïve café.",
+    "你好，世界。abc漢字",
+    "😀 ❤️ a😀b \u200b\ufffd e\u0301",
+    "\x00\x07 tab\tnew\nline \u3000 \u00a0",
+    "[CLS] written out [SEP] and [MASK]ed [mask]",
+    "x" * 120 + " end",
+    "İstanbul ǅ ﬁ ½ ",
+    "",
+]
+
+
+@pytest.fixture
+def directory(tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n", encoding="utf-8")
+    return tmp_path
+
+
+def test_ids_and_special_tokens(directory):
+    tokenizer = load_tokenizer(directory)
+    assert (tokenizer.size, tokenizer.lowercase, tokenizer.mask_token) == (15, True, "[MASK]")
+    assert (tokenizer.pad, tokenizer.unk, tokenizer.cls, tokenizer.sep, tokenizer.mask) == (0, 1, 2, 3, 4)
+    assert tokenizer.special_ids == {0, 1, 2, 3, 4}
+    ids = tokenizer.encode("The cats sat on [MASK].")
+    assert ids.dtype == np.int32
+    assert ids.tolist() == [5, 6, 8, 7, 1, 4, 9]
+    assert [many.tolist() for many in tokenizer.encode_many(["The cats", "", "你好"])] == [[5, 6, 8], [], [10, 11]]
+    assert tokenizer.pieces(ids[:3]) == ["the", "cat", "##s"]
+    assert tokenizer.decode(ids) == "the cats sat [UNK] [MASK]."
+    for id in (-1, 15):
+        with pytest.raises(IndexError):
+            tokenizer.piece(id)
+
+
+def test_offsets_are_characters(directory):
+    text = "😀 Cats É[MASK] 你"
+    ids, offsets = load_tokenizer(directory).encode_offsets(text)
+    assert ids.tolist() == [1, 6, 8, 12, 4, 10]
+    assert [text[start:end] for start, end in offsets] == ["😀", "Cat", "s", "É", "[MASK]", "你"]
+
+
+def test_case_is_inferred_from_the_pieces_or_configured(directory):
+    (directory / "vocab.txt").write_text("\n".join([*PIECES, "Cat"]), encoding="utf-8")
+    assert not load_tokenizer(directory).lowercase
+    assert load_tokenizer(directory).encode("é").tolist() == [14]
+    (directory / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True, "strip_accents": False}))
+    assert load_tokenizer(directory).encode("Cat É").tolist() == [6, 14]
+    load_tokenizer(directory).save(directory)
+    (directory / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
+    assert load_tokenizer(directory).encode("Cat").tolist() == [15]
+
+
+def test_special_tokens_may_have_other_names(directory):
+    names = ["<pad>", "<unk>", "<s>", "</s>", "<mask>"]
+    (directory / "vocab.txt").write_text("\n".join([*PIECES[5:], *names]), encoding="utf-8")
+    roles = ["pad_token", "unk_token", "cls_token", "sep_token", "mask_token"]
+    special = {role: {"content": name, "lstrip": False} for role, name in zip(roles, names, strict=True)}
+    (directory / "special_tokens_map.json").write_text(json.dumps(special))
+    tokenizer = load_tokenizer(directory)
+    assert tokenizer.encode("cat<mask> zzz").tolist() == [1, 14, 11]
+    tokenizer.save(directory / "saved")
+    assert load_tokenizer(directory / "saved").sha256 == tokenizer.sha256
+
+
+def test_equal_tokenizers_have_equal_checksums(directory, tmp_path):
+    tokenizer = load_tokenizer(directory)
+    tokenizer.save(tmp_path / "a")
+    saved = load_tokenizer(tmp_path / "a")
+    (tmp_path / "a" / "tokenizer.json").unlink()
+    bare = load_tokenizer(tmp_path / "a")
+    pickled = pickle.loads(pickle.dumps(tokenizer))
+    assert tokenizer.sha256 == saved.sha256 == bare.sha256 == pickled.sha256
+    library = json.loads(tokenizer._library.to_str())
+    library["truncation"] = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
+    library["padding"] = {"strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0}
+    library["padding"] |= {"pad_type_id": 0, "pad_token": "[PAD]"}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(library))
+    padded = load_tokenizer(tmp_path)
+    assert padded.sha256 == tokenizer.sha256
+    assert [len(ids) for ids in padded.encode_many(["the cat sat . the", "cat"])] == [5, 1]
+    (directory / "tokenizer.json").unlink()
+    (directory / "vocab.txt").write_text("\n".join([*PIECES, "more"]), encoding="utf-8")
+    assert load_tokenizer(directory).sha256 != tokenizer.sha256
+
+
+def damaged(directory, name, content):
+    for path in directory.iterdir():
+        path.unlink()
+    if name:
+        (directory / name).write_bytes(content)
+    with pytest.raises(UserError) as caught:
+        load_tokenizer(directory)
+    return str(caught.value)
+
+
+def test_C11_corrupt_tokenizer_is_named(directory):
+    load_tokenizer(directory).save(directory)
+    content = (directory / "tokenizer.json").read_bytes()
+    path = directory / "tokenizer.json"
+    assert "holds neither tokenizer.json nor vocab.txt" in damaged(directory, None, b"")
+    for broken in (content[:-30], b"", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"model": 1}'):
+        assert damaged(directory, path.name, broken).startswith(f"{path}: is no")
+    for broken in (b'"version": "2.0"', b'"version": null'):
+        assert str(path) in damaged(directory, path.name, content.replace(b'"version": "1.0"', broken))
+    other = json.loads(content) | {"normalizer": None}
+    assert "BERT's normaliser" in damaged(directory, path.name, json.dumps(other).encode())
+    gap = json.loads(content)
+    gap["model"]["vocab"]["cat"] = 70
+    assert "are not 0 to 14" in damaged(directory, path.name, json.dumps(gap).encode())
+
+
+def test_C11_corrupt_vocabulary_is_named(directory):
+    path = directory / "vocab.txt"
+    assert damaged(directory, "vocab.txt", b"") == f"{path}: the vocabulary is empty"
+    twice = "\n".join([*PIECES, "cat"]).encode()
+    assert damaged(directory, "vocab.txt", twice) == f"{path}:16: 'cat' stands in line 7 too"
+    assert "lacks [CLS], [MASK]" in damaged(directory, "vocab.txt", b"[PAD]\n[UNK]\n[SEP]\na\n")
+    assert "is not UTF-8" in damaged(directory, "vocab.txt", b"[PAD]\n\xff\n")
+
+
+def test_C11_corrupt_configuration_is_named(directory):
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        (directory / name).write_text('{"do_lower')
+        with pytest.raises(UserError, match=name):
+            load_tokenizer(directory)
+        (directory / name).write_text("{}")
+
+
+def assert_equal_to_transformers(tokenizer, directory):
+    from transformers import AutoTokenizer
+
+    tokenizer.save(directory)
+    theirs = AutoTokenizer.from_pretrained(directory)
+    assert theirs.mask_token_id == tokenizer.mask
+    many = tokenizer.encode_many(TEXTS)
+    for text, ids in zip(TEXTS, many, strict=True):
+        expected = theirs(text, add_special_tokens=False)["input_ids"]
+        assert ids.tolist() == tokenizer.encode(text).tolist() == tokenizer.encode_offsets(text)[0].tolist() == expected
+        single, pair = theirs(text), theirs(text, TEXTS[0])
+        other = tokenizer.encode(TEXTS[0]).tolist()
+        first = [tokenizer.cls, *ids.tolist(), tokenizer.sep]
+        assert single["input_ids"] == first
+        assert single["token_type_ids"] == [0] * len(first)
+        assert pair["input_ids"] == [*first, *other, tokenizer.sep]
+        assert pair["token_type_ids"] == [0] * len(first) + [1] * (len(other) + 1)
+        encoding = tokenizer._library.encode(text, TEXTS[0])  # what tokenizer.json says by itself
+        assert (encoding.ids, encoding.type_ids) == (pair["input_ids"], pair["token_type_ids"])
+    theirs.save_pretrained(directory / "again")
+    assert load_tokenizer(directory / "again").sha256 == tokenizer.sha256
+
+
+@pytest.mark.parametrize("config", [{}, {"do_lower_case": False}, {"do_lower_case": True, "strip_accents": False}])
+def test_parity_of_a_saved_directory(directory, tmp_path, config):
+    (directory / "tokenizer_config.json").write_text(json.dumps(config))
+    assert_equal_to_transformers(load_tokenizer(directory), tmp_path / "saved")
+
+
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "special_tokens_map.json"])
+def test_files_that_disagree_are_read_as_transformers_does(directory, name):
+    from transformers import AutoTokenizer
+
+    load_tokenizer(directory).save(directory)
+    path = directory / name
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"mask_token": "the"}))
+    assert load_tokenizer(directory).mask_token == AutoTokenizer.from_pretrained(directory).mask_token
+
+
+@pytest.mark.parametrize(
+    ("name", "planted"),
+    [
+        ("tokenizer_config.json", {"do_lower_case": False}),
+        ("tokenizer_config.json", {"strip_accents": False}),
+        ("special_tokens_map.json", {"mask_token": "the"}),
+    ],
+)
+def test_parity_notices_a_planted_fault(directory, tmp_path, monkeypatch, name, planted):
+    tokenizer = load_tokenizer(directory)
+    save = tokenizer.save
+
+    def save_wrongly(directory):
+        save(directory)
+        path = directory / name
+        path.write_text(json.dumps(json.loads(path.read_text()) | planted))
+
+    monkeypatch.setattr(tokenizer, "save", save_wrongly)
+    with pytest.raises(AssertionError):
+        assert_equal_to_transformers(tokenizer, tmp_path / "saved")
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", ["bert-base-uncased", "bert-base-cased", "bert-base-chinese"])
+def test_parity_on_published_vocabularies(shared, tmp_path, name):
+    tokenizer = load_tokenizer(shared / "vocabularies" / name)
+    assert tokenizer.lowercase == (name == "bert-base-uncased")
+    assert_equal_to_transformers(tokenizer, tmp_path)
+
+
+@pytest.mark.shared
+def test_published_vocabulary_and_tokenizer_json_agree(shared, tmp_path):
+    source = shared / "vocabularies" / "bert-base-uncased"
+    (tmp_path / "vocab.txt").write_bytes((source / "vocab.txt").read_bytes())
+    assert load_tokenizer(tmp_path).sha256 == load_tokenizer(source).sha256
