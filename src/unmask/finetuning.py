@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -217,7 +218,7 @@ def _score(
     model: Model, held: Sequence[Row], labels: Sequence[str], run: RunDirectory, machine: Machine
 ) -> dict[str, float]:
     """Score the finished model as `evaluate` would, and draw the confusion matrix."""
-    predictions = Pipeline(model, machine).predict([row.values["text"] for row in held])
+    predictions = Pipeline(model, replace(machine, precision="float32")).predict([row.values["text"] for row in held])
     names = {label: index for index, label in enumerate(labels)}
     gold = np.array(classification.gold_labels(held, labels))
     counts = confusion(gold, np.array([names[prediction.label] for prediction in predictions]), len(labels))

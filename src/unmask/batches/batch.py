@@ -19,7 +19,9 @@ Key = tuple[int, ...]
 """Names a sample for ever, for example (epoch, block of documents, item): all chance is drawn from it."""
 
 MAX_WASTE = 0.125
-"""Largest share of padding in an attention group."""
+"""Largest share of padding in an attention group,"""
+CHEAP_WASTE = 512
+"""unless it is so few tokens that another group would cost more."""
 
 _Value = TypeVar("_Value")
 
@@ -207,9 +209,10 @@ def _groups(lengths: np.ndarray, offsets: np.ndarray) -> list[Group]:
     first = 0
     while first < len(lengths):
         last = first + 1  # sorted: the longest of sequences first..last-1 is the last one
-        while last < len(lengths) and offsets[last + 1] - offsets[first] >= (1 - MAX_WASTE) * lengths[last] * (
-            last + 1 - first
-        ):
+        while last < len(lengths):
+            padded = int(lengths[last]) * (last + 1 - first)
+            if padded - (offsets[last + 1] - offsets[first]) > max(MAX_WASTE * padded, CHEAP_WASTE):
+                break
             last += 1
         groups.append(_group(lengths[first:last], int(offsets[first]), int(offsets[last])))
         first = last

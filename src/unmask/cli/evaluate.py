@@ -15,7 +15,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_labelled(parser)
     add_text(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    add_machine(parser)
+    add_machine(parser, precision="float32")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -32,11 +32,16 @@ def text_options(options: argparse.Namespace) -> TextOptions:
     return TextOptions(field=options.field, documents=options.documents, strict=options.strict)
 
 
-def add_machine(parser: argparse.ArgumentParser) -> None:
-    """Where to compute."""
+def add_machine(parser: argparse.ArgumentParser, *, precision: str) -> None:
+    """Where to compute, and how precisely by default."""
     group = parser.add_argument_group("machine")
     group.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
-    group.add_argument("--precision", default="auto", choices=("auto", "float32", "bf16"))
+    group.add_argument(
+        "--precision",
+        default=precision,
+        choices=("auto", "float32", "bf16"),
+        help=f"auto: bf16 where the hardware multiplies it (default: {precision})",
+    )
     group.add_argument("--quiet", action="store_true", help="print results and errors only")
 
 

@@ -20,7 +20,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_labelled(parser)
     parser.add_argument("--out", metavar="FILE", help="write JSON Lines there")
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
-    add_machine(parser)
+    add_machine(parser, precision="float32")
 
 
 def run(options: argparse.Namespace) -> None:

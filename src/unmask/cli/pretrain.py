@@ -20,7 +20,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", action="store_true", help="go on where RUN stands")
     parser.add_argument("--out", required=True, metavar="RUN")
     add_text(parser)
-    add_machine(parser)
+    add_machine(parser, precision="auto")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -81,8 +81,8 @@ def evaluate_encoder(
         raise UserError("this model has neither a classification head nor one of a pretraining objective")
     for name, objective in objectives.items():
         model.take(name, objective)
-    machine = machine or choose_machine()
-    learner = Learner(model.encoder, objectives).to(machine.device)
+    machine = machine or choose_machine(precision="float32")
+    learner = Learner(model.encoder, objectives).to(machine.device, machine.dtype)
     length = min(128, model.encoder.longest)
     pairs = "next_sentence" in objectives
     layout = SentencePairsSettings(length=length) if pairs else DocumentSentencesSettings(length=length)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from unmask.batches.batch import Group
 from unmask.layers.attention import SelfAttention
+from unmask.layers.dropout import Dropout
 
 Activation = Literal["gelu", "gelu_tanh", "relu"]
 ACTIVATIONS: dict[Activation, Callable[[], nn.Module]] = {
@@ -51,7 +52,7 @@ class Block(nn.Module):
         self.attention_norm = nn.LayerNorm(width, epsilon)
         self.feed_forward = FeedForward(width, inner, activation)
         self.feed_forward_norm = nn.LayerNorm(width, epsilon)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, groups: tuple[Group, ...]) -> Tensor:
         """Return the next layer's tokens.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from unmask.batches.batch import Tokens
+from unmask.layers.dropout import Dropout
 
 
 class Embeddings(nn.Module):
@@ -25,7 +26,7 @@ class Embeddings(nn.Module):
         self.positions = nn.Embedding(positions, width)
         self.segments = nn.Embedding(segments, width)
         self.norm = nn.LayerNorm(width, epsilon)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, tokens: Tokens) -> Tensor:
         """Return the embedded tokens, (tokens, width)."""

@@ -69,13 +69,13 @@ class Pipeline:
 
     Args:
         model: encoder, tokenizer, heads.
-        machine: device and precision; None chooses.
+        machine: device and precision; None: float32 on the best device.
     """
 
     def __init__(self, model: Model, machine: Machine | None = None) -> None:
         self.model = model
-        self.machine = machine or choose_machine()
-        self.encoder = model.encoder.to(self.machine.device).eval()
+        self.machine = machine or choose_machine(precision="float32")
+        self.encoder = model.encoder.to(self.machine.device, self.machine.dtype).eval()
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -148,10 +148,10 @@ class Pipeline:
 
     def _run(self, head: Objective, name: str, samples: Sequence[Sample]) -> Iterator[tuple[Batch, torch.Tensor]]:
         """Give each piece's batch and logits (targets, classes), in float32 on the CPU."""
-        learner = Learner(self.encoder, {name: head}).to(self.machine.device).eval()
+        learner = Learner(self.encoder, {name: head}).to(self.machine.device, self.machine.dtype).eval()
         for piece in split(samples, PIECE_TOKENS) if samples else ():
             batch = collate(piece)
-            with torch.inference_mode(), self.machine.autocast():
+            with torch.inference_mode():
                 encoded = learner.encoder((moved := batch.to(self.machine.device)).tokens)
                 yield batch, head.predict(learner.encoder, encoded, moved).float().cpu()
 
@@ -160,14 +160,16 @@ class Pipeline:
         return [Candidate(piece, chance) for piece, chance in zip(pieces, chances, strict=True)]
 
 
-def load(source: str | Path, *, allow_pickle: bool = False, device: str = "auto", precision: str = "auto") -> Pipeline:
+def load(
+    source: str | Path, *, allow_pickle: bool = False, device: str = "auto", precision: str = "float32"
+) -> Pipeline:
     """Load MODEL (a run or a Hugging Face directory) for use.
 
     Args:
         source: the directory.
         allow_pickle: read a `pytorch_model.bin`, tensors only.
         device: "cpu", "cuda" or "auto".
-        precision: "float32", "bf16" or "auto" (bf16 where the hardware multiplies it).
+        precision: "float32", "bf16", or "auto": bf16 where the hardware multiplies it.
 
     Raises:
         UserError: no such model, or a damaged one.

@@ -18,6 +18,7 @@ from unmask.batches.frame import Frame
 from unmask.encoders.encoder import Encoded, Encoder
 from unmask.encoders.transformer import TransformerSettings, initialise
 from unmask.errors import UserError
+from unmask.layers.dropout import Dropout
 from unmask.objectives.objective import Objective, Part, classify
 from unmask.tasks.labelled_file import Row
 from unmask.tokenizers.tokenizer import Tokenizer
@@ -38,7 +39,7 @@ class Classification(Objective):
 
     def __init__(self, encoder: TransformerSettings, num_labels: int) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(encoder.dropout)
+        self.dropout = Dropout(encoder.dropout)
         self.out = nn.Linear(encoder.width, num_labels)
         initialise(self, encoder.deviation)
 

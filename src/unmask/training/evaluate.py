@@ -19,7 +19,7 @@ def evaluate(learner: Learner, batches: Sequence[Batch], machine: Machine) -> di
     sums: dict[str, float] = {}
     was_training = learner.training
     learner.eval()
-    with torch.inference_mode(), machine.autocast():
+    with torch.inference_mode():
         for batch in batches:
             for name, part in learner(batch.to(machine.device)).items():
                 values = {"loss": part.sum, **part.metrics}

@@ -25,6 +25,7 @@ from unmask.training.evaluate import evaluate, summarise
 from unmask.training.interrupt import Interrupt
 from unmask.training.machine import Machine
 from unmask.training.optimizer import Optimizer
+from unmask.training.precision import Working
 from unmask.training.settings import BudgetSettings, TrainingSettings
 
 MAY_GROW = frozenset({"budget.steps", "budget.tokens", "budget.minutes", "budget.epochs"})
@@ -80,6 +81,7 @@ class Trainer:
         self.run = run
         self.machine = machine
         self.display = display
+        self.working = Working(learner, machine)
         self.optimizer = Optimizer(learner, settings.optimizer)
         self.progress = Progress(cursor=source.start)
         self.failures = 0
@@ -147,11 +149,13 @@ class Trainer:
         samples = [self.prepare(sample) for sample in samples]
         counts = add_counts(samples)
         sums = self._backward([collate(piece) for piece in split(samples, batch.micro_tokens)], counts)
+        self.working.gather()
         norm = self.optimizer.clip()
         metrics = summarise(sums, counts, self.learner.weights)
         factor = self.settings.schedule.factor(progress.step, max(1, progress.total))
         if math.isfinite(norm) and math.isfinite(metrics["loss"]):
             rate = self.optimizer.step(progress.step, factor)
+            self.working.refresh()
             self.failures = 0
         else:
             rate = 0.0
@@ -179,12 +183,11 @@ class Trainer:
 
     def _backward(self, pieces: Sequence[Batch], counts: dict[str, int]) -> dict[str, float]:
         """Gather the gradient of a whole step; return the sums that `summarise` reads."""
-        self.learner.train()
+        self.working.copy.train()
         sums: dict[str, float] = {}
         for place, piece in enumerate(pieces):
             torch.manual_seed(number(self.settings.seed, "dropout", self.progress.step, place))
-            with self.machine.autocast():
-                parts = self.learner(piece.to(self.machine.device))
+            parts = self.working.copy(piece.to(self.machine.device))
             loss = torch.stack(
                 [self.learner.weights[name] / max(1, counts[name]) * part.sum for name, part in parts.items()]
             ).sum()
@@ -208,7 +211,7 @@ class Trainer:
     def _evaluate(self) -> None:
         if not self.heldout:
             return
-        metrics = evaluate(self.learner, self.heldout, self.machine)
+        metrics = evaluate(self.working.copy, self.heldout, self.machine)
         self.run.log({"kind": "heldout", "step": self.progress.step, "tokens": self.progress.tokens, **metrics})
         self.display.evaluated(self.progress, metrics)
 
@@ -216,6 +219,7 @@ class Trainer:
         model, optimizer, self.progress = load_checkpoint(self.run.checkpoints / name)
         self.learner.load_state_dict(model)
         self.optimizer.load(optimizer)
+        self.working.refresh()
 
     def _plan(self) -> None:
         """Turn the budget into steps and print what is to come."""

@@ -7,7 +7,6 @@ import os
 import platform
 import resource
 import sys
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 
@@ -24,17 +23,16 @@ class Machine:
 
     Attributes:
         device: "cpu" or "cuda".
-        precision: "float32", or "bf16": matrix products in bf16, weights and sums in float32.
+        precision: "float32" or "bf16" (see training/precision.py).
     """
 
     device: torch.device
     precision: str
 
-    def autocast(self) -> AbstractContextManager[None]:
-        """Return the context in which a forward pass runs."""
-        if self.precision == "float32":
-            return nullcontext()
-        return torch.autocast(self.device.type, torch.bfloat16)
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of weights and activations while they compute."""
+        return torch.bfloat16 if self.precision == "bf16" else torch.float32
 
     def memory(self) -> int:
         """Return the most memory that this process has held so far, in bytes: the device's, or its own."""

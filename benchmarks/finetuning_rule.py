@@ -1,0 +1,102 @@
+"""Which learning rate and how many passes does fine-tuning need? The rule of `unmask.finetuning.defaults`.
+
+Every run trains and is scored on splits of TRAINING data alone: no dev or test set is looked at. Each line of the
+result is one run: data, model, examples, learning-rate factor against the rule, passes, seed, score.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+from common import HERE, RESULTS, SHARED, minilm, write
+
+import unmask
+from unmask.finetuning import defaults
+from unmask.model import load_model
+from unmask.tasks.labelled_file import read_rows
+
+REVIEWS = HERE.parent / "src" / "unmask" / "samples" / "reviews" / "train.tsv"
+DATA = {
+    "reviews": ([REVIEWS], {}, "accuracy", 150),
+    "sst2": ([SHARED / "classification/sst2/train.tsv.xz"], {}, "accuracy", 2000),
+    "cola": ([SHARED / "classification/cola/in_domain_train.tsv"], {"text": "3", "label": "1"}, "matthews_correlation", 1500),
+}
+
+
+def split(name: str, examples: int, folder: Path) -> tuple[Path, Path]:
+    """Write a seeded split of a training set as two files."""
+    paths, columns, _, dev = DATA[name]
+    rows = read_rows(paths, columns=columns, wanted=("text", "label"))
+    random.Random(0).shuffle(rows)
+    files = folder / f"{name}-train.tsv", folder / f"{name}-dev.tsv"
+    for path, part in zip(files, (rows[dev : dev + examples], rows[:dev]), strict=True):
+        lines = [f"{row.values['text']}\t{row.values['label']}\n" for row in part]
+        path.write_text("text\tlabel\n" + "".join(lines), encoding="utf8")
+    return files
+
+
+def main() -> None:
+    """Run what is asked for and add it to the result."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", choices=DATA, required=True)
+    parser.add_argument("--examples", type=int, default=10_000)
+    parser.add_argument("--model", default="minilm", help="minilm or random:RECIPE")
+    parser.add_argument("--factors", type=float, nargs="+", default=[0.5, 1, 2], help="of the rule's learning rate")
+    parser.add_argument("--passes", type=float, nargs="+", default=[3])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    options = parser.parse_args()
+    path = RESULTS / "finetuning_rule.json"
+    runs = json.loads(path.read_text(encoding="utf8"))["runs"] if path.exists() else []
+    source = minilm() if options.model == "minilm" else options.model
+    tokenizer = None if options.model == "minilm" else minilm()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        train, dev = split(options.data, options.examples, folder)
+        examples = len(train.read_text(encoding="utf8").splitlines()) - 1
+        settings = load_model(source, tokenizer=tokenizer).encoder.settings
+        rule = defaults(settings, examples, pretrained=tokenizer is None)
+        rate = rule["optimizer"]["learning_rate"]  # type: ignore[index]
+        for seed in options.seeds:
+            for factor in options.factors:
+                for passes in options.passes:
+                    begun = time.time()
+                    unmask.finetune(
+                        source,
+                        [train],
+                        folder / "run",
+                        dev=[dev],
+                        tokenizer=tokenizer,
+                        settings=[
+                            f"optimizer.learning_rate={factor * rate}",
+                            f"budget.epochs={passes}",
+                            f"seed={seed}",
+                        ],
+                        quiet=True,
+                    )
+                    metrics = json.loads((folder / "run" / "dev.json").read_bytes())["metrics"]
+                    shutil.rmtree(folder / "run")
+                    run = {
+                        "data": options.data,
+                        "model": options.model,
+                        "examples": examples,
+                        "width": settings.width,
+                        "learning_rate": factor * rate,
+                        "factor": factor,
+                        "passes": passes,
+                        "seed": seed,
+                        "score": metrics[DATA[options.data][2]],
+                        "seconds": round(time.time() - begun),
+                    }
+                    runs.append(run)
+                    print(json.dumps(run), flush=True)
+    write("finetuning_rule", {"runs": runs})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""Compute in bf16, learn in float32.
+
+In bf16 a working copy of the learner computes: its weights, activations and gradients are bf16, so that nothing is
+converted between matrix products. The learner itself keeps the float32 weights; after each step they are rounded into
+the copy (Micikevicius et al. 2018, section 3.1). Losses are summed in float32.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+
+from unmask.objectives.learner import Learner
+from unmask.training.machine import Machine
+
+
+class Working:
+    """The copy that computes: the learner itself in float32.
+
+    Args:
+        learner: holds the float32 weights and, after `gather`, their gradients.
+        machine: says the precision.
+    """
+
+    def __init__(self, learner: Learner, machine: Machine) -> None:
+        self.learner = learner
+        self.copy = learner
+        if machine.dtype != torch.float32:
+            self.copy = copy.deepcopy(learner).to(machine.dtype)
+        self.pairs = list(zip(learner.parameters(), self.copy.parameters(), strict=True))
+
+    @torch.no_grad()
+    def gather(self) -> None:
+        """Hand the gradients over to the learner."""
+        if self.copy is self.learner:
+            return
+        for parameter, working in self.pairs:
+            parameter.grad = None if working.grad is None else working.grad.float()
+            working.grad = None
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Take the learner's weights over."""
+        if self.copy is not self.learner:
+            torch._foreach_copy_([working for _, working in self.pairs], [parameter for parameter, _ in self.pairs])
