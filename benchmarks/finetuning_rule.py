@@ -25,7 +25,12 @@ REVIEWS = HERE.parent / "src" / "unmask" / "samples" / "reviews" / "train.tsv"
 DATA = {
     "reviews": ([REVIEWS], {}, "accuracy", 150),
     "sst2": ([SHARED / "classification/sst2/train.tsv.xz"], {}, "accuracy", 2000),
-    "cola": ([SHARED / "classification/cola/in_domain_train.tsv"], {"text": "3", "label": "1"}, "matthews_correlation", 1500),
+    "cola": (
+        [SHARED / "classification/cola/in_domain_train.tsv"],
+        {"text": "3", "label": "1"},
+        "matthews_correlation",
+        1500,
+    ),
 }
 
 

