@@ -7,7 +7,7 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -28,7 +28,7 @@ def minilm() -> str:
 
 def read(path: Path) -> dict[str, Any]:
     """Return what a former call of the same benchmark wrote, or nothing."""
-    return json.loads(path.read_text(encoding="utf8")) if path.exists() else {}
+    return cast(dict[str, Any], json.loads(path.read_text(encoding="utf8"))) if path.exists() else {}
 
 
 def write(name: str, values: dict[str, Any]) -> None:

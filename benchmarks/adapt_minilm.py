@@ -1,0 +1,58 @@
+"""What does adapting a published checkpoint to one's own text give, against starting from random weights?
+
+MiniLM goes on with masked language modelling on news (`shared/data/text/wikinews`); its masked-LM head is new, for the
+published sentence-embedding model has none. Beside it the same body from random weights, with the same vocabulary,
+text, steps and masks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import msgspec
+from common import SHARED, minilm, write
+
+import unmask
+from unmask.model import load_model
+
+NEWS = SHARED / "text/wikinews"
+SETTINGS = ["layout.kind=document_sentences", "objective.next_sentence=false", "optimizer.learning_rate=3e-4"]
+
+
+def main() -> None:
+    """Run both starts, or go on."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--runs", type=Path, default=Path("runs/adapt-minilm"), help="where everything is kept")
+    options = parser.parse_args()
+    folder = options.runs / "corpus"
+    if not folder.exists():
+        tokenizer = unmask.load_tokenizer(minilm())
+        unmask.build_corpus(
+            [NEWS / "train.jsonl.xz"], tokenizer, folder, heldout=[NEWS / "heldout.jsonl.xz"], report=print
+        )
+    corpus = unmask.open_corpus(folder)
+    recipe = unmask.read_recipe("bert-mini", [*SETTINGS, f"budget.steps={options.steps}"])
+    recipe = msgspec.structs.replace(recipe, encoder=load_model(minilm()).encoder.settings)
+    starts = {}
+    for start in ("minilm", "random"):
+        run = options.runs / start
+        if not (run / "model").exists():
+            init = minilm() if start == "minilm" else None
+            unmask.pretrain(recipe, corpus, run, init=init, resume=(run / "recipe.toml").exists())
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        last = [line for line in lines if line["kind"] == "train"][-1]
+        starts[start] = {
+            "steps": last["step"],
+            "tokens": last["tokens"],
+            "seconds": last["seconds"],
+            "heldout": [line for line in lines if line["kind"] == "heldout"],
+        }
+    share = corpus.manifest.most_frequent_token
+    write("adapt_minilm", {"most_frequent_token": share.share, "settings": SETTINGS, "starts": starts})
+
+
+if __name__ == "__main__":
+    main()
