@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -43,11 +44,12 @@ def defaults(settings: TransformerSettings, examples: int, *, pretrained: bool) 
     """Return the recipe that a fine-tuning starts from: a rule of the model's width and the number of examples.
 
     The smaller the model, the higher the learning rate; the fewer the examples, the smaller the batch and the more
-    passes, so that no run has fewer than about `MIN_STEPS` steps. docs/fine-tuning.md shows on which splits of training
+    passes, so that few runs have fewer than `MIN_STEPS` steps. docs/fine-tuning.md shows on which splits of training
     data the rule was chosen.
     """
     sequences = 16 if examples < FEW_EXAMPLES else 32
-    epochs = min(MAX_EPOCHS, max(MIN_EPOCHS, math.ceil(MIN_STEPS * sequences / examples)))
+    least = 2 if examples >= MANY_EXAMPLES else 3
+    epochs = min(MAX_EPOCHS, max(least, math.ceil(MIN_STEPS * sequences / examples)))
     rate = (PRETRAINED_RATE if pretrained else RANDOM_RATE) * math.sqrt(768 / settings.width)
     return {
         "task": "classification",
@@ -63,9 +65,8 @@ PRETRAINED_RATE = 5e-5
 """Peak learning rate at BERT-base's width, from pretrained weights."""
 RANDOM_RATE = 1e-4
 """The same from random weights."""
-FEW_EXAMPLES = 2000
-MIN_STEPS = 400
-MIN_EPOCHS, MAX_EPOCHS = 3, 20
+FEW_EXAMPLES, MANY_EXAMPLES = 2000, 50_000
+MIN_STEPS, MAX_EPOCHS = 400, 20
 
 
 def finetune(
@@ -186,7 +187,7 @@ def hold_out(rows: Sequence[Row], labels: Sequence[str], seed: int) -> tuple[lis
 
 
 class _Seed(msgspec.Struct):
-    seed: int = 0
+    seed: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 def _prepare(
@@ -202,6 +203,8 @@ def _prepare(
     pretrained = not str(model).startswith("random:")
     table = put(defaults(base.encoder.settings, examples, pretrained=pretrained), settings)
     recipe = convert(table, FinetuningRecipe, "--set")
+    if recipe.dropout is not None:
+        base = load_model(model, tokenizer=tokenizer, allow_pickle=allow_pickle, dropout=recipe.dropout, seed=seed)
     if recipe.length > base.encoder.longest:
         raise UserError(
             f"length {recipe.length} exceeds the {base.encoder.longest} positions of the model", file=str(model)

@@ -77,7 +77,12 @@ def pretrain(
     learner, created = build_learner(recipe, corpus.tokenizer.size, base)
     learner.to(machine.device)
     feed = Feed(recipe.layout, recipe.masking, recipe.seed, corpus.tokenizer, learner.prepare)
-    source, heldout = feed.source(corpus.train), feed.heldout(corpus.heldout, HELDOUT_TOKENS)
+    source = feed.source(corpus.train)
+    try:
+        heldout = feed.heldout(corpus.heldout, HELDOUT_TOKENS)
+    except UserError:  # a single document has no other one to draw a second text from
+        heldout = []
+        display.say("the held-out text is too short for this layout: nothing to evaluate on while training")
     inputs = {"corpus": fingerprint(corpus), "init": "none" if base is None else base.fingerprint()}
     out = Path(out)
     if resume:

@@ -101,6 +101,12 @@ class FinetuningRecipe(TrainingSettings, frozen=True, kw_only=True, forbid_unkno
     length: int = 128
     dropout: float | None = None
 
+    def __post_init__(self) -> None:
+        if self.length < 3:
+            raise ValueError("length must be at least 3")
+        if not 0 <= (self.dropout or 0) < 1:
+            raise ValueError("dropout must lie in [0, 1)")
+
 
 def shipped() -> list[str]:
     """Return the names of the recipes that come with the package."""

@@ -126,6 +126,8 @@ class ExampleSource:
     start: Cursor = (0, 0)
 
     def __init__(self, samples: Sequence[Sample], *, seed: int) -> None:
+        if not samples:
+            raise UserError("there are no examples to train on")
         self.samples = samples
         self.seed = seed
 

@@ -110,11 +110,12 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
         found = {theirs[name]: checked(pickled[theirs[name]], name, path) for name in known}
     tensors = {name: found[theirs[name]] for name in known}
     _check_decoder(tensors, path)
+    heads = _head_names(tensors, path)
     return Pretrained(
         settings,
         vocabulary,
         {ours: _take(tensors, names) for ours, names in _encoder_names(settings).items() if names[0] in tensors},
-        {head: {ours: tensors[name] for ours, name in names.items()} for head, names in _head_names(tensors).items()},
+        {head: {ours: tensors[name] for ours, name in names.items()} for head, names in heads.items()},
         _labels(config, config_file, tensors),
     )
 
@@ -177,7 +178,7 @@ def _settings(config: Mapping[str, Any], path: Path) -> tuple[TransformerSetting
     }
     table = {ours: config[theirs] for ours, theirs in names.items() if theirs in config}
     activation = config.get("hidden_act", "gelu")
-    if activation not in ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
         raise UserError(f"hidden_act {activation!r} is not known", file=path, remedy=f"known: {', '.join(ACTIVATIONS)}")
     vocabulary = config.get("vocab_size")
     if not isinstance(vocabulary, int) or vocabulary < 1:
@@ -204,7 +205,9 @@ def _open(directory: Path, allow_pickle: bool) -> tuple[Path, dict[str, tuple[in
         )
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-        tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+        tensors = {str(name): value for name, value in state.items() if isinstance(value, Tensor)}
+        if any(value.untyped_storage().nbytes() < value.nbytes for value in tensors.values()):
+            raise ValueError("a tensor is larger than what is stored of it")
     except Exception as error:  # whatever a file that somebody made may cause
         raise UserError("not a pickle of tensors alone", file=path) from error
     return path, {name: tuple(value.shape) for name, value in tensors.items()}, tensors
@@ -263,8 +266,8 @@ def _shape(settings: TransformerSettings, vocabulary: int, name: str) -> tuple[i
 
 def _check(settings: TransformerSettings, vocabulary: int, shapes: Mapping[str, tuple[int, ...]], path: Path) -> None:
     """Refuse weights that do not fit the config, before anything is allocated."""
-    layers = {int(match[1]) for name in shapes if (match := re.match(r"encoder\.layer\.(\d+)\.", name))}
-    if layers != set(range(settings.layers)):
+    layers = {match[1] for name in shapes if (match := re.match(r"encoder\.layer\.(\d+)\.", name))}
+    if len(layers) != settings.layers or layers != set(map(str, range(settings.layers))):
         raise UserError(f"config.json says {settings.layers} layers, the weights have {len(layers)}", file=path)
     expected = [name for names in _encoder_names(settings).values() for name in names]
     has_pooler = any(name.startswith("pooler.") for name in shapes)
@@ -319,14 +322,17 @@ def _head_name(head: str, ours: str) -> str:
     return f"{names[part]}.{kind}" if part in names else ""
 
 
-def _head_names(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, str]]:
-    """The heads of which every tensor is there: our names to theirs."""
+def _head_names(tensors: Mapping[str, Tensor], path: Path) -> dict[str, dict[str, str]]:
+    """The heads that are there: our names to theirs. Half of one is refused."""
     found = {}
     for head, parts in HEADS.items():
         ours = [name for part in parts for name in ([part] if part == "bias" else [f"{part}.weight", f"{part}.bias"])]
         names = {name: _head_name(head, name) for name in ours}
-        if all(name in tensors for name in names.values()):
+        missing = [name for name in names.values() if name not in tensors]
+        if not missing:
             found[head] = names
+        elif len(missing) < len(names):
+            raise UserError(f"tensor {missing[0]} of the {head} head is missing", file=path, remedy="download it again")
     return found
 
 

@@ -18,8 +18,10 @@ from torch import Tensor
 
 from unmask.errors import UserError
 
-MAX_HEADER = 10_000_000
+MAX_HEADER = 1_000_000
 """Bytes of a header that is still read; BERT-large's has 40,000."""
+
+FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 
@@ -53,15 +55,18 @@ def read_tensors(path: Path, names: Iterable[str]) -> dict[str, Tensor]:
     """Return some of the tensors, in float32.
 
     Raises:
-        UserError: one of them holds a value that is not finite, or is not of floating point.
+        UserError: one of them holds a value that is not finite, or is of another type than `FLOATS`.
     """
-    with safe_open(path, framework="pt") as file:
-        return {name: checked(file.get_tensor(name), name, path) for name in names}
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: checked(file.get_tensor(name), name, path) for name in names}
+    except SafetensorError as error:  # a type that torch does not have
+        raise UserError(f"not a valid safetensors file ({error})", file=path) from error
 
 
 def checked(tensor: Tensor, name: str, path: Path) -> Tensor:
     """Return a weight in float32, having looked at it."""
-    if not tensor.is_floating_point():
+    if tensor.dtype not in FLOATS or tensor.layout != torch.strided:
         raise UserError(f"tensor {name} holds {tensor.dtype}, no floating-point numbers", file=path)
     tensor = tensor.float()
     if not bool(torch.isfinite(tensor).all()):

@@ -26,6 +26,8 @@ VERBS = {
     "demo": "from raw text to a sentiment classifier, with nothing but this package",
 }
 """What there is; cli/VERB.py has `add(parser)` and `run(arguments)`."""
+MISTAKES = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError)
+"""Errors of the system that a user can mend by naming another path."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         print(f"unmask: {place}{error.strerror or error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, MISTAKES) else 1
     return 0
 
 

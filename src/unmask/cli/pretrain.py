@@ -29,6 +29,7 @@ def run(options: argparse.Namespace) -> None:
     from unmask.pretraining import corpus_from_text, pretrain
     from unmask.recipe import read_recipe
 
+    _refuse_idle_settings(options)
     recipe = read_recipe(options.recipe, options.set)
     out = Path(options.out)
     if options.text:
@@ -55,3 +56,13 @@ def run(options: argparse.Namespace) -> None:
         machine=machine(options),
         quiet=options.quiet,
     )
+
+
+def _refuse_idle_settings(options: argparse.Namespace) -> None:
+    for setting in options.set:
+        key = setting.partition("=")[0]
+        if key.startswith("tokenizer.") and (options.corpus or options.init):
+            owner = "the corpus" if options.corpus else "the model"
+            raise UserError(f"--set {setting} has no effect: {owner} brings its tokenizer", remedy="leave it away")
+        if options.init and key.startswith("encoder.") and key != "encoder.dropout":
+            raise UserError(f"--set {setting} has no effect: --init brings the encoder", remedy="leave it away")

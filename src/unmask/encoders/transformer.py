@@ -54,6 +54,9 @@ class TransformerSettings(
             raise ValueError(f"width {self.width} must be a multiple of heads {self.heads}")
         if not 0 <= self.dropout < 1:
             raise ValueError("dropout must lie in [0, 1)")
+        for name in ("epsilon", "deviation"):
+            if not 0 < getattr(self, name) < 1:
+                raise ValueError(f"{name} must lie between 0 and 1")
 
     def build(self, vocabulary: int) -> Transformer:
         """Return an encoder with initial weights, drawn from torch's global generator."""

@@ -14,6 +14,7 @@ from unmask.batches.feed import Feed
 from unmask.batches.masking import MaskingSettings
 from unmask.batches.sentence_pairs import SentencePairsSettings
 from unmask.corpus.build import build_corpus
+from unmask.corpus.corpus import Documents, PartEntry
 from unmask.errors import UserError
 from unmask.evaluation.classification import confusion, intervals, scores
 from unmask.model import Model
@@ -89,8 +90,10 @@ def evaluate_encoder(
     feed = Feed(layout, MaskingSettings(), seed, model.tokenizer, learner.prepare)
     with tempfile.TemporaryDirectory() as folder:
         corpus = build_corpus(paths, model.tokenizer, Path(folder) / "corpus", options=options or TextOptions())
-        parts = (corpus.train, corpus.heldout)
-        batches = [batch for part in parts for batch in feed.heldout(part, part.num_tokens * 2)]
+        train, held = corpus.manifest.train, corpus.manifest.heldout
+        counts = (train.documents + held.documents, train.sentences + held.sentences, train.tokens + held.tokens)
+        documents = Documents(corpus.directory, PartEntry(*counts, [*train.shards, *held.shards]))
+        batches = feed.heldout(documents, documents.num_tokens * 2)
         metrics = evaluate(learner, batches, machine)
     return {
         "task": "pretraining",

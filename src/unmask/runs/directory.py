@@ -48,6 +48,7 @@ class RunDirectory:
         self.metrics = path / "metrics.jsonl"
         self.changed = False
         self._events: Any = None
+        self._recipe = ""
 
     @classmethod
     def create(cls, path: Path, recipe: str, inputs: Mapping[str, str], machine: Mapping[str, Any]) -> RunDirectory:
@@ -119,8 +120,12 @@ class RunDirectory:
                 remedy="resume with the same command, or start another run",
             )
         run.changed = before != now
-        (path / "recipe.toml").write_text(recipe, encoding="utf8")
+        run._recipe = recipe
         return run
+
+    def settle(self) -> None:
+        """Write down the recipe of a resumed run, once a checkpoint holds what has changed in it."""
+        (self.path / "recipe.toml").write_text(self._recipe, encoding="utf8")
 
     def report(self, text: str) -> None:
         """Write report.md."""

@@ -84,13 +84,13 @@ def plot_confusion(labels: Sequence[str], counts: np.ndarray, path: Path) -> Non
 
 def _curve(panel: Axes, lines: Sequence[Mapping[str, Any]], name: str, label: str, colour: str) -> None:
     """Draw a smoothed curve: the mean of 50 pieces of the run at most."""
-    found = [(line["tokens"], line[name]) for line in lines if name in line]
+    found = [(line["tokens"], line[name]) for line in lines if line.get(name) is not None]
     pieces = np.array_split(np.array(found), min(50, len(found)))
     x, y = np.array([piece.mean(0) for piece in pieces]).T
     panel.plot(x / 1e6, y, color=colour, label=label)
 
 
 def _points(panel: Axes, lines: Sequence[Mapping[str, Any]], name: str, label: str, colour: str) -> None:
-    found = [(line["tokens"] / 1e6, line[name]) for line in lines if name in line]
+    found = [(line["tokens"] / 1e6, line[name]) for line in lines if line.get(name) is not None]
     if found:
         panel.plot(*zip(*found, strict=True), color=colour, marker="o", markersize=3, label=label)

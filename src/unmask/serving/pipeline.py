@@ -110,6 +110,8 @@ class Pipeline:
         Raises:
             UserError: the model has no masked-LM head, a text has no mask, or is too long.
         """
+        if top < 1:
+            raise UserError(f"{top} candidates cannot be shown", remedy="pass --top 1 or more")
         texts = [texts] if isinstance(texts, str) else texts
         head = MaskedLM(self.encoder.settings, self.encoder.vocabulary)
         if not self.model.take("masked_lm", head):

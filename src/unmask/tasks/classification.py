@@ -83,7 +83,7 @@ def label_names(rows: Sequence[Row]) -> tuple[str, ...]:
             remedy="is it the right column?",
         )
     if all(_is_integer(name) for name in names):
-        return tuple(sorted(names, key=int))
+        return tuple(sorted(names, key=lambda name: (int(name), name)))
     return tuple(sorted(names))
 
 
@@ -106,4 +106,4 @@ def gold_labels(rows: Sequence[Row], labels: Sequence[str]) -> list[int]:
 
 
 def _is_integer(text: str) -> bool:
-    return text.removeprefix("-").isdigit()
+    return text.removeprefix("-").isdecimal()

@@ -105,9 +105,10 @@ def read_texts(path: str | Path, *, columns: Mapping[str, str], kind: str | None
             raise UserError("--columns has no effect on a text file: each line is a text", file=display_name(path))
         with open_bytes(path) as stream:
             try:
-                texts = [line for line in stream.read().decode("utf-8-sig").splitlines() if line.strip()]
+                lines = stream.read().decode("utf-8-sig").split("\n")
             except UnicodeDecodeError as error:
                 raise UserError(f"not UTF-8 ({error.reason})", file=display_name(path)) from error
+        texts = [text for line in lines if (text := line.strip())]
         if not texts:
             raise UserError("no texts are in the file", file=display_name(path))
         return texts
@@ -134,7 +135,7 @@ def _read(
         yield from _read_jsonl(text, columns, wanted, name)
         return
     lines = _split_csv(text, name) if kind == "csv" else _split_tsv(text)
-    numbered = {ours: int(theirs) for ours, theirs in columns.items() if theirs.isdigit()}
+    numbered = {ours: int(theirs) for ours, theirs in columns.items() if theirs.isdecimal()}
     if numbered and (named := [ours for ours in wanted if ours not in numbered]):
         raise UserError(f"--columns gives numbers, but none for {', '.join(named)}", file=name)
     width = None

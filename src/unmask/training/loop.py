@@ -16,7 +16,7 @@ import torch
 from unmask.batches.batch import Batch, Sample, add_counts, collate, split
 from unmask.batches.chance import number
 from unmask.batches.sources import Source
-from unmask.errors import UnmaskError
+from unmask.errors import UnmaskError, UserError
 from unmask.objectives.learner import Learner
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display, duration
@@ -97,7 +97,7 @@ class Trainer:
         """Take up the newest valid checkpoint; where the budget has changed, reckon the total anew.
 
         Raises:
-            UserError: there is no checkpoint.
+            UserError: there is no checkpoint, or the budget is smaller than it was.
         """
         path, damaged = newest_checkpoint(self.run.checkpoints)
         for text in damaged:
@@ -106,8 +106,16 @@ class Trainer:
         if self.run.changed or not self.progress.total:
             before = self.progress.total
             self._plan()
-            self.display.say(f"the budget was {before} steps; the schedule goes on to its new end")
+            if self.progress.total < before:
+                raise UserError(
+                    f"the budget was {before} steps and would be {self.progress.total}; it may only grow",
+                    file=self.run.path,
+                    remedy="resume with the same command or a larger budget",
+                )
+            if before:
+                self.display.say(f"the budget was {before} steps; the schedule goes on to its new end")
             self.save()
+        self.run.settle()
         self.run.cut_metrics(self.progress.step)
         self.display.say(f"resumed at step {self.progress.step} of {self.progress.total}")
         if not self.run.read_metrics("heldout"):
@@ -154,7 +162,7 @@ class Trainer:
         metrics = summarise(sums, counts, self.learner.weights)
         factor = self.settings.schedule.factor(progress.step, max(1, progress.total))
         if math.isfinite(norm) and math.isfinite(metrics["loss"]):
-            rate = self.optimizer.step(progress.step, factor)
+            rate = self.optimizer.step(progress.step - progress.skipped, factor)
             self.working.refresh()
             self.failures = 0
         else:

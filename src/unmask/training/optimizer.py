@@ -36,7 +36,7 @@ class Optimizer:
         return float(nn.utils.clip_grad_norm_(self.names.values(), self.settings.clip))
 
     def step(self, number: int, factor: float) -> float:
-        """Apply the gradients in step `number` (from 0) and forget them; return the learning rate.
+        """Apply the gradients and forget them, `number` times having gone before; return the learning rate.
 
         Without bias correction the update is m / (sqrt(v) + epsilon): torch's corrected one, with the rate and epsilon
         divided by what the correction multiplies them by.

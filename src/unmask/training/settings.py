@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -77,7 +77,7 @@ class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         warmup = round(self.warmup * total)
         if step < warmup:
             return (step + 1) / warmup
-        return 1.0 if self.kind == "constant" else (total - step) / (total - warmup)
+        return 1.0 if self.kind == "constant" else (total - step) / max(1, total - warmup)
 
 
 class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -99,7 +99,7 @@ class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class TrainingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What recipes of pretraining and of fine-tuning share."""
 
-    seed: int = 0
+    seed: Annotated[int, msgspec.Meta(ge=0)] = 0
     batch: BatchSettings
     optimizer: OptimizerSettings
     schedule: ScheduleSettings

@@ -1,0 +1,105 @@
+"""Imports run downwards, in the order in which data walks through the rooms; verbs are thin; nothing forbidden."""
+
+import ast
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "src" / "unmask"
+ORDER = [
+    {"errors", "version"},
+    {"text", "samples", "runs"},
+    {"tokenizers"},
+    {"corpus"},
+    {"batches"},
+    {"layers"},
+    {"encoders"},
+    {"checkpoints", "objectives"},
+    {"training", "tasks"},
+    {"recipe"},
+    {"model"},
+    {"serving"},
+    {"evaluation"},
+    {"pretraining", "finetuning"},
+    {"demo"},
+    {"cli"},
+    {"__init__", "__main__"},
+]
+RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
+NO_TORCH = ("text", "tokenizers", "corpus", "samples", "errors", "version")
+
+
+def imports(path: Path) -> set[str]:
+    """All modules that a file imports anywhere, in full."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
+        elif isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+    return found
+
+
+def room(module: str) -> str:
+    return module.split(".")[1]
+
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_run_downwards(path):
+    here = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    assert here in RANK, f"{here} has no place in the order"
+    for module in imports(path):
+        if module.startswith("unmask.") and room(module) in RANK and room(module) != here:
+            assert RANK[room(module)] < RANK[here], f"{here} imports {module}"
+
+
+def test_the_order_would_catch_a_cycle():
+    assert RANK["training"] > RANK["objectives"] > RANK["encoders"] > RANK["batches"] > RANK["corpus"] > RANK["text"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_rooms_of_text_need_no_torch(path):
+    if path.relative_to(PACKAGE).parts[0].removesuffix(".py") in NO_TORCH:
+        assert not any(module.split(".")[0] == "torch" for module in imports(path))
+
+
+def test_the_loop_knows_no_paper():
+    allowed = {"batches", "errors", "runs", "training"}
+    for path in (PACKAGE / "training").glob("*.py"):
+        for module in imports(path):
+            if module.startswith("unmask."):
+                assert room(module) in allowed or module.startswith("unmask.objectives.learner"), (path.name, module)
+
+
+def test_transformers_is_no_dependency():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf8"))["project"]
+    assert not any(name.startswith(("transformers", "scikit-learn")) for name in project["dependencies"])
+    assert not any(module.split(".")[0] in ("transformers", "sklearn") for path in FILES for module in imports(path))
+
+
+def test_every_objective_is_in_the_table():
+    from unmask.objectives import OBJECTIVES
+
+    files = {path.stem for path in (PACKAGE / "objectives").glob("*.py")}
+    assert set(OBJECTIVES) == files - {"__init__", "objective", "learner"}
+
+
+def test_every_verb_has_a_file():
+    from unmask.cli.main import VERBS
+
+    files = {path.stem for path in (PACKAGE / "cli").glob("*.py")}
+    assert set(VERBS) == files - {"__init__", "main", "options"}
+
+
+def test_no_data_set_or_checkpoint_is_named_in_the_code():
+    for path in FILES:
+        if path.name == "demo.py":  # the demonstration names the package that it looks for
+            continue
+        text = path.read_text(encoding="utf8").lower()
+        for name in ("sst-2", "sst2", "minilm", "cola", "imdb", "chnsenticorp"):
+            assert name not in text, (path.name, name)
