@@ -120,13 +120,21 @@ def test_large_vocabularies_take_four_bytes(source, tokenizer, tmp_path):
     assert sorted(texts_of(built.train, large) + texts_of(built.heldout, large)) == [["zz2"], ["zz69999 zz1"]]
 
 
-@pytest.mark.parametrize("count", [2, 3, 20, 100])
-def test_something_is_always_held_out(tmp_path, tokenizer, count):
+@pytest.mark.parametrize(("count", "held"), [(2, 1), (3, 1), (4, 2), (20, 2), (100, 2)])
+def test_something_is_always_held_out(tmp_path, tokenizer, count, held):
     path = tmp_path / "a.txt"
     path.write_text("\n\n".join(make_documents(count)))
     built = build_corpus([path], tokenizer, tmp_path / "corpus")
-    assert len(built.heldout) >= 1
+    assert len(built.heldout) >= held
+    assert len(built.train) >= held
     assert len(built.train) + len(built.heldout) == count
+
+
+def test_nothing_is_held_out_on_request(tmp_path, tokenizer):
+    path = tmp_path / "a.txt"
+    path.write_text("\n\n".join(make_documents(20)))
+    built = build_corpus([path], tokenizer, tmp_path / "corpus", heldout=None)
+    assert (len(built.train), len(built.heldout)) == (20, 0)
 
 
 def test_equal_documents_are_in_the_same_part(tmp_path, tokenizer):

@@ -83,7 +83,7 @@ class CorpusSource:
         while True:
             samples = self._block(epoch, block)
             empty = 0 if samples else empty + 1
-            if empty > self.num_blocks:
+            if empty >= 2 * self.num_blocks:  # the order differs: the only block with samples may be first, then last
                 raise UserError(
                     f"no sample can be cut from the {len(self.documents)} documents of the corpus",
                     remedy="the text is too short for this layout: add text, or choose another one with "

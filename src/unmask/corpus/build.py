@@ -38,6 +38,8 @@ from unmask.text.sentences import split_sentences
 from unmask.tokenizers.tokenizer import Ids, Tokenizer
 
 _BATCH_CHARACTERS = 1 << 18  # encoded at once: enough to keep the cores busy
+ALWAYS_HELD = 2
+"""Documents that are held out of any corpus that can spare them."""
 _HELDOUT_BELOW = 2**64 // 100  # 1 % of the hashes
 
 
@@ -50,7 +52,7 @@ def build_corpus(
     tokenizer: Tokenizer,
     out: str | Path,
     *,
-    heldout: Sequence[str | Path] = (),
+    heldout: Sequence[str | Path] | None = (),
     options: TextOptions = TextOptions(),  # noqa: B008 (frozen)
     shard_tokens: int = 16_000_000,
     report: Callable[[str], None] = _silent,
@@ -61,8 +63,8 @@ def build_corpus(
         paths: the files to train on.
         tokenizer: cuts sentences into ids; a copy goes into the corpus.
         out: the directory to write, which must not exist or be empty.
-        heldout: the files to measure on. Without any, 1 % of the documents, at least one of two, chosen by a hash of
-            their text, so that equal documents are in the same part.
+        heldout: the files to measure on. Without any, 1 % of the documents, at least two of four, chosen by a hash of
+            their text, so that equal documents are in the same part. None: nothing is held out.
         options: how the files are read.
         shard_tokens: tokens after which a shard ends (with the document).
         report: is told in a line what was chosen, what was written and what was skipped.
@@ -73,8 +75,8 @@ def build_corpus(
     Raises:
         UserError: `out` is not empty, a file cannot be read or is named twice, or nothing is left to train on.
     """
-    _check_paths([*paths, *heldout])
-    refuse_idle_options([*paths, *heldout], options)
+    _check_paths([*paths, *(heldout or ())])
+    refuse_idle_options([*paths, *(heldout or ())], options)
     out = Path(out).resolve()
     partial = out.with_name(out.name + ".partial")
     _make_room(out, partial)
@@ -92,7 +94,7 @@ def _write(
     folder: Path,
     paths: Sequence[str | Path],
     tokenizer: Tokenizer,
-    heldout: Sequence[str | Path],
+    heldout: Sequence[str | Path] | None,
     options: TextOptions,
     shard_tokens: int,
     report: Callable[[str], None],
@@ -101,8 +103,11 @@ def _write(
     skipped = Skipped()
     documents = read_documents(paths, options, skipped)
     report(f"documents: {resolve_documents(paths, options)}")
-    parts: Iterable[tuple[str, str]] = _hold_out(documents)
-    if heldout:
+    if heldout is None:
+        parts: Iterable[tuple[str, str]] = (("train", text) for text in documents)
+    elif not heldout:
+        parts = _hold_out(documents)
+    else:
         report(f"held-out documents: {resolve_documents(heldout, options)}")
         held = read_documents(heldout, options, skipped)
         parts = chain((("train", text) for text in documents), (("heldout", text) for text in held))
@@ -115,7 +120,7 @@ def _write(
         dtype=writers["train"].dtype.str,
         train=writers["train"].finish(),
         heldout=writers["heldout"].finish(),
-        sources=[str(path) for path in [*paths, *heldout]],
+        sources=[str(path) for path in [*paths, *(heldout or ())]],
         skipped=SkippedEntry(skipped.count, skipped.places),
         most_frequent_token=writers["train"].most_frequent(),
     )
@@ -154,22 +159,25 @@ def _make_room(out: Path, partial: Path) -> None:
 def _hold_out(documents: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Give each document its part: 1 % are held out, by the hash of their text, so that equal ones stay together.
 
-    In a corpus of 20 documents that may be none. So the document with the smallest hash, and its copies, wait until the
-    end, and are held out in any case, unless nothing else is there to train on.
+    In a small corpus that may be none, and next sentence prediction needs two. So the `ALWAYS_HELD` documents with the
+    smallest hashes, and their copies, wait until the end and are held out in any case, as long as two others are there
+    to train on; of two or three documents one is held out.
     """
-    smallest, waiting, copies = 2**64, "", 0
-    trained = False
+    waiting: dict[int, tuple[str, int]] = {}  # by hash: text and copies
+    trained = 0
     for text in documents:
-        value, times = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()), 1
-        if value == smallest:
-            copies += 1
-            continue
-        if value < smallest:
-            smallest, value, waiting, text, copies, times = value, smallest, text, waiting, 1, copies
-        part = "heldout" if value < _HELDOUT_BELOW else "train"
-        trained |= part == "train" and times > 0
-        yield from repeat((part, text), times)
-    yield from repeat(("heldout" if trained else "train", waiting), copies)
+        value = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
+        waiting[value] = text, waiting.get(value, ("", 0))[1] + 1
+        if len(waiting) > ALWAYS_HELD:
+            value = max(waiting)
+            part = "heldout" if value < _HELDOUT_BELOW else "train"
+            trained += part == "train"
+            other, copies = waiting.pop(value)
+            yield from repeat((part, other), copies)
+    held = ALWAYS_HELD if trained >= ALWAYS_HELD else min(1, trained + len(waiting) - 1)
+    for rank, value in enumerate(sorted(waiting)):
+        other, copies = waiting[value]
+        yield from repeat(("heldout" if rank < held else "train", other), copies)
 
 
 def _encode(documents: Iterable[tuple[str, str]], tokenizer: Tokenizer) -> Iterator[tuple[str, list[Ids]]]:
@@ -266,7 +274,7 @@ class _Writer:
         return FrequentToken(id, int(self._counts[id]) / max(1, int(self._counts.sum())))
 
 
-def _check_yield(manifest: Manifest, heldout: Sequence[str | Path]) -> None:
+def _check_yield(manifest: Manifest, heldout: Sequence[str | Path] | None) -> None:
     skipped = manifest.skipped
     cause = f"{skipped.count} documents were skipped, the first at {skipped.places[0]}" if skipped.count else ""
     if manifest.train.documents == 0:

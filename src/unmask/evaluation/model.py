@@ -14,7 +14,6 @@ from unmask.batches.feed import Feed
 from unmask.batches.masking import MaskingSettings
 from unmask.batches.sentence_pairs import SentencePairsSettings
 from unmask.corpus.build import build_corpus
-from unmask.corpus.corpus import Documents, PartEntry
 from unmask.errors import UserError
 from unmask.evaluation.classification import confusion, intervals, scores
 from unmask.model import Model
@@ -60,15 +59,15 @@ def evaluate_encoder(
     model: Model,
     paths: Sequence[str | Path],
     *,
-    options: TextOptions | None = None,
+    options: TextOptions = TextOptions(),  # noqa: B008 (frozen)
     machine: Machine | None = None,
     seed: int = 0,
 ) -> dict[str, Any]:
     """Return `{task, metrics, intervals, examples}` of a pretrained encoder on plain text.
 
     The metrics are `loss` and `accuracy` (0 to 1) of each objective of which the model has the head: `masked_lm` with
-    15 % of the tokens hidden, and `next_sentence`. Masks and pairs are drawn from the seed, so that two models with one
-    tokenizer are asked the same.
+    15 % of the tokens hidden, and `next_sentence` where there are two documents. Masks and pairs are drawn from the
+    seed, so that two models with one tokenizer are asked the same.
 
     Raises:
         UserError: the model has no pretraining head, or no text is in the files.
@@ -83,17 +82,16 @@ def evaluate_encoder(
     for name, objective in objectives.items():
         model.take(name, objective)
     machine = machine or choose_machine(precision="float32")
-    learner = Learner(model.encoder, objectives).to(machine.device, machine.dtype)
     length = min(128, model.encoder.longest)
-    pairs = "next_sentence" in objectives
-    layout = SentencePairsSettings(length=length) if pairs else DocumentSentencesSettings(length=length)
-    feed = Feed(layout, MaskingSettings(), seed, model.tokenizer, learner.prepare)
     with tempfile.TemporaryDirectory() as folder:
-        corpus = build_corpus(paths, model.tokenizer, Path(folder) / "corpus", options=options or TextOptions())
-        train, held = corpus.manifest.train, corpus.manifest.heldout
-        counts = (train.documents + held.documents, train.sentences + held.sentences, train.tokens + held.tokens)
-        documents = Documents(corpus.directory, PartEntry(*counts, [*train.shards, *held.shards]))
-        batches = feed.heldout(documents, documents.num_tokens * 2)
+        corpus = build_corpus(paths, model.tokenizer, Path(folder) / "corpus", heldout=None, options=options)
+        pairs = "next_sentence" in objectives and len(corpus.train) > 1
+        layout = SentencePairsSettings(length=length) if pairs else DocumentSentencesSettings(length=length)
+        if not pairs:
+            objectives.pop("next_sentence", None)
+        learner = Learner(model.encoder, objectives).to(machine.device, machine.dtype)
+        feed = Feed(layout, MaskingSettings(), seed, model.tokenizer, learner.prepare)
+        batches = feed.heldout(corpus.train, tokens=corpus.train.num_tokens * 2)
         metrics = evaluate(learner, batches, machine)
     return {
         "task": "pretraining",
