@@ -17,9 +17,9 @@ from unmask.tokenizers.wordpiece import train_wordpiece
 
 torch.set_num_threads(1)  # tiny tensors: threads would only wait for each other
 
-NOUNS = "dog cat river house teacher engine market letter garden window doctor village mountain poem bridge".split()
-VERBS = "sees finds likes carries paints follows answers builds forgets opens".split()
-PLACES = "near the sea, in the old town, behind the school, under a tree, after the rain, before noon".split(", ")
+NOUNS = "dog cat river house teacher engine market letter garden window doctor village mountain poem bridge".split()  # noqa: SIM905
+VERBS = "sees finds likes carries paints follows answers builds forgets opens".split()  # noqa: SIM905
+PLACES = "near the sea, in the old town, behind the school, under a tree, after the rain, before noon".split(", ")  # noqa: SIM905
 SMALL = [
     "encoder.layers=2",
     "encoder.width=32",

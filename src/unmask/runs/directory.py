@@ -114,6 +114,7 @@ class RunDirectory:
             if before.get(key) != now.get(key) and key not in may_change
         ]
         if differences:
+            run.close()
             raise UserError(
                 "this is not the run that was started: " + "; ".join(differences),
                 file=path,

@@ -237,7 +237,7 @@ class Trainer:
         if budget.minutes is not None:
             assert seconds is not None
             steps = max(1, int(budget.minutes * 60 / seconds))
-        self.progress.total = max(steps, self.progress.step)
+        self.progress.total = steps
         text = f"{steps:,} steps of {tokens:,.0f} tokens, {passes * steps:.2f} passes over the data"
         if seconds is not None:
             text += f", about {duration(steps * seconds)}, {self.machine.memory() / 2**30:.1f} GiB of memory"

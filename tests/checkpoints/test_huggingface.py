@@ -1,0 +1,508 @@
+"""Directories of Hugging Face: what is read, what is written, and how bad ones are refused (C1 to C15)."""
+
+import json
+import pickle
+import struct
+import tracemalloc
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors import safe_open
+from transformers import BertConfig, BertForPreTraining, BertForQuestionAnswering
+
+from unmask.checkpoints import huggingface
+from unmask.encoders.transformer import TransformerSettings
+from unmask.errors import UserError
+from unmask.layers.block import ACTIVATIONS
+from unmask.model import Model, load_model, save_model
+from unmask.objectives import OBJECTIVES
+from unmask.pretraining import build_learner
+from unmask.recipe import read_recipe
+from unmask.tasks.classification import Classification
+
+SMALL = TransformerSettings(layers=2, width=16, heads=2, feed_forward=24, positions=20)
+DECODER = "cls.predictions.decoder.weight"
+WORDS = "bert.embeddings.word_embeddings.weight"
+
+
+def model(tokenizer, settings=SMALL, heads=("masked_lm", "next_sentence"), labels=()):
+    encoder = settings.build(tokenizer.size)
+    made = {name: OBJECTIVES[name]().build(settings, tokenizer.size) for name in heads}
+    if labels:
+        made["classification"] = Classification(settings, len(labels))
+    for part in (encoder, *made.values()):
+        for parameter in part.parameters():
+            torch.nn.init.normal_(parameter)
+    return Model(encoder, tokenizer, {name: head.state_dict() for name, head in made.items()}, labels)
+
+
+@pytest.fixture
+def directory(tokenizer, tmp_path):
+    """A pretrained model as we save it."""
+    save_model(tmp_path / "saved", model(tokenizer), "card")
+    return tmp_path / "saved"
+
+
+def weights(directory):
+    return safetensors.torch.load_file(directory / "model.safetensors")
+
+
+def put(directory, tensors):
+    safetensors.torch.save_file(tensors, directory / "model.safetensors", {"format": "pt"})
+
+
+def configure(directory, **changed):
+    path = directory / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+
+
+def assert_same_model(found, expected):
+    for ours, theirs in ((found.encoder, expected.encoder), *((found.heads[n], h) for n, h in expected.heads.items())):
+        ours, theirs = (part if isinstance(part, dict) else part.state_dict() for part in (ours, theirs))
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
+    assert found.heads.keys() == expected.heads.keys()
+    assert found.labels == expected.labels
+
+
+def refused(directory, *parts, **options):
+    """The one line that says why a directory is not read."""
+    with pytest.raises(UserError) as caught:
+        load_model(directory, **options)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert all(str(part) in message for part in parts), message
+    return message
+
+
+# what is written
+
+
+@pytest.mark.parametrize(
+    ("heads", "labels", "architecture"),
+    [
+        (("masked_lm", "next_sentence"), (), "BertForPreTraining"),
+        (("masked_lm",), (), "BertForMaskedLM"),
+        ((), (), "BertModel"),
+        ((), ("a", "b", "c"), "BertForSequenceClassification"),
+        (("next_sentence",), ("a", "b"), "BertModel"),
+    ],
+)
+def test_round_trip_is_exact(tokenizer, tmp_path, heads, labels, architecture):
+    made = model(tokenizer, heads=heads, labels=labels)
+    save_model(tmp_path, made, "card")
+    found = load_model(tmp_path)
+    assert_same_model(found, made)
+    assert (found.encoder.settings, found.encoder.vocabulary) == (SMALL, tokenizer.size)
+    assert found.tokenizer.sha256 == tokenizer.sha256
+    assert found.created == ()
+    assert found.fingerprint() == made.fingerprint()
+    assert json.loads((tmp_path / "config.json").read_text())["architectures"] == [architecture]
+    assert (tmp_path / "README.md").read_text() == "card"
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_settings_travel(tokenizer, tmp_path, activation):
+    settings = TransformerSettings(
+        layers=1, width=8, heads=4, feed_forward=6, positions=9, segments=3, dropout=0.25, activation=activation,
+        epsilon=1e-5, deviation=0.1,
+    )  # fmt: skip
+    save_model(tmp_path, model(tokenizer, settings), "card")
+    assert load_model(tmp_path).encoder.settings == settings
+    theirs = BertConfig.from_pretrained(tmp_path)
+    assert (theirs.type_vocab_size, theirs.hidden_dropout_prob, theirs.layer_norm_eps) == (3, 0.25, 1e-5)
+    assert load_model(tmp_path, dropout=0.0).encoder.settings.dropout == 0
+
+
+def test_what_the_file_holds(directory, tokenizer):
+    with safe_open(directory / "model.safetensors", framework="pt") as file:
+        assert file.metadata() == {"format": "pt"}
+        names = set(file.keys())
+        assert {file.get_slice(name).get_dtype() for name in names} == {"F32"}
+    theirs = BertForPreTraining(BertConfig.from_pretrained(directory))
+    assert names == {name for name, _ in theirs.named_parameters()}  # the tied decoder is none
+    assert DECODER not in names
+
+
+def test_a_working_copy_in_bf16_is_written_in_float32(tokenizer, tmp_path):
+    made = model(tokenizer)
+    made.encoder.bfloat16()
+    save_model(tmp_path, made, "card")
+    assert {value.dtype for value in weights(tmp_path).values()} == {torch.float32}
+
+
+# what is read
+
+
+def old_names(tensors):
+    return {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): value
+        for name, value in tensors.items()
+    }
+
+
+VARIANTS = {
+    "without the prefix": lambda tensors: {name.removeprefix("bert."): value for name, value in tensors.items()},
+    "gamma and beta": old_names,
+    "a tied decoder": lambda tensors: tensors | {DECODER: tensors[WORDS].clone()},
+    "its bias": lambda tensors: tensors | {"cls.predictions.decoder.bias": tensors["cls.predictions.bias"].clone()},
+    "position ids": lambda tensors: tensors | {"bert.embeddings.position_ids": torch.arange(20)[None]},
+    "unknown heads": lambda tensors: (
+        tensors | {"qa_outputs.weight": torch.ones(2, 16), "qa_outputs.bias": torch.ones(2)}
+    ),
+    "float64": lambda tensors: {name: value.double() for name, value in tensors.items()},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_variants_are_read(directory, variant):
+    expected = load_model(directory)
+    put(directory, VARIANTS[variant](weights(directory)))
+    assert_same_model(load_model(directory), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_read(directory, dtype):
+    half = {name: value.to(dtype) for name, value in weights(directory).items()}
+    put(directory, half)
+    found = load_model(directory).encoder.embeddings.words.weight
+    assert found.dtype == torch.float32
+    assert torch.equal(found, half[WORDS].float())
+
+
+def test_a_bare_vocabulary_serves_as_tokenizer(directory, tokenizer):
+    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+        (directory / name).unlink()
+    assert load_model(directory).tokenizer.encode("The dog.").tolist() == tokenizer.encode("The dog.").tolist()
+
+
+def test_a_directory_without_heads_and_pooler(directory, tokenizer):
+    whole = load_model(directory)
+    put(directory, {name: v for name, v in weights(directory).items() if name.startswith("bert.e")})
+    found = load_model(directory, seed=1)
+    assert (found.heads, found.labels, found.created) == ({}, (), ("the pooler",))
+    state, expected = found.encoder.state_dict(), whole.encoder.state_dict()
+    assert {name for name, value in state.items() if not torch.equal(value, expected[name])} == {
+        "pooler.weight",
+        "pooler.bias",
+    }
+    assert torch.equal(state["pooler.weight"], load_model(directory, seed=1).encoder.pooler.weight)
+    assert not torch.equal(state["pooler.weight"], load_model(directory, seed=2).encoder.pooler.weight)
+
+
+def test_missing_heads_are_said_to_be_created(directory, tokenizer):
+    put(directory, {n: v for n, v in weights(directory).items() if not n.startswith("cls.seq") and "pooler" not in n})
+    base = load_model(directory)
+    learner, created = build_learner(read_recipe("bert-tiny"), tokenizer.size, base)
+    assert created == ["the pooler", "the next_sentence head"]
+    assert torch.equal(learner.parts["masked_lm"].dense.weight, base.heads["masked_lm"]["dense.weight"])
+
+
+def test_a_model_of_another_kind_gives_its_encoder(tokenizer, tmp_path):
+    theirs = BertForQuestionAnswering(
+        BertConfig(
+            vocab_size=tokenizer.size, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
+        )
+    )
+    theirs.save_pretrained(tmp_path)
+    tokenizer.save(tmp_path)
+    found = load_model(tmp_path)
+    assert (found.created, found.heads) == (("the pooler",), {})
+    assert torch.equal(found.encoder.words.weight, theirs.bert.embeddings.word_embeddings.weight)
+
+
+def test_C14_round_trip_through_transformers_keeps_logits(directory, tmp_path, tokenizer):
+    def logits(directory):
+        with torch.no_grad():
+            out = BertForPreTraining.from_pretrained(directory).eval()(torch.arange(20)[None])
+        return torch.cat([out.prediction_logits.flatten(), out.seq_relationship_logits.flatten()])
+
+    BertForPreTraining.from_pretrained(directory).save_pretrained(tmp_path / "theirs")
+    tokenizer.save(tmp_path / "theirs")
+    again = load_model(tmp_path / "theirs")
+    assert_same_model(again, load_model(directory))
+    save_model(tmp_path / "again", again, "card")
+    assert torch.equal(logits(directory), logits(tmp_path / "again"))
+    assert (tmp_path / "again" / "model.safetensors").read_bytes() == (directory / "model.safetensors").read_bytes()
+
+
+# weights that are refused
+
+
+@pytest.mark.parametrize("kept", [0.1, 0.5, 0.999])
+def test_C1_a_truncated_file_is_named(directory, kept):
+    path = directory / "model.safetensors"
+    content = path.read_bytes()
+    path.write_bytes(content[: int(kept * len(content))])
+    refused(directory, path, "not a valid safetensors file", "download it again")
+
+
+def test_C1_a_folder_in_place_of_the_file(directory):
+    (directory / "model.safetensors").unlink()
+    refused(directory, directory, "no model.safetensors")
+    (directory / "model.safetensors").mkdir()
+    refused(directory, directory / "model.safetensors", "cannot be read")
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_C2_a_weight_that_is_not_finite(directory, bad):
+    tensors = weights(directory)
+    tensors["cls.predictions.bias"][3] = bad
+    put(directory, tensors)
+    refused(directory, directory / "model.safetensors", "cls.predictions.bias", "not finite")
+
+
+def test_C2_one_tensor_under_two_names(directory):
+    tensors = weights(directory)
+    put(directory, tensors | {WORDS.removeprefix("bert."): tensors[WORDS].clone()})
+    refused(directory, directory / "model.safetensors", "the same name")
+
+
+@pytest.mark.parametrize("layers", [1, 3, 10**9, 10**18])
+def test_C4_another_number_of_layers(directory, layers):
+    configure(directory, num_hidden_layers=layers)
+    refused(directory, f"config.json says {layers} layers, the weights have 2")
+
+
+@pytest.mark.parametrize("name", ["encoder.layer.7", "encoder.layer.01", "encoder.layer." + "9" * 5000])
+def test_C4_a_layer_with_another_number(directory, name):
+    renamed = {n.replace("encoder.layer.1.", f"{name}."): value for n, value in weights(directory).items()}
+    put(directory, renamed)
+    refused(directory, "layers")
+
+
+@pytest.mark.parametrize(
+    "key", ["vocab_size", "hidden_size", "intermediate_size", "max_position_embeddings", "type_vocab_size"]
+)
+def test_C5_a_huge_size_is_refused_before_allocation(directory, key, monkeypatch):
+    monkeypatch.setattr(TransformerSettings, "build", lambda *args: pytest.fail("the encoder was built"))
+    monkeypatch.setattr(huggingface, "read_tensors", lambda *args: pytest.fail("weights were read"))
+    configure(directory, **{key: 10**10})
+    tracemalloc.start()
+    refused(directory, "has shape", 10**10)
+    assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    tracemalloc.stop()
+
+
+def test_C6_code_beside_the_weights_is_not_executed(directory, tmp_path):
+    marker = tmp_path / "executed"
+    for name in ("modeling_evil", "configuration_evil", "tokenization_evil"):
+        (directory / f"{name}.py").write_text(f"open({str(marker)!r}, 'w')\n")
+    code = {"AutoConfig": "configuration_evil.Config", "AutoModel": "modeling_evil.Model"}
+    configure(directory, auto_map=code, trust_remote_code=True, custom_pipelines={"x": {"impl": "modeling_evil.Model"}})
+    path = directory / "tokenizer_config.json"
+    words = json.loads(path.read_text()) | {"auto_map": {"AutoTokenizer": ["tokenization_evil.T", None]}}
+    path.write_text(json.dumps(words))
+    assert load_model(directory).created == ()
+    assert not marker.exists()
+
+
+class Evil:
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return Path.touch, (self.marker,)
+
+
+def pickled(directory, content):
+    (directory / "model.safetensors").unlink()
+    torch.save(content, directory / "pytorch_model.bin")
+    return directory / "pytorch_model.bin"
+
+
+def test_C7_a_pickle_is_read_on_request_only(directory):
+    expected = load_model(directory)
+    tensors = weights(directory)
+    tensors["bert.pooler.dense.weight"] = tensors["bert.pooler.dense.weight"].T.contiguous().T  # as TensorFlow's lie
+    path = pickled(directory, tensors | {"epoch": 3})
+    refused(directory, path, "pickle", "--allow-pickle")
+    assert_same_model(load_model(directory, allow_pickle=True), expected)
+
+
+def test_C7_safetensors_are_preferred_to_a_pickle(directory, tmp_path):
+    torch.save({"w": Evil(tmp_path / "executed")}, directory / "pytorch_model.bin")
+    assert load_model(directory, allow_pickle=True).created == ()
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize("kind", ["zip", "legacy", "bare"])
+def test_C7_a_malicious_pickle_is_not_executed(directory, tmp_path, kind):
+    marker = tmp_path / "executed"
+    content = weights(directory) | {"evil": Evil(marker)}
+    path = pickled(directory, {})
+    if kind == "bare":
+        path.write_bytes(pickle.dumps(content))
+    else:
+        torch.save(content, path, _use_new_zipfile_serialization=kind == "zip")
+    refused(directory, path, allow_pickle=False)
+    refused(directory, path, "not a pickle of tensors alone", allow_pickle=True)
+    assert not marker.exists()
+    if kind == "zip":  # it would have done it
+        torch.load(path, weights_only=False)
+        assert marker.exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [torch.ones(1)],
+        3,
+        {1: torch.ones(1)},
+        {"x": torch.ones(1).expand(10**12)},
+        {"embeddings.word_embeddings.weight": torch.ones(2, 2).to_sparse()},
+    ],
+    ids=["list", "number", "names", "huge", "sparse"],
+)
+def test_C7_other_pickles_are_refused(directory, content):
+    refused(directory, pickled(directory, content), allow_pickle=True)
+
+
+def test_C7_a_damaged_pickle_and_one_with_nan_are_refused(directory):
+    tensors = weights(directory)
+    tensors[WORDS][0, 0] = float("nan")
+    path = pickled(directory, tensors)
+    refused(directory, path, "not finite", allow_pickle=True)
+    path.write_bytes(path.read_bytes()[:-100])
+    refused(directory, path, allow_pickle=True)
+
+
+def test_C11_a_corrupt_or_foreign_tokenizer(directory, tokenizer):
+    small = tokenizer.size
+    path = directory / "tokenizer.json"
+    content = json.loads(path.read_text())
+    content["model"]["vocab"]["zusatz"] = small
+    path.write_text(json.dumps(content))
+    refused(directory, directory, f"the tokenizer has {small + 1} pieces, the model {small}")
+    path.write_text("{")
+    refused(directory, path, "is no tokenizer")
+    path.unlink()
+    (directory / "vocab.txt").unlink()
+    refused(directory, "neither tokenizer.json nor vocab.txt")
+
+
+def test_rows_that_pad_the_vocabulary_are_fine(tokenizer, tmp_path):
+    made = model(tokenizer)
+    wide = SMALL.build(tokenizer.size + 7)
+    huggingface.write(tmp_path, wide, {})
+    made.tokenizer.save(tmp_path)
+    assert load_model(tmp_path).encoder.vocabulary == tokenizer.size + 7
+
+
+ENCODER = ["embeddings.position_embeddings.weight", "embeddings.LayerNorm.bias"] + [
+    f"encoder.layer.1.{part}"
+    for part in ("attention.self.key.weight", "attention.output.LayerNorm.weight", "intermediate.dense.bias")
+]
+PARTS = ["pooler.dense.bias", "cls.predictions.bias", "cls.predictions.transform.dense.weight"]
+
+
+@pytest.mark.parametrize("name", [*ENCODER, *PARTS, "cls.seq_relationship.bias"])
+def test_C15_partial_weights_are_refused(directory, name):
+    tensors = weights(directory)
+    del tensors[name if name.startswith("cls.") else f"bert.{name}"]
+    put(directory, tensors)
+    refused(directory, directory / "model.safetensors", name, "missing")
+
+
+@pytest.mark.parametrize("part", ["weight", "bias"])
+def test_C15_half_a_classifier_is_refused(tokenizer, tmp_path, part):
+    save_model(tmp_path, model(tokenizer, heads=(), labels=("a", "b")), "card")
+    tensors = weights(tmp_path)
+    del tensors[f"classifier.{part}"]
+    put(tmp_path, tensors)
+    refused(tmp_path, tmp_path / "model.safetensors", "classifier")
+
+
+@pytest.mark.parametrize("name", [f"bert.{ENCODER[2]}", WORDS, "bert.pooler.dense.bias", "cls.seq_relationship.weight"])
+@pytest.mark.parametrize("shape", [(), (0,), (16,), (16, 17), (3, 16), (16, 16, 1)])
+def test_a_wrong_shape_is_refused(directory, name, shape):
+    if weights(directory)[name].shape == shape:
+        shape = (1,)
+    put(directory, weights(directory) | {name: torch.ones(shape)})
+    refused(directory, name.removeprefix("bert."), "has shape")
+
+
+@pytest.mark.parametrize("change", [lambda words: words + 1, lambda words: words.flip(0)])
+def test_an_untied_decoder_is_refused(directory, change):
+    tensors = weights(directory)
+    put(directory, tensors | {DECODER: change(tensors[WORDS])})
+    refused(directory, directory / "model.safetensors", "decoder is not tied")
+
+
+@pytest.mark.parametrize("names", [{"0": "a"}, {"0": "a", "1": "a"}, ["a", "b"], "ab", 3, {"x": "a", "y": "b"}])
+def test_labels_that_do_not_fit(tokenizer, tmp_path, names):
+    save_model(tmp_path, model(tokenizer, heads=(), labels=("a", "b")), "card")
+    configure(tmp_path, id2label=names)
+    refused(tmp_path, tmp_path / "config.json", "id2label")
+
+
+# config.json
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b"null", b"3", b'"bert"', b"\xff\xfe\x00", b"[" * 100_000, b'{"a": ' + b"1" * 5000 + b"}"],
+)
+def test_a_config_that_is_none(directory, content):
+    (directory / "config.json").write_bytes(content)
+    refused(directory, directory / "config.json", "JSON")
+
+
+def test_a_missing_config(directory):
+    (directory / "config.json").unlink()
+    refused(directory, directory, "neither a run with a finished model nor a Hugging Face directory")
+    with pytest.raises(UserError, match="cannot be read"):
+        huggingface.read(directory)
+
+
+NUMBERS = ["num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings"]
+WRONG = [(key, value) for key in [*NUMBERS, "vocab_size"] for value in (-1, 0, "2", 2.5, None, [2], {}, True)]
+WRONG += [(key, value) for key in NUMBERS for value in (10**30, float("nan"))]
+WRONG += [("layer_norm_eps", value) for value in (0, -1e-12, float("nan"), float("inf"), "1e-12", 10**400)]
+WRONG += [("initializer_range", value) for value in (0, -0.02, float("nan"), float("inf"), None)]
+WRONG += [("hidden_dropout_prob", value) for value in (1.0, -0.1, float("nan"), "0.1")]
+WRONG += [("hidden_act", value) for value in ("silu", "", None, 3, ["gelu"], {"gelu": 1})]
+WRONG += [("model_type", value) for value in ("roberta", "distilbert", "", None, ["bert"])]
+WRONG += [("position_embedding_type", "relative_key"), ("is_decoder", True), ("num_attention_heads", 3)]
+
+
+@pytest.mark.parametrize(("key", "value"), WRONG, ids=lambda value: str(value)[:20])
+def test_a_config_with_wrong_values(directory, key, value):
+    configure(directory, **{key: value})
+    refused(directory, directory)
+
+
+@pytest.mark.parametrize("key", [*NUMBERS[:4], "vocab_size"])
+def test_a_config_that_lacks_a_size(directory, key):
+    path = directory / "config.json"
+    path.write_text(json.dumps({name: value for name, value in json.loads(path.read_text()).items() if name != key}))
+    refused(directory, path)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """A model of a few numbers, and its file's content."""
+    directory = tmp_path_factory.mktemp("tiny")
+    shape = TransformerSettings(layers=1, width=2, heads=1, feed_forward=2, positions=2)
+    huggingface.write(directory, shape.build(3), {})
+    return directory, (directory / "model.safetensors").read_bytes()
+
+
+@settings(max_examples=200, deadline=None, database=None, derandomize=True)
+@given(flips=st.lists(st.tuples(st.floats(0, 0.999), st.integers(0, 255)), min_size=1, max_size=3))
+def test_C16_flipped_bytes_of_the_header_raise_nothing_but_user_errors(tiny, flips):
+    directory, whole = tiny
+    content = bytearray(whole)
+    for place, byte in flips:
+        content[int(place * (8 + struct.unpack("<Q", whole[:8])[0]))] = byte
+    (directory / "model.safetensors").write_bytes(content)
+    try:
+        found = huggingface.read(directory)
+    except UserError as error:
+        assert str(error).startswith(f"{directory}/model.safetensors: ")
+    else:  # what was hit is not ours: metadata, or blanks behind the header
+        assert found.encoder.keys() == found.settings.build(3).state_dict().keys()

@@ -1,0 +1,230 @@
+"""What holds for every objective and every head: pure preparation, sums over counted targets, any cut of a batch."""
+
+from itertools import pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from unmask.batches.batch import Sample, add_counts, collate
+from unmask.batches.chance import generator
+from unmask.batches.frame import Frame
+from unmask.batches.masking import MaskingSettings, TokenMasking
+from unmask.encoders.transformer import TransformerSettings
+from unmask.model import Model, load_model, save_model
+from unmask.objectives import OBJECTIVES
+from unmask.objectives.learner import Learner
+from unmask.objectives.objective import classify
+from unmask.tasks.classification import Classification
+from unmask.training.loop import Trainer
+
+NAMES = [*OBJECTIVES, "classification"]
+SETTINGS = TransformerSettings(layers=2, width=32, heads=2, feed_forward=64, positions=64, dropout=0.0, deviation=0.2)
+VOCABULARY = 100
+LENGTHS = (3, 40, 5, 61, 17, 17, 2, 30, 9, 55)
+CUTS = {"one": [10], "four": [1, 2, 3, 4], "each": [1] * 10}
+
+
+def build(name, weight=1.0, seed=1, settings=SETTINGS, vocabulary=VOCABULARY):
+    torch.manual_seed(seed)
+    if name == "classification":
+        return Classification(settings, num_labels=3)
+    return OBJECTIVES[name](weight=weight).build(settings, vocabulary)
+
+
+def learner_of(*names, weight=1.0):
+    return Learner(SETTINGS.build(VOCABULARY), {name: build(name, weight) for name in names}).eval()
+
+
+def samples(seed=0):
+    """Ragged, with from 1 to 9 hidden tokens, as a layout and the masking leave them."""
+    rng, frame = np.random.default_rng(0), Frame(cls=2, sep=3)
+    mask = TokenMasking(MaskingSettings(), vocabulary=VOCABULARY, mask=4, special=frozenset(range(5)))
+    made = []
+    for number, length in enumerate(LENGTHS):
+        sample = frame.wrap(rng.integers(5, VOCABULARY, length)).named((0, number))
+        labels = {"next_sentence": rng.integers(0, 2, 1), "classification": rng.integers(0, 3, 1)}
+        made.append(mask(sample.add(labels=labels), generator(seed, "masking", *sample.key)))
+    return made
+
+
+def empty(sample):
+    """The same without any target."""
+    none = {name: value[:0] for name, value in sample.labels.items()}
+    nowhere = {name: value[:0] for name, value in sample.positions.items()}
+    return Sample(key=sample.key, ids=sample.ids, segments=sample.segments, positions=nowhere, labels=none)
+
+
+def run(learner, batch):
+    encoded = learner.encoder(batch.tokens)
+    return {name: part.predict(learner.encoder, encoded, batch) for name, part in learner.parts.items()}
+
+
+def gradient(learner):
+    return {name: p.grad for name, p in learner.named_parameters() if p.grad is not None}
+
+
+def assert_equal_batches(first, second):
+    assert (first.keys, first.counts) == (second.keys, second.counts)
+    assert torch.equal(first.tokens.ids, second.tokens.ids)
+    for ours, theirs in ((first.positions, second.positions), (first.labels, second.labels)):
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_same_seed_same_batch_and_preparation_is_pure(name):
+    learner = learner_of(name)
+
+    def batch(samples):
+        return collate([learner.prepare(sample) for sample in samples])
+
+    assert_equal_batches(batch(samples()), batch(samples()))
+    once = samples()
+    assert_equal_batches(batch(once), batch(once))
+    assert all(not sample.counts for sample in once)
+    with pytest.raises(AssertionError):  # the masks are others
+        assert_equal_batches(batch(samples()), batch(samples(seed=1)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_same_seed_same_head(name):
+    first, again, other = (build(name, seed=seed).state_dict() for seed in (1, 1, 2))
+    assert all(torch.equal(value, again[key]) for key, value in first.items())
+    assert not all(torch.equal(value, other[key]) for key, value in first.items())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_an_objective_needs_it_reads(name):
+    learner = learner_of(name)
+    (needed,) = learner.parts[name].needs
+    lacking = [sample.named(sample.key) for sample in samples()]
+    for sample in lacking:
+        sample.labels.pop(needed)
+    with pytest.raises(KeyError, match=needed):
+        learner(collate([learner.prepare(sample) for sample in lacking]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_sum_runs_over_the_counted_targets(name):
+    learner = learner_of(name)
+    prepared = [learner.prepare(sample) for sample in samples()]
+    batch = collate(prepared)
+    logits, gold = run(learner, batch)[name], batch.labels[next(iter(learner.parts[name].needs))]
+    assert batch.counts[name] == len(logits) == len(gold) == sum(sample.counts[name] for sample in prepared)
+    part = learner(batch)[name]
+    torch.testing.assert_close(part.sum, cross_entropy(logits.double(), gold, reduction="sum").float())
+    assert int(part.metrics["correct"]) == int((logits.argmax(1) == gold).sum())
+    assert not part.metrics["correct"].requires_grad
+    assert part.sum.dtype == learner.bfloat16()(batch)[name].sum.dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradient_reaches_the_encoder_and_the_whole_head(name):
+    learner = learner_of(name)
+    learner(collate([learner.prepare(sample) for sample in samples()]))[name].sum.backward()
+    idle = {key for key, p in learner.named_parameters() if p.grad is None or not p.grad.any()}
+    assert idle == ({"encoder.pooler.weight", "encoder.pooler.bias"} if name == "masked_lm" else set())
+
+
+def gather(learner, pieces, counts):
+    """The gradient as the training loop gathers it."""
+    learner.zero_grad()
+    trainer = SimpleNamespace(
+        learner=learner,
+        working=SimpleNamespace(copy=learner),
+        machine=SimpleNamespace(device=torch.device("cpu")),
+        settings=SimpleNamespace(seed=0),
+        progress=SimpleNamespace(step=0),
+    )
+    for piece, count in zip(pieces, counts, strict=True):
+        Trainer._backward(trainer, piece, count)
+    return {key: value.clone() for key, value in gradient(learner).items()}
+
+
+def assert_same_gradient(found, expected):
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        assert (found[key] - value).norm() <= 2e-6 * value.norm() + 1e-9, key
+
+
+def cut_step(names, cut):
+    """A learner, a step's pieces, its counts, and the gradient of each objective's own mean over the whole step."""
+    learner = learner_of(*names, weight=0.7)
+    prepared = [learner.prepare(sample) for sample in samples()]
+    whole = collate(prepared)
+    sum(learner.weights[name] * part.sum / whole.counts[name] for name, part in learner(whole).items()).backward()
+    expected = {key: value.clone() for key, value in gradient(learner).items()}
+    pieces = [collate(prepared[start:stop]) for start, stop in pairwise(np.cumsum([0, *CUTS[cut]]))]
+    return learner, pieces, add_counts(prepared), expected
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("names", [*((name,) for name in NAMES), tuple(NAMES)], ids="+".join)
+def test_the_gradient_is_the_same_however_a_step_is_cut(names, cut):
+    learner, pieces, counts, expected = cut_step(names, cut)
+    assert_same_gradient(gather(learner, [pieces], [counts]), expected)
+
+
+@pytest.mark.parametrize("names", [*((name,) for name in NAMES), tuple(NAMES)], ids="+".join)
+def test_a_mean_per_piece_is_noticed(names):
+    learner, pieces, _, expected = cut_step(names, "four")
+    own = [{name: count * len(pieces) for name, count in piece.counts.items()} for piece in pieces]
+    with pytest.raises(AssertionError):
+        assert_same_gradient(gather(learner, [[piece] for piece in pieces], own), expected)
+
+
+def test_one_count_for_all_objectives_is_noticed():
+    learner, pieces, counts, expected = cut_step(NAMES, "four")
+    with pytest.raises(AssertionError):
+        assert_same_gradient(gather(learner, [pieces], [dict.fromkeys(counts, sum(counts.values()))]), expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_targets_the_sum_is_0_with_graph(name):
+    learner = learner_of(name)
+    batch = collate([empty(sample).add(counts={name: 0}) for sample in samples()])
+    part = learner(batch)[name]
+    assert part.sum.detach() == part.metrics["correct"] == 0
+    part.sum.backward()
+    assert gradient(learner).keys() >= {f"objectives.{name}.{key}" for key, _ in learner.parts[name].named_parameters()}
+    assert all(not value.any() for value in gradient(learner).values())
+    assert "encoder.embeddings.words.weight" in gradient(learner)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_piece_without_targets_changes_nothing(name):
+    learner = learner_of(name)
+    prepared = [learner.prepare(sample) for sample in samples()]
+    more = collate([empty(sample).add(counts={name: 0}) for sample in samples()])
+    expected = gather(learner, [[collate(prepared)]], [add_counts(prepared)])
+    assert_same_gradient(gather(learner, [[collate(prepared), more]], [add_counts(prepared)]), expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_head_is_the_same_saved_and_loaded(name, tokenizer, tmp_path):
+    encoder = SETTINGS.build(tokenizer.size)
+    head = build(name, vocabulary=tokenizer.size)
+    for parameter in head.parameters():
+        torch.nn.init.normal_(parameter)
+    labels = ("a", "b", "c") if name == "classification" else ()
+    save_model(tmp_path, Model(encoder, tokenizer, {name: head.state_dict()}, labels), "card")
+    loaded = load_model(tmp_path)
+    fresh = build(name, seed=2, vocabulary=tokenizer.size)
+    batch = collate([Learner(encoder, {name: head}).prepare(sample) for sample in samples()])
+    before = run(Learner(encoder, {name: head}).eval(), batch)[name]
+    assert not torch.equal(run(Learner(loaded.encoder, {name: fresh}).eval(), batch)[name], before)
+    assert loaded.take(name, fresh)
+    assert torch.equal(run(Learner(loaded.encoder, {name: fresh}).eval(), batch)[name], before)
+    assert not any(loaded.take(other, build(other)) for other in NAMES if other != name)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("values", [1, 2, 3, 1000])
+def test_of_equal_logits_the_first_wins(values, dtype):
+    logits = torch.randint(values, (500, 7)).to(dtype)
+    gold = torch.randint(7, (500,))
+    expected = sum(row.index(max(row)) == right for row, right in zip(logits.tolist(), gold.tolist(), strict=True))
+    assert int(classify(logits, gold).metrics["correct"]) == expected > 0

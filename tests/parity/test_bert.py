@@ -1,0 +1,278 @@
+"""The same weights in transformers' BertForPreTraining give the same outputs, losses and gradients.
+
+Both directions: its `save_pretrained` read by us, our directory read by its `from_pretrained`. Weights are scaled up,
+biases and LayerNorms drawn at random, so that outputs differ between inputs and no parameter is idle.
+
+Outputs agree within 1e-5 of their largest magnitude (at least 1: logits of scaled weights are far from 1), each
+parameter's gradient within 1e-4 of its norm. Gradients are compared as our tensors: query, key and value are one, for
+the gradient of a key's bias alone is 0 in theory and noise in practice.
+"""
+
+from contextlib import nullcontext
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from torch.nn.functional import linear
+from transformers import BertConfig, BertForPreTraining
+
+from unmask.batches.batch import collate
+from unmask.batches.frame import Frame
+from unmask.checkpoints import huggingface
+from unmask.encoders.transformer import Transformer
+from unmask.layers.attention import SelfAttention
+from unmask.objectives.learner import Learner
+from unmask.objectives.masked_lm import MaskedLM
+from unmask.objectives.next_sentence import NextSentence
+
+SIZES = {
+    "2x128": {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 2},
+    "4x256": {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4},
+    "3x96": {"num_hidden_layers": 3, "hidden_size": 96, "num_attention_heads": 12, "hidden_act": "gelu_new"},
+}
+TEXTS = [(n,) for n in (1, 2, 17, 128, 510)] + [(1, 1), (5, 9), (100, 200), (3, 506)]
+SHORT = [(n,) for n in (1, 2, 17, 60)] + [(1, 1), (5, 9), (20, 30)]
+
+
+def config(size, **other):
+    width = SIZES[size]["hidden_size"]
+    return BertConfig(vocab_size=1000, intermediate_size=4 * width, **SIZES[size] | other)
+
+
+def ragged(texts, vocabulary):
+    """Texts and pairs of random tokens; a seventh of them and the first are hidden."""
+    rng, frame = np.random.default_rng(0), Frame(cls=2, sep=3)
+    made = []
+    for number, lengths in enumerate(texts):
+        sample = frame.wrap(*(rng.integers(5, vocabulary, n) for n in lengths)).named((number,))
+        hidden = np.unique(np.append(rng.integers(0, len(sample), len(sample) // 7), 0))
+        gold = rng.integers(0, vocabulary, len(hidden))
+        labels = {"hidden": gold, "next_sentence": np.array([number % 2])}
+        counts = {"masked_lm": len(hidden), "next_sentence": 1}
+        made.append(sample.add(positions={"hidden": hidden}, labels=labels, counts=counts))
+    return made
+
+
+@torch.no_grad()
+def scale(model):
+    """Make every parameter count."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.weight.mul_(3)
+        if isinstance(module, torch.nn.LayerNorm):
+            module.weight.normal_(1, 0.3)
+        if isinstance(module, torch.nn.Linear | torch.nn.LayerNorm):
+            module.bias.normal_(0, 0.3)
+    return model.eval()
+
+
+def from_theirs(theirs, directory):
+    """Our learner with their weights, by way of their directory."""
+    theirs.save_pretrained(directory)
+    found = huggingface.read(directory)
+    encoder = found.settings.build(found.vocabulary)
+    encoder.load_state_dict(found.encoder)
+    learner = Learner(encoder, heads(encoder))
+    for name, part in learner.parts.items():
+        part.load_state_dict(found.heads[name])
+    return learner.eval()
+
+
+def heads(encoder):
+    return {
+        "masked_lm": MaskedLM(encoder.settings, encoder.vocabulary),
+        "next_sentence": NextSentence(encoder.settings),
+    }
+
+
+def to_theirs(learner, directory):
+    """Their model with our weights, by way of our directory."""
+    huggingface.write(directory, learner.encoder, {name: part.state_dict() for name, part in learner.parts.items()})
+    theirs, report = BertForPreTraining.from_pretrained(directory, output_loading_info=True)
+    assert not any(report.values()), report
+    return theirs.eval()
+
+
+def run_theirs(theirs, samples, directory):
+    """Outputs in the order of our batch, the loss that transformers reckons, and gradients by our names."""
+    samples = [samples[number] for (number,) in collate(samples).keys]
+    ids, segments, mask = (torch.zeros(len(samples), max(map(len, samples)), dtype=torch.int64) for _ in range(3))
+    labels = torch.full_like(ids, -100)
+    for row, sample in enumerate(samples):
+        ids[row, : len(sample)] = torch.from_numpy(sample.ids)
+        segments[row, : len(sample)] = torch.from_numpy(sample.segments)
+        mask[row, : len(sample)] = 1
+        labels[row, sample.positions["hidden"]] = torch.from_numpy(sample.labels["hidden"])
+    kinds = torch.tensor([int(sample.labels["next_sentence"][0]) for sample in samples])
+    body = theirs.bert(ids, attention_mask=mask, token_type_ids=segments)
+    out = theirs(ids, attention_mask=mask, token_type_ids=segments, labels=labels, next_sentence_label=kinds)
+    theirs.zero_grad()
+    out.loss.backward()
+    gradients = {name: parameter.grad for name, parameter in theirs.named_parameters()}
+    assert all(gradient is not None for gradient in gradients.values())
+    directory.mkdir()  # gradients read like weights have our names
+    safetensors.torch.save_file(gradients, directory / "model.safetensors")
+    theirs.config.save_pretrained(directory)
+    read = huggingface.read(directory)
+    found = {f"encoder.{name}": value for name, value in read.encoder.items()}
+    found |= {f"objectives.{head}.{name}": value for head, part in read.heads.items() for name, value in part.items()}
+    outputs = {
+        "last": body.last_hidden_state[mask.bool()],
+        "pooled": body.pooler_output,
+        "masked_lm": out.prediction_logits[labels >= 0],
+        "next_sentence": out.seq_relationship_logits,
+        "loss": out.loss,
+    }
+    return {name: value.detach() for name, value in outputs.items()}, found
+
+
+def run_ours(learner, samples):
+    batch = collate(samples)
+    encoded = learner.encoder(batch.tokens)
+    outputs = {"last": encoded.last, "pooled": learner.encoder.pool(encoded.last[batch.positions["summary"]])}
+    outputs |= {name: part.predict(learner.encoder, encoded, batch) for name, part in learner.parts.items()}
+    outputs["loss"] = sum(part.sum / batch.counts[name] for name, part in learner(batch).items())
+    learner.zero_grad()
+    outputs["loss"].backward()
+    gradients = {name: parameter.grad for name, parameter in learner.named_parameters()}
+    return {name: value.detach() for name, value in outputs.items()}, gradients
+
+
+def assert_parity(learner, theirs, samples, directory):
+    expected, their_gradients = run_theirs(theirs, samples, directory)
+    outputs, gradients = run_ours(learner, samples)
+    assert outputs.keys() == expected.keys()
+    for name, value in expected.items():
+        assert outputs[name].shape == value.shape, name
+        worst = (outputs[name] - value).abs().max()
+        assert worst <= 1e-5 * max(1, value.abs().max()), f"{name}: {worst}"
+    assert gradients.keys() == their_gradients.keys()
+    for name, value in their_gradients.items():
+        assert value.any(), f"the gradient of {name} is 0"
+        worst = (gradients[name] - value).norm() / value.norm()
+        assert worst <= 1e-4, f"gradient of {name}: {worst}"
+    return outputs
+
+
+def assert_outputs_differ(outputs):
+    """No two rows are within a hundred tolerances; whoever reads [CLS] alone would give each sequence the same."""
+    for name in ("pooled", "next_sentence", "masked_lm"):
+        assert torch.pdist(outputs[name]).min() > 1e-3, name
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_parity_of_their_directory(size, tmp_path):
+    theirs = scale(BertForPreTraining(config(size)))
+    learner = from_theirs(theirs, tmp_path / "theirs")
+    assert_outputs_differ(assert_parity(learner, theirs, ragged(TEXTS, 1000), tmp_path / "gradients"))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_parity_of_our_directory(size, tmp_path):
+    theirs = BertForPreTraining(config(size))
+    learner = scale(from_theirs(theirs, tmp_path / "shape"))
+    torch.nn.init.normal_(learner.objectives["masked_lm"].bias)
+    theirs = to_theirs(learner, tmp_path / "ours")
+    assert_outputs_differ(assert_parity(learner, theirs, ragged(SHORT, 1000), tmp_path / "gradients"))
+
+
+@pytest.mark.minilm
+def test_parity_of_a_published_checkpoint(minilm, tmp_path):
+    found = huggingface.read(minilm)
+    encoder = found.settings.build(found.vocabulary)
+    encoder.load_state_dict(found.encoder)
+    learner = Learner(encoder, heads(encoder)).eval()
+    theirs = to_theirs(learner, tmp_path / "ours")
+    published = safetensors.torch.load_file(minilm / "model.safetensors")
+    state = theirs.bert.state_dict()
+    assert state.keys() == {name.removeprefix("bert.") for name in published if "position_ids" not in name}
+    assert all(torch.equal(value, published[name].float()) for name, value in state.items())
+    samples = ragged([(1,), (2,), (17,), (128,), (5, 9), (40, 60)], 30522)
+    assert_outputs_differ(assert_parity(learner, theirs, samples, tmp_path / "gradients"))
+
+
+def change_tokens(monkeypatch, change):
+    forward = Transformer.forward
+    monkeypatch.setattr(Transformer, "forward", lambda self, tokens: forward(self, replace(tokens, **change(tokens))))
+
+
+def change_decoder(monkeypatch, change):
+    def predict(self, encoder, encoded, batch):
+        rows = self.norm(self.activation(self.dense(encoded.last[batch.positions["hidden"]])))
+        return linear(rows, change(encoder.words.weight), self.bias)
+
+    monkeypatch.setattr(MaskedLM, "predict", predict)
+
+
+def change_modules(learner, kind, **attributes):
+    for module in learner.modules():
+        if isinstance(module, kind):
+            vars(module).update(attributes)
+
+
+def attend_to_padding(monkeypatch):
+    attend = SelfAttention._attend
+    wrong = lambda mask: None if mask is None else torch.ones_like(mask)  # noqa: E731
+    monkeypatch.setattr(
+        SelfAttention, "_attend", lambda self, qkv, group: attend(self, qkv, replace(group, mask=wrong(group.mask)))
+    )
+
+
+def pool_losses(monkeypatch):
+    """One mean over the terms of both losses."""
+    forward = Learner.forward
+
+    def pooled(self, batch):
+        total = sum(batch.counts.values())
+        parts = forward(self, batch).items()
+        return {name: part._replace(sum=part.sum * batch.counts[name] / total) for name, part in parts}
+
+    monkeypatch.setattr(Learner, "forward", pooled)
+
+
+def swap_query_and_key(learner):
+    weight = learner.encoder.blocks[0].attention.qkv.weight
+    weight.data = weight.data.view(3, -1, 128)[[1, 0, 2]].reshape(weight.shape)
+
+
+FAULTS = {  # what is planted in ours, and what the comparison must complain of
+    "epsilon": (lambda ours, patch: change_modules(ours, torch.nn.LayerNorm, eps=1e-5), "last"),
+    "large epsilon": (lambda ours, patch: change_modules(ours, torch.nn.LayerNorm, eps=1e-2), "last"),
+    "tanh for exact gelu": (lambda ours, patch: change_modules(ours, torch.nn.GELU, approximate="tanh"), "last"),
+    "segments dropped": (
+        lambda ours, patch: change_tokens(patch, lambda tokens: {"segments": torch.zeros_like(tokens.segments)}),
+        "last",
+    ),
+    "positions off by one": (
+        lambda ours, patch: change_tokens(patch, lambda tokens: {"places": tokens.places + 1}),
+        "last",
+    ),
+    "padding seen": (lambda ours, patch: attend_to_padding(patch), "last"),
+    "twice the heads": (lambda ours, patch: change_modules(ours, SelfAttention, heads=4), "last"),
+    "query for key": (lambda ours, patch: swap_query_and_key(ours), "last"),
+    "dropout on": (lambda ours, patch: ours.encoder.blocks[1].dropout.train(), "last"),
+    "pooler without tanh": (
+        lambda ours, patch: patch.setattr(Transformer, "pool", lambda self, rows: self.pooler(rows)),
+        "pooled",
+    ),
+    "head's bias": (lambda ours, patch: ours.parts["masked_lm"].bias.data.zero_(), "masked_lm"),
+    "untied decoder": (lambda ours, patch: change_decoder(patch, lambda weight: weight.flip(0)), "masked_lm"),
+    "untied gradient": (
+        lambda ours, patch: change_decoder(patch, lambda weight: weight.detach()),
+        "gradient of encoder.embeddings.words.weight",
+    ),
+    "losses pooled": (lambda ours, patch: pool_losses(patch), "loss"),
+}
+
+
+@pytest.mark.parametrize("fault", [None, *FAULTS])
+def test_parity_notices_a_planted_fault(fault, tmp_path, monkeypatch):
+    theirs = scale(BertForPreTraining(config("2x128")))
+    torch.nn.init.normal_(theirs.cls.predictions.bias)
+    learner = from_theirs(theirs, tmp_path / "theirs")
+    plant, complaint = FAULTS.get(fault, (lambda ours, patch: None, ""))
+    plant(learner, monkeypatch)
+    with pytest.raises(AssertionError, match=f"^{complaint}: ") if fault else nullcontext():
+        assert_parity(learner, theirs, ragged(SHORT, 1000), tmp_path / "gradients")

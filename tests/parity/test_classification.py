@@ -1,0 +1,162 @@
+"""A classifier gives the same in transformers, whoever wrote it, and so does a pretrained model that fills masks."""
+
+import json
+
+import pytest
+import torch
+from transformers import (
+    AutoModelForMaskedLM,
+    AutoModelForPreTraining,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertForSequenceClassification,
+)
+
+import unmask
+from unmask.encoders.transformer import TransformerSettings
+from unmask.model import Model, save_model
+from unmask.objectives import OBJECTIVES
+from unmask.tasks.classification import Classification
+
+SETTINGS = TransformerSettings(layers=2, width=32, heads=4, feed_forward=64, positions=64, deviation=0.3)
+LABELS = ("negative", "neutral", "äußerst gut")
+TEXTS = ["The dog sees the cat near the sea.", "The poem", "", "The garden opens the letter under a tree. " * 20]
+
+
+@pytest.fixture
+def ours(tokenizer):
+    """A model of ours with all heads drawn at random."""
+
+    def make(*names, labels=()):
+        encoder = SETTINGS.build(tokenizer.size)
+        made = {name: OBJECTIVES[name]().build(SETTINGS, tokenizer.size) for name in names}
+        if labels:
+            made["classification"] = Classification(SETTINGS, len(labels))
+        for head in made.values():
+            for parameter in head.parameters():
+                torch.nn.init.normal_(parameter, std=0.3)
+        return Model(encoder, tokenizer, {name: head.state_dict() for name, head in made.items()}, labels)
+
+    return make
+
+
+def chances_of_theirs(directory, texts):
+    """What transformers says with nothing but its own tokenizer and classes."""
+    theirs, report = AutoModelForSequenceClassification.from_pretrained(directory, output_loading_info=True)
+    assert not any(report.values()), report
+    words = AutoTokenizer.from_pretrained(directory)
+    inputs = words(texts, padding=True, truncation=True, max_length=SETTINGS.positions, return_tensors="pt")
+    with torch.no_grad():
+        return theirs.config, theirs.eval()(**inputs).logits.softmax(1)
+
+
+def assert_same_predictions(directory, labels):
+    config, expected = chances_of_theirs(directory, TEXTS)
+    pipeline = unmask.load(directory, device="cpu")
+    assert pipeline.labels == labels == tuple(config.id2label[number] for number in range(len(labels)))
+    assert config.label2id == {label: number for number, label in enumerate(labels)}
+    assert torch.pdist(expected).min() > 1e-3  # the texts are told apart
+    for text, row, prediction in zip(TEXTS, expected, pipeline.predict(TEXTS), strict=True):
+        assert (prediction.text, tuple(prediction.scores)) == (text, labels)
+        torch.testing.assert_close(torch.tensor(list(prediction.scores.values())), row, rtol=0, atol=1e-5)
+        assert prediction.label == labels[row.argmax()]
+
+
+@pytest.mark.parametrize("labels", [LABELS, LABELS[::-1], ("0", "1")])
+def test_our_classifier_in_transformers(ours, tmp_path, labels):
+    save_model(tmp_path, ours(labels=labels), "card")
+    assert_same_predictions(tmp_path, labels)
+
+
+def theirs(tokenizer, directory, labels=LABELS):
+    config = BertConfig(
+        vocab_size=tokenizer.size,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=64,
+        initializer_range=0.3,
+        id2label=dict(enumerate(labels)),
+        label2id={label: number for number, label in enumerate(labels)},
+    )
+    model = BertForSequenceClassification(config)
+    torch.nn.init.normal_(model.classifier.bias)
+    model.save_pretrained(directory)
+    tokenizer.save(directory)
+    words = AutoTokenizer.from_pretrained(directory)
+    words.save_pretrained(directory)  # what lies there now is all theirs
+
+
+@pytest.mark.parametrize("labels", [LABELS, LABELS[::-1]])
+def test_their_classifier_in_ours(tokenizer, tmp_path, labels):
+    theirs(tokenizer, tmp_path, labels)
+    assert_same_predictions(tmp_path, labels)
+
+
+def test_a_classifier_read_and_written_again_stays_the_same(tokenizer, tmp_path):
+    theirs(tokenizer, tmp_path / "theirs")
+    save_model(tmp_path / "ours", unmask.load(tmp_path / "theirs").model, "card")
+    first, again = (chances_of_theirs(tmp_path / name, TEXTS)[1] for name in ("theirs", "ours"))
+    assert torch.equal(first, again)
+
+
+def test_a_classifier_without_names_gets_those_of_transformers(tokenizer, tmp_path):
+    theirs(tokenizer, tmp_path)
+    path = tmp_path / "config.json"
+    config = {key: value for key, value in json.loads(path.read_text()).items() if key not in ("id2label", "label2id")}
+    path.write_text(json.dumps(config))
+    assert unmask.load(tmp_path).labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+
+
+@pytest.mark.parametrize("planted", ["labels", "pooler", "head"])
+def test_the_comparison_notices_a_planted_fault(ours, tmp_path, monkeypatch, planted):
+    model = ours(labels=LABELS)
+    save_model(tmp_path, model, "card")
+    if planted == "labels":
+        path = tmp_path / "config.json"
+        config = json.loads(path.read_text())
+        config["id2label"] = dict(zip("021", LABELS, strict=True))
+        path.write_text(json.dumps(config))
+    elif planted == "pooler":
+        monkeypatch.setattr(type(model.encoder), "pool", lambda self, rows: rows)
+    else:
+        monkeypatch.setattr(Model, "take", lambda self, name, head: True)  # the head stays untrained
+    with pytest.raises(AssertionError):
+        assert_same_predictions(tmp_path, LABELS)
+
+
+FILLED = ["The [MASK] sees the cat near the [MASK].", "[MASK]", "The garden opens the [MASK] under a tree."]
+
+
+@pytest.mark.parametrize(
+    ("auto", "heads"),
+    [
+        (AutoModelForPreTraining, ("masked_lm", "next_sentence")),
+        (AutoModelForMaskedLM, ("masked_lm", "next_sentence")),
+        (AutoModelForMaskedLM, ("masked_lm",)),
+    ],
+)
+def test_a_pretrained_directory_fills_masks_alike(ours, tmp_path, auto, heads):
+    save_model(tmp_path, ours(*heads), "card")
+    theirs, report = auto.from_pretrained(tmp_path, output_loading_info=True)
+    assert not report["missing_keys"]
+    words = AutoTokenizer.from_pretrained(tmp_path)
+    for text, filling in zip(
+        FILLED, unmask.load(tmp_path, device="cpu").fill(FILLED, top=words.vocab_size), strict=True
+    ):
+        inputs = words(text, return_tensors="pt")
+        with torch.no_grad():
+            out = theirs.eval()(**inputs)
+        logits = out.prediction_logits if "prediction_logits" in out else out.logits
+        expected = logits[inputs["input_ids"] == words.mask_token_id].softmax(1)
+        assert [mask.position for mask in filling.masks] == [
+            i for i in range(len(text)) if text.startswith("[MASK]", i)
+        ]
+        for mask, row in zip(filling.masks, expected, strict=True):
+            ids = words.convert_tokens_to_ids([candidate.token for candidate in mask.candidates])
+            found = torch.tensor([candidate.probability for candidate in mask.candidates])
+            assert sorted(ids) == list(range(words.vocab_size))
+            torch.testing.assert_close(found, row[ids], rtol=0, atol=1e-5)
+            assert found.equal(found.sort(descending=True).values)
