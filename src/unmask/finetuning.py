@@ -109,18 +109,18 @@ def finetune(
     """
     display = Display(quiet=quiet)
     machine = machine or choose_machine()
-    seed = int(convert(put({}, [text for text in settings if text.startswith("seed=")]), _Seed, "--set").seed)
+    early = convert(put({}, [text for text in settings if text.startswith(("seed=", "dropout="))]), _Early, "--set")
     rows = read_rows(train, columns=columns or {}, wanted=classification.COLUMNS, kind=kind)
     labels = classification.label_names(rows)
     if dev:
         held = read_rows(dev, columns=columns or {}, wanted=classification.COLUMNS, kind=kind)
     else:
-        rows, held = hold_out(rows, labels, seed)
-    recipe, base = _prepare(model, len(rows), settings, tokenizer, allow_pickle, seed)
+        rows, held = hold_out(rows, labels, early.seed)
+    recipe, base = _prepare(model, len(rows), settings, tokenizer, allow_pickle, early)
     learner, kept = build_learner(base, labels, recipe)
     learner.to(machine.device)
     source = ExampleSource(_samples(base, rows, labels, recipe.length), seed=recipe.seed)
-    held_samples = _samples(base, held, labels, recipe.length)
+    held_samples = [learner.prepare(sample) for sample in _samples(base, held, labels, recipe.length)]
     batches = [collate(piece) for piece in split(held_samples, recipe.batch.micro_tokens)]
     inputs = {"model": base.fingerprint(), "train": _fingerprint(rows), "dev": _fingerprint(held)}
     out = Path(out)
@@ -133,7 +133,7 @@ def finetune(
         trainer = Trainer(
             learner,
             source,
-            prepare=lambda sample: sample,
+            prepare=learner.prepare,
             heldout=batches,
             settings=recipe,
             run=run,
@@ -186,8 +186,11 @@ def hold_out(rows: Sequence[Row], labels: Sequence[str], seed: int) -> tuple[lis
     return train, [row for index, row in enumerate(rows) if index in chosen]
 
 
-class _Seed(msgspec.Struct):
+class _Early(msgspec.Struct, frozen=True):
+    """What is needed before the model is there, whose width and data decide the other defaults."""
+
     seed: Annotated[int, msgspec.Meta(ge=0)] = 0
+    dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
 
 
 def _prepare(
@@ -196,15 +199,13 @@ def _prepare(
     settings: Sequence[str],
     tokenizer: str | Path | None,
     allow_pickle: bool,
-    seed: int,
+    early: _Early,
 ) -> tuple[FinetuningRecipe, Model]:
     """Load the model and resolve the recipe: rule, then the user's settings."""
-    base = load_model(model, tokenizer=tokenizer, allow_pickle=allow_pickle, seed=seed)
+    base = load_model(model, tokenizer=tokenizer, allow_pickle=allow_pickle, dropout=early.dropout, seed=early.seed)
     pretrained = not str(model).startswith("random:")
     table = put(defaults(base.encoder.settings, examples, pretrained=pretrained), settings)
     recipe = convert(table, FinetuningRecipe, "--set")
-    if recipe.dropout is not None:
-        base = load_model(model, tokenizer=tokenizer, allow_pickle=allow_pickle, dropout=recipe.dropout, seed=seed)
     if recipe.length > base.encoder.longest:
         raise UserError(
             f"length {recipe.length} exceeds the {base.encoder.longest} positions of the model", file=str(model)

@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 import msgspec
 
@@ -99,7 +99,7 @@ class FinetuningRecipe(TrainingSettings, frozen=True, kw_only=True, forbid_unkno
 
     task: Literal["classification"] = "classification"
     length: int = 128
-    dropout: float | None = None
+    dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
 
     def __post_init__(self) -> None:
         if self.length < 3:

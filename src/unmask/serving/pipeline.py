@@ -143,7 +143,7 @@ class Pipeline:
                 f"'{text[:40]}…' has {len(ids) + 2} tokens, the model reads {self.encoder.longest}", remedy="shorten it"
             )
         sample = Frame(tokenizer.cls, tokenizer.sep).wrap(ids)
-        sample = sample.add(positions={"hidden": hidden + 1}, counts={"masked_lm": len(hidden)})
+        sample = sample.add(positions={"hidden": hidden + 1})
         # the mask may be written in two ways: count occurrences in the text as given
         places = [match.start() for match in re.finditer(f"{re.escape(tokenizer.mask_token)}|\\[MASK\\]", text)]
         return places, sample

@@ -65,7 +65,7 @@ def samples(tokenizer: Tokenizer, texts: Sequence[str], length: int, gold: Seque
     for number, ids in enumerate(tokenizer.encode_many(texts)):
         sample = frame.wrap(ids[:room])
         labels = {} if gold is None else {"classification": np.array([gold[number]], np.int64)}
-        made.append(sample.add(labels=labels, counts={"classification": 1}).named((0, number)))
+        made.append(sample.add(labels=labels).named((0, number)))
     return made
 
 
