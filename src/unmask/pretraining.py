@@ -156,10 +156,18 @@ def corpus_from_text(
         report: is told in a line what was done.
 
     Raises:
-        UserError: the run is not empty, the files cannot be read twice (standard input), or no text is in them.
+        UserError: the run is not empty (or, on resume, was started on other files), the files cannot be read twice
+            (standard input), or no text is in them.
     """
     if resume:
-        return open_corpus(out / "corpus")
+        corpus = open_corpus(out / "corpus")
+        if corpus.manifest.sources != [str(path) for path in paths]:
+            raise UserError(
+                f"this run was started on the text of {', '.join(corpus.manifest.sources)}",
+                file=out,
+                remedy="resume with the same command, or start another run",
+            )
+        return corpus
     if "-" in map(str, paths) and init is None:
         raise UserError(
             "standard input can be read only once, and --text reads it for the tokenizer and for the corpus",

@@ -104,8 +104,6 @@ class FinetuningRecipe(TrainingSettings, frozen=True, kw_only=True, forbid_unkno
     def __post_init__(self) -> None:
         if self.length < 3:
             raise ValueError("length must be at least 3")
-        if not 0 <= (self.dropout or 0) < 1:
-            raise ValueError("dropout must lie in [0, 1)")
 
 
 def shipped() -> list[str]:

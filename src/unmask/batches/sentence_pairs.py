@@ -48,6 +48,10 @@ class SentencePairsSettings(
     second: Literal["random", "next"] = "random"
     short_probability: float = 0.1
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.short_probability <= 1:
+            raise ValueError("short_probability must lie in [0, 1]")
+
     def build(self, frame: Frame) -> SentencePairs:
         """Return the layout."""
         return SentencePairs(self, frame)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from unmask.cli.options import add_text, report, text_options
@@ -33,7 +34,10 @@ def run(options: argparse.Namespace) -> None:
     skipped = Skipped()
     documents = read_documents(options.files, text_options(options), skipped)
     tokenizer = train_wordpiece(
-        documents, size=options.vocab_size, lowercase=not options.cased, progress=not options.quiet
+        documents,
+        size=options.vocab_size,
+        lowercase=not options.cased,
+        progress=not options.quiet and sys.stderr.isatty(),
     )
     tokenizer.save(out)
     report(options, f"{tokenizer.size} pieces: {out}")

@@ -73,6 +73,7 @@ class Optimizer:
         if not state:
             return
         for name, parameter in self.names.items():
-            self.adamw.state[parameter] = {
-                key: state[f"{name}.{key}"].clone() for key in ("step", "exp_avg", "exp_avg_sq")
-            }
+            if f"{name}.step" in state:  # a parameter that no objective reads (the pooler without pairs) has no moments
+                self.adamw.state[parameter] = {
+                    key: state[f"{name}.{key}"].clone() for key in ("step", "exp_avg", "exp_avg_sq")
+                }

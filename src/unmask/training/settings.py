@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 import msgspec
@@ -23,7 +24,7 @@ class BatchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def __post_init__(self) -> None:
         if (self.tokens is None) == (self.sequences is None):
             raise ValueError("a batch is counted in exactly one of tokens and sequences")
-        if min(self.tokens or 1, self.sequences or 1, self.micro_tokens) < 1:
+        if min(value for value in (self.tokens, self.sequences, self.micro_tokens) if value is not None) < 1:
             raise ValueError("tokens, sequences and micro_tokens must be at least 1")
 
 
@@ -47,7 +48,8 @@ class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     clip: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.learning_rate <= 0 or self.clip <= 0 or self.epsilon <= 0 or self.weight_decay < 0:
+        positive = all(0 < value < math.inf for value in (self.learning_rate, self.clip, self.epsilon))
+        if not positive or not 0 <= self.weight_decay < math.inf:
             raise ValueError("learning_rate, clip and epsilon must be positive, weight_decay not negative")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError("betas must lie in [0, 1)")
@@ -92,7 +94,7 @@ class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         given = [value for value in (self.steps, self.tokens, self.minutes, self.epochs) if value is not None]
         if len(given) != 1:
             raise ValueError("a budget is given in exactly one of steps, tokens, minutes, epochs")
-        if given[0] <= 0:
+        if not 0 < given[0] < math.inf:
             raise ValueError("a budget must be positive")
 
 
