@@ -11,14 +11,14 @@ rest is put back; of the longer text tokens are dropped at a random end until th
 Differences, on purpose. The paper says that half of the pairs are random; the reference code makes more of them
 random, because a lone sentence always gets a random partner, and its ten tries may end in the same document. Here a
 lone sentence takes its true successor where it has one, those that have none (the last of a document) are balanced
-by drawing fewer random partners for the others, and the random document is always another one. A lone sentence that
-could not be balanced within `MAX_DEBT` pairs is left out.
+by drawing fewer random partners for the others, and the random document is always another one. Lone sentences that
+could not be balanced are left out: of a corpus of nothing but one-sentence documents nothing is left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
@@ -62,14 +62,17 @@ class _Balance:
     """Keeps random pairs at one half, whatever is forced."""
 
     debt: int = 0  # random pairs minus true ones
+    forced: list[Sample] = field(default_factory=list)  # random for want of a successor
 
     def draw(self, rng: np.random.Generator) -> bool:
         is_random = self.debt < 0 if abs(self.debt) >= 2 else bool(rng.random() < 0.5)
-        self.note(is_random)
+        self.debt += 1 if is_random else -1
         return is_random
 
-    def note(self, is_random: bool) -> None:
-        self.debt += 1 if is_random else -1
+    def force(self, sample: Sample) -> Sample:
+        self.debt += 1
+        self.forced.append(sample)
+        return sample
 
 
 class SentencePairs:
@@ -93,7 +96,9 @@ class SentencePairs:
                 "without [objective.next_sentence]",
             )
         balance = _Balance()
-        return [sample for index in indices for sample in self._document(documents, index, balance, rng)]
+        samples = [sample for index in indices for sample in self._document(documents, index, balance, rng)]
+        surplus = {id(sample) for sample in balance.forced[-balance.debt :]} if balance.debt > 0 else set()
+        return [sample for sample in samples if id(sample) not in surplus]
 
     def _document(self, documents: Documents, index: int, balance: _Balance, rng: np.random.Generator) -> list[Sample]:
         sentences = documents.sentences(index)
@@ -108,8 +113,9 @@ class SentencePairs:
             if stop - at == 1 and stop < len(sentences):
                 stop += 1  # a lone sentence as long as the target: its successor comes along
             if stop - at == 1:
-                if pair := self._last(documents, index, sentences[at], target, balance, rng):
-                    samples.append(self._sample(*pair, 1, rng))
+                if self.settings.second == "random" and balance.debt < MAX_DEBT:
+                    second = self._elsewhere(documents, index, target - len(sentences[at]), rng)
+                    samples.append(balance.force(self._sample(sentences[at], second, 1, rng)))
                 return samples
             middle = int(rng.integers(at + 1, stop))
             first = np.concatenate(sentences[at:middle])
@@ -121,21 +127,6 @@ class SentencePairs:
                 samples.append(self._sample(first, np.concatenate(sentences[middle:stop]), 0, rng))
                 at = stop
         return samples
-
-    def _last(
-        self,
-        documents: Documents,
-        index: int,
-        sentence: np.ndarray,
-        target: int,
-        balance: _Balance,
-        rng: np.random.Generator,
-    ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Pair the last sentence of a document, which has no successor; None where that would unbalance."""
-        if self.settings.second == "next" or balance.debt >= MAX_DEBT:
-            return None
-        balance.note(True)
-        return sentence, self._elsewhere(documents, index, target - len(sentence), rng)
 
     def _target(self, rng: np.random.Generator) -> int:
         if self.room > 2 and rng.random() < self.settings.short_probability:

@@ -1,0 +1,48 @@
+"""From documents to prepared samples, and the fixed batches that every evaluation reads."""
+
+import pytest
+
+from unmask.batches.feed import Feed
+from unmask.batches.masking import MaskingSettings
+from unmask.batches.sentence_pairs import SentencePairsSettings
+from unmask.corpus.corpus import Documents, PartEntry
+
+
+@pytest.fixture
+def feed(tokenizer):
+    layout, masking = SentencePairsSettings(length=48), MaskingSettings()
+    return Feed(layout, masking, 0, tokenizer, lambda sample: sample.add(counts={"n": len(sample.labels["hidden"])}))
+
+
+def same(first, second):
+    return len(first) == len(second) and all(
+        a.keys == b.keys and a.tokens.ids.equal(b.tokens.ids) and a.positions["hidden"].equal(b.positions["hidden"])
+        for a, b in zip(first, second, strict=True)
+    )
+
+
+def test_heldout_batches_are_fixed_and_one_pass(feed, corpus):
+    batches = feed.heldout(corpus.train, 10**9)
+    assert same(batches, feed.heldout(corpus.train, 10**9))
+    keys = [key for batch in batches for key in batch.keys]
+    assert {key[0] for key in keys} == {0}
+    assert len(set(keys)) == len(keys)
+    samples, cursor = feed.source(corpus.train).take((0, 0, 0), sequences=len(keys))
+    assert sorted(sample.key for sample in samples) == sorted(keys)
+    assert feed.source(corpus.train).passes(cursor) == 1
+    assert all(batch.counts["n"] == len(batch.labels["hidden"]) > 0 for batch in batches)
+
+
+def test_heldout_batches_are_as_many_as_asked_for(feed, corpus):
+    (batch,) = feed.heldout(corpus.heldout, 1)
+    assert same([batch], feed.heldout(corpus.heldout, 10**6))
+    assert feed.heldout(Documents(corpus.directory, PartEntry(0, 0, 0, [])), 100) == []
+
+
+def test_preparing_is_pure_and_masks_differ_by_pass(feed, corpus):
+    prepare, again = feed.prepare(), feed.prepare()
+    samples, _ = feed.source(corpus.train).take((0, 0, 0), sequences=30)
+    first = [prepare(sample).ids.tolist() for sample in samples]
+    assert [again(sample).ids.tolist() for sample in reversed(samples)] == first[::-1]
+    later = [prepare(sample.named((1, *sample.key[1:]))).ids.tolist() for sample in samples]
+    assert sum(a != b for a, b in zip(first, later, strict=True)) > 25

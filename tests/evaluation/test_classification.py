@@ -1,0 +1,87 @@
+"""Scores are scikit-learn's, and intervals those of a bootstrap over examples."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn import metrics
+
+from unmask.evaluation.classification import RESAMPLES, confusion, intervals, scores
+
+
+def reference(gold, said, labels):
+    names = range(labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn warns of labels that do not occur
+        macro = metrics.f1_score(gold, said, labels=names, average="macro", zero_division=0)
+        binary = metrics.f1_score(gold, said, labels=names, zero_division=0) if labels == 2 else macro
+        correlation = metrics.matthews_corrcoef(gold, said)
+    return {
+        "accuracy": 100 * metrics.accuracy_score(gold, said),
+        "f1": 100 * binary,
+        "f1_macro": 100 * macro,
+        "matthews_correlation": 100 * correlation,
+    }
+
+
+@pytest.mark.parametrize("labels", [2, 3, 7])
+def test_scores_of_random_predictions(labels):
+    rng = np.random.default_rng(labels)
+    for size in [*range(1, 12), 100, 1000]:
+        gold = rng.integers(0, labels, size)
+        said = np.where(rng.random(size) < 0.6, gold, rng.integers(0, labels, size))
+        counts = confusion(gold, said, labels)
+        assert np.array_equal(counts, metrics.confusion_matrix(gold, said, labels=range(labels)))
+        assert scores(counts) == pytest.approx(reference(gold, said, labels), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("gold", "said", "labels"),
+    [
+        ([0, 0, 0], [0, 0, 0], 2),
+        ([1, 1, 1], [1, 1, 1], 2),
+        ([0, 0, 0], [1, 1, 1], 2),
+        ([0, 1, 0, 1], [1, 0, 1, 0], 2),
+        ([0, 1, 1], [0, 0, 0], 2),
+        ([0, 1, 2], [0, 1, 2], 3),
+        ([0, 0, 1], [0, 0, 1], 3),
+        ([2], [0], 5),
+    ],
+)
+def test_scores_of_degenerate_cases(gold, said, labels):
+    gold, said = np.array(gold), np.array(said)
+    assert scores(confusion(gold, said, labels)) == pytest.approx(reference(gold, said, labels), abs=1e-9)
+
+
+def test_many_confusion_matrices_at_once():
+    counts = np.random.default_rng(0).integers(0, 50, (6, 3, 3))
+    together = scores(counts)
+    for number, one in enumerate(counts):
+        assert {name: values[number] for name, values in together.items()} == pytest.approx(scores(one))
+
+
+@pytest.mark.parametrize(("labels", "size"), [(2, 200), (4, 500)])
+def test_intervals_are_those_of_a_naive_bootstrap(labels, size):
+    rng = np.random.default_rng(0)
+    gold = rng.integers(0, labels, size)
+    said = np.where(rng.random(size) < 0.7, gold, rng.integers(0, labels, size))
+    counts = confusion(gold, said, labels)
+    found, point = intervals(counts), scores(counts)
+    assert found == intervals(counts)
+    assert found != intervals(counts, seed=1)
+    drawn = []
+    for _ in range(RESAMPLES):
+        chosen = rng.integers(0, size, size)
+        drawn.append(scores(confusion(gold[chosen], said[chosen], labels)))
+    for name, (low, high) in found.items():
+        assert low <= point[name] <= high
+        naive = np.percentile([one[name] for one in drawn], [2.5, 97.5])
+        assert [low, high] == pytest.approx(naive, abs=0.08 * (high - low) + 0.3)
+    # the accuracy's is about as wide as the normal approximation says
+    share = point["accuracy"] / 100
+    width = 2 * 1.96 * 100 * np.sqrt(share * (1 - share) / size)
+    assert found["accuracy"][1] - found["accuracy"][0] == pytest.approx(width, rel=0.1)
+
+
+def test_intervals_of_perfect_predictions_have_no_width():
+    assert set(map(tuple, intervals(np.diag([5, 5])).values())) <= {(100.0, 100.0)}

@@ -1,0 +1,147 @@
+"""A run directory explains itself, and its log holds each step once."""
+
+import json
+import struct
+import tomllib
+
+import numpy as np
+import pytest
+import torch
+
+from unmask.errors import UserError
+from unmask.pretraining import fingerprint, pretrain
+from unmask.recipe import read_recipe, write
+from unmask.runs.directory import RunDirectory
+from unmask.runs.display import duration
+from unmask.runs.plots import plot_confusion
+from unmask.runs.report import model_card
+from unmask.training.machine import Machine
+from unmask.version import __version__
+
+CPU = Machine(torch.device("cpu"), "float32")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, corpus):
+    small = ["encoder.layers=1", "encoder.width=32", "encoder.feed_forward=64", "encoder.positions=64"]
+    recipe = read_recipe("bert-tiny", [*small, "layout.length=48", "batch.tokens=512", "budget.steps=3"])
+    out = tmp_path_factory.mktemp("finished") / "deep" / "run"
+    assert pretrain(recipe, corpus, out, machine=CPU, quiet=True) == out / "model"
+    return out, recipe
+
+
+def metrics(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def png_size(path):
+    content = path.read_bytes()
+    assert content.startswith(b"\x89PNG\r\n\x1a\n")
+    assert content.rstrip().endswith(b"IEND\xaeB`\x82")
+    return struct.unpack(">II", content[16:24])
+
+
+def test_the_files_of_a_run_are_there(finished):
+    out, _ = finished
+    names = {path.name for path in out.iterdir()}
+    assert names == {
+        *("recipe.toml", "provenance.json", "metrics.jsonl", "report.md", ".lock"),
+        *("events", "plots", "checkpoints", "model"),
+    }
+    assert {"config.json", "model.safetensors", "tokenizer.json", "vocab.txt", "README.md"} <= {
+        path.name for path in (out / "model").iterdir()
+    }
+    (events,) = (out / "events").iterdir()
+    assert b"train/loss" in events.read_bytes()
+
+
+def test_the_recipe_is_written_resolved(finished):
+    out, recipe = finished
+    assert read_recipe(out / "recipe.toml") == recipe
+    assert tomllib.loads((out / "recipe.toml").read_text())["encoder"]["activation"] == "gelu"
+
+
+def test_provenance(finished, corpus):
+    provenance = json.loads((finished[0] / "provenance.json").read_text())
+    assert provenance["unmask"] == __version__
+    assert torch.__version__.startswith(provenance["libraries"]["torch"].split("+")[0])
+    assert provenance["inputs"] == {"corpus": fingerprint(corpus), "init": "none"}
+    assert provenance["machine"] == CPU.describe()
+    assert isinstance(provenance["command"], list)
+
+
+def test_the_report_reads_well(finished):
+    out, _ = finished
+    report = (out / "report.md").read_text()
+    first, *_, last = (line for line in metrics(out) if line["kind"] == "heldout")
+    assert report.startswith("# bert-tiny, pretrained\n\n3 steps, ")
+    assert f"| masked_lm_loss | {first['masked_lm_loss']:.4f} | {last['masked_lm_loss']:.4f} |" in report
+    assert "Always guessing the most frequent token would be right in " in report
+    assert f"unmask fill --model {out}" in report
+    for name in ("plots/training.png", "recipe.toml", "metrics.jsonl"):
+        assert name in report
+        assert (out / name).is_file()
+    card = (out / "model" / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: transformers\n---\n# bert-tiny")
+    assert f"| masked_lm_loss | {last['masked_lm_loss']:.4f} |" in card
+
+
+def test_metrics_hold_each_step_once(finished):
+    lines = metrics(finished[0])
+    train = [line for line in lines if line["kind"] == "train"]
+    assert [line["step"] for line in train] == [1, 2, 3]
+    assert [line["step"] for line in lines if line["kind"] == "heldout"] == [0, 1, 2, 3]
+    for key in ("loss", "masked_lm_loss", "masked_lm_accuracy", "next_sentence_loss", "learning_rate", "gradient_norm"):
+        assert all(isinstance(line[key], float) for line in train)
+    assert [line["tokens"] for line in train] == sorted({line["tokens"] for line in train})
+
+
+def test_plots_are_pictures(finished, tmp_path):
+    width, height = png_size(finished[0] / "plots" / "training.png")
+    assert width > 3 * height > 900
+    for labels in (2, 30):
+        plot_confusion(
+            [f"label {x}" for x in range(labels)], np.eye(labels, dtype=int), tmp_path / "a" / "confusion.png"
+        )
+        width, height = png_size(tmp_path / "a" / "confusion.png")
+        assert width == height > 300
+
+
+def test_the_log_is_cut_after_the_step_that_is_resumed(tmp_path):
+    run = RunDirectory.create(tmp_path / "run", write(read_recipe("bert-tiny")), {}, {})
+    run.cut_metrics(3)  # nothing is there yet
+    for step in range(1, 6):
+        run.log({"kind": "train", "step": step, "loss": 1.0})
+        run.log({"kind": "heldout", "step": step, "loss": 2.0})
+    with run.metrics.open("ab") as file:
+        file.write(b'{"kind":"train","st')
+    run.cut_metrics(3)
+    run.log({"kind": "train", "step": 4, "loss": 5.0})
+    assert [line["step"] for line in run.read_metrics("train")] == [1, 2, 3, 4]
+    assert [line["step"] for line in run.read_metrics("heldout")] == [1, 2, 3]
+    run.close()
+
+
+@pytest.mark.parametrize("name", ["notes.txt", ".hidden", "checkpoints"])
+def test_a_directory_with_anything_in_it_is_refused(tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(UserError, match="not empty; choose another --out, or go on with --resume"):
+        RunDirectory.create(tmp_path, "", {}, {})
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_what_is_prepared_from_text_is_no_hindrance(tmp_path):
+    for name in ("tokenizer", "corpus"):
+        (tmp_path / name).mkdir()
+    RunDirectory.create(tmp_path, "", {}, {}).close()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.2, "0 s"), (59.6, "1 min 00 s"), (200, "3 min 20 s"), (18600, "5 h 10 min")]
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_a_card_without_metrics():
+    assert model_card("T", "About.", {}).endswith("# T\n\nAbout.\n\n")

@@ -1,0 +1,178 @@
+"""Labels, truncation and the training of a classifier."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from unmask.errors import UserError
+from unmask.finetuning import defaults, finetune, hold_out
+from unmask.model import load_model
+from unmask.recipe import read_recipe, write
+from unmask.serving.pipeline import load
+from unmask.tasks.classification import gold_labels, label_names, samples
+from unmask.tasks.labelled_file import Row
+from unmask.training.machine import Machine
+
+CPU = Machine(torch.device("cpu"), "float32")
+
+
+def make(labels):
+    return [Row({"text": "x", "label": label}, "a.tsv", line) for line, label in enumerate(labels, 2)]
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (["pos", "neg", "pos"], ("neg", "pos")),
+        (["10", "9", "-1", "9"], ("-1", "9", "10")),
+        (["10", "9", "x"], ("10", "9", "x")),
+        (["①", "②"], ("①", "②")),
+        (["1", "01", "2"], ("01", "1", "2")),
+        (["-", "1"], ("-", "1")),
+    ],
+)
+def test_labels_are_in_order(labels, expected):
+    assert label_names(make(labels)) == expected
+    assert label_names(make(labels[::-1])) == expected
+    assert gold_labels(make(labels), expected) == [expected.index(label) for label in labels]
+
+
+def test_one_label_is_refused():
+    with pytest.raises(UserError, match=r"a\.tsv: all 3 examples have the label 'x'; is it the right column\?"):
+        label_names(make(["x", "x", "x"]))
+
+
+def test_D17_an_unknown_label_is_named():
+    with pytest.raises(UserError, match=r"a\.tsv:3: unknown label 'maybe'; the model knows no, yes"):
+        gold_labels(make(["yes", "maybe"]), ["no", "yes"])
+
+
+def test_truncation_keeps_the_beginning(tokenizer):
+    texts = ["The dog sees the cat near the sea. " * 20, "dog", ""]
+    long, short, empty = samples(tokenizer, texts, 16, gold=[1, 0, 1])
+    assert long.ids.tolist() == [tokenizer.cls, *tokenizer.encode(texts[0])[:14], tokenizer.sep]
+    assert short.ids.tolist() == [tokenizer.cls, *tokenizer.encode("dog"), tokenizer.sep]
+    assert empty.ids.tolist() == [tokenizer.cls, tokenizer.sep]
+    assert [sample.labels["classification"].tolist() for sample in (long, short, empty)] == [[1], [0], [1]]
+    assert [sample.key for sample in (long, short, empty)] == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_a_tenth_of_each_label_is_held_out():
+    rows = make(["a"] * 100 + ["b"] * 30)
+    train, held = hold_out(rows, ("a", "b"), seed=0)
+    assert sorted(row.line for row in train + held) == [row.line for row in rows]
+    assert [row.values["label"] for row in held] == ["a"] * 10 + ["b"] * 3
+    assert hold_out(rows, ("a", "b"), seed=0)[1] == held
+    assert hold_out(rows, ("a", "b"), seed=1)[1] != held
+    with pytest.raises(UserError, match="too few to hold a tenth out; pass --dev"):
+        hold_out(make(["a", "b"]), ("a", "b"), seed=0)
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory):
+    """120 texts, told apart by one word somewhere among others."""
+    rng = np.random.default_rng(0)
+    lines = ["text\tlabel"]
+    for _ in range(120):
+        word, label = (("dog", "good"), ("cat", "bad"))[rng.integers(2)]
+        words = [word, *rng.choice(["river", "house", "teacher", "market", "garden"], 4)]
+        lines.append(f"{' '.join(rng.permutation(words))}\t{label}")
+    path = tmp_path_factory.mktemp("task") / "train.tsv"
+    path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.fixture(scope="module")
+def recipe_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("recipe") / "tiny.toml"
+    small = [
+        "encoder.layers=1",
+        "encoder.width=32",
+        "encoder.feed_forward=64",
+        "encoder.positions=64",
+        "layout.length=48",
+    ]
+    path.write_text(write(read_recipe("bert-tiny", small)))
+    return path
+
+
+def tune(recipe_file, tokenizer_directory, task, out, *settings, **options):
+    settings = ("budget.epochs=1", *settings)
+    return finetune(
+        f"random:{recipe_file}",
+        [task],
+        out,
+        tokenizer=tokenizer_directory,
+        settings=settings,
+        machine=CPU,
+        quiet=True,
+        **options,
+    )
+
+
+def test_a_classifier_learns(recipe_file, tokenizer_directory, task, tmp_path):
+    settings = ("budget.epochs=25", "optimizer.learning_rate=5e-3", "length=24", "dropout=0.0")
+    model = tune(recipe_file, tokenizer_directory, task, tmp_path / "run", *settings, dev=[task])
+    result = json.loads((tmp_path / "run" / "dev.json").read_text())
+    assert result["metrics"]["accuracy"] == 100
+    assert result["labels"] == ["bad", "good"]
+    prediction = load(model, device="cpu").predict(["house dog river market house", "garden river cat"])
+    assert [one.label for one in prediction] == ["good", "bad"]
+    assert sum(prediction[0].scores.values()) == pytest.approx(1)
+    assert list(prediction[0].scores) == ["bad", "good"]
+
+
+def test_settings_take_effect_and_resume_refuses_others(recipe_file, tokenizer_directory, task, tmp_path):
+    made = {}
+    for name, settings in (("plain", ()), ("dropout", ("dropout=0.5",)), ("seed", ("seed=3",))):
+        tune(recipe_file, tokenizer_directory, task, tmp_path / name, *settings)
+        lines = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
+        made[name] = [json.loads(line)["loss"] for line in lines]
+    assert made["plain"] != made["dropout"], "dropout is the model's own unless set"
+    assert made["plain"][0] == made["dropout"][0], "but not the initial weights"
+    assert made["plain"][0] != made["seed"][0]
+    assert load_model(tmp_path / "dropout").encoder.settings.dropout == 0.5
+    with pytest.raises(UserError, match=r"dropout was not set, now 0\.5"):
+        tune(recipe_file, tokenizer_directory, task, tmp_path / "plain", "dropout=0.5", resume=True)
+    other = tmp_path / "other.tsv"
+    other.write_text(task.read_text().replace("dog", "a dog"))
+    with pytest.raises(UserError, match=r"inputs\.dev was \w+, now \w+; inputs\.train was \w+, now \w+"):
+        tune(recipe_file, tokenizer_directory, other, tmp_path / "plain", resume=True)
+    with pytest.raises(UserError, match=r"inputs\.model was \w+, now \w+"):
+        finetune(
+            tmp_path / "seed",
+            [task],
+            tmp_path / "plain",
+            settings=["budget.epochs=1"],
+            resume=True,
+        )
+    tune(recipe_file, tokenizer_directory, task, tmp_path / "plain", resume=True)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("length=65", "length 65 exceeds the 64 positions of the model"),
+        ("length=2", "length must be at least 3"),
+        ("dropout=1.0", "Expected `float` < 1.0"),
+        ("seed=-1", "Expected `int` >= 0"),
+        ("encoder.width=4", "unknown key `encoder`"),
+        ("budget.epochs=0", "a budget must be positive"),
+    ],
+)
+def test_bad_settings_are_refused(recipe_file, tokenizer_directory, task, tmp_path, setting, message):
+    with pytest.raises(UserError, match=message):
+        tune(recipe_file, tokenizer_directory, task, tmp_path / "run", setting)
+    assert not (tmp_path / "run").exists()
+
+
+def test_defaults_are_a_rule():
+    small = read_recipe("bert-tiny").encoder
+    base = read_recipe("bert-base").encoder
+    few, many = defaults(small, 100, pretrained=True), defaults(base, 100_000, pretrained=True)
+    assert (few["batch"], many["batch"]) == ({"sequences": 16}, {"sequences": 32})
+    assert (few["budget"], many["budget"]) == ({"epochs": 20.0}, {"epochs": 2.0})
+    assert many["optimizer"]["learning_rate"] == 5e-5
+    assert few["optimizer"]["learning_rate"] == pytest.approx(5e-5 * 6**0.5, rel=0.03)

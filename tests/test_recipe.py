@@ -1,0 +1,185 @@
+"""Recipes are typed: what is shipped parses, what is wrong is named, what has no effect is refused."""
+
+import tomllib
+from argparse import Namespace
+
+import msgspec
+import pytest
+
+from unmask.cli.pretrain import run as pretrain_command
+from unmask.errors import UserError
+from unmask.recipe import FinetuningRecipe, convert, put, read_recipe, recipe_text, shipped, write
+
+PAPERS = {  # layers, width, heads: Devlin et al. 2019 and Turc et al. 2019
+    "bert-tiny": (2, 128, 2),
+    "bert-mini": (4, 256, 4),
+    "bert-small": (4, 512, 8),
+    "bert-medium": (8, 512, 8),
+    "bert-base": (12, 768, 12),
+    "bert-large": (24, 1024, 16),
+}
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_shipped_recipe_parses_and_comes_back(name, tmp_path):
+    recipe = read_recipe(name)
+    encoder = recipe.encoder
+    assert recipe.name == name
+    assert (encoder.layers, encoder.width, encoder.heads) == PAPERS[name]
+    assert encoder.feed_forward == 4 * encoder.width
+    path = tmp_path / "recipe.toml"
+    path.write_text(write(recipe))
+    assert read_recipe(path) == recipe
+    assert write(read_recipe(path)) == write(recipe)
+    path.write_text(recipe_text(name)[0])
+    assert read_recipe(path) == recipe
+
+
+def test_all_of_the_papers_sizes_are_shipped():
+    assert set(PAPERS) <= set(shipped())
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("encoder.layer=3", "unknown key `layer`.*`encoder`; did you mean 'layers'?"),
+        ("optimiser.clip=1", "unknown key `optimiser`; did you mean 'optimizer'?"),
+        ("masking.replace.msk=1", "unknown key `msk`.*did you mean 'mask'?"),
+        ("objective.masked_ml.weight=1", "unknown key `masked_ml`.*did you mean 'masked_lm'?"),
+        ("zzz=1", "unknown key `zzz`; known: .*batch, "),
+    ],
+)
+def test_an_unknown_key_proposes_the_nearest(setting, message):
+    with pytest.raises(UserError, match=message) as error:
+        read_recipe("bert-tiny", [setting])
+    assert str(error.value).startswith("recipe bert-tiny: ")
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("encoder.layers=two", r"Expected `int`, got `str` - at `encoder\.layers`"),
+        ("encoder.layers=0", "layers must be at least 1"),
+        ("encoder.heads=3", "width 128 must be a multiple of heads 3"),
+        ("encoder.dropout=1", r"dropout must lie in \[0, 1\)"),
+        ("encoder.activation=silu", "Invalid enum value 'silu'"),
+        ("encoder.kind=rnn", "Invalid value 'rnn'"),
+        ("encoder.positions=64", "length 128 exceeds encoder.positions 64"),
+        ("layout.length=7", "length must be at least 8"),
+        ("layout.kind=triples", "Invalid value 'triples'"),
+        ("masking.rate=0", "rate must lie between 0 and 1"),
+        ("masking.replace.mask=0.9", "shares that add up to 1"),
+        ("batch.tokens=0", "must be at least 1"),
+        ("batch.sequences=0", "must be at least 1"),
+        ("batch.micro_tokens=0", "must be at least 1"),
+        ("layout.short_probability=2", r"short_probability must lie in \[0, 1\]"),
+        ("optimizer.learning_rate=0", "must be positive"),
+        ("optimizer.betas=[0.9, 1.0]", r"betas must lie in \[0, 1\)"),
+        ("schedule.warmup=1", "0 <= warmup < 1"),
+        ("budget.steps=0", "a budget must be positive"),
+        ("budget.tokens=inf", "a budget must be positive"),
+        ("optimizer.learning_rate=nan", "must be positive"),
+        ("optimizer.weight_decay=-1", "weight_decay not negative"),
+        ("budget.steps=1.5", "Expected `int"),
+        ("budget.epochs=3", "given in steps, tokens or minutes"),
+        ("seed=-1", "Expected `int` >= 0"),
+        ("objective.next_sentence=false", "next_sentence goes with"),
+        ("layout.second=next", "next_sentence goes with"),
+        ("budget.steps", "not KEY=VALUE; for example --set"),
+        ("=3", "not KEY=VALUE"),
+        ("seed.x=3", "'seed' is no table"),
+    ],
+)
+def test_bad_values_are_named(setting, message):
+    with pytest.raises(UserError, match=message) as error:
+        read_recipe("bert-tiny", [setting])
+    assert error.value.status == 2
+    assert "\n" not in str(error.value)
+
+
+def test_one_unit_replaces_the_other():
+    recipe = read_recipe("bert-tiny", ["budget.steps=7", "batch.sequences=3", "batch.micro_tokens=99"])
+    assert msgspec.structs.asdict(recipe.budget) == {"steps": 7, "tokens": None, "minutes": None, "epochs": None}
+    assert msgspec.structs.asdict(recipe.batch) == {"sequences": 3, "tokens": None, "micro_tokens": 99}
+    recipe = read_recipe("bert-tiny", ["budget.steps=7", "budget.tokens=1e6", "batch.sequences=3", "batch.tokens=64"])
+    assert (recipe.budget.steps, recipe.budget.tokens) == (None, 1e6)
+    assert (recipe.batch.sequences, recipe.batch.tokens) == (None, 64)
+
+
+def test_values_are_toml_and_quotes_may_be_left_away():
+    table = put({"a": {"b": 1, "c": 2}}, ["a.b=x y", 'a.d="7"', "e.f=[1, 2]", "g=true", "h="])
+    assert table == {"a": {"b": "x y", "c": 2, "d": "7"}, "e": {"f": [1, 2]}, "g": True, "h": ""}
+
+
+def test_settings_do_not_change_what_they_are_put_over():
+    before = {"budget": {"steps": 1}, "layout": {"kind": "a", "length": 3}}
+    put(before, ["budget.tokens=3", "layout.kind=b", "layout.length=5"])
+    assert before == {"budget": {"steps": 1}, "layout": {"kind": "a", "length": 3}}
+
+
+def test_another_layout_keeps_the_length_only():
+    settings = ["layout.length=64", "layout.kind=document_sentences", "objective.next_sentence=false"]
+    recipe = read_recipe("bert-tiny", settings)
+    assert msgspec.to_builtins(recipe.layout) == {"kind": "document_sentences", "length": 64}
+    assert list(recipe.objectives) == ["masked_lm"]
+    again = read_recipe("bert-tiny", ["layout.kind=sentence_pairs", "layout.second=random"])
+    assert again.layout.length == 128
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("name = ", r"r\.toml: not valid TOML"),
+        ("name = 'x'", r"r\.toml: .*missing required field"),
+        (b"\xff", "no shipped"),
+    ],
+)
+def test_a_bad_file_is_named(tmp_path, content, message):
+    path = tmp_path / "r.toml"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError, match=message):
+        read_recipe(path)
+
+
+def test_an_unknown_name_proposes_the_nearest(tmp_path):
+    with pytest.raises(
+        UserError, match=r"no shipped recipe and no readable file is called 'bert-minni'; did you mean 'bert-mini'\?"
+    ):
+        read_recipe("bert-minni")
+    with pytest.raises(UserError, match="no readable file"):
+        read_recipe(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"set": ["tokenizer.vocabulary=9"], "corpus": "c"}, "the corpus brings its tokenizer"),
+        ({"set": ["tokenizer.vocabulary=9"], "text": ["t"], "init": "m"}, "the model brings its tokenizer"),
+        ({"set": ["encoder.width=9"], "corpus": "c", "init": "m"}, "--init brings the encoder"),
+        ({"corpus": "c", "strict": True}, "--field, --documents and --strict have no effect on a corpus"),
+        ({"corpus": "c", "documents": "line"}, "--field, --documents and --strict have no effect on a corpus"),
+    ],
+)
+def test_what_has_no_effect_is_refused(options, message):
+    given = {"recipe": "bert-tiny", "set": [], "out": "o", "init": None, "text": None, "corpus": None, "resume": False}
+    text = {"field": "text", "documents": "auto", "strict": False}
+    with pytest.raises(UserError, match=message):
+        pretrain_command(Namespace(**given | text | options))
+
+
+def test_settings_that_a_layout_does_not_have_are_refused():
+    with pytest.raises(UserError, match="unknown key `second`"):
+        read_recipe(
+            "bert-tiny", ["layout.kind=document_sentences", "layout.second=next", "objective.next_sentence=false"]
+        )
+
+
+def test_what_is_not_set_is_left_away():
+    recipe = convert(
+        {"batch": {"tokens": 5}, "optimizer": {}, "schedule": {}, "budget": {"epochs": 2}}, FinetuningRecipe, "x"
+    )
+    table = tomllib.loads(write(recipe))
+    assert "dropout" not in table
+    assert table["budget"] == {"epochs": 2.0}
+    assert table["optimizer"]["betas"] == [0.9, 0.999]
+    assert convert(table, FinetuningRecipe, "x") == recipe

@@ -1,0 +1,387 @@
+"""The loop learns, repeats itself to the bit, follows its settings, and counts what it leaves out."""
+
+import itertools
+import math
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from unmask.batches.batch import Sample, collate
+from unmask.batches.feed import Feed
+from unmask.batches.sources import ExampleSource
+from unmask.corpus.build import build_corpus
+from unmask.errors import UnmaskError, UserError
+from unmask.pretraining import build_learner, pretrain
+from unmask.recipe import read_recipe, write
+from unmask.runs.directory import RunDirectory
+from unmask.runs.display import Display
+from unmask.training import loop
+from unmask.training.checkpoint import load_checkpoint, newest_checkpoint
+from unmask.training.evaluate import evaluate
+from unmask.training.loop import MAY_GROW, Trainer
+from unmask.training.machine import Machine
+from unmask.training.optimizer import Optimizer
+from unmask.training.settings import BudgetSettings, OptimizerSettings, ScheduleSettings
+
+CPU = Machine(torch.device("cpu"), "float32")
+BF16 = Machine(torch.device("cpu"), "bf16")
+
+
+@pytest.fixture
+def small(recipe):
+    """The recipe with changes: `small(budget=dict(steps=3))`."""
+
+    def change(**tables):
+        table = msgspec.to_builtins(recipe)
+        for name, values in tables.items():
+            if isinstance(values, dict):
+                table[name] = values if name == "budget" else table[name] | values
+            else:
+                table[name] = values
+        return msgspec.convert(table, type(recipe))
+
+    return change
+
+
+@pytest.fixture
+def trainer(corpus, tmp_path):
+    """Makes a trainer on the corpus, or on a source of one's own."""
+    runs = []
+
+    def make(recipe, *, source=None, heldout=False, machine=CPU, out="run", resume=False):
+        learner, _ = build_learner(recipe, corpus.tokenizer.size, None)
+        feed = Feed(recipe.layout, recipe.masking, recipe.seed, corpus.tokenizer, learner.prepare)
+        while runs:
+            runs.pop().close()
+        path, text = tmp_path / out, write(recipe)
+        run = RunDirectory.resume(path, text, {}, MAY_GROW) if resume else RunDirectory.create(path, text, {}, {})
+        runs.append(run)
+        return Trainer(
+            learner,
+            source or feed.source(corpus.train),
+            prepare=feed.prepare() if source is None else lambda sample: sample,
+            heldout=feed.heldout(corpus.heldout, 1000) if heldout else [],
+            settings=recipe,
+            run=run,
+            machine=machine,
+            display=Display(quiet=True),
+        )
+
+    yield make
+    while runs:
+        runs.pop().close()
+
+
+def weights(trainer):
+    return {name: value.clone() for name, value in trainer.learner.state_dict().items()}
+
+
+def assert_equal(first, second):
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        assert value.equal(second[name]), name
+
+
+def losses(run, kind="train"):
+    return [{key: line[key] for key in line if "loss" in key or "accuracy" in key} for line in run.read_metrics(kind)]
+
+
+def test_a_tiny_bert_overfits_32_sequences(small, trainer, corpus):
+    recipe = small(
+        encoder={"dropout": 0.0, "width": 64},
+        batch={"tokens": None, "sequences": 32},
+        optimizer={"learning_rate": 5e-3, "weight_decay": 0.0},
+        schedule={"warmup": 0.1},
+        budget={"steps": 150},
+    )
+    source = trainer(recipe, out="unused")
+    samples, _ = source.source.take(source.source.start, sequences=32)
+    fixed = [source.prepare(sample) for sample in samples]  # masks stay
+    overfitted = trainer(recipe, source=ExampleSource(fixed, seed=0))
+    overfitted.start()
+    overfitted.train()
+    metrics = evaluate(overfitted.learner, [collate(fixed)], CPU)
+    assert metrics["masked_lm_accuracy"] > 0.9
+    assert metrics["next_sentence_accuracy"] > 0.9
+    assert metrics["loss"] < 0.5
+
+
+@pytest.mark.parametrize("machine", [CPU, BF16], ids=["float32", "bf16"])
+def test_the_same_seed_gives_the_same_run(small, trainer, machine):
+    recipe = small(budget={"steps": 4})
+    made = []
+    for out, seed in (("a", 0), ("b", 0), ("c", 1)):
+        one = trainer(msgspec.structs.replace(recipe, seed=seed), out=out, heldout=True, machine=machine)
+        one.start()
+        torch.manual_seed(len(made))  # whatever else draws from the global generator
+        one.train()
+        made.append((losses(one.run), losses(one.run, "heldout"), weights(one)))
+    first, second, other = made
+    assert first[:2] == second[:2]
+    assert_equal(first[2], second[2])
+    assert all(a["loss"] != b["loss"] for a, b in zip(first[0], other[0], strict=True))
+
+
+def test_pieces_give_the_step_of_the_whole(small, trainer):
+    found = []
+    for micro_tokens in (10_000, 200, 1):
+        recipe = small(encoder={"dropout": 0.0}, batch={"micro_tokens": micro_tokens}, budget={"steps": 3})
+        one = trainer(recipe, out=str(micro_tokens))
+        one.start()
+        one.train()
+        found.append(one.run.read_metrics("train"))
+    for one in found[1:]:
+        for mine, whole in zip(one, found[0], strict=True):
+            assert mine["tokens"] == whole["tokens"]
+            for name in ("loss", "masked_lm_loss", "next_sentence_loss", "gradient_norm"):
+                assert mine[name] == pytest.approx(whole[name], rel=2e-5)
+
+
+def test_the_gradient_is_clipped(small, trainer):
+    recipe = small(optimizer={"clip": 0.01}, budget={"steps": 1})
+    one = trainer(recipe)
+    seen = []
+    step = one.optimizer.step
+    one.optimizer.step = lambda *args: (
+        seen.append(math.sqrt(sum(float(p.grad.square().sum()) for p in one.learner.parameters()))),
+        step(*args),
+    )[1]
+    one.start()
+    one.train()
+    assert one.run.read_metrics("train")[0]["gradient_norm"] > 0.5
+    assert seen == [pytest.approx(0.01, rel=1e-4)]
+    assert all(parameter.grad is None for parameter in one.learner.parameters())
+
+
+@pytest.mark.parametrize(
+    ("settings", "total", "expected"),
+    [
+        ({"warmup": 0.4}, 10, [0.25, 0.5, 0.75, 1, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6, 0]),
+        ({"warmup": 0.0}, 4, [1, 0.75, 0.5, 0.25, 0]),
+        ({"kind": "constant", "warmup": 0.5}, 4, [0.5, 1, 1, 1, 1]),
+        ({"warmup": 0.9}, 1, [1, 0]),
+        ({"warmup": 0.5}, 1, [1, 0]),
+    ],
+)
+def test_schedule(settings, total, expected):
+    schedule = ScheduleSettings(**settings)
+    assert [schedule.factor(step, total) for step in range(total + 1)] == pytest.approx(expected)
+
+
+def test_the_rate_follows_the_schedule(small, trainer):
+    one = trainer(small(schedule={"warmup": 0.5}, optimizer={"learning_rate": 0.01}, budget={"steps": 4}))
+    one.start()
+    one.train()
+    rates = [line["learning_rate"] for line in one.run.read_metrics("train")]
+    assert rates == pytest.approx([0.005, 0.01, 0.01, 0.005])
+
+
+@pytest.mark.parametrize("bias_correction", [True, False])
+def test_adamw_follows_its_formula(bias_correction):
+    settings = OptimizerSettings(
+        learning_rate=0.1, betas=(0.8, 0.9), epsilon=1e-3, weight_decay=0.3, bias_correction=bias_correction
+    )
+    module = nn.Linear(3, 2).double()
+    optimizer = Optimizer(module, settings)
+    expected = {name: value.detach().numpy().copy() for name, value in module.named_parameters()}
+    moments = {name: (np.zeros_like(value), np.zeros_like(value)) for name, value in expected.items()}
+    rng = np.random.default_rng(0)
+    for number in range(6):
+        factor = 1 - number / 10
+        rate = 0.1 * factor
+        for name, parameter in module.named_parameters():
+            gradient = rng.normal(size=parameter.shape)
+            parameter.grad = torch.from_numpy(gradient)
+            first = 0.8 * moments[name][0] + 0.2 * gradient
+            second = 0.9 * moments[name][1] + 0.1 * gradient**2
+            moments[name] = first, second
+            if bias_correction:
+                first, second = first / (1 - 0.8 ** (number + 1)), second / (1 - 0.9 ** (number + 1))
+            decay = 0.3 if name == "weight" else 0.0  # biases do not decay
+            expected[name] -= rate * (first / (np.sqrt(second) + 1e-3) + decay * expected[name])
+        assert optimizer.step(number, factor) == pytest.approx(rate)
+        for name, parameter in module.named_parameters():
+            np.testing.assert_allclose(parameter.detach().numpy(), expected[name], rtol=1e-9)
+    again = Optimizer(module, settings)
+    again.load(optimizer.state())
+    assert_equal(again.state(), optimizer.state())
+
+
+def test_biases_and_norms_do_not_decay(recipe):
+    learner, _ = build_learner(recipe, 50, None)
+    optimizer = Optimizer(learner, OptimizerSettings(weight_decay=0.5, learning_rate=0.1))
+    before = {name: value.detach().clone() for name, value in learner.named_parameters()}
+    for value in learner.parameters():
+        value.grad = torch.zeros_like(value)
+    optimizer.step(0, 1.0)
+    for name, value in learner.named_parameters():
+        decays = not name.endswith("bias") and "norm" not in name
+        torch.testing.assert_close(value.detach(), before[name] * (0.95 if decays else 1), msg=name)
+    assert sum("norm" in name for name in before) >= 10
+
+
+def plan(trainer, recipe, **settings):
+    one = trainer(recipe, **settings)
+    one.start()
+    return one
+
+
+def test_budget_in_steps_and_tokens(small, trainer):
+    assert plan(trainer, small(budget={"steps": 7}), out="a").progress.total == 7
+    one = plan(trainer, small(budget={"tokens": 5000.0}), out="b")
+    one.train()
+    assert one.progress.tokens == pytest.approx(5000, rel=0.05)
+    assert one.progress.step == one.progress.total
+
+
+@pytest.mark.parametrize(("examples", "epochs", "steps"), [(33, 2.0, 5), (32, 2.0, 4), (33, 0.4, 1), (5, 3.0, 1)])
+def test_budget_in_epochs(examples, epochs, steps):
+    samples = [Sample(key=(), ids=np.arange(4), segments=np.zeros(4)) for _ in range(examples)]
+    one = Trainer.__new__(Trainer)
+    one.source = ExampleSource(samples, seed=0)
+    one.settings = read_recipe("bert-tiny", ["batch.sequences=16"])
+    assert one._count(BudgetSettings(epochs=epochs))[0] == steps
+
+
+def test_budget_in_minutes_is_turned_into_steps_once(small, trainer, monkeypatch):
+    clock = itertools.count(0, 0.5)
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: next(clock))
+    one = trainer(small(budget={"minutes": 2.0}, schedule={"warmup": 0.9}))
+    start = weights(one)
+    one.start()
+    # each step reads the clock three times, and the timing once more at its end
+    assert one.progress.total == 120 // ((loop.TIMED_STEPS * 1.5 + 0.5) / loop.TIMED_STEPS)
+    assert (one.progress.step, one.progress.tokens, one.progress.cursor) == (0, 0, one.source.start)
+    assert_equal(weights(one), start)
+    assert one.optimizer.state() == {}
+    first = one.step()
+    fresh = trainer(small(budget={"steps": one.progress.total}, schedule={"warmup": 0.9}), out="fresh")
+    fresh.start()
+    assert fresh.step()["loss"] == first["loss"], "timing leaves no trace"
+
+
+def poison(trainer, steps):
+    """Make the loss of chosen steps NaN."""
+    forward = trainer.learner.forward
+
+    def poisoned(batch):
+        parts = forward(batch)
+        if trainer.progress.step in steps:
+            parts = {name: part._replace(sum=part.sum * math.nan) for name, part in parts.items()}
+        return parts
+
+    trainer.learner.forward = poisoned
+
+
+@pytest.mark.parametrize("bias_correction", [True, False])
+def test_T14_a_step_that_is_not_finite_is_left_out_and_counted(small, trainer, bias_correction):
+    recipe = small(
+        optimizer={"bias_correction": bias_correction},
+        encoder={"dropout": 0.0},
+        budget={"steps": 4},
+        schedule={"kind": "constant", "warmup": 0.0},
+    )
+    one = trainer(recipe)
+    poison(one, {0, 2})
+    one.start()
+    before = weights(one)
+    one.step()
+    assert_equal(weights(one), before)
+    one.train()
+    assert (one.progress.skipped, one.progress.step) == (2, 4)
+    lines = one.run.read_metrics("train")
+    assert [line["learning_rate"] > 0 for line in lines] == [True, False, True]
+    # the same as a run that never saw these samples
+    other = trainer(recipe, out="other")
+    take = other.source.take
+    other.source.take = lambda cursor, **limits: take(take(cursor, **limits)[1], **limits)
+    other.step()
+    other.step()
+    assert_equal(weights(other), weights(one))
+
+
+def test_T14_ten_in_a_row_stop_the_run(small, trainer):
+    one = trainer(small(budget={"steps": 30}))
+    one.start()
+    poison(one, range(3, 30))
+    with pytest.raises(UnmaskError, match=r"not finite in 10 steps in a row.*learning_rate") as error:
+        one.train()
+    assert error.value.status == 1
+    path, damaged = newest_checkpoint(one.run.checkpoints)
+    assert damaged == []
+    assert all(value.isfinite().all() for value in load_checkpoint(path)[0].values())
+
+
+def test_T14_a_run_with_a_step_left_out_ends_with_its_plots(corpus, recipe, tmp_path, monkeypatch):
+    step = Trainer.step
+
+    def poisoned(self):
+        if self.progress.step == 4:
+            poison(self, {4})
+        return step(self)
+
+    monkeypatch.setattr(Trainer, "step", poisoned)
+    pretrain(recipe, corpus, tmp_path / "run", machine=CPU, quiet=True)
+    assert "1 steps were not finite" in (tmp_path / "run" / "report.md").read_text()
+    assert (tmp_path / "run" / "plots" / "training.png").stat().st_size > 1000
+
+
+def test_a_lone_held_out_document_is_no_hindrance(documents, tokenizer, recipe, tmp_path, capsys):
+    (tmp_path / "three.txt").write_text("\n\n".join(documents[:3]))
+    corpus = build_corpus([tmp_path / "three.txt"], tokenizer, tmp_path / "corpus")
+    assert len(corpus.heldout) == 1
+    pretrain(recipe, corpus, tmp_path / "run", machine=CPU)
+    assert "the held-out text is too short for this layout" in capsys.readouterr().err
+    report = (tmp_path / "run" / "report.md").read_text()
+    assert "10 steps" in report
+    assert "held out" not in report
+
+
+def test_evaluation_equals_a_hand_computation(small, trainer):
+    one = trainer(small(objective={"masked_lm": {"weight": 2.0}, "next_sentence": {"weight": 0.5}}))
+    samples = [one.prepare(sample) for sample in one.source.take(one.source.start, sequences=15)[0]]
+    batch = collate(samples)
+    metrics = evaluate(one.learner, [collate(samples[:4]), collate(samples[4:])], CPU)
+    learner = one.learner.eval()
+    with torch.inference_mode():
+        encoded = learner.encoder(batch.tokens)
+        expected = {"loss": 0.0}
+        for name, part in learner.parts.items():
+            logits = part.predict(learner.encoder, encoded, batch).double().numpy()
+            gold = batch.labels[{"masked_lm": "hidden"}.get(name, name)].numpy()
+            chances = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+            expected[f"{name}_loss"] = -np.log(chances[np.arange(len(gold)), gold]).mean()
+            expected[f"{name}_accuracy"] = (logits.argmax(1) == gold).mean()
+            expected["loss"] += {"masked_lm": 2.0, "next_sentence": 0.5}[name] * expected[f"{name}_loss"]
+    assert metrics == pytest.approx(expected, rel=1e-5)
+    one.learner.train()
+    evaluate(one.learner, [batch], CPU)
+    assert one.learner.training
+
+
+def test_a_budget_may_grow_but_not_shrink(small, trainer):
+    one = plan(trainer, small(budget={"steps": 4}))
+    one.train()
+    smaller = trainer(small(budget={"steps": 3}), resume=True)
+    with pytest.raises(UserError, match="was 4 steps and would be 3; it may only grow"):
+        smaller.resume()
+    larger = trainer(small(budget={"steps": 6}), resume=True)
+    larger.resume()
+    larger.train()
+    assert [line["step"] for line in larger.run.read_metrics("train")] == [1, 2, 3, 4, 5, 6]
+    assert larger.run.read_metrics("train")[-1]["learning_rate"] == pytest.approx(1e-3 / 6)
+
+
+def test_a_larger_budget_is_not_forgotten_when_its_resume_is_killed(small, trainer, monkeypatch):
+    one = plan(trainer, small(budget={"steps": 2}))
+    one.train()
+    larger = trainer(small(budget={"steps": 4}), resume=True)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Trainer, "_plan", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+        larger.resume()
+    again = trainer(small(budget={"steps": 4}), resume=True)
+    again.resume()
+    assert again.progress.total == 4
