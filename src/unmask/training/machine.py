@@ -5,10 +5,12 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import re
 import resource
 import sys
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import torch
 
@@ -38,8 +40,11 @@ class Machine:
         """Return the most memory that this process has held so far, in bytes: the device's, or its own."""
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated()
-        unit = 1 if sys.platform == "darwin" else 1024
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+        status = Path("/proc/self/status")
+        if status.exists():  # Linux, where getrusage may tell the peak of the process that started this one
+            peak = re.search(r"VmHWM:\s+(\d+)", status.read_text(encoding="utf8"))
+            return int(peak[1]) * 1024 if peak else 0
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
     def describe(self) -> dict[str, str | int]:
         """Return what a run's provenance says of the machine."""
