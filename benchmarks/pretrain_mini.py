@@ -43,11 +43,12 @@ def main() -> None:
         unmask.pretrain(recipe, corpus, run, resume=(run / "recipe.toml").exists())
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     last = [line for line in lines if line["kind"] == "train"][-1]
-    share = corpus.manifest.most_frequent_token
+    guess = next(line for line in lines if line["kind"] == "guess")
     values = {
         "minutes": options.minutes,
         "corpus_tokens": corpus.train.num_tokens,
-        "most_frequent_token": {"piece": corpus.tokenizer.piece(share.id), "share": share.share},
+        "most_frequent_token": corpus.tokenizer.piece(corpus.manifest.most_frequent_token.id),
+        "guess": guess,
         "steps": last["step"],
         "tokens": last["tokens"],
         "seconds": last["seconds"],

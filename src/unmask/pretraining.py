@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import torch
 
+from unmask.batches.batch import Batch
 from unmask.batches.chance import number
 from unmask.batches.feed import Feed
 from unmask.corpus.build import build_corpus
@@ -106,15 +107,16 @@ def pretrain(
             trainer.resume()
         else:
             trainer.start()
+        if heldout and not run.read_metrics("guess"):
+            run.log({"kind": "guess", "step": 0, **guess(heldout, corpus.manifest.most_frequent_token.id)})
         trainer.train()
         metrics = evaluate(learner, heldout, machine) if heldout else {}
         heads = {name: part.state_dict() for name, part in learner.parts.items()}
         about = f"Pretrained with unmask {__version__}: {', '.join(heads)}."
         finished = Model(learner.encoder, corpus.tokenizer, heads)
         save_model(run.model, finished, model_card(recipe.name, about, metrics))
-        share = corpus.manifest.most_frequent_token.share
-        plot_training(run, baselines={"masked_lm_accuracy": share})
-        run.report(pretraining_report(run, recipe.name, trainer.progress, share))
+        plot_training(run)
+        run.report(pretraining_report(run, recipe.name, trainer.progress))
     finally:
         run.close()
     display.say(f"model: {run.model}")
@@ -132,6 +134,16 @@ def build_learner(recipe: Recipe, vocabulary: int, base: Model | None) -> tuple[
         return Learner(encoder, objectives), []
     created = [f"the {name} head" for name, objective in objectives.items() if not base.take(name, objective)]
     return Learner(encoder, objectives), [*base.created, *created]
+
+
+def guess(heldout: Sequence[Batch], token: int) -> dict[str, float]:
+    """Return the accuracy of always saying the same: the most frequent token of the training text, where one is hidden.
+
+    Pairs are true and random in equal number, so that half of them are guessed right.
+    """
+    hidden = torch.cat([batch.labels["hidden"] for batch in heldout if "hidden" in batch.labels])
+    metrics = {"masked_lm_accuracy": float((hidden == token).float().mean())} if len(hidden) else {}
+    return metrics | ({"next_sentence_accuracy": 0.5} if "next_sentence" in heldout[0].labels else {})
 
 
 def corpus_from_text(

@@ -35,25 +35,22 @@ def save(drawing: Figure, path: Path) -> None:
     drawing.savefig(path)
 
 
-def plot_training(run: RunDirectory, *, baselines: Mapping[str, float] | None = None) -> None:
-    """Draw plots/training.png: loss, and each objective's accuracy, over tokens.
-
-    Args:
-        run: whose metrics are read.
-        baselines: by metric, the accuracy of guessing always the same.
-    """
+def plot_training(run: RunDirectory) -> None:
+    """Draw plots/training.png: loss, and each objective's accuracy, over tokens; dashed, what a guess would reach."""
     train, heldout = run.read_metrics("train"), run.read_metrics("heldout")
     if not train:
         return
+    guesses = run.read_metrics("guess")
     names = [name for name in train[-1] if name.endswith("_accuracy")]
     drawing, panels = figure(1 + len(names))
     for panel, name in zip(panels, ["loss", *names], strict=True):
         _curve(panel, train, name, "training", GREY)
         _points(panel, heldout, name, "held out", BLUE)
-        if (share := (baselines or {}).get(name)) is not None:
-            panel.axhline(share, color=ORANGE, linestyle="--", label=f"always the same guess: {share:.3f}")
+        for line in guesses:
+            if name in line:
+                panel.axhline(line[name], color=ORANGE, linestyle="--", label=f"always the same: {line[name]:.3f}")
         panel.set_xlabel("million tokens")
-        panel.set_title(name.replace("_", " "))
+        panel.set_title(name.replace("_", " ").replace(" lm", " LM"))
         panel.legend(frameon=False, fontsize=8)
     save(drawing, run.plots / "training.png")
 

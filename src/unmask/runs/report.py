@@ -18,14 +18,13 @@ class Done(Protocol):
     skipped: int
 
 
-def pretraining_report(run: RunDirectory, name: str, done: Done, guess: float | None) -> str:
+def pretraining_report(run: RunDirectory, name: str, done: Done) -> str:
     """Return report.md of a pretraining run.
 
     Args:
         run: whose metrics are read.
         name: of the recipe.
         done: how far it went.
-        guess: the share of the most frequent token in the training text.
     """
     heldout = run.read_metrics("heldout")
     lines = [f"# {name}, pretrained", "", _how_it_went(done), ""]
@@ -33,8 +32,9 @@ def pretraining_report(run: RunDirectory, name: str, done: Done, guess: float | 
         first, last = heldout[0], heldout[-1]
         lines += ["| held out | before the first step | after the last |", "|---|---|---|"]
         lines += [f"| {key} | {first[key]:.4f} | {last[key]:.4f} |" for key in last if _is_metric(key)]
-        if guess is not None:
-            lines += ["", f"Always guessing the most frequent token would be right in {100 * guess:.2f} % of places."]
+        for guess in run.read_metrics("guess"):
+            share = 100 * guess.get("masked_lm_accuracy", 0)
+            lines += ["", f"Always saying the most frequent token would be right for {share:.2f} % of the hidden ones."]
     lines += [
         "",
         "![training](plots/training.png)",
