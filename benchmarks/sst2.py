@@ -1,8 +1,9 @@
 """SST-2: how good, and how long, is fine-tuning with default settings on the full training set?
 
-Trains on all 67,349 training phrases; the 872 sentences of the dev set are scored once, at the end: no setting was
-chosen and no run was stopped by them. MiniLM is a sentence-embedding model whose training data include texts of other
-benchmarks (SNLI, MNLI, SQuAD), not SST-2's labels. `random` is the same body with random weights.
+Trains on all 67,349 training phrases. The score on the 872 sentences of the dev set is that of the last step: they are
+looked at along the way, but no setting was chosen and no run was stopped by them. MiniLM is a sentence-embedding model
+whose training data include texts of other benchmarks (SNLI, MNLI, SQuAD), not SST-2's labels. `random` is the same body
+with random weights.
 """
 
 from __future__ import annotations

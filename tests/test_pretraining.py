@@ -5,12 +5,12 @@ from unmask.batches.batch import Sample, collate
 from unmask.pretraining import guess
 
 
-def batch(hidden, pairs=()):
+def batch(hidden, pair=None):
     sample = Sample(
         key=(0,),
         ids=np.arange(8),
         segments=np.zeros(8, np.int64),
-        labels={"hidden": np.array(hidden, np.int64)} | {"next_sentence": np.array(pair) for pair in pairs},
+        labels={"hidden": np.array(hidden, np.int64)} | ({} if pair is None else {"next_sentence": np.array([pair])}),
     )
     return collate([sample])
 
@@ -20,4 +20,4 @@ def test_a_guess_is_scored_where_tokens_are_hidden():
 
 
 def test_pairs_are_guessed_by_halves():
-    assert guess([batch([], pairs=[[1]])], 7) == {"next_sentence_accuracy": 0.5}
+    assert guess([batch([], pair=1)], 7) == {"next_sentence_accuracy": 0.5}

@@ -110,19 +110,27 @@ def finetune(
     display = Display(quiet=quiet)
     machine = machine or choose_machine()
     early = convert(put({}, [text for text in settings if text.startswith(("seed=", "dropout="))]), _Early, "--set")
+    base = load_model(model, tokenizer=tokenizer, allow_pickle=allow_pickle, dropout=early.dropout, seed=early.seed)
     rows = read_rows(train, columns=columns or {}, wanted=classification.COLUMNS, kind=kind)
     labels = classification.label_names(rows)
+    if set(labels) == set(base.labels):
+        labels = base.labels  # the model fixes their order, and its head is kept
     if dev:
         held = read_rows(dev, columns=columns or {}, wanted=classification.COLUMNS, kind=kind)
     else:
         rows, held = hold_out(rows, labels, early.seed)
-    recipe, base = _prepare(model, len(rows), settings, tokenizer, allow_pickle, early)
+    recipe = _resolve(base, len(rows), settings, pretrained=not str(model).startswith("random:"))
     learner, kept = build_learner(base, labels, recipe)
     learner.to(machine.device)
     source = ExampleSource(_samples(base, rows, labels, recipe.length), seed=recipe.seed)
     held_samples = [learner.prepare(sample) for sample in _samples(base, held, labels, recipe.length)]
     batches = [collate(piece) for piece in split(held_samples, recipe.batch.micro_tokens)]
-    inputs = {"model": base.fingerprint(), "train": _fingerprint(rows), "dev": _fingerprint(held)}
+    inputs = {
+        "model": base.fingerprint(),
+        "train": _fingerprint(rows),
+        "dev": _fingerprint(held),
+        "precision": machine.precision,
+    }
     out = Path(out)
     if resume:
         run = RunDirectory.resume(out, write(recipe), inputs, MAY_GROW)
@@ -146,7 +154,7 @@ def finetune(
             trainer.start()
         trainer.train()
         heads = {"classification": learner.parts["classification"].state_dict()}
-        finished = Model(base.encoder, base.tokenizer, heads, labels)
+        finished = Model(base.encoder, base.tokenizer, heads, labels, recipe.length)
         metrics = _score(finished, held, labels, run, machine)
         about = f"Fine-tuned with unmask {__version__} on {len(rows):,} examples to tell {', '.join(labels)} apart."
         save_model(run.model, finished, model_card("A text classifier", about, metrics))
@@ -193,24 +201,13 @@ class _Early(msgspec.Struct, frozen=True):
     dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
 
 
-def _prepare(
-    model: str | Path,
-    examples: int,
-    settings: Sequence[str],
-    tokenizer: str | Path | None,
-    allow_pickle: bool,
-    early: _Early,
-) -> tuple[FinetuningRecipe, Model]:
-    """Load the model and resolve the recipe: rule, then the user's settings."""
-    base = load_model(model, tokenizer=tokenizer, allow_pickle=allow_pickle, dropout=early.dropout, seed=early.seed)
-    pretrained = not str(model).startswith("random:")
+def _resolve(base: Model, examples: int, settings: Sequence[str], *, pretrained: bool) -> FinetuningRecipe:
+    """Return the recipe: the rule, then the user's settings."""
     table = put(defaults(base.encoder.settings, examples, pretrained=pretrained), settings)
     recipe = convert(table, FinetuningRecipe, "--set")
     if recipe.length > base.encoder.longest:
-        raise UserError(
-            f"length {recipe.length} exceeds the {base.encoder.longest} positions of the model", file=str(model)
-        )
-    return recipe, base
+        raise UserError(f"length {recipe.length} exceeds the {base.encoder.longest} positions of the model")
+    return recipe
 
 
 def _samples(model: Model, rows: Sequence[Row], labels: Sequence[str], length: int) -> list[Sample]:
@@ -236,12 +233,13 @@ def _score(
 def _announce(
     source: str | Path, base: Model, recipe: FinetuningRecipe, labels: Sequence[str], train: int, dev: int, kept: bool
 ) -> str:
-    created = [*base.created, *(() if kept else ("the classification head",))]
+    head = "the classification head" + (f" (its own is for {', '.join(base.labels)})" if base.labels else "")
+    created = [*base.created, *(() if kept else (head,))]
     return (
         f"{train:,} examples to train on, {dev:,} to score on, labels: {', '.join(labels)}\n"
         f"learning rate {recipe.optimizer.learning_rate:g}, {recipe.batch.sequences or recipe.batch.tokens} "
         f"{'sequences' if recipe.batch.sequences else 'tokens'} a step, seed {recipe.seed}\n"
-        + (f"not in {source}, so created: {', '.join(created)}" if created else f"all weights from {source}")
+        + (f"created, as {source} has it not: {', '.join(created)}" if created else f"all weights from {source}")
     )
 
 

@@ -19,7 +19,7 @@ from unmask.encoders.transformer import Transformer, TransformerSettings
 from unmask.errors import UserError
 from unmask.objectives.objective import Objective
 from unmask.recipe import read_recipe, shipped
-from unmask.tokenizers.tokenizer import Tokenizer, load_tokenizer
+from unmask.tokenizers.tokenizer import Tokenizer, load_tokenizer, read_length
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class Model:
         tokenizer: its vocabulary.
         heads: tensors by head ("masked_lm", "next_sentence", "classification") and part.
         labels: of the classification head, in order.
+        length: longer texts are cut to that many tokens, special ones included, when they are classified.
         created: what the source lacked and was drawn at random, for the log.
     """
 
@@ -38,6 +39,7 @@ class Model:
     tokenizer: Tokenizer
     heads: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
+    length: int = 512
     created: tuple[str, ...] = ()
 
     def fingerprint(self) -> str:
@@ -97,7 +99,8 @@ def load_model(
     encoder = build_encoder(found.settings, found.vocabulary, dropout=dropout, seed=seed)
     missing = encoder.load_state_dict(found.encoder, strict=False).missing_keys
     created = ("the pooler",) if missing else ()
-    return Model(encoder, words, found.heads, found.labels, created)
+    length = min(encoder.longest, read_length(directory))
+    return Model(encoder, words, found.heads, found.labels, length, created)
 
 
 def find(source: str | Path) -> Path:
@@ -123,7 +126,7 @@ def find(source: str | Path) -> Path:
 def find_tokenizer(source: str | Path) -> Path:
     """Return the tokenizer's directory of a MODEL, a run or a tokenizer's own directory."""
     path = Path(source)
-    return next((folder for folder in (path / "model", path / "tokenizer") if folder.is_dir()), path)
+    return next((folder for folder in (path / "model", path) if folder.is_dir()), path)
 
 
 def build_encoder(
@@ -140,5 +143,5 @@ def build_encoder(
 def save_model(directory: Path, model: Model, card: str) -> None:
     """Write a directory that `load_model` and transformers load; `card` becomes its README.md."""
     huggingface.write(directory, model.encoder, model.heads, model.labels)
-    model.tokenizer.save(directory)
+    model.tokenizer.save(directory, length=model.length)
     (directory / "README.md").write_text(card, encoding="utf8")

@@ -6,7 +6,6 @@ corpus -> layout -> masking -> objectives -> the training loop -> RUN/model
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,10 +15,10 @@ import torch
 from unmask.batches.batch import Batch
 from unmask.batches.chance import number
 from unmask.batches.feed import Feed
-from unmask.corpus.build import build_corpus
+from unmask.corpus.build import build_corpus, check_sources
 from unmask.corpus.corpus import Corpus, open_corpus
 from unmask.errors import UserError
-from unmask.model import Model, build_encoder, find_tokenizer, load_model, save_model
+from unmask.model import Model, build_encoder, find, load_model, save_model
 from unmask.objectives.learner import Learner
 from unmask.recipe import Recipe, write
 from unmask.runs.directory import PREPARED, RunDirectory
@@ -74,6 +73,11 @@ def pretrain(
     if init is not None:
         base = load_model(init, allow_pickle=allow_pickle, dropout=recipe.encoder.dropout, seed=recipe.seed)
         _check_tokenizer(base, corpus, init)
+        if recipe.layout.length > base.encoder.longest:
+            raise UserError(
+                f"layout.length {recipe.layout.length} exceeds the {base.encoder.longest} positions of {init}",
+                remedy=f"pass --set layout.length={base.encoder.longest}",
+            )
         recipe = msgspec.structs.replace(recipe, encoder=base.encoder.settings)
     learner, created = build_learner(recipe, corpus.tokenizer.size, base)
     learner.to(machine.device)
@@ -84,7 +88,11 @@ def pretrain(
     except UserError:  # a single document has no other one to draw a second text from
         heldout = []
         display.say("the held-out text is too short for this layout: nothing to evaluate on while training")
-    inputs = {"corpus": fingerprint(corpus), "init": "none" if base is None else base.fingerprint()}
+    inputs = {
+        "corpus": fingerprint(corpus),
+        "init": "none" if base is None else base.fingerprint(),
+        "precision": machine.precision,
+    }
     out = Path(out)
     if resume:
         run = RunDirectory.resume(out, write(recipe), inputs, MAY_GROW)
@@ -113,7 +121,7 @@ def pretrain(
         metrics = evaluate(learner, heldout, machine) if heldout else {}
         heads = {name: part.state_dict() for name, part in learner.parts.items()}
         about = f"Pretrained with unmask {__version__}: {', '.join(heads)}."
-        finished = Model(learner.encoder, corpus.tokenizer, heads)
+        finished = Model(learner.encoder, corpus.tokenizer, heads, length=learner.encoder.longest)
         save_model(run.model, finished, model_card(recipe.name, about, metrics))
         plot_training(run)
         run.report(pretraining_report(run, recipe.name, trainer.progress))
@@ -172,7 +180,7 @@ def corpus_from_text(
             (standard input), or no text is in them.
     """
     if resume:
-        corpus = open_corpus(out / "corpus")
+        corpus = open_corpus(out / PREPARED / "corpus")
         if corpus.manifest.sources != [str(path) for path in paths]:
             raise UserError(
                 f"this run was started on the text of {', '.join(corpus.manifest.sources)}",
@@ -185,19 +193,18 @@ def corpus_from_text(
             "standard input can be read only once, and --text reads it for the tokenizer and for the corpus",
             remedy="write it to a file first",
         )
-    RunDirectory.check_empty(out)
-    for name in PREPARED:
-        shutil.rmtree(out / name, ignore_errors=True)
     options = options or TextOptions()
-    if init is not None:
-        tokenizer = load_tokenizer(find_tokenizer(init))
-    else:
-        settings = recipe.tokenizer
-        report("training the tokenizer")
-        documents = read_documents(paths, options, Skipped())
-        tokenizer = train_wordpiece(documents, size=settings.vocabulary, lowercase=settings.lowercase)
-        tokenizer.save(out / "tokenizer")
-    return build_corpus(paths, tokenizer, out / "corpus", options=options, report=report)
+    check_sources(paths, options)
+    with RunDirectory.reserved(out) as folder:
+        if init is not None:
+            tokenizer = load_tokenizer(find(init))
+        else:
+            settings = recipe.tokenizer
+            report("training the tokenizer")
+            documents = read_documents(paths, options, Skipped())
+            tokenizer = train_wordpiece(documents, size=settings.vocabulary, lowercase=settings.lowercase)
+            tokenizer.save(folder / "tokenizer")
+        return build_corpus(paths, tokenizer, folder / "corpus", options=options, report=report)
 
 
 def fingerprint(corpus: Corpus) -> str:

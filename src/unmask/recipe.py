@@ -78,7 +78,7 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
         if ("next_sentence" in self.objectives) != has_label:
             raise ValueError(
                 'objective.next_sentence goes with layout.kind = "sentence_pairs" and layout.second = "random"; '
-                "without it choose another layout, for example document_sentences"
+                "without it pass --set layout.kind=document_sentences --set objective.next_sentence=false"
             )
 
     @property

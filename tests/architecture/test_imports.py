@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "unmask"
 ORDER = [
-    {"errors", "version"},
+    {"errors", "version", "durable"},
     {"text", "samples", "runs"},
     {"tokenizers"},
     {"corpus"},
@@ -28,7 +28,7 @@ ORDER = [
     {"__init__", "__main__"},
 ]
 RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
-NO_TORCH = ("text", "tokenizers", "corpus", "samples", "errors", "version")
+NO_TORCH = ("text", "tokenizers", "corpus", "samples", "durable", "errors", "version")
 
 
 def imports(path: Path) -> set[str]:
@@ -69,7 +69,7 @@ def test_rooms_of_text_need_no_torch(path):
 
 
 def test_the_loop_knows_no_paper():
-    allowed = {"batches", "errors", "runs", "training"}
+    allowed = {"batches", "durable", "errors", "runs", "training"}
     for path in (PACKAGE / "training").glob("*.py"):
         for module in imports(path):
             if module.startswith("unmask."):

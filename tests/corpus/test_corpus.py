@@ -14,7 +14,8 @@ import pytest
 from unmask.corpus import build
 from unmask.corpus import corpus as corpus_module
 from unmask.corpus.build import build_corpus
-from unmask.corpus.corpus import Manifest, file_sha256, open_corpus
+from unmask.corpus.corpus import Manifest, open_corpus
+from unmask.durable import sha256
 from unmask.errors import UserError
 from unmask.text.documents import TextOptions
 from unmask.text.sentences import split_sentences
@@ -188,7 +189,7 @@ def test_D7_D8_what_is_skipped_stands_in_the_manifest(source, tmp_path, tokenize
 def test_D9_empty_corpus_is_an_error(source, tmp_path, tokenizer):
     empty = tmp_path / "empty.jsonl"
     for content, message in (
-        ("", "no text to train on$"),
+        ("", "no text to train on; is it the right file, and --documents"),
         ("{\n", rf"1 documents were skipped, the first at {empty}:1"),
     ):
         empty.write_text(content)
@@ -253,7 +254,7 @@ def rewrite(corpus, name, content):
     path.write_bytes(content) if isinstance(content, bytes) else np.save(path, content)
     manifest = json.loads((corpus.directory / "manifest.json").read_text())
     files = manifest["train"]["shards"][0]["files"]
-    files[name] = {"sha256": file_sha256(path), "bytes": path.stat().st_size}
+    files[name] = {"sha256": sha256(path), "bytes": path.stat().st_size}
     (corpus.directory / "manifest.json").write_text(json.dumps(manifest))
     return path
 

@@ -19,6 +19,8 @@ from unmask.objectives.learner import Learner
 from unmask.objectives.objective import classify
 from unmask.tasks.classification import Classification
 from unmask.training.loop import Trainer
+from unmask.training.machine import choose_machine
+from unmask.training.precision import Working
 
 NAMES = [*OBJECTIVES, "classification"]
 SETTINGS = TransformerSettings(layers=2, width=32, heads=2, feed_forward=64, positions=64, dropout=0.0, deviation=0.2)
@@ -103,7 +105,7 @@ def test_what_an_objective_needs_it_reads(name):
     lacking = [sample.named(sample.key) for sample in samples()]
     for sample in lacking:
         sample.labels.pop(needed)
-    with pytest.raises(KeyError, match=needed):
+    with pytest.raises(ValueError, match=needed):
         learner(collate([learner.prepare(sample) for sample in lacking]))
 
 
@@ -134,7 +136,7 @@ def gather(learner, pieces, counts):
     learner.zero_grad()
     trainer = SimpleNamespace(
         learner=learner,
-        working=SimpleNamespace(copy=learner),
+        working=Working(learner, choose_machine("cpu", "float32")),
         machine=SimpleNamespace(device=torch.device("cpu")),
         settings=SimpleNamespace(seed=0),
         progress=SimpleNamespace(step=0),

@@ -65,7 +65,7 @@ def test_provenance(finished, corpus):
     provenance = json.loads((finished[0] / "provenance.json").read_text())
     assert provenance["unmask"] == __version__
     assert torch.__version__.startswith(provenance["libraries"]["torch"].split("+")[0])
-    assert provenance["inputs"] == {"corpus": fingerprint(corpus), "init": "none"}
+    assert provenance["inputs"] == {"corpus": fingerprint(corpus), "init": "none", "precision": "float32"}
     assert provenance["machine"] == CPU.describe()
     assert isinstance(provenance["command"], list)
 
@@ -76,7 +76,7 @@ def test_the_report_reads_well(finished):
     first, *_, last = (line for line in metrics(out) if line["kind"] == "heldout")
     assert report.startswith("# bert-tiny, pretrained\n\n3 steps, ")
     assert f"| masked_lm_loss | {first['masked_lm_loss']:.4f} | {last['masked_lm_loss']:.4f} |" in report
-    assert "Always guessing the most frequent token would be right in " in report
+    assert "Always saying the most frequent token would be right for " in report
     assert f"unmask fill --model {out}" in report
     for name in ("plots/training.png", "recipe.toml", "metrics.jsonl"):
         assert name in report
@@ -131,9 +131,21 @@ def test_a_directory_with_anything_in_it_is_refused(tmp_path, name):
 
 
 def test_what_is_prepared_from_text_is_no_hindrance(tmp_path):
-    for name in ("tokenizer", "corpus"):
-        (tmp_path / name).mkdir()
+    with RunDirectory.reserved(tmp_path) as folder:
+        (folder / "corpus").mkdir()
+        with pytest.raises(UserError, match="another program"), RunDirectory.reserved(tmp_path):
+            pass
+    with RunDirectory.reserved(tmp_path) as folder:
+        assert not (folder / "corpus").exists(), "of a run that never started"
     RunDirectory.create(tmp_path, "", {}, {}).close()
+
+
+def test_a_folder_that_somebody_else_made_is_left_alone(tmp_path):
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "mine.txt").touch()
+    with pytest.raises(UserError, match="not empty"), RunDirectory.reserved(tmp_path):
+        pass
+    assert (tmp_path / "text" / "mine.txt").exists()
 
 
 @pytest.mark.parametrize(

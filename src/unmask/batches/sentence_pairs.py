@@ -92,8 +92,8 @@ class SentencePairs:
         if self.settings.second == "random" and len(documents) < 2:
             raise UserError(
                 "next sentence prediction needs text from another document, and there is only one document",
-                remedy="separate documents by blank lines, or pass --set layout.kind=document_sentences and a recipe "
-                "without [objective.next_sentence]",
+                remedy="separate documents by blank lines, or pass --set layout.kind=document_sentences "
+                "--set objective.next_sentence=false",
             )
         balance = _Balance()
         samples = [sample for index in indices for sample in self._document(documents, index, balance, rng)]

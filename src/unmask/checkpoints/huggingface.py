@@ -111,12 +111,14 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
     tensors = {name: found[theirs[name]] for name in known}
     _check_decoder(tensors, path)
     heads = _head_names(tensors, path)
+    if not _classifies_texts(config, tensors):
+        heads.pop("classification", None)
     return Pretrained(
         settings,
         vocabulary,
         {ours: _take(tensors, names) for ours, names in _encoder_names(settings).items() if names[0] in tensors},
         {head: {ours: tensors[name] for ours, name in names.items()} for head, names in heads.items()},
-        _labels(config, config_file, tensors),
+        _labels(config, config_file, tensors) if "classification" in heads else (),
     )
 
 
@@ -336,9 +338,15 @@ def _head_names(tensors: Mapping[str, Tensor], path: Path) -> dict[str, dict[str
     return found
 
 
+def _classifies_texts(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bool:
+    """Say whether a `classifier` is one of texts: a tagger's or a regression's has the same name."""
+    named = config.get("architectures") or ["BertForSequenceClassification"]
+    has_pooler = "pooler.dense.weight" in tensors
+    several = "classifier.weight" in tensors and tensors["classifier.weight"].shape[0] > 1
+    return "BertForSequenceClassification" in named and has_pooler and several
+
+
 def _labels(config: Mapping[str, Any], path: Path, tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
-    if "classifier.weight" not in tensors:
-        return ()
     number = tensors["classifier.weight"].shape[0]
     names = config.get("id2label") or {str(index): f"LABEL_{index}" for index in range(number)}
     try:

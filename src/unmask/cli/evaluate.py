@@ -16,7 +16,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_labelled(parser)
     add_text(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    add_machine(parser, precision="float32")
+    add_machine(parser, precision="float32", quiet=False)
 
 
 def run(options: argparse.Namespace) -> None:

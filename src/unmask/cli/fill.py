@@ -13,7 +13,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("texts", nargs="+", metavar="TEXT", help="with [MASK] in it")
     parser.add_argument("--top", type=int, default=5, metavar="K", help="how many candidates (default: 5)")
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
-    add_machine(parser, precision="float32")
+    add_machine(parser, precision="float32", quiet=False)
 
 
 def run(options: argparse.Namespace) -> None:

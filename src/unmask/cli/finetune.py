@@ -11,7 +11,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("task", choices=("classification",))
     add_model(parser)
-    parser.add_argument("--tokenizer", metavar="DIR", help="for random:RECIPE")
+    parser.add_argument("--tokenizer", metavar="DIR", help="with --model random:RECIPE, for untrained weights")
     parser.add_argument("--train", nargs="+", required=True, metavar="FILE", help=".tsv, .csv or .jsonl, also .gz, .xz")
     parser.add_argument("--dev", nargs="+", default=[], metavar="FILE", help="default: a tenth of --train")
     add_labelled(parser)

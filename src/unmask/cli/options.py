@@ -32,7 +32,7 @@ def text_options(options: argparse.Namespace) -> TextOptions:
     return TextOptions(field=options.field, documents=options.documents, strict=options.strict)
 
 
-def add_machine(parser: argparse.ArgumentParser, *, precision: str) -> None:
+def add_machine(parser: argparse.ArgumentParser, *, precision: str, quiet: bool = True) -> None:
     """Where to compute, and how precisely by default."""
     group = parser.add_argument_group("machine")
     group.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
@@ -42,7 +42,8 @@ def add_machine(parser: argparse.ArgumentParser, *, precision: str) -> None:
         choices=("auto", "float32", "bf16"),
         help=f"auto: bf16 where the hardware multiplies it (default: {precision})",
     )
-    group.add_argument("--quiet", action="store_true", help="print results and errors only")
+    if quiet:
+        group.add_argument("--quiet", action="store_true", help="print results and errors only")
 
 
 def machine(options: argparse.Namespace) -> Machine:
@@ -54,9 +55,7 @@ def machine(options: argparse.Namespace) -> Machine:
 
 def add_model(parser: argparse.ArgumentParser, flag: str = "--model", *, required: bool = True) -> None:
     """Which model."""
-    parser.add_argument(
-        flag, required=required, metavar="MODEL", help="a run, a Hugging Face directory, or random:RECIPE"
-    )
+    parser.add_argument(flag, required=required, metavar="MODEL", help="a run or a Hugging Face directory")
     parser.add_argument("--allow-pickle", action="store_true", help="read pickled weights, tensors only")
 
 

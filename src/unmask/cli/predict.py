@@ -31,6 +31,8 @@ def run(options: argparse.Namespace) -> None:
 
     if bool(options.texts) == bool(options.data):
         raise UserError("give texts or --data FILE, one of the two")
+    if options.out and options.json:
+        raise UserError("--json has no effect with --out, which writes JSON Lines anyway")
     columns = parse_columns(options.columns)
     if options.texts and (columns or options.format):
         raise UserError("--columns and --format have no effect without --data")

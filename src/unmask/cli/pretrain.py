@@ -31,6 +31,9 @@ def run(options: argparse.Namespace) -> None:
 
     _refuse_idle_settings(options)
     recipe = read_recipe(options.recipe, options.set)
+    chosen = machine(options)
+    if options.allow_pickle and not options.init:
+        raise UserError("--allow-pickle has no effect without --init")
     out = Path(options.out)
     if options.text:
         corpus = corpus_from_text(
@@ -53,7 +56,7 @@ def run(options: argparse.Namespace) -> None:
         init=options.init,
         allow_pickle=options.allow_pickle,
         resume=options.resume,
-        machine=machine(options),
+        machine=chosen,
         quiet=options.quiet,
     )
 

@@ -25,12 +25,13 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Train and save."""
-    from unmask.text.documents import Skipped, read_documents
+    from unmask.text.documents import Skipped, read_documents, refuse_idle_options
     from unmask.tokenizers.wordpiece import train_wordpiece
 
     out = Path(options.out)
     if out.exists() and any(out.iterdir()):
         raise UserError("the directory is not empty", file=out, remedy="choose another --out")
+    refuse_idle_options(options.files, text_options(options))
     skipped = Skipped()
     documents = read_documents(options.files, text_options(options), skipped)
     tokenizer = train_wordpiece(

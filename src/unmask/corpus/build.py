@@ -7,7 +7,6 @@ and renamed when all of it is on the disk. The same files give the same bytes.
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,9 +27,9 @@ from unmask.corpus.corpus import (
     ShardEntry,
     SkippedEntry,
     TokenizerEntry,
-    file_sha256,
     open_corpus,
 )
+from unmask.durable import sha256, sync
 from unmask.errors import UserError
 from unmask.text.documents import Skipped, TextOptions, read_documents, refuse_idle_options, resolve_documents
 from unmask.text.files import display_name
@@ -75,8 +74,7 @@ def build_corpus(
     Raises:
         UserError: `out` is not empty, a file cannot be read or is named twice, or nothing is left to train on.
     """
-    _check_paths([*paths, *(heldout or ())])
-    refuse_idle_options([*paths, *(heldout or ())], options)
+    check_sources([*paths, *(heldout or ())], options)
     out = Path(out).resolve()
     partial = out.with_name(out.name + ".partial")
     _make_room(out, partial)
@@ -130,8 +128,13 @@ def _write(
     return manifest
 
 
-def _check_paths(paths: Sequence[str | Path]) -> None:
-    """Refuse what would only fail, or be read twice, after hours."""
+def check_sources(paths: Sequence[str | Path], options: TextOptions) -> None:
+    """Refuse what would only fail, or be read twice, after hours.
+
+    Raises:
+        UserError: a file is missing, a directory, or named twice; an option has no effect on any of the files.
+    """
+    refuse_idle_options(paths, options)
     seen: set[Path] = set()
     for path in paths:
         place = Path(path) if str(path) == "-" else Path(path).resolve()
@@ -250,7 +253,7 @@ class _Writer:
         for kind, content in zip(ARRAYS, arrays, strict=True):
             path = self._directory / f"{name}.{kind}.npy"
             np.save(path, content, allow_pickle=False)
-            files[path.name] = FileEntry(file_sha256(path), path.stat().st_size)
+            files[path.name] = FileEntry(sha256(path), path.stat().st_size)
         shard = ShardEntry(name, files, len(self._documents) - 1, len(self._sentences) - 1, len(tokens))
         self._shards.append(shard)
         self._report(f"{name}: {shard.documents:,} documents, {shard.tokens:,} tokens")
@@ -278,7 +281,7 @@ def _check_yield(manifest: Manifest, heldout: Sequence[str | Path] | None) -> No
     skipped = manifest.skipped
     cause = f"{skipped.count} documents were skipped, the first at {skipped.places[0]}" if skipped.count else ""
     if manifest.train.documents == 0:
-        raise UserError("the files hold no text to train on", remedy=cause)
+        raise UserError("the files hold no text to train on", remedy=cause or "is it the right file, and --documents?")
     if heldout and manifest.heldout.documents == 0:
         raise UserError("the held-out files hold no text", remedy=cause)
 
@@ -295,14 +298,6 @@ def _report_yield(manifest: Manifest, report: Callable[[str], None]) -> None:
 def _publish(partial: Path, out: Path) -> None:
     """Rename the folder once all of it is on the disk, so that OUT is either whole or not there."""
     for path in [*partial.rglob("*"), partial]:
-        _sync(path)
+        sync(path)
     partial.replace(out)
-    _sync(out.parent)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(out.parent)

@@ -13,7 +13,6 @@ Out: the sentences of a document, by its number. Everything is checked when the 
 
 from __future__ import annotations
 
-import hashlib
 from bisect import bisect_right
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -24,6 +23,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from unmask.durable import sha256
 from unmask.errors import UserError
 from unmask.tokenizers.tokenizer import Ids, Tokenizer, load_tokenizer
 
@@ -268,7 +268,7 @@ def _check_files(directory: Path, shard: ShardEntry, verify: bool) -> None:
                 file=path,
                 remedy=f"copy it again or {_BUILD_AGAIN}",
             )
-        if verify and file_sha256(path) != entry.sha256:
+        if verify and sha256(path) != entry.sha256:
             raise UserError("is damaged: its sha256 differs", file=path, remedy=f"copy it again or {_BUILD_AGAIN}")
 
 
@@ -298,9 +298,3 @@ def _check_index(index: npt.NDArray[Any], count: int, end: int, path: Path) -> N
         or (np.diff(index) <= 0).any()
     ):
         raise UserError(f"is no index of {count} pieces of {end}", file=path, remedy=_BUILD_AGAIN)
-
-
-def file_sha256(path: Path) -> str:
-    """Compute the checksum of a file's bytes."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -14,6 +14,7 @@ from unmask.batches.feed import Feed
 from unmask.batches.masking import MaskingSettings
 from unmask.batches.sentence_pairs import SentencePairsSettings
 from unmask.corpus.build import build_corpus
+from unmask.corpus.corpus import Documents
 from unmask.errors import UserError
 from unmask.evaluation.classification import confusion, intervals, scores
 from unmask.model import Model
@@ -66,8 +67,8 @@ def evaluate_encoder(
     """Return `{task, metrics, intervals, examples}` of a pretrained encoder on plain text.
 
     The metrics are `loss` and `accuracy` (0 to 1) of each objective of which the model has the head: `masked_lm` with
-    15 % of the tokens hidden, and `next_sentence` where there are two documents. Masks and pairs are drawn from the
-    seed, so that two models with one tokenizer are asked the same.
+    15 % of the tokens hidden, and `next_sentence` where the documents have several sentences. Masks and pairs are
+    drawn from the seed, so that two models with one tokenizer are asked the same.
 
     Raises:
         UserError: the model has no pretraining head, or no text is in the files.
@@ -85,7 +86,7 @@ def evaluate_encoder(
     length = min(128, model.encoder.longest)
     with tempfile.TemporaryDirectory() as folder:
         corpus = build_corpus(paths, model.tokenizer, Path(folder) / "corpus", heldout=None, options=options)
-        pairs = "next_sentence" in objectives and len(corpus.train) > 1
+        pairs = "next_sentence" in objectives and _has_pairs(corpus.train)
         layout = SentencePairsSettings(length=length) if pairs else DocumentSentencesSettings(length=length)
         if not pairs:
             objectives.pop("next_sentence", None)
@@ -99,3 +100,8 @@ def evaluate_encoder(
         "intervals": {},
         "examples": sum(len(batch.keys) for batch in batches),
     }
+
+
+def _has_pairs(documents: Documents) -> bool:
+    """Say whether most documents have a sentence that follows another one, and there is another document."""
+    return len(documents) > 1 and documents.num_sentences >= 2 * len(documents)

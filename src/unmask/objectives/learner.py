@@ -35,8 +35,14 @@ class Learner(nn.Module):
         return {name: part.weight for name, part in self.parts.items()}
 
     def prepare(self, sample: Sample) -> Sample:
-        """Let every objective add its counts."""
+        """Let every objective add its counts.
+
+        Raises:
+            ValueError: layout and masking did not give what an objective needs.
+        """
         for name, part in self.parts.items():
+            if missing := part.needs - sample.labels.keys():
+                raise ValueError(f"{name} needs the labels {sorted(missing)}")
             sample = part.prepare(sample, name)
         return sample
 

@@ -7,6 +7,7 @@ RUN/
   events/          the same for TensorBoard
   plots/*.png      the same as pictures
   checkpoints/     see training/checkpoint.py
+  text/            tokenizer and corpus, where the run began with raw text
   model/           what is used afterwards: a Hugging Face directory
   report.md        what was trained, on what, how it went, how to use it
 """
@@ -17,8 +18,10 @@ import fcntl
 import importlib.metadata
 import os
 import platform
+import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +30,10 @@ import msgspec
 from unmask.errors import UserError
 from unmask.version import __version__
 
-PREPARED = ("tokenizer", "corpus", "corpus.partial")
-"""What may lie in a directory before its run starts: made from raw text (pretrain --text)."""
+PREPARED = "text"
+"""The folder of a run that holds what is made from raw text before the run starts (pretrain --text)."""
+MARK = ".made-by-unmask"
+"""Lies in that folder, so that no other one of this name is ever removed."""
 LIBRARIES = ("torch", "numpy", "tokenizers", "safetensors")
 
 
@@ -74,18 +79,41 @@ class RunDirectory:
             }
             (path / "provenance.json").write_bytes(msgspec.json.format(msgspec.json.encode(provenance)))
         except OSError as error:
-            raise UserError(
-                f"the run directory cannot be written ({error.strerror})", file=path, remedy="choose another --out"
-            ) from error
+            raise _unwritable(path, error) from error
         return run
 
     @staticmethod
     def check_empty(path: Path) -> None:
         """Refuse a directory that holds anything but what is prepared for a run."""
-        if path.is_file() or (path.is_dir() and any(entry.name not in PREPARED for entry in path.iterdir())):
+        entries = {entry.name for entry in path.iterdir()} - {".lock"} if path.is_dir() else set()
+        if path.is_file() or entries - {PREPARED} or (entries and not (path / PREPARED / MARK).exists()):
             raise UserError(
                 "the run directory is not empty", file=path, remedy="choose another --out, or go on with --resume"
             )
+
+    @classmethod
+    @contextmanager
+    def reserved(cls, path: Path) -> Iterator[Path]:
+        """Give an empty folder in which to prepare a run; meanwhile no other program can start one there.
+
+        Raises:
+            UserError: the directory is not empty, is in use, or cannot be written.
+        """
+        run = cls(path)
+        cls.check_empty(path)
+        folder = path / PREPARED
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            run._lock()
+        except OSError as error:
+            raise _unwritable(path, error) from error
+        try:
+            shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed before it started
+            folder.mkdir()
+            (folder / MARK).touch()
+            yield folder
+        finally:
+            run.close()
 
     @classmethod
     def resume(cls, path: Path, recipe: str, inputs: Mapping[str, str], may_change: frozenset[str]) -> RunDirectory:
@@ -139,7 +167,7 @@ class RunDirectory:
         if self._events is None:
             from torch.utils.tensorboard import SummaryWriter
 
-            self._events = SummaryWriter(self.path / "events", purge_step=metrics["step"] + 1)
+            self._events = SummaryWriter(self.path / "events", purge_step=metrics["step"])
         for name, value in metrics.items():
             if name not in ("kind", "step"):
                 self._events.add_scalar(f"{metrics['kind']}/{name}", value, metrics["step"])
@@ -186,6 +214,12 @@ class RunDirectory:
     def _inputs(self) -> dict[str, str]:
         provenance = msgspec.json.decode((self.path / "provenance.json").read_bytes())
         return {f"inputs.{name}": value for name, value in provenance["inputs"].items()}
+
+
+def _unwritable(path: Path, error: OSError) -> UserError:
+    return UserError(
+        f"the run directory cannot be written ({error.strerror})", file=path, remedy="choose another --out"
+    )
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

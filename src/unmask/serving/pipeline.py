@@ -83,7 +83,7 @@ class Pipeline:
         return self.model.labels
 
     def predict(self, texts: Sequence[str]) -> list[Prediction]:
-        """Classify texts; longer ones than the encoder's limit are cut at their end.
+        """Classify texts; longer ones than the model was trained on are cut at their end.
 
         Raises:
             UserError: the model has no classification head.
@@ -96,7 +96,7 @@ class Pipeline:
         texts = [texts] if isinstance(texts, str) else texts
         head = classification.Classification(self.encoder.settings, len(self.labels))
         self.model.take("classification", head)
-        samples = classification.samples(self.model.tokenizer, texts, self.encoder.longest)
+        samples = classification.samples(self.model.tokenizer, texts, self.model.length)
         found: list[Prediction | None] = [None] * len(texts)
         for batch, logits in self._run(head, "classification", samples):
             for (_, number), row in zip(batch.keys, torch.softmax(logits, 1).tolist(), strict=True):

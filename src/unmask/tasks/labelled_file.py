@@ -81,10 +81,11 @@ def read_rows(
     rows = []
     for path in paths:
         name = display_name(path)
+        found = _format(path, kind)
         with open_bytes(path) as stream:
-            text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
+            text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="" if found == "csv" else "\n")
             try:
-                rows += list(_read(text, _format(path, kind), columns, wanted, name))
+                rows += list(_read(text, found, columns, wanted, name))
             except UnicodeDecodeError as error:
                 raise UserError(f"not UTF-8 ({error.reason} near line {_bad_line(path)})", file=name) from error
             finally:
@@ -116,7 +117,8 @@ def read_texts(path: str | Path, *, columns: Mapping[str, str], kind: str | None
 
 
 def _format(path: str | Path, kind: str | None) -> str:
-    suffixes = [suffix.lower().removeprefix(".") for suffix in Path(path).suffixes if suffix not in (".gz", ".xz")]
+    suffixes = [suffix.lower().removeprefix(".") for suffix in Path(path).suffixes]
+    suffixes = [suffix for suffix in suffixes if suffix not in ("gz", "xz")]
     found = kind or (suffixes[-1] if suffixes else "")
     found = {"json": "jsonl", "ndjson": "jsonl"}.get(found, found)
     if found not in FORMATS:
@@ -140,7 +142,7 @@ def _read(
         raise UserError(f"--columns gives numbers, but none for {', '.join(named)}", file=name)
     width = None
     for line, cells in lines:
-        if not any(cells):
+        if cells in ([], [""]):
             continue
         if width is None:
             width = len(cells)

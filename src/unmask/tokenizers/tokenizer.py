@@ -122,11 +122,12 @@ class Tokenizer:
         """Give the pieces as they stand in the vocabulary."""
         return [self.piece(id) for id in ids]
 
-    def save(self, directory: str | Path) -> None:
+    def save(self, directory: str | Path, *, length: int = 512) -> None:
         """Write a directory that `load_tokenizer` and `transformers.AutoTokenizer` load.
 
         Args:
             directory: made where it is missing; other files in it stay.
+            length: where transformers cuts a text, in tokens.
         """
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
@@ -141,7 +142,7 @@ class Tokenizer:
             "do_lower_case": normalizer.lowercase,
             "strip_accents": normalizer.strip_accents,
             "tokenize_chinese_chars": normalizer.handle_chinese_chars,
-            "model_max_length": 512,
+            "model_max_length": length,
             **self._special,
         }
         _write_json(directory / "tokenizer_config.json", config)
@@ -183,6 +184,16 @@ def load_tokenizer(directory: str | Path) -> Tokenizer:
     normalizer.strip_accents = config.get("strip_accents", normalizer.strip_accents)
     normalizer.handle_chinese_chars = config.get("tokenize_chinese_chars", normalizer.handle_chinese_chars)
     return Tokenizer(library, special)
+
+
+def read_length(directory: Path) -> int:
+    """Return where a directory's tokenizer says that texts are cut, in tokens; 512 where it does not say.
+
+    Raises:
+        UserError: its configuration is corrupt.
+    """
+    length = _read_json(directory / "tokenizer_config.json").get("model_max_length")
+    return length if isinstance(length, int) and 2 < length < 1_000_000 else 512
 
 
 def _read_text(path: Path) -> str:

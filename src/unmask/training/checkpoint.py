@@ -8,7 +8,6 @@ There is no random state in it: every generator is made from a key (batches/chan
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ import safetensors.torch
 from torch import Tensor
 
 from unmask.batches.sources import Cursor
+from unmask.durable import sha256, sync
 from unmask.errors import UnmaskError, UserError
 
 KEPT = 2
@@ -63,7 +63,8 @@ def save_checkpoint(
     final = folder / f"step-{progress.step:08d}"
     aside = folder / f".writing-{final.name}"
     try:
-        shutil.rmtree(aside, ignore_errors=True)
+        for left in folder.glob(".*-step-*"):  # of a save that was killed
+            shutil.rmtree(left, ignore_errors=True)
         aside.mkdir(parents=True)
         _write(aside / "model.safetensors", safetensors.torch.save(_plain(model)))
         _write(aside / "optimizer.safetensors", safetensors.torch.save(_plain(optimizer)))
@@ -71,7 +72,8 @@ def save_checkpoint(
         files = {path.name: sha256(path) for path in sorted(aside.iterdir())}
         _write(aside / "manifest.json", msgspec.json.encode(Manifest(files)))
         sync(aside)
-        shutil.rmtree(final, ignore_errors=True)
+        if final.exists():
+            final.rename(folder / f".replaced-{final.name}")
         aside.rename(final)
         sync(folder)
         _write(folder / ".latest", final.name.encode())
@@ -83,7 +85,7 @@ def save_checkpoint(
             f"{final}: the checkpoint could not be written ({error.strerror or error}); the one before it is intact: "
             "make room, then go on with --resume"
         ) from error
-    for old in sorted(folder.glob("step-*"))[:-KEPT]:
+    for old in [*sorted(folder.glob("step-*"))[:-KEPT], folder / f".replaced-{final.name}"]:
         shutil.rmtree(old, ignore_errors=True)
     return final
 
@@ -134,21 +136,6 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], P
         safetensors.torch.load_file(path / "optimizer.safetensors"),
         msgspec.json.decode((path / "progress.json").read_bytes(), type=Progress),
     )
-
-
-def sha256(path: Path) -> str:
-    """Return the digest of a file's content."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def sync(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -39,6 +39,8 @@ MAX_SKIPPED = 10
 TIMED_STEPS = 8
 """How many steps are timed to turn a budget in minutes into steps, after `WARM_STEPS` that are not."""
 WARM_STEPS = 3
+UNKNOWN_STEPS = 1_000_000
+"""Stands for the total while it is being found out; those steps are taken back."""
 TIMED_SECONDS = 60
 """No more than that is spent on timing."""
 MIN_TIMED = 100
@@ -157,10 +159,9 @@ class Trainer:
         samples = [self.prepare(sample) for sample in samples]
         counts = add_counts(samples)
         sums = self._backward([collate(piece) for piece in split(samples, batch.micro_tokens)], counts)
-        self.working.gather()
         norm = self.optimizer.clip()
         metrics = summarise(sums, counts, self.learner.weights)
-        factor = self.settings.schedule.factor(progress.step, max(1, progress.total))
+        factor = self.settings.schedule.factor(progress.step, progress.total or UNKNOWN_STEPS)
         if math.isfinite(norm) and math.isfinite(metrics["loss"]):
             rate = self.optimizer.step(progress.step - progress.skipped, factor)
             self.working.refresh()
@@ -200,6 +201,7 @@ class Trainer:
                 [self.learner.weights[name] / max(1, counts[name]) * part.sum for name, part in parts.items()]
             ).sum()
             loss.backward()  # type: ignore[no-untyped-call]
+            self.working.gather()
             for name, part in parts.items():
                 for key, value in {"loss": part.sum.detach(), **part.metrics}.items():
                     sums[f"{name}.{key}"] = sums.get(f"{name}.{key}", 0.0) + float(value)
@@ -228,6 +230,7 @@ class Trainer:
         self.learner.load_state_dict(model)
         self.optimizer.load(optimizer)
         self.working.refresh()
+        self.failures = 0
 
     def _plan(self) -> None:
         """Turn the budget into steps and print what is to come."""
@@ -236,7 +239,7 @@ class Trainer:
         seconds = self._seconds_per_step() if budget.minutes or steps >= MIN_TIMED else None
         if budget.minutes is not None:
             assert seconds is not None
-            steps = max(1, int(budget.minutes * 60 / seconds))
+            steps = max(1, int(budget.minutes * 60 / seconds), self.progress.total)
         self.progress.total = steps
         text = f"{steps:,} steps of {tokens:,.0f} tokens, {passes * steps:.2f} passes over the data"
         if seconds is not None:

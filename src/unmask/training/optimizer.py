@@ -9,6 +9,9 @@ from torch import Tensor, nn
 
 from unmask.training.settings import OptimizerSettings
 
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+"""What AdamW keeps of each parameter."""
+
 
 class Optimizer:
     """AdamW over a module; matrices decay, biases and norms do not (the embeddings do, as in the reference code).
@@ -75,5 +78,5 @@ class Optimizer:
         for name, parameter in self.names.items():
             if f"{name}.step" in state:  # a parameter that no objective reads (the pooler without pairs) has no moments
                 self.adamw.state[parameter] = {
-                    key: state[f"{name}.{key}"].clone() for key in ("step", "exp_avg", "exp_avg_sq")
+                    key: state[f"{name}.{key}"].clone().to(parameter.device) for key in MOMENTS
                 }

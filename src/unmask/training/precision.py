@@ -32,12 +32,16 @@ class Working:
 
     @torch.no_grad()
     def gather(self) -> None:
-        """Hand the gradients over to the learner."""
+        """Hand the gradients of a piece over to the learner, which adds them up in float32."""
         if self.copy is self.learner:
             return
         for parameter, working in self.pairs:
-            parameter.grad = None if working.grad is None else working.grad.float()
-            working.grad = None
+            if working.grad is not None:
+                if parameter.grad is None:
+                    parameter.grad = working.grad.float()
+                else:
+                    parameter.grad += working.grad
+                working.grad = None
 
     @torch.no_grad()
     def refresh(self) -> None:

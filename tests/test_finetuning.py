@@ -1,0 +1,93 @@
+"""What fine-tuning takes from a model and leaves with it: labels, their order, the length."""
+
+import json
+
+import msgspec
+import pytest
+import transformers
+
+from unmask.checkpoints import huggingface
+from unmask.finetuning import defaults, finetune
+from unmask.model import Model, build_encoder, load_model, save_model
+from unmask.serving.pipeline import load
+from unmask.tasks.classification import Classification
+from unmask.training.machine import choose_machine
+
+CPU = choose_machine("cpu", "float32")
+
+
+@pytest.fixture
+def rows(tmp_path, documents):
+    path = tmp_path / "rows.tsv"
+    lines = [f"{text}\t{'long' if text.count('.') > 5 else 'brief'}\n" for text in documents]
+    path.write_text("text\tlabel\n" + "".join(lines))
+    return path
+
+
+@pytest.fixture
+def start(tmp_path, recipe, tokenizer):
+    """A classifier whose labels are not in alphabetical order."""
+    encoder = build_encoder(recipe.encoder, tokenizer.size)
+    heads = {"classification": Classification(recipe.encoder, 2).state_dict()}
+    save_model(tmp_path / "start", Model(encoder, tokenizer, heads, ("long", "brief")), "")
+    return tmp_path / "start"
+
+
+def run(start, rows, out, *settings):
+    finetune(start, [rows], out, settings=["length=32", *settings], machine=CPU, quiet=True)
+    return load_model(out)
+
+
+def test_the_model_fixes_the_order_of_its_labels_and_keeps_its_head(start, rows, tmp_path):
+    tuned = run(start, rows, tmp_path / "run", "budget.steps=1", "optimizer.learning_rate=1e-9")
+    assert tuned.labels == ("long", "brief")
+    before, after = (model.heads["classification"]["out.weight"] for model in (load_model(start), tuned))
+    assert (before - after).abs().max() < 1e-6
+
+
+def test_other_labels_get_a_new_head(start, rows, tmp_path, capsys):
+    rows.write_text(rows.read_text().replace("brief", "short"))
+    finetune(start, [rows], tmp_path / "run", settings=["length=32", "budget.steps=1"], machine=CPU)
+    assert load_model(tmp_path / "run").labels == ("long", "short")
+    assert "the classification head (its own is for long, brief)" in capsys.readouterr().err
+
+
+def test_texts_are_cut_in_use_where_they_were_cut_in_training(start, rows, tmp_path):
+    run(start, rows, tmp_path / "run", "budget.steps=1")
+    assert json.loads((tmp_path / "run/model/tokenizer_config.json").read_text())["model_max_length"] == 32
+    model = load(tmp_path / "run")
+    long = "the dog sees the cat near the sea . " * 6
+    assert model.predict([long])[0].scores == pytest.approx(model.predict([long + "the poem " * 9])[0].scores, abs=1e-6)
+
+
+def test_a_tagger_is_no_classifier_of_texts(recipe, tokenizer, tmp_path):
+    shape = recipe.encoder
+    config = transformers.BertConfig(
+        vocab_size=tokenizer.size,
+        hidden_size=shape.width,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        intermediate_size=shape.feed_forward,
+        num_labels=3,
+    )
+    transformers.BertForTokenClassification(config).save_pretrained(tmp_path)
+    assert huggingface.read(tmp_path).labels == ()
+    assert "classification" not in huggingface.read(tmp_path).heads
+
+
+@pytest.mark.parametrize(
+    ("examples", "passes", "sequences"), [(200, 20, 16), (1000, 7, 16), (8000, 3, 32), (60_000, 2, 32)]
+)
+def test_the_rule_depends_on_examples(recipe, examples, passes, sequences):
+    rule = defaults(recipe.encoder, examples, pretrained=True)
+    assert (rule["budget"], rule["batch"]) == ({"epochs": passes}, {"sequences": sequences})
+
+
+def test_the_rule_depends_on_width(recipe):
+    def rate(width, pretrained):
+        shape = msgspec.structs.replace(recipe.encoder, width=width)
+        return defaults(shape, 1000, pretrained=pretrained)["optimizer"]["learning_rate"]
+
+    assert rate(768, True) == pytest.approx(5e-5)
+    assert rate(192, True) == pytest.approx(1e-4)
+    assert rate(768, False) == pytest.approx(2 * rate(768, True))
