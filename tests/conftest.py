@@ -28,6 +28,7 @@ SMALL = [
     "encoder.positions=64",
     "layout.length=48",
     "batch.tokens=512",
+    "optimizer.learning_rate=1e-3",
     "budget.steps=10",
 ]
 

@@ -76,7 +76,7 @@ def test_a_tagger_is_no_classifier_of_texts(recipe, tokenizer, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("examples", "passes", "sequences"), [(200, 20, 16), (1000, 7, 16), (8000, 3, 32), (60_000, 2, 32)]
+    ("examples", "passes", "sequences"), [(200, 20, 16), (1000, 7, 16), (8000, 3, 32), (60_000, 3, 32)]
 )
 def test_the_rule_depends_on_examples(recipe, examples, passes, sequences):
     rule = defaults(recipe.encoder, examples, pretrained=True)

@@ -102,7 +102,7 @@ def _pretrain(out: Path, recipe: Recipe, corpus: Corpus, console: Console) -> tu
             found = ", ".join(f"{it.token} {100 * it.probability:.1f} %" for it in filling.masks[0].candidates)
             console.print(f"    {when:6} {found}", markup=False)
     learning = RunDirectory(out).read_metrics("heldout")
-    guess = RunDirectory(out).read_metrics("guess")[0]["masked_lm_accuracy"]
+    guess = float(RunDirectory(out).read_metrics("guess")[0]["masked_lm_accuracy"])
     console.print(
         f"held-out masked words guessed right: {100 * learning[0]['masked_lm_accuracy']:.1f} % before, "
         f"{100 * learning[-1]['masked_lm_accuracy']:.1f} % after; always saying "

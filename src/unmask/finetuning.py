@@ -48,8 +48,7 @@ def defaults(settings: TransformerSettings, examples: int, *, pretrained: bool) 
     data the rule was chosen.
     """
     sequences = 16 if examples < FEW_EXAMPLES else 32
-    least = 2 if examples >= MANY_EXAMPLES else 3
-    epochs = min(MAX_EPOCHS, max(least, math.ceil(MIN_STEPS * sequences / examples)))
+    epochs = min(MAX_EPOCHS, max(MIN_EPOCHS, math.ceil(MIN_STEPS * sequences / examples)))
     rate = (PRETRAINED_RATE if pretrained else RANDOM_RATE) * math.sqrt(768 / settings.width)
     return {
         "task": "classification",
@@ -65,8 +64,9 @@ PRETRAINED_RATE = 5e-5
 """Peak learning rate at BERT-base's width, from pretrained weights."""
 RANDOM_RATE = 1e-4
 """The same from random weights."""
-FEW_EXAMPLES, MANY_EXAMPLES = 2000, 50_000
-MIN_STEPS, MAX_EPOCHS = 400, 20
+FEW_EXAMPLES = 2000
+MIN_STEPS = 400
+MIN_EPOCHS, MAX_EPOCHS = 3, 20
 
 
 def finetune(
@@ -111,48 +111,32 @@ def finetune(
     machine = machine or choose_machine()
     early = convert(put({}, [text for text in settings if text.startswith(("seed=", "dropout="))]), _Early, "--set")
     base = load_model(model, tokenizer=tokenizer, allow_pickle=allow_pickle, dropout=early.dropout, seed=early.seed)
-    rows = read_rows(train, columns=columns or {}, wanted=classification.COLUMNS, kind=kind)
-    labels = classification.label_names(rows)
-    if set(labels) == set(base.labels):
-        labels = base.labels  # the model fixes their order, and its head is kept
-    if dev:
-        held = read_rows(dev, columns=columns or {}, wanted=classification.COLUMNS, kind=kind)
-    else:
-        rows, held = hold_out(rows, labels, early.seed)
+    rows, held, labels = _read(train, dev, columns or {}, kind, base.labels, early.seed)
     recipe = _resolve(base, len(rows), settings, pretrained=not str(model).startswith("random:"))
     learner, kept = build_learner(base, labels, recipe)
     learner.to(machine.device)
-    source = ExampleSource(_samples(base, rows, labels, recipe.length), seed=recipe.seed)
     held_samples = [learner.prepare(sample) for sample in _samples(base, held, labels, recipe.length)]
-    batches = [collate(piece) for piece in split(held_samples, recipe.batch.micro_tokens)]
     inputs = {
         "model": base.fingerprint(),
         "train": _fingerprint(rows),
         "dev": _fingerprint(held),
         "precision": machine.precision,
     }
-    out = Path(out)
-    if resume:
-        run = RunDirectory.resume(out, write(recipe), inputs, MAY_GROW)
-    else:
-        run = RunDirectory.create(out, write(recipe), inputs, machine.describe())
-    try:
+    with RunDirectory.open(
+        Path(out), write(recipe), inputs, machine.describe(), resume=resume, may_change=MAY_GROW
+    ) as run:
         display.say(_announce(model, base, recipe, labels, len(rows), len(held), kept))
         trainer = Trainer(
             learner,
-            source,
+            ExampleSource(_samples(base, rows, labels, recipe.length), seed=recipe.seed),
             prepare=learner.prepare,
-            heldout=batches,
+            heldout=[collate(piece) for piece in split(held_samples, recipe.batch.micro_tokens)],
             settings=recipe,
             run=run,
             machine=machine,
             display=display,
         )
-        if resume:
-            trainer.resume()
-        else:
-            trainer.start()
-        trainer.train()
+        trainer.complete(resume=resume)
         heads = {"classification": learner.parts["classification"].state_dict()}
         finished = Model(base.encoder, base.tokenizer, heads, labels, recipe.length)
         metrics = _score(finished, held, labels, run, machine)
@@ -160,8 +144,6 @@ def finetune(
         save_model(run.model, finished, model_card("A text classifier", about, metrics))
         plot_training(run)
         run.report(finetuning_report(run, labels, trainer.progress, len(rows), metrics))
-    finally:
-        run.close()
     display.say("dev: " + ", ".join(f"{name} {value:.2f}" for name, value in metrics.items()))
     display.say(f"model: {run.model}")
     return run.model
@@ -173,6 +155,24 @@ def build_learner(base: Model, labels: Sequence[str], recipe: FinetuningRecipe) 
     head = classification.Classification(base.encoder.settings, len(labels))
     kept = tuple(base.labels) == tuple(labels) and base.take("classification", head)
     return Learner(base.encoder, {"classification": head}), kept
+
+
+def _read(
+    train: Sequence[str | Path],
+    dev: Sequence[str | Path],
+    columns: Mapping[str, str],
+    kind: str | None,
+    known: tuple[str, ...],
+    seed: int,
+) -> tuple[list[Row], list[Row], tuple[str, ...]]:
+    """Return the rows to train on and to score on, and the labels; where these are the `known` ones, in their order."""
+    rows = read_rows(train, columns=columns, wanted=classification.COLUMNS, kind=kind)
+    labels = classification.label_names(rows)
+    if set(labels) == set(known):
+        labels = known
+    if dev:
+        return rows, read_rows(dev, columns=columns, wanted=classification.COLUMNS, kind=kind), labels
+    return *hold_out(rows, labels, seed), labels
 
 
 def hold_out(rows: Sequence[Row], labels: Sequence[str], seed: int) -> tuple[list[Row], list[Row]]:

@@ -72,17 +72,11 @@ def pretrain(
     base = None
     if init is not None:
         base = load_model(init, allow_pickle=allow_pickle, dropout=recipe.encoder.dropout, seed=recipe.seed)
-        _check_tokenizer(base, corpus, init)
-        if recipe.layout.length > base.encoder.longest:
-            raise UserError(
-                f"layout.length {recipe.layout.length} exceeds the {base.encoder.longest} positions of {init}",
-                remedy=f"pass --set layout.length={base.encoder.longest}",
-            )
+        _check_fit(base, corpus, recipe, init)
         recipe = msgspec.structs.replace(recipe, encoder=base.encoder.settings)
     learner, created = build_learner(recipe, corpus.tokenizer.size, base)
     learner.to(machine.device)
     feed = Feed(recipe.layout, recipe.masking, recipe.seed, corpus.tokenizer, learner.prepare)
-    source = feed.source(corpus.train)
     try:
         heldout = feed.heldout(corpus.heldout, HELDOUT_TOKENS)
     except UserError:  # a single document has no other one to draw a second text from
@@ -93,17 +87,16 @@ def pretrain(
         "init": "none" if base is None else base.fingerprint(),
         "precision": machine.precision,
     }
-    out = Path(out)
-    if resume:
-        run = RunDirectory.resume(out, write(recipe), inputs, MAY_GROW)
-    else:
-        run = RunDirectory.create(out, write(recipe), inputs, machine.describe())
-    try:
+    with RunDirectory.open(
+        Path(out), write(recipe), inputs, machine.describe(), resume=resume, may_change=MAY_GROW
+    ) as run:
         if created:
-            display.say(f"not in {init}, so created: {', '.join(created)}")
+            display.say(f"created, as {init} has it not: {', '.join(created)}")
+        if heldout and not resume:
+            run.log({"kind": "guess", "step": 0, **guess(heldout, corpus.manifest.most_frequent_token.id)})
         trainer = Trainer(
             learner,
-            source,
+            feed.source(corpus.train),
             prepare=feed.prepare(),
             heldout=heldout,
             settings=recipe,
@@ -111,13 +104,7 @@ def pretrain(
             machine=machine,
             display=display,
         )
-        if resume:
-            trainer.resume()
-        else:
-            trainer.start()
-        if heldout and not run.read_metrics("guess"):
-            run.log({"kind": "guess", "step": 0, **guess(heldout, corpus.manifest.most_frequent_token.id)})
-        trainer.train()
+        trainer.complete(resume=resume)
         metrics = evaluate(learner, heldout, machine) if heldout else {}
         heads = {name: part.state_dict() for name, part in learner.parts.items()}
         about = f"Pretrained with unmask {__version__}: {', '.join(heads)}."
@@ -125,8 +112,6 @@ def pretrain(
         save_model(run.model, finished, model_card(recipe.name, about, metrics))
         plot_training(run)
         run.report(pretraining_report(run, recipe.name, trainer.progress))
-    finally:
-        run.close()
     display.say(f"model: {run.model}")
     return run.model
 
@@ -213,10 +198,16 @@ def fingerprint(corpus: Corpus) -> str:
     return hashlib.sha256(msgspec.json.encode([manifest.tokenizer, manifest.train, manifest.heldout])).hexdigest()
 
 
-def _check_tokenizer(base: Model, corpus: Corpus, init: str | Path) -> None:
+def _check_fit(base: Model, corpus: Corpus, recipe: Recipe, init: str | Path) -> None:
+    """Refuse a model that the corpus was not built for, or that cannot read sequences of the recipe's length."""
     if base.tokenizer.sha256 != corpus.tokenizer.sha256:
         raise UserError(
             f"the corpus was built with another tokenizer than that of {init}",
             file=corpus.directory,
             remedy=f"build it again: unmask corpus build FILES --tokenizer {init} --out DIR",
+        )
+    if recipe.layout.length > base.encoder.longest:
+        raise UserError(
+            f"layout.length {recipe.layout.length} exceeds the {base.encoder.longest} positions of {init}",
+            remedy=f"pass --set layout.length={base.encoder.longest}",
         )

@@ -199,8 +199,9 @@ def finished(tmp_path_factory, corpus):
 
 
 def changed(*settings):
-    small = ("encoder.layers=1", "encoder.width=32", "encoder.feed_forward=64", "encoder.positions=64")
-    return read_recipe("bert-tiny", [*small, "layout.length=48", "batch.tokens=512", "budget.steps=3", *settings])
+    small = ["encoder.layers=1", "encoder.width=32", "encoder.feed_forward=64", "encoder.positions=64"]
+    small += ["layout.length=48", "batch.tokens=512", "optimizer.learning_rate=1e-3", "budget.steps=3"]
+    return read_recipe("bert-tiny", [*small, *settings])
 
 
 def metrics(run):

@@ -56,6 +56,26 @@ class RunDirectory:
         self._recipe = ""
 
     @classmethod
+    def open(
+        cls,
+        path: Path,
+        recipe: str,
+        inputs: Mapping[str, str],
+        machine: Mapping[str, Any],
+        *,
+        resume: bool,
+        may_change: frozenset[str],
+    ) -> RunDirectory:
+        """Start a run, or take one up: see `create` and `resume`."""
+        return cls.resume(path, recipe, inputs, may_change) if resume else cls.create(path, recipe, inputs, machine)
+
+    def __enter__(self) -> RunDirectory:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @classmethod
     def create(cls, path: Path, recipe: str, inputs: Mapping[str, str], machine: Mapping[str, Any]) -> RunDirectory:
         """Start a run in an empty or new directory.
 

@@ -88,6 +88,14 @@ class Trainer:
         self.progress = Progress(cursor=source.start)
         self.failures = 0
 
+    def complete(self, *, resume: bool) -> None:
+        """Start or take up the run, and bring it to its end: see `start`, `resume` and `train`."""
+        if resume:
+            self.resume()
+        else:
+            self.start()
+        self.train()
+
     def start(self) -> None:
         """Begin: check that checkpoints can be written, turn the budget into steps, say what is to come."""
         self.save()
