@@ -42,6 +42,7 @@ def main() -> None:
     if not (run / "model").exists():
         unmask.pretrain(recipe, corpus, run, resume=(run / "recipe.toml").exists())
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    seconds = {line["step"]: line["seconds"] for line in lines if line["kind"] == "train"}
     last = [line for line in lines if line["kind"] == "train"][-1]
     guess = next(line for line in lines if line["kind"] == "guess")
     values = {
@@ -52,7 +53,7 @@ def main() -> None:
         "steps": last["step"],
         "tokens": last["tokens"],
         "seconds": last["seconds"],
-        "heldout": [line for line in lines if line["kind"] == "heldout"],
+        "heldout": [line | {"seconds": seconds.get(line["step"], 0)} for line in lines if line["kind"] == "heldout"],
     }
     write("pretrain_mini", values)
 
