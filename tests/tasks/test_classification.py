@@ -173,6 +173,6 @@ def test_defaults_are_a_rule():
     base = read_recipe("bert-base").encoder
     few, many = defaults(small, 100, pretrained=True), defaults(base, 100_000, pretrained=True)
     assert (few["batch"], many["batch"]) == ({"sequences": 16}, {"sequences": 32})
-    assert (few["budget"], many["budget"]) == ({"epochs": 20.0}, {"epochs": 2.0})
+    assert (few["budget"], many["budget"]) == ({"epochs": 20.0}, {"epochs": 3.0})
     assert many["optimizer"]["learning_rate"] == 5e-5
     assert few["optimizer"]["learning_rate"] == pytest.approx(5e-5 * 6**0.5, rel=0.03)

@@ -340,10 +340,12 @@ def _head_names(tensors: Mapping[str, Tensor], path: Path) -> dict[str, dict[str
 
 def _classifies_texts(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bool:
     """Say whether a `classifier` is one of texts: a tagger's or a regression's has the same name."""
-    named = config.get("architectures") or ["BertForSequenceClassification"]
+    other = any(
+        str(name).endswith(("TokenClassification", "MultipleChoice")) for name in config.get("architectures") or ()
+    )
     has_pooler = "pooler.dense.weight" in tensors
     several = "classifier.weight" in tensors and tensors["classifier.weight"].shape[0] > 1
-    return "BertForSequenceClassification" in named and has_pooler and several
+    return not other and has_pooler and several
 
 
 def _labels(config: Mapping[str, Any], path: Path, tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
