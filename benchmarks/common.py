@@ -32,9 +32,19 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def write(name: str, values: dict[str, Any]) -> None:
-    """Write a result with command, commit and machine."""
-    RESULTS.mkdir(exist_ok=True)
-    about = {
+    """Write a result of one call with command, commit and machine."""
+    _save(name, {**about(), **values})
+
+
+def add(name: str, run: dict[str, Any]) -> None:
+    """Add a run to a result that several calls gather, each run with its own command, commit and machine."""
+    runs = [*read(RESULTS / f"{name}.json").get("runs", []), {**run, "about": about()}]
+    _save(name, {"runs": runs})
+
+
+def about() -> dict[str, Any]:
+    """Return where a figure comes from: the command, the commit, the versions, the machine."""
+    return {
         "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
         "commit": subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=HERE).stdout.strip(),
         "unmask": __version__,
@@ -43,6 +53,10 @@ def write(name: str, values: dict[str, Any]) -> None:
         "processor": processor(),
         "threads": torch.get_num_threads(),
     }
-    text = json.dumps({**about, **values}, indent=1, ensure_ascii=False)
+
+
+def _save(name: str, result: dict[str, Any]) -> None:
+    RESULTS.mkdir(exist_ok=True)
+    text = json.dumps(result, indent=1, ensure_ascii=False)
     (RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf8")
-    print(text)
+    print(text, flush=True)

@@ -1,7 +1,8 @@
 """Which learning rate and how many passes does fine-tuning need? The rule of `unmask.finetuning.defaults`.
 
-Every run trains and is scored on splits of TRAINING data alone: no dev or test set is looked at. Each line of the
-result is one run: data, model, examples, learning-rate factor against the rule, passes, seed, score.
+Every run trains and is scored on splits of TRAINING data alone: no dev or test set is looked at. SST-2's training set
+holds sentences and the phrases that they are made of: its split holds whole sentences out, and none of their phrases
+of more than two words is trained on.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ import tempfile
 import time
 from pathlib import Path
 
-from common import HERE, RESULTS, SHARED, minilm, write
+from common import HERE, SHARED, add, minilm
 
 import unmask
 from unmask.finetuning import defaults
 from unmask.model import load_model
 from unmask.tasks.labelled_file import read_rows
 
+WHOLE = 15
+"""A phrase of SST-2 with so many words counts as a sentence."""
 REVIEWS = HERE.parent / "src" / "unmask" / "samples" / "reviews" / "train.tsv"
 DATA = {
     "reviews": ([REVIEWS], {}, "accuracy", 150),
@@ -37,13 +40,27 @@ DATA = {
 def split(name: str, examples: int, folder: Path) -> tuple[Path, Path]:
     """Write a seeded split of a training set as two files."""
     paths, columns, _, dev = DATA[name]
-    rows = read_rows(paths, columns=columns, wanted=("text", "label"))
+    rows = [
+        (row.values["text"].strip(), row.values["label"])
+        for row in read_rows(paths, columns=columns, wanted=("text", "label"))
+    ]
     random.Random(0).shuffle(rows)
+    train, held = rows[dev:], rows[:dev]
+    if name == "sst2":
+        sentences = [row for row in rows if len(row[0].split()) >= WHOLE]
+        held = sentences[:dev]
+        inside = {" ".join(words) for text, _ in held for words in _parts(text.split())}
+        train = [(text, label) for text, label in rows if text not in inside]
     files = folder / f"{name}-train.tsv", folder / f"{name}-dev.tsv"
-    for path, part in zip(files, (rows[dev : dev + examples], rows[:dev]), strict=True):
-        lines = [f"{row.values['text']}\t{row.values['label']}\n" for row in part]
+    for path, part in zip(files, (train[:examples], held), strict=True):
+        lines = [f"{text}\t{label}\n" for text, label in part]
         path.write_text("text\tlabel\n" + "".join(lines), encoding="utf8")
     return files
+
+
+def _parts(words: list[str]) -> list[list[str]]:
+    """Return all stretches of more than two words."""
+    return [words[i:j] for i in range(len(words)) for j in range(i + 3, len(words) + 1)]
 
 
 def main() -> None:
@@ -56,8 +73,6 @@ def main() -> None:
     parser.add_argument("--passes", type=float, nargs="+", default=[3])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     options = parser.parse_args()
-    path = RESULTS / "finetuning_rule.json"
-    runs = json.loads(path.read_text(encoding="utf8"))["runs"] if path.exists() else []
     source = minilm() if options.model == "minilm" else options.model
     tokenizer = None if options.model == "minilm" else minilm()
     with tempfile.TemporaryDirectory() as name:
@@ -98,9 +113,7 @@ def main() -> None:
                         "score": metrics[DATA[options.data][2]],
                         "seconds": round(time.time() - begun),
                     }
-                    runs.append(run)
-                    print(json.dumps(run), flush=True)
-    write("finetuning_rule", {"runs": runs})
+                    add("finetuning_rule", run)
 
 
 if __name__ == "__main__":

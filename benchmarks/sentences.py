@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
-import json
-import platform
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, cycle, islice, pairwise
 from pathlib import Path
 from typing import Any
+
+from common import write
 
 Split = Callable[[str], Sequence[str]]
 
@@ -123,24 +121,9 @@ def speed(split: Split, language: str, megabytes: float) -> dict[str, float]:
     return {"bytes": done, "seconds": seconds, "megabytes_per_second": done / seconds / 1e6}
 
 
-def processor() -> str:
-    """Name the processor."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return f"{len(names)} x {names[0]}" if names else platform.processor()
-
-
-def commit() -> str | None:
-    """Name the commit that is measured."""
-    git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
-    return git.stdout.strip() or None if git.returncode == 0 else None
-
-
 def main() -> None:
     """Measure all that is installed and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "sentences.json")
     parser.add_argument("--megabytes", type=float, default=2.0, help="text for the speed, each language")
     arguments = parser.parse_args()
     versions: dict[str, str] = {}
@@ -157,16 +140,7 @@ def main() -> None:
             row: dict[str, Any] = {"library": name, "language": language, **quality(split, language), **rates}
             print(f"{name}, {language}: F1 {row['f1']:.3f}, {row['megabytes_per_second']:.1f} MB/s")
             values.append(row)
-    result = {
-        "command": " ".join(["python", *sys.argv]),
-        "commit": commit(),
-        "python": platform.python_version(),
-        "cpu": processor(),
-        "libraries": versions,
-        "values": values,
-    }
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    write("sentences", {"libraries": versions, "values": values})
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import tomllib
 from pathlib import Path
 
 import msgspec
-from common import RESULTS, SHARED, minilm, read, write
+from common import RESULTS, SHARED, add, minilm, read
 
 import unmask
 from unmask import recipe as recipes
@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/sst2"), help="where run directories are kept")
     options = parser.parse_args()
     options.runs.mkdir(parents=True, exist_ok=True)
-    runs = list(read(RESULTS / "sst2.json").get("runs", []))
+    runs = read(RESULTS / "sst2.json").get("runs", [])
     for seed in options.seeds:
         if any(run["start"] == options.start and run["seed"] == seed for run in runs):
             continue
@@ -61,7 +61,8 @@ def main() -> None:
         train = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
         last = [line for line in train if line["kind"] == "train"][-1]
         result = json.loads((out / "dev.json").read_bytes())
-        runs.append(
+        add(
+            "sst2",
             {
                 "start": options.start,
                 "seed": seed,
@@ -73,9 +74,8 @@ def main() -> None:
                 "step_seconds": last["seconds"],
                 "seconds": round(seconds, 1),
                 "recipe": tomllib.loads((out / "recipe.toml").read_text()),
-            }
+            },
         )
-        write("sst2", {"runs": runs})
 
 
 if __name__ == "__main__":

@@ -112,8 +112,9 @@ def fill(text: str) -> str:
         name = match[1]
         result = read(RESULTS / f"{name}.json")
         lines = TABLES[name](result) if result else ["(not measured yet)"]
-        command = f"`{result['command']}`" if result else f"`python benchmarks/{name}.py`"
-        return "\n".join([f"<!-- table {name} -->", *lines, "", f"From {command}.", "<!-- end -->"])
+        calls = [run["about"]["command"] for run in result["runs"]] if "runs" in result else [result.get("command")]
+        commands = ", ".join(f"`{call or f'python benchmarks/{name}.py'}`" for call in dict.fromkeys(calls))
+        return "\n".join([f"<!-- table {name} -->", *lines, "", f"From {commands}.", "<!-- end -->"])
 
     return re.sub(r"<!-- table (\w+) -->.*?<!-- end -->", table, text, flags=re.DOTALL)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 
 import torch
+from torch import Tensor, nn
 
 from unmask.objectives.learner import Learner
 from unmask.training.machine import Machine
@@ -29,6 +30,7 @@ class Working:
         if machine.dtype != torch.float32:
             self.copy = copy.deepcopy(learner).to(machine.dtype)
         self.pairs = list(zip(learner.parameters(), self.copy.parameters(), strict=True))
+        self.gradients: dict[nn.Parameter, Tensor] = {}  # float32, kept: new memory at each step costs more than adding
 
     @torch.no_grad()
     def gather(self) -> None:
@@ -36,12 +38,15 @@ class Working:
         if self.copy is self.learner:
             return
         for parameter, working in self.pairs:
-            if working.grad is not None:
-                if parameter.grad is None:
-                    parameter.grad = working.grad.float()
-                else:
-                    parameter.grad += working.grad
-                working.grad = None
+            if working.grad is None:
+                continue
+            if parameter.grad is None:
+                if parameter not in self.gradients:
+                    self.gradients[parameter] = torch.empty_like(parameter)
+                parameter.grad = self.gradients[parameter].copy_(working.grad)
+            else:
+                parameter.grad += working.grad
+            working.grad = None
 
     @torch.no_grad()
     def refresh(self) -> None:
