@@ -23,6 +23,8 @@ from unmask.batches.frame import Frame
 from unmask.checkpoints import huggingface
 from unmask.encoders.transformer import Transformer
 from unmask.layers.attention import SelfAttention
+from unmask.layers.vocabulary import vocabulary_loss
+from unmask.objectives import masked_lm
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.next_sentence import NextSentence
@@ -204,6 +206,9 @@ def change_decoder(monkeypatch, change):
         return linear(rows, change(encoder.words.weight), self.bias)
 
     monkeypatch.setattr(MaskedLM, "predict", predict)
+    monkeypatch.setattr(
+        masked_lm, "vocabulary_loss", lambda rows, decoder, *rest: vocabulary_loss(rows, change(decoder), *rest)
+    )
 
 
 def change_modules(learner, kind, **attributes):

@@ -18,7 +18,8 @@ from unmask.batches.batch import Batch, Sample
 from unmask.encoders.encoder import Encoded, Encoder
 from unmask.encoders.transformer import TransformerSettings, initialise
 from unmask.layers.block import ACTIVATIONS
-from unmask.objectives.objective import Objective, Part, classify
+from unmask.layers.vocabulary import vocabulary_loss
+from unmask.objectives.objective import Objective, Part
 
 
 class MaskedLMSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,9 +58,15 @@ class MaskedLM(Objective):
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return logits over the vocabulary at the hidden positions, (hidden, vocabulary)."""
-        rows = encoded.last.index_select(0, batch.positions["hidden"])  # (hidden, width)
-        return linear(self.norm(self.activation(self.dense(rows))), encoder.words.weight, self.bias)
+        return linear(self._rows(encoded, batch), encoder.words.weight, self.bias)
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
-        return classify(self.predict(encoder, encoded, batch), batch.labels["hidden"])
+        rows = self._rows(encoded, batch)
+        loss, correct = vocabulary_loss(rows, encoder.words.weight, self.bias, batch.labels["hidden"])
+        return Part(loss, {"correct": correct})
+
+    def _rows(self, encoded: Encoded, batch: Batch) -> Tensor:
+        """Return what the decoder reads, (hidden, width)."""
+        rows = encoded.last.index_select(0, batch.positions["hidden"])
+        return self.norm(self.activation(self.dense(rows)))

@@ -1,0 +1,98 @@
+"""Cross-entropy over the vocabulary in chunks: the numbers of the whole, without its logits."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy, linear
+
+from unmask.layers import vocabulary
+from unmask.layers.vocabulary import count_correct, vocabulary_loss
+
+
+def inputs(rows=50, width=16, size=300, dtype=torch.float64):
+    shapes = (rows, width), (size, width), (size,)
+    return [torch.randn(shape, dtype=dtype).requires_grad_() for shape in shapes], torch.randint(size, (rows,))
+
+
+def gradients(loss, tensors, scale=0.3):
+    return torch.autograd.grad(loss * scale, tensors)
+
+
+def relative(value, expected):
+    return float((value - expected).norm() / expected.norm())
+
+
+@pytest.mark.parametrize("chunk", [1, 300, 7 * 300 + 1, 1 << 23])
+def test_loss_gradients_and_accuracy_are_those_of_the_whole(monkeypatch, chunk):
+    monkeypatch.setattr(vocabulary, "CHUNK", chunk)
+    tensors, gold = inputs()
+    logits = linear(*tensors)
+    gold[:20] = logits[:20].argmax(1)
+    expected = cross_entropy(logits, gold, reduction="sum")
+    loss, correct = vocabulary_loss(*tensors, gold)
+    assert float(loss) == pytest.approx(float(expected), rel=1e-6)
+    assert loss.dtype == torch.float32
+    assert int(correct) == int((logits.argmax(1) == gold).sum()) >= 20
+    for ours, theirs in zip(gradients(loss, tensors), gradients(expected, tensors), strict=True):
+        assert relative(ours, theirs) < 1e-6
+
+
+def test_bf16_is_as_close_as_bf16_can_be():
+    tensors, gold = inputs(dtype=torch.bfloat16)
+    exact = [value.detach().double().requires_grad_() for value in tensors]
+    loss, _ = vocabulary_loss(*tensors, gold)
+    expected = cross_entropy(linear(*exact), gold, reduction="sum")
+    assert float(loss) == pytest.approx(float(expected), rel=2e-3)
+    for ours, theirs in zip(gradients(loss, tensors), gradients(expected, exact), strict=True):
+        assert relative(ours.double(), theirs) < 0.02
+
+
+def test_without_targets():
+    tensors, gold = inputs(rows=0)
+    loss, correct = vocabulary_loss(*tensors, gold)
+    assert (float(loss), int(correct)) == (0, 0)
+    assert not any(gradient.any() for gradient in gradients(loss, tensors))
+
+
+def test_a_hopeless_answer_is_finite():
+    """exp(-1000) is 0 in float32; the loss says 87 nats then, and its gradient still points the right way."""
+    decoder = torch.tensor([[1000.0], [0.0]])
+    rows = torch.ones(1, 1, requires_grad=True)
+    loss, _ = vocabulary_loss(rows, decoder, torch.zeros(2), torch.tensor([1]))
+    assert 80 < float(loss) < 90
+    assert gradients(loss, [rows], 1.0)[0].tolist() == [[1000.0]]
+
+
+def test_evaluation_keeps_no_gradient():
+    tensors, gold = inputs()
+    with torch.no_grad():
+        loss, _ = vocabulary_loss(*tensors, gold)
+    assert not loss.requires_grad
+
+
+PEAK = """
+import resource, sys, torch
+from unmask.layers.vocabulary import vocabulary_loss
+torch.set_num_threads(1)
+rows = torch.randn(int(sys.argv[1]), 8, requires_grad=True)
+decoder = torch.randn(30522, 8, requires_grad=True)
+vocabulary_loss(rows, decoder, torch.zeros(30522), torch.zeros(len(rows), dtype=torch.int64))[0].backward()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+def test_memory_does_not_grow_with_the_targets():
+    """The logits of 4,000 targets alone would take 450 MB more than those of 300."""
+    few, many = (int(subprocess.check_output([sys.executable, "-c", PEAK, str(rows)])) for rows in (300, 4000))
+    assert many - few < 100
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("values", [1, 2, 3, 1000])
+def test_of_equal_logits_the_first_wins(values, dtype):
+    logits = torch.randint(values, (500, 7)).to(dtype)
+    gold = torch.randint(7, (500,))
+    expected = sum(row.index(max(row)) == right for row, right in zip(logits.tolist(), gold.tolist(), strict=True))
+    assert int(count_correct(logits, gold)) == expected > 0
