@@ -32,10 +32,13 @@ from unmask.runs.report import finetuning_report, model_card
 from unmask.serving.pipeline import Pipeline
 from unmask.tasks import classification
 from unmask.tasks.labelled_file import Row, read_rows
-from unmask.training.loop import MAY_GROW, Trainer
+from unmask.training.loop import MAY_CHANGE, Trainer
 from unmask.training.machine import Machine, choose_machine
+from unmask.training.processes import Processes
 from unmask.version import __version__
 
+EVALUATION_TOKENS = 8192
+"""Tokens of a batch to evaluate on."""
 DEV_SHARE = 0.1
 """How much of the training examples is held out where no dev data is given."""
 
@@ -107,7 +110,8 @@ def finetune(
         UserError: files, model and run do not go together.
         UnmaskError: the run broke off; it is saved.
     """
-    display = Display(quiet=quiet)
+    processes = Processes.launched()
+    display = Display(quiet=quiet or not processes.leads)
     machine = machine or choose_machine()
     early = convert(put({}, [text for text in settings if text.startswith(("seed=", "dropout="))]), _Early, "--set")
     base = load_model(model, tokenizer=tokenizer, allow_pickle=allow_pickle, dropout=early.dropout, seed=early.seed)
@@ -122,21 +126,31 @@ def finetune(
         "dev": _fingerprint(held),
         "precision": machine.precision,
     }
-    with RunDirectory.open(
-        Path(out), write(recipe), inputs, machine.describe(), resume=resume, may_change=MAY_GROW
-    ) as run:
+    opened = RunDirectory.open(
+        Path(out),
+        write(recipe),
+        inputs,
+        machine.describe(),
+        resume=resume,
+        may_change=MAY_CHANGE,
+        leads=processes.leads,
+    )
+    with opened as run, processes:
         display.say(_announce(model, base, recipe, labels, len(rows), len(held), kept))
         trainer = Trainer(
             learner,
             ExampleSource(_samples(base, rows, labels, recipe.length), seed=recipe.seed),
             prepare=learner.prepare,
-            heldout=[collate(piece) for piece in split(held_samples, recipe.batch.micro_tokens)],
+            heldout=[collate(piece) for piece in split(held_samples, EVALUATION_TOKENS)],
             settings=recipe,
             run=run,
             machine=machine,
             display=display,
+            processes=processes,
         )
         trainer.complete(resume=resume)
+        if not processes.leads:
+            return run.model
         heads = {"classification": learner.parts["classification"].state_dict()}
         finished = Model(base.encoder, base.tokenizer, heads, labels, recipe.length)
         metrics = _score(finished, held, labels, run, machine)

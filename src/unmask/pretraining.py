@@ -29,8 +29,9 @@ from unmask.text.documents import Skipped, TextOptions, read_documents
 from unmask.tokenizers.tokenizer import load_tokenizer
 from unmask.tokenizers.wordpiece import train_wordpiece
 from unmask.training.evaluate import evaluate
-from unmask.training.loop import MAY_GROW, Trainer
+from unmask.training.loop import MAY_CHANGE, Trainer
 from unmask.training.machine import Machine, choose_machine
+from unmask.training.processes import Processes
 from unmask.version import __version__
 
 HELDOUT_TOKENS = 100_000
@@ -67,7 +68,8 @@ def pretrain(
         UserError: recipe, corpus, model and run do not go together.
         UnmaskError: the run broke off; it is saved.
     """
-    display = Display(quiet=quiet)
+    processes = Processes.launched()
+    display = Display(quiet=quiet or not processes.leads)
     machine = machine or choose_machine()
     base = None
     if init is not None:
@@ -87,9 +89,16 @@ def pretrain(
         "init": "none" if base is None else base.fingerprint(),
         "precision": machine.precision,
     }
-    with RunDirectory.open(
-        Path(out), write(recipe), inputs, machine.describe(), resume=resume, may_change=MAY_GROW
-    ) as run:
+    opened = RunDirectory.open(
+        Path(out),
+        write(recipe),
+        inputs,
+        machine.describe(),
+        resume=resume,
+        may_change=MAY_CHANGE,
+        leads=processes.leads,
+    )
+    with opened as run, processes:
         if created:
             display.say(f"created, as {init} has it not: {', '.join(created)}")
         if heldout and not resume:
@@ -103,8 +112,11 @@ def pretrain(
             run=run,
             machine=machine,
             display=display,
+            processes=processes,
         )
         trainer.complete(resume=resume)
+        if not processes.leads:
+            return run.model
         metrics = evaluate(learner, heldout, machine) if heldout else {}
         heads = {name: part.state_dict() for name, part in learner.parts.items()}
         about = f"Pretrained with unmask {__version__}: {', '.join(heads)}."

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 import torch
 
+from unmask.batches import steps
 from unmask.corpus.build import build_corpus
 from unmask.errors import UnmaskError, UserError
 from unmask.pretraining import fingerprint, pretrain
@@ -165,14 +166,14 @@ def test_T9_disk_full_leaves_the_old_checkpoint(tmp_path, monkeypatch, call):
 
 
 def test_T9_a_run_with_a_full_disk_goes_on_afterwards(tmp_path, corpus, recipe, monkeypatch):
-    out, saving = tmp_path / "run", loop.save_checkpoint
+    out, saving = tmp_path / "run", checkpoint.save_checkpoint
 
     def full(folder, model, optimizer, progress):
         if progress.step == 5:
             monkeypatch.setattr(checkpoint, "_write", lambda path, content: os.write(os.open("/dev/full", 1), content))
         return saving(folder, model, optimizer, progress)
 
-    monkeypatch.setattr(loop, "save_checkpoint", full)
+    monkeypatch.setattr(checkpoint, "save_checkpoint", full)
     with pytest.raises(UnmaskError, match="No space left"):
         pretrain(recipe, corpus, out, machine=CPU, quiet=True)
     monkeypatch.undo()
@@ -186,9 +187,9 @@ def test_T18_two_jobs_in_one_directory(tmp_path, corpus, recipe):
     with pytest.raises(UserError, match="not empty"):
         RunDirectory.create(tmp_path / "run", write(recipe), {}, {})
     with pytest.raises(UserError, match="another program is writing to this run"):
-        RunDirectory.resume(tmp_path / "run", write(recipe), {}, loop.MAY_GROW)
+        RunDirectory.resume(tmp_path / "run", write(recipe), {}, loop.MAY_CHANGE)
     first.close()
-    RunDirectory.resume(tmp_path / "run", write(recipe), {}, loop.MAY_GROW).close()
+    RunDirectory.resume(tmp_path / "run", write(recipe), {}, loop.MAY_CHANGE).close()
 
 
 @pytest.fixture(scope="module")
@@ -370,7 +371,7 @@ def test_T24_kill_at_a_random_moment_and_resume_gives_the_same_run(command, unbr
 def test_T1_T6_a_signal_in_the_middle_of_a_step(corpus, tmp_path, monkeypatch, settings, machine):
     recipe = changed("budget.steps=5", *settings)
     pretrain(recipe, corpus, tmp_path / "whole", machine=machine, quiet=True)
-    collate, calls = loop.collate, []
+    collate, calls = steps.collate, []
 
     def signalling(samples):
         calls.append(samples)
@@ -378,7 +379,7 @@ def test_T1_T6_a_signal_in_the_middle_of_a_step(corpus, tmp_path, monkeypatch, s
             os.kill(os.getpid(), signal.SIGTERM)
         return collate(samples)
 
-    monkeypatch.setattr(loop, "collate", signalling)
+    monkeypatch.setattr(steps, "collate", signalling)
     with pytest.raises(
         UnmaskError, match=r"stopped and saved at step \d; go on with the same command and --resume"
     ) as error:

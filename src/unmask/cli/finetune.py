@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from unmask.cli.options import add_labelled, add_machine, add_model, machine
+from unmask.cli.options import add_labelled, add_machine, add_model, add_workers, machine
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -18,6 +18,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for example budget.epochs=5")
     parser.add_argument("--resume", action="store_true", help="go on where RUN stands")
     parser.add_argument("--out", required=True, metavar="RUN")
+    add_workers(parser)
     add_machine(parser, precision="auto")
 
 

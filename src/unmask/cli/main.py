@@ -35,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         options = parse(given)
+        options.given = given
         import_module(f"unmask.cli.{options.verb}").run(options)
         sys.stdout.flush()
     except UnmaskError as error:

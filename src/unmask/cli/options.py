@@ -32,6 +32,16 @@ def text_options(options: argparse.Namespace) -> TextOptions:
     return TextOptions(field=options.field, documents=options.documents, strict=options.strict)
 
 
+def add_workers(parser: argparse.ArgumentParser) -> None:
+    """How many processes make batches."""
+    parser.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="processes that make batches ahead (default: 2 for a GPU, none for a CPU); they change no result",
+    )
+
+
 def add_machine(parser: argparse.ArgumentParser, *, precision: str, quiet: bool = True) -> None:
     """Where to compute, and how precisely by default."""
     group = parser.add_argument_group("machine")
@@ -50,7 +60,7 @@ def machine(options: argparse.Namespace) -> Machine:
     """Return where to compute."""
     from unmask.training.machine import choose_machine
 
-    return choose_machine(options.device, options.precision)
+    return choose_machine(options.device, options.precision, getattr(options, "workers", None))
 
 
 def add_model(parser: argparse.ArgumentParser, flag: str = "--model", *, required: bool = True) -> None:

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
-from unmask.cli.options import add_machine, add_model, add_text, machine, report, text_options
+from unmask.cli.options import add_machine, add_model, add_text, add_workers, machine, report, text_options
 from unmask.errors import UserError
+
+ATTEMPT = "UNMASK_ATTEMPT"
+"""Environment variable that tells a supervised process how often it was started before."""
+FINAL = (0, 2, 130, 143)
+"""Exit statuses that another attempt would not change: done, a mistake, stopped by a person or a scheduler."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -19,6 +28,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for example budget.steps=100")
     parser.add_argument("--resume", action="store_true", help="go on where RUN stands")
     parser.add_argument("--out", required=True, metavar="RUN")
+    parser.add_argument(
+        "--restarts", type=int, default=0, metavar="N", help="start again and go on after a crash, at most N times"
+    )
+    add_workers(parser)
     add_text(parser)
     add_machine(parser, precision="auto")
 
@@ -29,20 +42,25 @@ def run(options: argparse.Namespace) -> None:
     from unmask.pretraining import corpus_from_text, pretrain
     from unmask.recipe import read_recipe
 
+    if options.restarts and ATTEMPT not in os.environ:
+        raise SystemExit(supervise(options))
+    out = Path(options.out)
+    resume = options.resume or (restarted() and started(out))
     _refuse_idle_settings(options)
     recipe = read_recipe(options.recipe, options.set)
     chosen = machine(options)
     if options.allow_pickle and not options.init:
         raise UserError("--allow-pickle has no effect without --init")
-    out = Path(options.out)
     if options.text:
+        if processes() > 1:
+            raise UserError("--text is for one process", remedy="build the corpus first, then pass --corpus")
         corpus = corpus_from_text(
             options.text,
             recipe,
             out,
             init=options.init,
             options=text_options(options),
-            resume=options.resume,
+            resume=resume,
             report=lambda text: report(options, text),
         )
     elif (options.field, options.documents, options.strict) != ("text", "auto", False):
@@ -55,10 +73,44 @@ def run(options: argparse.Namespace) -> None:
         out,
         init=options.init,
         allow_pickle=options.allow_pickle,
-        resume=options.resume,
+        resume=resume,
         machine=chosen,
         quiet=options.quiet,
     )
+
+
+def processes() -> int:
+    """Return how many processes torchrun has started."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def restarted() -> bool:
+    """Say whether `supervise`, or torchrun with --max-restarts, has started this process again after a crash."""
+    return any(int(os.environ.get(name, "0")) > 0 for name in (ATTEMPT, "TORCHELASTIC_RESTART_COUNT"))
+
+
+def started(out: Path) -> bool:
+    """Say whether there is something to go on with."""
+    return any((out / "checkpoints").glob("step-*"))
+
+
+def supervise(options: argparse.Namespace) -> int:
+    """Run the same command in a process of its own, and again after a crash; return its last exit status.
+
+    Mistakes and signals are final; Ctrl-C and SIGTERM are for the one that trains, and it is waited for.
+    """
+    if processes() > 1:
+        raise UserError("--restarts is for one process", remedy="torchrun has --max-restarts")
+    for attempt in range(options.restarts + 1):
+        command = [sys.executable, "-m", "unmask", *options.given]
+        process = subprocess.Popen(command, env=os.environ | {ATTEMPT: str(attempt)})
+        signal.signal(signal.SIGINT, lambda *_: None)  # the terminal sends it to both
+        signal.signal(signal.SIGTERM, lambda *_: process.terminate())  # noqa: B023 (the one that runs)
+        status = process.wait()
+        if status in FINAL:
+            break
+        report(options, f"it ended with status {status}; {options.restarts - attempt} more attempts")
+    return status if status >= 0 else 128 - status
 
 
 def _refuse_idle_settings(options: argparse.Namespace) -> None:

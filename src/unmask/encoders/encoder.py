@@ -31,11 +31,13 @@ class Encoder(Protocol):
         width: of its output.
         vocabulary: how many token ids it knows.
         longest: the longest sequence that it reads, in tokens.
+        recompute: compute each layer again in the backward pass instead of keeping its activations.
     """
 
     width: int
     vocabulary: int
     longest: int
+    recompute: bool
 
     @property
     def words(self) -> nn.Embedding:

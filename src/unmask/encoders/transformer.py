@@ -12,6 +12,7 @@ from __future__ import annotations
 import msgspec
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from unmask.batches.batch import Tokens
 from unmask.encoders.encoder import Encoded
@@ -77,6 +78,7 @@ class Transformer(nn.Module):
         self.width = settings.width
         self.vocabulary = vocabulary
         self.longest = settings.positions
+        self.recompute = False
         self.embeddings = Embeddings(
             vocabulary, settings.positions, settings.segments, settings.width, settings.dropout, settings.epsilon
         )
@@ -104,7 +106,10 @@ class Transformer(nn.Module):
         x = self.embeddings(tokens)  # (tokens, width)
         layers = {0: x} if 0 in keep else {}
         for number, block in enumerate(self.blocks, start=1):
-            x = block(x, tokens.groups)  # (tokens, width)
+            if self.recompute and torch.is_grad_enabled():
+                x = checkpoint(block, x, tokens.groups, use_reentrant=False)
+            else:
+                x = block(x, tokens.groups)  # (tokens, width)
             if number in keep:
                 layers[number] = x
         return Encoded(last=x, layers=layers)

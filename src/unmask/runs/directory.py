@@ -43,10 +43,12 @@ class RunDirectory:
     Attributes:
         path, checkpoints, model, plots, metrics: its places.
         changed: a resumed run's budget is another one than before.
+        leads: False in all but the first of several processes: there nothing is locked or written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, leads: bool = True) -> None:
         self.path = path
+        self.leads = leads
         self.checkpoints = path / "checkpoints"
         self.model = path / "model"
         self.plots = path / "plots"
@@ -65,9 +67,12 @@ class RunDirectory:
         *,
         resume: bool,
         may_change: frozenset[str],
+        leads: bool = True,
     ) -> RunDirectory:
         """Start a run, or take one up: see `create` and `resume`."""
-        return cls.resume(path, recipe, inputs, may_change) if resume else cls.create(path, recipe, inputs, machine)
+        if resume:
+            return cls.resume(path, recipe, inputs, may_change, leads=leads)
+        return cls.create(path, recipe, inputs, machine) if leads else cls(path, leads=False)
 
     def __enter__(self) -> RunDirectory:
         return self
@@ -136,7 +141,9 @@ class RunDirectory:
             run.close()
 
     @classmethod
-    def resume(cls, path: Path, recipe: str, inputs: Mapping[str, str], may_change: frozenset[str]) -> RunDirectory:
+    def resume(
+        cls, path: Path, recipe: str, inputs: Mapping[str, str], may_change: frozenset[str], *, leads: bool = True
+    ) -> RunDirectory:
         """Take up a run that was started with the same recipe and inputs.
 
         Args:
@@ -144,11 +151,12 @@ class RunDirectory:
             recipe: the recipe now asked for, in TOML.
             inputs: fingerprints of the inputs now given.
             may_change: dotted keys that may differ (the budget).
+            leads: see the class.
 
         Raises:
             UserError: no run is there, it is in use, or something differs (all differences are listed).
         """
-        run = cls(path)
+        run = cls(path, leads=leads)
         if not (path / "recipe.toml").is_file():
             raise UserError("no run is here to resume", file=path, remedy="check --out, or start without --resume")
         run._lock()
@@ -174,7 +182,8 @@ class RunDirectory:
 
     def settle(self) -> None:
         """Write down the recipe of a resumed run, once a checkpoint holds what has changed in it."""
-        (self.path / "recipe.toml").write_text(self._recipe, encoding="utf8")
+        if self.leads:
+            (self.path / "recipe.toml").write_text(self._recipe, encoding="utf8")
 
     def report(self, text: str) -> None:
         """Write report.md."""
@@ -182,6 +191,8 @@ class RunDirectory:
 
     def log(self, metrics: Mapping[str, Any]) -> None:
         """Add a line to metrics.jsonl and to TensorBoard's events; `metrics` holds "kind" and "step"."""
+        if not self.leads:
+            return
         with self.metrics.open("ab") as file:
             file.write(msgspec.json.encode(metrics) + b"\n")
         if self._events is None:
@@ -201,7 +212,7 @@ class RunDirectory:
 
     def cut_metrics(self, step: int) -> None:
         """Forget what was logged after a step: it is about to happen again."""
-        if not self.metrics.exists():
+        if not self.leads or not self.metrics.exists():
             return
         kept = []
         for line in self.metrics.read_bytes().splitlines(keepends=True):
@@ -219,9 +230,12 @@ class RunDirectory:
         if self._events is not None:
             self._events.close()
             self._events = None
-        os.close(self._handle)
+        if self.leads:
+            os.close(self._handle)
 
     def _lock(self) -> None:
+        if not self.leads:
+            return
         self._handle = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

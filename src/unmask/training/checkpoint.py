@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -35,6 +36,8 @@ class Progress(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         tokens: tokens learnt from, special ones included.
         seconds: spent in steps, evaluations left out.
         skipped: steps left out because loss or gradient was not finite.
+        micro_tokens: how many tokens are in memory at once, found out or given.
+        threads: with which the run was started; sums are rounded differently with others.
         cursor: where the order of samples stands.
     """
 
@@ -43,6 +46,8 @@ class Progress(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     tokens: int = 0
     seconds: float = 0.0
     skipped: int = 0
+    micro_tokens: int = 0
+    threads: int = 0
     cursor: Cursor
 
 
@@ -50,6 +55,45 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The sha256 of each file of a checkpoint."""
 
     files: dict[str, str]
+
+
+class Saver:
+    """Saves in the background, one checkpoint at a time; what is saved are the values of the moment of the call.
+
+    Args:
+        folder: RUN/checkpoints.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._pool = ThreadPoolExecutor(1)
+        self._pending: Future[Path] | None = None
+
+    def save(self, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], progress: Progress) -> None:
+        """Copy everything, and begin to write it; wait for the one before first.
+
+        Raises:
+            UnmaskError: the one before could not be written.
+        """
+        self.wait()
+        copies = _copy(model), _copy(optimizer), msgspec.structs.replace(progress)
+        self._pending = self._pool.submit(save_checkpoint, self.folder, *copies)
+
+    def __enter__(self) -> Saver:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.wait()
+
+    def wait(self) -> None:
+        """Return when all is on the disk.
+
+        Raises:
+            UnmaskError: it could not be written.
+        """
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
 
 
 def save_checkpoint(
@@ -66,8 +110,8 @@ def save_checkpoint(
         for left in folder.glob(".*-step-*"):  # of a save that was killed
             shutil.rmtree(left, ignore_errors=True)
         aside.mkdir(parents=True)
-        _write(aside / "model.safetensors", safetensors.torch.save(_plain(model)))
-        _write(aside / "optimizer.safetensors", safetensors.torch.save(_plain(optimizer)))
+        _write(aside / "model.safetensors", safetensors.torch.save(dict(model)))
+        _write(aside / "optimizer.safetensors", safetensors.torch.save(dict(optimizer)))
         _write(aside / "progress.json", msgspec.json.encode(progress))
         files = {path.name: sha256(path) for path in sorted(aside.iterdir())}
         _write(aside / "manifest.json", msgspec.json.encode(Manifest(files)))
@@ -145,5 +189,5 @@ def _write(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+def _copy(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.detach().to("cpu", copy=True).contiguous() for name, value in tensors.items()}

@@ -9,24 +9,31 @@ import torch
 from unmask.batches.batch import Batch, add_counts
 from unmask.objectives.learner import Learner
 from unmask.training.machine import Machine
+from unmask.training.processes import Processes
 
 
-def evaluate(learner: Learner, batches: Sequence[Batch], machine: Machine) -> dict[str, float]:
+def evaluate(
+    learner: Learner,
+    batches: Sequence[Batch],
+    machine: Machine,
+    processes: Processes | None = None,
+) -> dict[str, float]:
     """Return, for each objective, `NAME_loss` (mean over its targets, nats) and `NAME_accuracy` (0 to 1), and the
-    weighted sum of losses as `loss`. A part without any target is left out.
+    weighted sum of losses as `loss`. A part without any target is left out. Several processes share the batches.
     """
+    processes = processes or Processes()
     counts = add_counts(batches)
     sums: dict[str, float] = {}
     was_training = learner.training
     learner.eval()
     with torch.inference_mode():
-        for batch in batches:
+        for batch in processes.share(batches):
             for name, part in learner(batch.to(machine.device)).items():
                 values = {"loss": part.sum, **part.metrics}
                 for key, value in values.items():
                     sums[f"{name}.{key}"] = sums.get(f"{name}.{key}", 0.0) + float(value)
     learner.train(was_training)
-    return summarise(sums, counts, learner.weights)
+    return summarise(processes.add_up(sums), counts, learner.weights)
 
 
 def summarise(sums: dict[str, float], counts: dict[str, int], weights: Mapping[str, float]) -> dict[str, float]:

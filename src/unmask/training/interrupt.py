@@ -39,10 +39,6 @@ class Interrupt:
         for number, handler in self.before.items():
             signal.signal(number, handler)
 
-    def stop(self, message: str) -> None:
-        """Raise `Interrupted` for the signal that came."""
-        raise Interrupted(message, self.signal)
-
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.signal and number == signal.SIGINT:
             raise KeyboardInterrupt

@@ -1,35 +1,40 @@
 """The one training loop: it knows encoders and objectives only as a `Learner`, and data only as a `Source`.
 
-A step takes samples, cuts them into pieces that fit into memory, and minimises, over all pieces together, the weighted
-sum of each objective's mean over its own targets. Dropout is seeded by (seed, step, piece), everything else by
-samples' keys, so that nothing but `Progress`, weights and the optimiser's moments has to be saved.
+A step takes samples, cuts them into pieces that fit into memory, and minimises, over all pieces together (those of
+other processes too), the weighted sum of each objective's mean over its own targets. Dropout is seeded by (seed, step,
+process, piece), everything else by samples' keys, so that nothing but `Progress`, weights and the optimiser's moments
+has to be saved.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from unmask.batches.batch import Batch, Sample, add_counts, collate, split
+from unmask.batches.batch import Batch, Sample
 from unmask.batches.chance import number
-from unmask.batches.sources import Source
+from unmask.batches.sources import Cursor, Source
+from unmask.batches.steps import Step, Steps
 from unmask.errors import UnmaskError, UserError
 from unmask.objectives.learner import Learner
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display, duration
-from unmask.training.checkpoint import Progress, load_checkpoint, newest_checkpoint, save_checkpoint
+from unmask.training.checkpoint import Progress, Saver, load_checkpoint, newest_checkpoint
 from unmask.training.evaluate import evaluate, summarise
-from unmask.training.interrupt import Interrupt
+from unmask.training.interrupt import Interrupt, Interrupted
 from unmask.training.machine import Machine
+from unmask.training.memory import find_micro_tokens, name_remedy
 from unmask.training.optimizer import Optimizer
 from unmask.training.precision import Working
+from unmask.training.processes import Processes
 from unmask.training.settings import BudgetSettings, TrainingSettings
 
-MAY_GROW = frozenset({"budget.steps", "budget.tokens", "budget.minutes", "budget.epochs"})
-"""What a resumed run may change of its recipe."""
+BUDGETS = {"budget.steps", "budget.tokens", "budget.minutes", "budget.epochs"}
+MAY_CHANGE = frozenset(BUDGETS | {"batch.micro_tokens", "batch.recompute"})
+"""What a resumed run may change of its recipe: the budget may grow, and how a step fits into memory only rounds."""
 EVALUATIONS = 20
 """How often a run is evaluated."""
 SAVE_SECONDS = 300
@@ -45,6 +50,8 @@ TIMED_SECONDS = 60
 """No more than that is spent on timing."""
 MIN_TIMED = 100
 """Shorter runs are not timed."""
+RESERVED_BYTES = 20
+"""A parameter's two moments, and its copy and theirs while a checkpoint is written, in float32."""
 COUNTED_STEPS = 50
 """Over so many steps tokens and passes are counted before the first."""
 
@@ -59,7 +66,8 @@ class Trainer:
         heldout: prepared batches to evaluate on; may be empty.
         settings: batch, optimizer, schedule, budget, seed.
         run: where metrics and checkpoints go.
-        machine: device and precision.
+        machine: device, precision, workers.
+        processes: those that train together; only the first writes.
         display: shows progress.
     """
 
@@ -74,6 +82,7 @@ class Trainer:
         run: RunDirectory,
         machine: Machine,
         display: Display,
+        processes: Processes | None = None,
     ) -> None:
         self.learner = learner
         self.source = source
@@ -83,10 +92,14 @@ class Trainer:
         self.run = run
         self.machine = machine
         self.display = display
+        self.processes = processes or Processes()
         self.working = Working(learner, machine)
+        self.working.copy.encoder.recompute = settings.batch.recompute
         self.optimizer = Optimizer(learner, settings.optimizer)
-        self.progress = Progress(cursor=source.start)
+        self.saver = Saver(run.checkpoints)
+        self.progress = Progress(cursor=source.start, threads=torch.get_num_threads())
         self.failures = 0
+        self._steps: Iterator[Step] | None = None
 
     def complete(self, *, resume: bool) -> None:
         """Start or take up the run, and bring it to its end: see `start`, `resume` and `train`."""
@@ -98,7 +111,9 @@ class Trainer:
 
     def start(self) -> None:
         """Begin: check that checkpoints can be written, turn the budget into steps, say what is to come."""
+        self.processes.meet()
         self.save()
+        self.saver.wait()
         self._plan()
         self.save()
         self._evaluate()
@@ -109,10 +124,16 @@ class Trainer:
         Raises:
             UserError: there is no checkpoint, or the budget is smaller than it was.
         """
+        self.processes.meet()
         path, damaged = newest_checkpoint(self.run.checkpoints)
         for text in damaged:
             self.display.say(f"skipped {text}")
-        self._restore(path.name)
+        self._restore(self.processes.first(path.name))
+        if self.progress.threads != torch.get_num_threads():
+            self.display.say(f"computing with {self.progress.threads} threads, as the run was started")
+            torch.set_num_threads(self.progress.threads)
+        if self.run.changed:
+            self.progress.micro_tokens = 0
         if self.run.changed or not self.progress.total:
             before = self.progress.total
             self._plan()
@@ -125,10 +146,11 @@ class Trainer:
             if before:
                 self.display.say(f"the budget was {before} steps; the schedule goes on to its new end")
             self.save()
+            self.saver.wait()
         self.run.settle()
         self.run.cut_metrics(self.progress.step)
         self.display.say(f"resumed at step {self.progress.step} of {self.progress.total}")
-        if not self.run.read_metrics("heldout"):
+        if not self.processes.first(bool(self.run.read_metrics("heldout"))):
             self._evaluate()
 
     def train(self) -> None:
@@ -141,32 +163,34 @@ class Trainer:
         progress = self.progress
         every = max(1, progress.total // EVALUATIONS)
         saved = time.monotonic()
-        with Interrupt() as interrupt, self.display.bar(progress) as advance:
+        with Interrupt() as interrupt, self.display.bar(progress) as advance, self.saver:
             while progress.step < progress.total:
                 metrics = self.step()
                 self.run.log({"kind": "train", **metrics})
                 advance(metrics)
+                signal = max(self.processes.gather(interrupt.signal))
                 if progress.step % every == 0 or progress.step == progress.total:
                     self._evaluate()
                     self.save()
                     saved = time.monotonic()
-                elif interrupt.signal or time.monotonic() - saved > SAVE_SECONDS:
+                elif signal or time.monotonic() - saved > SAVE_SECONDS:
                     self.save()
                     saved = time.monotonic()
-                if interrupt.signal:
-                    interrupt.stop(
-                        f"stopped and saved at step {progress.step}; go on with the same command and --resume"
+                if signal:
+                    self.saver.wait()
+                    self.processes.meet()
+                    raise Interrupted(
+                        f"stopped and saved at step {progress.step}; go on with the same command and --resume", signal
                     )
 
     def step(self) -> dict[str, float]:
         """Take one optimiser step and return what happened in it."""
         progress = self.progress
         begun = time.perf_counter()
-        batch = self.settings.batch
-        samples, cursor = self.source.take(progress.cursor, tokens=batch.tokens, sequences=batch.sequences)
-        samples = [self.prepare(sample) for sample in samples]
-        counts = add_counts(samples)
-        sums = self._backward([collate(piece) for piece in split(samples, batch.micro_tokens)], counts)
+        step = self._next()
+        counts = self.processes.add_up(step.counts)
+        sums = self.processes.add_up(self._backward(step.pieces, counts))
+        self.processes.add_tensors(self.optimizer.gradients())
         norm = self.optimizer.clip()
         metrics = summarise(sums, counts, self.learner.weights)
         factor = self.settings.schedule.factor(progress.step, progress.total or UNKNOWN_STEPS)
@@ -177,38 +201,62 @@ class Trainer:
         else:
             rate = 0.0
             self._skip()
-        tokens = sum(map(len, samples))
         seconds = time.perf_counter() - begun
         progress.step += 1
-        progress.cursor = cursor
-        progress.tokens += tokens
+        progress.cursor = step.cursor
+        progress.tokens += step.tokens
         progress.seconds += seconds
         return {
             "step": progress.step,
             "tokens": progress.tokens,
             "seconds": round(progress.seconds, 3),
-            "passes": round(self.source.passes(cursor), 4),
+            "passes": round(self.source.passes(step.cursor), 4),
             **metrics,
             "learning_rate": rate,
             "gradient_norm": norm,
-            "tokens_per_second": round(tokens / seconds, 1),
+            "tokens_per_second": round(step.tokens / seconds, 1),
         }
 
     def save(self) -> None:
-        """Write a checkpoint."""
-        save_checkpoint(self.run.checkpoints, self.learner.state_dict(), self.optimizer.state(), self.progress)
+        """Begin to write a checkpoint, in the background; `saver.wait` returns when it is on the disk."""
+        if self.processes.leads:
+            self.saver.save(self.learner.state_dict(), self.optimizer.state(), self.progress)
+
+    def _next(self) -> Step:
+        """Return what the next step learns from.
+
+        Raises:
+            UserError: there are more processes than samples in it.
+        """
+        if self._steps is None:
+            progress = self.progress
+            progress.micro_tokens = progress.micro_tokens or self._fit()
+            steps = Steps(self._take, self.processes.share, self.prepare, progress.micro_tokens)
+            self._steps = steps.stream(progress.step, progress.cursor, self.machine.workers)
+        step = next(self._steps)
+        if step.sequences < self.processes.size:
+            raise UserError(
+                f"a step of {step.sequences} sequences cannot be shared by {self.processes.size} processes",
+                remedy="start fewer processes, or enlarge batch.tokens or batch.sequences",
+            )
+        return step
+
+    def _take(self, step: int, cursor: Cursor) -> tuple[list[Sample], Cursor]:
+        batch = self.settings.batch
+        return self.source.take(cursor, tokens=batch.tokens, sequences=batch.sequences)
 
     def _backward(self, pieces: Sequence[Batch], counts: dict[str, int]) -> dict[str, float]:
         """Gather the gradient of a whole step; return the sums that `summarise` reads."""
         self.working.copy.train()
         sums: dict[str, float] = {}
         for place, piece in enumerate(pieces):
-            torch.manual_seed(number(self.settings.seed, "dropout", self.progress.step, place))
-            parts = self.working.copy(piece.to(self.machine.device))
-            loss = torch.stack(
-                [self.learner.weights[name] / max(1, counts[name]) * part.sum for name, part in parts.items()]
-            ).sum()
-            loss.backward()  # type: ignore[no-untyped-call]
+            torch.manual_seed(number(self.settings.seed, "dropout", self.progress.step, self.processes.rank, place))
+            with name_remedy(self.progress.micro_tokens):
+                parts = self.working.copy(piece.to(self.machine.device))
+                loss = torch.stack(
+                    [self.learner.weights[name] / max(1, counts[name]) * part.sum for name, part in parts.items()]
+                ).sum()
+                loss.backward()  # type: ignore[no-untyped-call]
             self.working.gather()
             for name, part in parts.items():
                 for key, value in {"loss": part.sum.detach(), **part.metrics}.items():
@@ -229,7 +277,7 @@ class Trainer:
     def _evaluate(self) -> None:
         if not self.heldout:
             return
-        metrics = evaluate(self.working.copy, self.heldout, self.machine)
+        metrics = evaluate(self.working.copy, self.heldout, self.machine, self.processes)
         self.run.log({"kind": "heldout", "step": self.progress.step, "tokens": self.progress.tokens, **metrics})
         self.display.evaluated(self.progress, metrics)
 
@@ -239,12 +287,31 @@ class Trainer:
         self.optimizer.load(optimizer)
         self.working.refresh()
         self.failures = 0
+        self._steps = None
+
+    def _fit(self) -> int:
+        """Return how many tokens are in memory at once: as many as was said, or as fit."""
+        given = self.settings.batch.micro_tokens
+        if given != "auto":
+            return given
+        samples, _ = self._take(self.progress.step, self.progress.cursor)
+        samples = [self.prepare(sample) for sample in self.processes.share(sorted(samples, key=len))]
+
+        def learn(batch: Batch) -> None:
+            self._backward([batch], dict(batch.counts))
+            self.optimizer.forget()
+
+        numbers = sum(value.numel() for value in self.learner.parameters())
+        found = find_micro_tokens(samples, learn, self.machine, reserve=RESERVED_BYTES * numbers)
+        return min(self.processes.gather(found))
 
     def _plan(self) -> None:
         """Turn the budget into steps and print what is to come."""
         budget = self.settings.budget
         steps, tokens, passes = self._count(budget)
-        seconds = self._seconds_per_step() if budget.minutes or steps >= MIN_TIMED else None
+        seconds = None
+        if budget.minutes or steps >= MIN_TIMED:
+            seconds = self._seconds_per_step()
         if budget.minutes is not None:
             assert seconds is not None
             steps = max(1, int(budget.minutes * 60 / seconds), self.progress.total)
@@ -256,11 +323,10 @@ class Trainer:
 
     def _count(self, budget: BudgetSettings) -> tuple[int, float, float]:
         """Return steps of the budget (0 for minutes), and tokens and passes of a step, from the order of samples."""
-        batch = self.settings.batch
         cursor, steps, tokens = self.source.start, 0, 0
         limit = budget.epochs if budget.epochs is not None else math.inf
         while (reached := self.source.passes(cursor)) < limit and (budget.epochs or steps < COUNTED_STEPS):
-            samples, cursor = self.source.take(cursor, tokens=batch.tokens, sequences=batch.sequences)
+            samples, cursor = self._take(steps, cursor)
             tokens += sum(map(len, samples))
             steps += 1
         mean, passes = tokens / steps, reached / steps
@@ -270,12 +336,16 @@ class Trainer:
 
     def _seconds_per_step(self) -> float:
         """Time real steps, then go back to where the run stood (its newest checkpoint)."""
-        here, step = f"step-{self.progress.step:08d}", self.progress.step
+        here, step, micro_tokens = f"step-{self.progress.step:08d}", self.progress.step, self.progress.micro_tokens
+        self.saver.wait()
         for _ in range(WARM_STEPS):
             self.step()
         begun = time.perf_counter()
-        while self.progress.step - step < WARM_STEPS + TIMED_STEPS and time.perf_counter() - begun < TIMED_SECONDS:
+        enough = False
+        while not enough:
             self.step()
-        seconds = (time.perf_counter() - begun) / (self.progress.step - step - WARM_STEPS)
+            timed, seconds = self.progress.step - step - WARM_STEPS, time.perf_counter() - begun
+            enough = self.processes.first(timed == TIMED_STEPS or seconds > TIMED_SECONDS)
         self._restore(here)
-        return seconds
+        self.progress.micro_tokens = micro_tokens
+        return self.processes.first(seconds / timed)

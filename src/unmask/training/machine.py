@@ -16,6 +16,8 @@ import torch
 
 from unmask.errors import UserError
 
+GPU_WORKERS = 2
+"""How many processes make batches for a GPU by default; a CPU needs its cores for the step itself."""
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
 
 
@@ -26,10 +28,12 @@ class Machine:
     Attributes:
         device: "cpu" or "cuda".
         precision: "float32" or "bf16" (see training/precision.py).
+        workers: processes that make batches ahead; 0: the training process makes them itself.
     """
 
     device: torch.device
     precision: str
+    workers: int = 0
 
     @property
     def dtype(self) -> torch.dtype:
@@ -46,6 +50,17 @@ class Machine:
             return int(peak[1]) * 1024 if peak else 0
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
+    def available_memory(self) -> int:
+        """Return how many bytes more this process may take: most of a device's, half of what a machine has left."""
+        if self.device.type == "cuda":
+            free, _ = torch.cuda.mem_get_info()
+            return int(0.9 * (free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()))
+        status = Path("/proc/meminfo")
+        if status.exists():
+            available = re.search(r"MemAvailable:\s+(\d+)", status.read_text(encoding="utf8"))
+            return int(available[1]) * 512 if available else 0
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
+
     def describe(self) -> dict[str, str | int]:
         """Return what a run's provenance says of the machine."""
         name = torch.cuda.get_device_name() if self.device.type == "cuda" else processor()
@@ -57,7 +72,7 @@ class Machine:
         }
 
 
-def choose_machine(device: str = "auto", precision: str = "auto") -> Machine:
+def choose_machine(device: str = "auto", precision: str = "auto", workers: int | None = None) -> Machine:
     """Take what is asked for, or the best there is: CUDA before CPU, bf16 where the hardware multiplies it.
 
     Raises:
@@ -74,7 +89,10 @@ def choose_machine(device: str = "auto", precision: str = "auto") -> Machine:
         precision = "bf16" if fast else "float32"
     if device == "cpu":
         keep_memory()
-    return Machine(torch.device(device), precision)
+        return Machine(torch.device(device), precision, workers or 0)
+    here = torch.device(device, int(os.environ.get("LOCAL_RANK", "0")))  # one of several under torchrun
+    torch.cuda.set_device(here)
+    return Machine(here, precision, GPU_WORKERS if workers is None else workers)
 
 
 def multiplies_bf16() -> bool:

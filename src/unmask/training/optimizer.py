@@ -34,6 +34,10 @@ class Optimizer:
             fused=True,
         )
 
+    def gradients(self) -> list[Tensor]:
+        """Return those that there are, in the order of the names."""
+        return [value.grad for value in self.names.values() if value.grad is not None]
+
     def clip(self) -> float:
         """Scale the gradient down to the largest norm allowed; return its norm before."""
         return float(nn.utils.clip_grad_norm_(self.names.values(), self.settings.clip))

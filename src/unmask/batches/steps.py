@@ -1,0 +1,109 @@
+"""What one optimiser step learns from, step after step, made in this process or ahead of it in others.
+
+In: a source and what prepares a sample. Out: `Step`s. Each is a pure function of its number and of the cursor before
+it, so that the number of workers changes nothing: every worker walks the whole order (which is cheap), and masks and
+collates every n-th step.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+from unmask.batches.batch import Batch, Sample, add_counts, collate, split
+from unmask.batches.sources import Cursor
+from unmask.errors import UnmaskError
+
+Take = Callable[[int, Cursor], tuple[list[Sample], Cursor]]
+"""Number of a step and cursor before it to its samples and the cursor after it."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One process's share of a step.
+
+    Attributes:
+        pieces: its samples, cut so that a piece fits into memory.
+        counts: targets in these pieces, by objective.
+        tokens, sequences: of the whole step, over all processes.
+        cursor: where the order stands after it.
+    """
+
+    pieces: tuple[Batch, ...]
+    counts: Mapping[str, int]
+    tokens: int
+    sequences: int
+    cursor: Cursor
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How steps are made.
+
+    Attributes:
+        take: a step's samples, those of all processes.
+        share: this process's part of them.
+        prepare: masks a sample and counts its targets.
+        micro_tokens: most tokens of a piece.
+    """
+
+    take: Take
+    share: Callable[[list[Sample]], list[Sample]]
+    prepare: Callable[[Sample], Sample]
+    micro_tokens: int
+
+    def make(self, samples: list[Sample], cursor: Cursor) -> Step:
+        """Prepare this process's share of the samples taken."""
+        share = [self.prepare(sample) for sample in self.share(sorted(samples, key=len))]
+        return Step(
+            pieces=tuple(collate(piece) for piece in split(share, self.micro_tokens)) if share else (),
+            counts=add_counts(share) if share else {},
+            tokens=sum(map(len, samples)),
+            sequences=len(samples),
+            cursor=cursor,
+        )
+
+    def stream(self, number: int, cursor: Cursor, workers: int = 0) -> Iterator[Step]:
+        """Give all steps from one on, made ahead by `workers` processes, or here where that is 0."""
+        stream = _Stream(self, number, cursor)
+        if not workers:
+            return iter(stream)
+        loader: DataLoader[Step] = DataLoader(stream, batch_size=None, num_workers=workers, worker_init_fn=_start)
+        return _watched(iter(loader))
+
+
+class _Stream(IterableDataset[Step]):
+    def __init__(self, steps: Steps, number: int, cursor: Cursor) -> None:
+        self.steps, self.number, self.cursor = steps, number, cursor
+
+    def __iter__(self) -> Iterator[Step]:
+        worker: Any = get_worker_info()
+        mine, workers = (worker.id, worker.num_workers) if worker else (0, 1)
+        cursor = self.cursor
+        for place in count():
+            samples, cursor = self.steps.take(self.number + place, cursor)
+            if place % workers == mine:
+                yield self.steps.make(samples, cursor)
+
+
+def _start(worker: int) -> None:
+    """Leave Ctrl-C to the process that trains; it ends its workers itself."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _watched(steps: Iterator[Step]) -> Iterator[Step]:
+    try:
+        yield from steps
+    except RuntimeError as error:
+        if "DataLoader worker" not in str(error):
+            raise
+        raise UnmaskError(
+            f"a process that makes batches is gone ({str(error).splitlines()[0]}); the checkpoints are intact: go on "
+            "with --resume, with fewer --workers if memory is short"
+        ) from error

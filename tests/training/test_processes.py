@@ -1,0 +1,211 @@
+"""Several processes train as one would: the same samples, losses and weights; whoever is lost is missed."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import msgspec
+import pytest
+import safetensors.torch
+
+from unmask.recipe import read_recipe, write
+from unmask.training.checkpoint import newest_checkpoint
+
+STEPS = 20
+SETTINGS = [
+    "encoder.layers=1",
+    "encoder.width=32",
+    "encoder.heads=2",
+    "encoder.feed_forward=64",
+    "encoder.positions=64",
+    "encoder.dropout=0.0",
+    "layout.length=48",
+    "batch.tokens=512",
+    "optimizer.learning_rate=1e-3",
+    f"budget.steps={STEPS}",
+]
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def command(corpus, tmp_path_factory):
+    """Start a run in so many processes, as torchrun does."""
+    folder = tmp_path_factory.mktemp("recipe")
+
+    def start(out, size, *options, settings=(), program=("-m", "unmask"), **environment):
+        path = folder / f"{len(list(folder.iterdir()))}.toml"
+        path.write_text(write(read_recipe("bert-tiny", [*SETTINGS, *settings])))
+        words = ["pretrain", str(path), "--corpus", str(corpus.directory), "--precision", "float32"]
+        meeting = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        return [
+            subprocess.Popen(
+                [sys.executable, *program, *words, "--out", str(out), *options],
+                env=os.environ | {"OMP_NUM_THREADS": "1"} | meeting | {"RANK": str(rank)} | environment,
+                stderr=subprocess.PIPE,
+            )
+            for rank in range(size)
+        ]
+
+    return start
+
+
+def end(processes, seconds=120):
+    """Wait for all; return their statuses and what they said."""
+    said = [process.communicate(timeout=seconds)[1].decode() for process in processes]
+    return [process.returncode for process in processes], said
+
+
+def metrics(run):
+    lines = [msgspec.json.decode(line) for line in (run / "metrics.jsonl").read_bytes().splitlines()]
+    return [line for line in lines if line["kind"] == "train"], [line for line in lines if line["kind"] == "heldout"]
+
+
+def wait_for_step(run, step, processes):
+    limit = time.monotonic() + 120
+    while time.monotonic() < limit and all(process.poll() is None for process in processes):
+        if (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").read_bytes().count(b'"train"') >= step:
+            return
+        time.sleep(0.002)
+
+
+def assert_same(run, other):
+    for ours, theirs in zip(metrics(run), metrics(other), strict=True):
+        assert [line["step"] for line in ours] == [line["step"] for line in theirs]
+        for mine, its in zip(ours, theirs, strict=True):
+            assert mine["tokens"] == its["tokens"]
+            for name in ("loss", "masked_lm_loss", "next_sentence_loss"):
+                assert mine[name] == pytest.approx(its[name], abs=1e-5), (name, mine["step"])
+
+
+@pytest.fixture(scope="module")
+def alone(command, tmp_path_factory):
+    """The run of one process."""
+    out = tmp_path_factory.mktemp("alone") / "run"
+    assert end(command(out, 1, "--quiet"))[0] == [0]
+    assert len(metrics(out)[0]) == STEPS
+    return out
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_any_number_of_processes_gives_the_same_losses(command, alone, tmp_path, size):
+    out = tmp_path / "run"
+    statuses, said = end(command(out, size))
+    assert statuses == [0] * size, said
+    assert all(text == "" for text in said[1:]), "only the first speaks"
+    assert_same(out, alone)
+    ours, theirs = (safetensors.torch.load_file(run / "model" / "model.safetensors") for run in (out, alone))
+    for name, value in theirs.items():
+        assert (ours[name] - value).abs().max() < 1e-4, name
+
+
+ALONE = """
+import sys
+from unmask.cli.main import main
+from unmask.training.processes import Processes
+Processes.add_tensors = lambda self, tensors: None
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_the_comparison_sees_gradients_that_are_not_added_up(command, alone, tmp_path):
+    out = tmp_path / "run"
+    assert end(command(out, 2, program=["-c", ALONE]))[0] == [0, 0]
+    with pytest.raises(AssertionError):
+        assert_same(out, alone)
+
+
+def test_T4_T12_two_processes_then_one_then_two(command, alone, tmp_path):
+    """Stopped by SIGTERM twice and resumed with another number of processes."""
+    out = tmp_path / "run"
+    for size, step in ((2, 5), (1, 10)):
+        processes = command(out, size, *(["--resume"] if size == 1 else []))
+        wait_for_step(out, step, processes)
+        for process in processes:
+            process.terminate()
+        statuses, said = end(processes)
+        assert statuses == [143] * size, said
+        assert "stopped and saved at step" in said[0]
+        assert newest_checkpoint(out / "checkpoints")[0].name == f"step-{metrics(out)[0][-1]['step']:08d}"
+    assert 10 <= metrics(out)[0][-1]["step"] < STEPS
+    assert end(command(out, 2, "--resume"))[0] == [0, 0]
+    assert_same(out, alone)
+
+
+def test_T10_a_killed_process_stops_the_others_and_the_run_goes_on(command, alone, tmp_path):
+    out = tmp_path / "run"
+    processes = command(out, 3, UNMASK_TIMEOUT="20")
+    wait_for_step(out, 4, processes)
+    processes[1].kill()
+    statuses, said = end(processes, seconds=60)
+    assert statuses == [1, -signal.SIGKILL, 1], said
+    for rank in (0, 2):
+        assert f"process {rank} of 3 stops, as another one is gone or hangs (missing: 1)" in said[rank]
+    assert "Traceback" not in said[0] + said[2]
+    assert end(command(out, 2, "--resume"))[0] == [0, 0]
+    assert_same(out, alone)
+
+
+def test_T11_a_process_that_hangs_is_named_within_the_time_limit(command, tmp_path):
+    out = tmp_path / "run"
+    processes = command(out, 2, UNMASK_TIMEOUT="6")
+    wait_for_step(out, 3, processes)
+    processes[1].send_signal(signal.SIGSTOP)
+    status, said = end(processes[:1], seconds=60)
+    processes[1].kill()
+    processes[1].communicate()
+    assert status == [1]
+    assert "process 0 of 2 stops, as another one is gone or hangs (missing: 1)" in said[0]
+
+
+def test_T20_fewer_sequences_than_processes(command, tmp_path):
+    statuses, said = end(command(tmp_path / "run", 2, settings=["batch.sequences=1"]))
+    assert 2 in statuses
+    assert any("a step of 1 sequences cannot be shared by 2 processes; start fewer processes" in text for text in said)
+
+
+def test_raw_text_is_for_one_process(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "unmask", "pretrain", "bert-tiny", "--text", "x.txt", "--out", str(tmp_path / "run")],
+        env=os.environ | {"WORLD_SIZE": "2", "RANK": "0"},
+        capture_output=True,
+    )
+    assert done.returncode == 2
+    assert b"build the corpus first" in done.stderr
+
+
+def test_torchrun_starts_again_after_a_crash(corpus, alone, tmp_path):
+    """One of two processes kills itself once; torchrun starts both again, and they go on from the checkpoint."""
+    out, recipe = tmp_path / "run", tmp_path / "recipe.toml"
+    recipe.write_text(write(read_recipe("bert-tiny", SETTINGS)))
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, signal, sys\n"
+        "from unmask.cli.main import main\n"
+        "from unmask.training import loop\n"
+        "step = loop.Trainer.step\n"
+        "def dying(self):\n"
+        "    if self.progress.step == 8 and os.environ['RANK'] + os.environ['TORCHELASTIC_RESTART_COUNT'] == '10':\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return step(self)\n"
+        "loop.Trainer.step = dying\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    words = ["pretrain", str(recipe), "--corpus", str(corpus.directory), "--precision", "float32", "--out", str(out)]
+    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--max-restarts=1", f"--master-port={free_port()}"]
+    done = subprocess.run(
+        [sys.executable, *torchrun, str(program), *words],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "UNMASK_TIMEOUT": "20"},
+        capture_output=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"resumed at step" in done.stderr
+    assert_same(out, alone)
