@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import msgspec
@@ -16,11 +17,12 @@ import torch
 from unmask.batches import steps
 from unmask.corpus.build import build_corpus
 from unmask.errors import UnmaskError, UserError
+from unmask.objectives.learner import Learner
 from unmask.pretraining import fingerprint, pretrain
 from unmask.recipe import read_recipe, write
 from unmask.runs.directory import RunDirectory
 from unmask.training import checkpoint, loop
-from unmask.training.checkpoint import Progress, load_checkpoint, newest_checkpoint, save_checkpoint
+from unmask.training.checkpoint import Progress, Saver, load_checkpoint, newest_checkpoint, save_checkpoint
 from unmask.training.machine import Machine
 
 CPU = Machine(torch.device("cpu"), "float32")
@@ -141,6 +143,102 @@ def test_T17_the_newest_checkpoints_stay(tmp_path):
         save(tmp_path, step)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "step-00000010", "step-00000011"]
     assert (tmp_path / "latest").read_text() == "step-00000011"
+
+
+def test_T16_what_is_saved_are_the_values_of_the_call(tmp_path, monkeypatch):
+    """The optimiser goes on while the disk is slow."""
+    go, writing = threading.Event(), checkpoint._write
+    monkeypatch.setattr(checkpoint, "_write", lambda path, content: go.wait(60) and writing(path, content))
+    weight, moment, progress = torch.ones(1000), torch.zeros(1000), Progress(step=1, cursor=(0, 1))
+    with Saver(tmp_path) as saver:
+        saver.save({"weight": weight}, {"weight": moment}, progress)
+        weight.add_(1)
+        moment.sub_(1)
+        progress.step, progress.cursor = 2, (0, 2)
+        assert not any(tmp_path.glob("step-*"))
+        go.set()
+    model, optimizer, saved = load_checkpoint(newest_checkpoint(tmp_path)[0])
+    assert model["weight"].equal(torch.ones(1000))
+    assert optimizer["weight"].equal(torch.zeros(1000))
+    assert (saved.step, saved.cursor) == (1, (0, 1))
+
+
+def test_T9_a_failure_in_the_background_is_told_at_the_next_save_or_at_the_end(tmp_path, monkeypatch):
+    saver, full = Saver(tmp_path), OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def fail(path, content):
+        raise full
+
+    save(tmp_path, 1)
+    monkeypatch.setattr(checkpoint, "_write", fail)
+    saver.save(tensors(2), {}, Progress(step=2, cursor=(0, 2)))
+    with pytest.raises(UnmaskError, match="No space left on device"):
+        saver.save(tensors(3), {}, Progress(step=3, cursor=(0, 3)))
+    with pytest.raises(UnmaskError, match="No space left on device"), saver:
+        saver.save(tensors(4), {}, Progress(step=4, cursor=(0, 4)))
+    assert_holds(newest_checkpoint(tmp_path)[0], 1)
+
+
+def test_T13_a_second_sigterm_while_saving_changes_nothing(corpus, tmp_path, monkeypatch):
+    recipe, out, writing = changed(), tmp_path / "run", checkpoint._write
+
+    def signalling(path, content):
+        os.kill(os.getpid(), signal.SIGTERM)
+        writing(path, content)
+
+    def step(self, step=loop.Trainer.step):
+        os.kill(os.getpid(), signal.SIGTERM)
+        monkeypatch.setattr(checkpoint, "_write", signalling)
+        return step(self)
+
+    with monkeypatch.context() as patch, pytest.raises(UnmaskError, match="stopped and saved at step 1") as error:
+        patch.setattr(loop.Trainer, "step", step)
+        pretrain(recipe, corpus, out, machine=CPU, quiet=True)
+    assert error.value.status == 143
+    monkeypatch.undo()
+    path, damaged = newest_checkpoint(out / "checkpoints")
+    assert (path.name, damaged) == ("step-00000001", [])
+    pretrain(recipe, corpus, out, machine=CPU, quiet=True, resume=True)
+    pretrain(recipe, corpus, tmp_path / "whole", machine=CPU, quiet=True)
+    assert_same_run(out, tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    "shortage",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB"),
+        RuntimeError(
+            "[enforce fail at alloc_cpu.cpp:116] DefaultCPUAllocator: can't allocate memory: you tried 8 bytes"
+        ),
+        MemoryError(),
+    ],
+    ids=["GPU", "CPU", "python"],
+)
+def test_T23_out_of_memory_keeps_the_checkpoint_and_names_the_setting(corpus, tmp_path, monkeypatch, shortage):
+    recipe, out, forward = changed("batch.micro_tokens=300"), tmp_path / "run", Learner.forward
+
+    def short(self, batch):
+        if self.training:
+            raise shortage
+        return forward(self, batch)
+
+    with monkeypatch.context() as patch, pytest.raises(UnmaskError, match=r"out of memory with 300 tokens") as error:
+        patch.setattr(Learner, "forward", short)
+        pretrain(recipe, corpus, out, machine=CPU, quiet=True)
+    assert "--set batch.micro_tokens=150, or --set batch.recompute=true" in str(error.value)
+    assert newest_checkpoint(out / "checkpoints")[0].name == "step-00000000"
+    remedied = changed("batch.micro_tokens=150", "batch.recompute=true")
+    pretrain(remedied, corpus, out, machine=CPU, quiet=True, resume=True)
+    assert len([line for line in metrics(out) if line["kind"] == "train"]) == 3
+
+
+def test_another_error_is_not_taken_for_a_lack_of_memory(corpus, tmp_path, monkeypatch):
+    def broken(self, batch):
+        raise RuntimeError("a mistake of ours")
+
+    monkeypatch.setattr(Learner, "forward", broken)
+    with pytest.raises(RuntimeError, match="a mistake of ours"):
+        pretrain(changed("batch.micro_tokens=300"), corpus, tmp_path / "run", machine=CPU, quiet=True)
 
 
 @pytest.mark.parametrize("call", range(5))
@@ -355,6 +453,115 @@ def test_T24_kill_at_a_random_moment_and_resume_gives_the_same_run(command, unbr
         file.write(b'{"kind":"train","step":')  # a line that the kill cut short
     run(command, "--out", str(out), "--resume")
     assert_same_run(out, unbroken)
+
+
+KILLS = """
+import os, random, signal, sys, time
+from itertools import count
+from pathlib import Path
+
+import torch
+
+torch.set_num_threads(1)
+import torch.utils.tensorboard  # what is imported late otherwise: in each child
+torch.optim.AdamW([torch.zeros(1, requires_grad=True)], fused=True).step()
+
+from unmask.corpus.corpus import open_corpus
+from unmask.pretraining import pretrain
+from unmask.recipe import read_recipe
+from unmask.training import checkpoint, loop
+from unmask.training.machine import Machine
+
+recipe, corpus, out, unbroken, seed = sys.argv[1:]
+rng = random.Random(int(seed))
+
+
+def often():
+    loop.SAVE_SECONDS = 0  # a checkpoint after each step
+
+
+def train(folder, before):
+    before()
+    resume = any(Path(folder, "checkpoints").glob("step-*"))
+    machine = Machine(torch.device("cpu"), "float32")
+    pretrain(read_recipe(recipe), open_corpus(corpus), folder, machine=machine, quiet=True, resume=resume)
+    os._exit(0)
+
+
+def killing(limit):
+    often()
+    moments = count(1)
+
+    def wrap(call):
+        def killed(*args, **settings):
+            if next(moments) == limit:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return call(*args, **settings)
+
+        return killed
+
+    places = [(checkpoint.shutil, "rmtree"), (os, "fsync"), (checkpoint, "_write"), (Path, "mkdir"), (Path, "rename")]
+    for owner, name in places:
+        setattr(owner, name, wrap(getattr(owner, name)))
+
+
+def lines():
+    path = Path(out, "metrics.jsonl")
+    return path.read_bytes().count(b'"train"') if path.exists() else 0
+
+
+def start(folder, before):
+    if (child := os.fork()) == 0:
+        train(folder, before)
+    return child
+
+
+def end(child):
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+def at_a_moment(steps, seconds):
+    # so long after the start, or after some steps
+    child, limit = start(out, often), time.monotonic() + 60
+    written = lines()  # cut down to the newest checkpoint first: at least so many steps are ahead
+    while steps and lines() < written + steps and time.monotonic() < limit:
+        time.sleep(0.001)
+    time.sleep(seconds)
+    os.kill(child, signal.SIGKILL)
+    return end(child)
+
+
+child = start(out, often)  # until the first save is done there is nothing to go on with
+while not any(Path(out, "checkpoints").glob("step-*")):
+    time.sleep(0.01)
+os.kill(child, signal.SIGKILL)
+end(child)
+plans = [("moment", rng.randrange(12), rng.uniform(0, 0.1)) for _ in range(12)]
+plans += [("save", rng.randrange(1, 90)) for _ in range(8)]
+rng.shuffle(plans)
+for kind, *when in plans:
+    killed = at_a_moment(*when) if kind == "moment" else end(start(out, lambda: killing(*when)))
+    print(kind, *when, killed, flush=True)
+print(*(end(start(folder, lambda: None)) for folder in (out, unbroken)))
+"""
+
+
+def test_T1_T7_T24_killed_twenty_times_and_still_the_same_run(corpus, tmp_path):
+    """Twelve times at random moments, eight times between the calls of saving; a checkpoint after every step."""
+    seed = random.SystemRandom().randrange(1 << 30)
+    print(f"seed {seed}")
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(write(changed("budget.steps=300")))
+    words = [recipe, corpus.directory, tmp_path / "run", tmp_path / "unbroken", seed]
+    done = subprocess.run(
+        [sys.executable, "-c", KILLS, *map(str, words)], env=ENVIRONMENT, capture_output=True, text=True
+    )
+    print(done.stdout, done.stderr)
+    assert done.returncode == 0
+    *attempts, last = done.stdout.splitlines()
+    assert [line.split()[-1] for line in attempts] == ["True"] * 20, "each kill met a run that was on its way"
+    assert last == "False False"
+    assert_same_run(tmp_path / "run", tmp_path / "unbroken")
 
 
 @pytest.mark.parametrize("machine", [CPU, Machine(torch.device("cpu"), "bf16")], ids=["float32", "bf16"])

@@ -66,7 +66,6 @@ class Saver:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._pool = ThreadPoolExecutor(1)
         self._pending: Future[Path] | None = None
 
     def save(self, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], progress: Progress) -> None:
@@ -77,7 +76,9 @@ class Saver:
         """
         self.wait()
         copies = _copy(model), _copy(optimizer), msgspec.structs.replace(progress)
-        self._pending = self._pool.submit(save_checkpoint, self.folder, *copies)
+        pool = ThreadPoolExecutor(1)
+        self._pending = pool.submit(save_checkpoint, self.folder, *copies)
+        pool.shutdown(wait=False)  # its thread ends with the work
 
     def __enter__(self) -> Saver:
         return self
