@@ -230,3 +230,16 @@ def test_of_equal_logits_the_first_wins(values, dtype):
     gold = torch.randint(7, (500,))
     expected = sum(row.index(max(row)) == right for row, right in zip(logits.tolist(), gold.tolist(), strict=True))
     assert int(classify(logits, gold).metrics["correct"]) == expected > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_operations_add_up_over_pieces_and_are_none_without_targets(name):
+    learner = learner_of(name)
+    (part,) = learner.parts.values()
+    whole = collate([learner.prepare(sample) for sample in samples()])
+    pieces = [collate([learner.prepare(sample)]) for sample in samples()]
+    assert learner.forward_flops(whole) == sum(map(learner.forward_flops, pieces))
+    assert part.forward_flops(learner.encoder, whole) > 0
+    nothing = collate([empty(sample).add(counts={name: 0}) for sample in samples()])
+    assert part.forward_flops(learner.encoder, nothing) == 0
+    assert learner.forward_flops(nothing) == learner.encoder.forward_flops(whole.tokens)

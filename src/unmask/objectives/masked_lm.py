@@ -63,3 +63,7 @@ class MaskedLM(Objective):
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
         return classify(self.predict(encoder, encoded, batch), batch.labels["hidden"])
+
+    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
+        """See `Objective`: the dense layer and the decoder, at the hidden positions alone."""
+        return 2 * len(batch.positions["hidden"]) * encoder.width * (encoder.width + encoder.vocabulary)
