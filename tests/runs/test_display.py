@@ -50,8 +50,8 @@ STEP = {"loss": 5.0, "tokens_per_second": 6700.4, "flops_per_second": 4.1e11}
 
 
 def test_a_line_shows_speed_and_share_of_the_peak(lines):
-    assert lines([STEP], 8.2e11) == ["step 1/10  loss 5.000  6,700 tokens/s  410 GFLOP/s (50 % of peak)  0 s left"]
-    assert lines([STEP]) == ["step 1/10  loss 5.000  6,700 tokens/s  410 GFLOP/s  0 s left"]
+    assert lines([STEP], 8.2e11) == ["step 1/10  loss 5.000  0 s left  6,700 tokens/s  410 GFLOP/s (50 % of peak)"]
+    assert lines([STEP]) == ["step 1/10  loss 5.000  0 s left  6,700 tokens/s  410 GFLOP/s"]
 
 
 def test_T14_a_skipped_step_does_not_hide_the_loss(lines):

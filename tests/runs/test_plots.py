@@ -80,6 +80,7 @@ def test_T14_a_skipped_step_is_left_out_of_the_curve(make_run, draw):
 def test_curves_of_training_are_smoothed(make_run, draw):
     train = draw(make_run(logged=200, saved=200, total=200), over="steps")[0].get_lines()[1]
     assert train.get_xdata().tolist() == [2.5 + 4 * piece for piece in range(50)]
+    assert train.get_ydata()[-3:].tolist() == [11 - x / 2 for x in (190.5, 194.5, 198.5)]
 
 
 def test_a_metric_that_a_run_lacks_is_refused_with_what_there_is(make_run, draw):

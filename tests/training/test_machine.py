@@ -1,7 +1,5 @@
 """The machine's peak is the best rate of all products, in the run's precision."""
 
-import itertools
-
 import pytest
 import torch
 
@@ -10,30 +8,33 @@ from unmask.training.machine import Machine
 
 
 @pytest.fixture
-def clock(monkeypatch):
-    """Each reading is 0.01 s after the last."""
-    readings = itertools.count()
-    monkeypatch.setattr(machine.time, "perf_counter", lambda: next(readings) / 100)
+def products(monkeypatch):
+    """Makes each product take 0.01 s, the 25th half of it; returns the operands of all."""
+    seen, now = [], [0.0]
+
+    def multiply(left, right):
+        seen.append((left, right))
+        now[0] += 0.005 if len(seen) == 25 else 0.01
+
+    monkeypatch.setattr(machine.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(machine, "_products", lambda device: [multiply])
+    return seen
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("float32", torch.float32), ("bf16", torch.bfloat16)])
-def test_the_peak_is_that_of_the_fastest_product(clock, monkeypatch, precision, dtype):
-    seen = []
+def test_the_peak_is_that_of_the_fastest_product(products, monkeypatch, precision, dtype):
     monkeypatch.setattr(machine, "PEAK_SIZES", {"cpu": (8, 16)})
-    monkeypatch.setattr(machine, "_products", lambda device: [lambda left, right: seen.append((left, right))])
-    assert Machine(torch.device("cpu"), precision).matmul_peak() == pytest.approx(2 * 16**3 / 0.01)
-    shapes = [tuple(left.shape) for left, _ in seen]
+    assert Machine(torch.device("cpu"), precision).matmul_peak() == pytest.approx(2 * 16**3 / 0.005)
+    shapes = [tuple(left.shape) for left, _ in products]
     assert set(shapes) == {(8, 8), (16, 16)}
     assert shapes == sorted(shapes)
-    assert {x.dtype for pair in seen for x in pair} == {dtype}
+    assert {x.dtype for pair in products for x in pair} == {dtype}
 
 
-def test_a_slow_machine_gives_up_after_a_product(clock, monkeypatch):
+def test_a_slow_machine_gives_up_after_a_product(products, monkeypatch):
     monkeypatch.setattr(machine, "PEAK_SECONDS", 0.001)
-    seen = []
-    monkeypatch.setattr(machine, "_products", lambda device: [lambda left, right: seen.append(len(left))])
     assert Machine(torch.device("cpu"), "float32").matmul_peak() == pytest.approx(2 * 512**3 / 0.01)
-    assert seen == [512]
+    assert len(products) == 1
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])

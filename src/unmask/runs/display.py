@@ -55,7 +55,7 @@ class Display:
         begun, first = time.monotonic(), standing.step
         printed = begun
         smooth: dict[str, float] = {}
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
+        columns = (BarColumn(), TextColumn("{task.fields[text]}"))
         with Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal) as bar:
             task = bar.add_task("training", total=standing.total, completed=first, text="")
 
@@ -68,8 +68,8 @@ class Display:
                 left = (now - begun) / (standing.step - first) * (standing.total - standing.step)
                 text = (
                     f"step {standing.step}/{standing.total}  loss {smooth.get('loss', math.nan):.3f}  "
-                    f"{smooth['tokens_per_second']:,.0f} tokens/s  {speed(smooth['flops_per_second'], peak)}  "
-                    f"{duration(left)} left"
+                    f"{duration(left)} left  {smooth['tokens_per_second']:,.0f} tokens/s  "
+                    f"{speed(smooth['flops_per_second'], peak)}"  # last: a narrow terminal cuts it off
                 )
                 bar.update(task, completed=standing.step, text=text)
                 if not self.console.is_terminal and now - printed > LINE_SECONDS:
