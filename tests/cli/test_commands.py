@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 
@@ -205,6 +206,47 @@ def test_recipes(capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_runs(line, tmp_path, capsys):
+    here, _ = line
+    assert main(["runs", "list", str(here), str(here / "run")]) == 0
+    output, said = capsys.readouterr()
+    heading, run, tuned = output.splitlines()
+    assert (heading.split()[0], said) == ("run", "")
+    for text, path, words in (
+        (run, here / "run", "bert-tiny  pretraining  finished  3"),
+        (tuned, here / "tuned", "classification  fine-tuning  finished  3"),
+    ):
+        assert text.startswith(f"{path} ")
+        assert " ".join(words.split()) in " ".join(text.split())
+        assert " loss " in text
+        assert "_accuracy " in text
+    assert main(["runs", "show", str(here / "run")]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"{here / 'run'}: bert-tiny, pretraining, finished\n")
+    assert f"unmask pretrain bert-tiny --corpus {here / 'corpus'}" in shown
+    assert "masked_lm_accuracy" in shown
+    picture = tmp_path / "runs.png"
+    for over in ("steps", "tokens", "minutes"):
+        assert (
+            main(["runs", "plot", str(here / "run"), str(here / "tuned"), "--over", over, "--out", str(picture)]) == 0
+        )
+        assert capsys.readouterr() == ("", f"picture: {picture}\n")
+        assert picture.read_bytes().startswith(b"\x89PNG")
+        picture.unlink()
+
+
+def test_runs_that_cannot_be_read_are_left_out_and_counted(line, tmp_path, capsys):
+    shutil.copytree(line[0] / "run", tmp_path / "whole")
+    shutil.copytree(line[0] / "run", tmp_path / "damaged")
+    (tmp_path / "damaged" / "recipe.toml").write_text("name =")
+    assert main(["runs", "list", str(tmp_path)]) == 0
+    output, said = capsys.readouterr()
+    assert [text.split()[0] for text in output.splitlines()] == ["run", str(tmp_path / "whole")]
+    count, damaged = said.splitlines()
+    assert count == "left out, as they cannot be read: 1"
+    assert f"{tmp_path / 'damaged' / 'recipe.toml'}: the file is damaged" in damaged
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["pretrain", "--help"], ["recipes", "show", "-h"]])
 def test_help_is_quick_and_needs_no_torch(arguments):
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -290,6 +332,17 @@ FILES = ("--train", "{line}/train.tsv")
         (("fill", "--model", "{line}/run", "The [MASK].", "--top", "0"), "pass --top 1 or more"),
         (("fill", "--model", "{line}/run", "dog " * 70 + "[MASK]"), "the model reads 64; shorten it"),
         (("recipes", "show", "bert-tinny"), "did you mean 'bert-tiny'?"),
+        (("runs", "list", "{here}"), "or below; name the --out of a run"),
+        (("runs", "list", "{here}/no"), "no: no such folder"),
+        (("runs", "show", "{line}"), "no run is here"),
+        (("runs", "plot", "{line}/run", "{here}", "--out", "{here}/p.png"), "no run is here"),
+        (("runs", "plot", "{line}/run", "--out", "{here}/p.jpg"), "p.jpg: a picture is written as PNG"),
+        (("runs", "plot", "{line}/run", "--metric", "los", "--out", "{here}/p.png"), "did you mean 'loss'?"),
+        (
+            ("runs", "plot", "{line}/run", "{line}/tuned", "--metric", "masked_lm_loss", "--out", "{here}/p.png"),
+            "tuned: no metric 'masked_lm_loss'",
+        ),
+        (("runs", "plot", "{line}/run", "--out", "{line}/train.tsv/p.png"), "train.tsv"),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value[:2]),
 )

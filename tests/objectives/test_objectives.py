@@ -220,3 +220,16 @@ def test_a_head_is_the_same_saved_and_loaded(name, tokenizer, tmp_path):
     assert loaded.take(name, fresh)
     assert torch.equal(run(Learner(loaded.encoder, {name: fresh}).eval(), batch)[name], before)
     assert not any(loaded.take(other, build(other)) for other in NAMES if other != name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_operations_add_up_over_pieces_and_are_none_without_targets(name):
+    learner = learner_of(name)
+    (part,) = learner.parts.values()
+    whole = collate([learner.prepare(sample) for sample in samples()])
+    pieces = [collate([learner.prepare(sample)]) for sample in samples()]
+    assert learner.forward_flops(whole) == sum(map(learner.forward_flops, pieces))
+    assert part.forward_flops(learner.encoder, whole) > 0
+    nothing = collate([empty(sample).add(counts={name: 0}) for sample in samples()])
+    assert part.forward_flops(learner.encoder, nothing) == 0
+    assert learner.forward_flops(nothing) == learner.encoder.forward_flops(whole.tokens)

@@ -12,7 +12,6 @@ from unmask.errors import UserError
 from unmask.pretraining import fingerprint, pretrain
 from unmask.recipe import read_recipe, write
 from unmask.runs.directory import RunDirectory
-from unmask.runs.display import duration
 from unmask.runs.plots import plot_confusion
 from unmask.runs.report import model_card
 from unmask.training.machine import Machine
@@ -146,13 +145,6 @@ def test_a_folder_that_somebody_else_made_is_left_alone(tmp_path):
     with pytest.raises(UserError, match="not empty"), RunDirectory.reserved(tmp_path):
         pass
     assert (tmp_path / "text" / "mine.txt").exists()
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.2, "0 s"), (59.6, "1 min 00 s"), (200, "3 min 20 s"), (18600, "5 h 10 min")]
-)
-def test_durations(seconds, text):
-    assert duration(seconds) == text
 
 
 def test_a_card_without_metrics():

@@ -419,7 +419,7 @@ def assert_same_run(run, unbroken):
     for name in ("model.safetensors", "config.json", "tokenizer.json"):
         same = filecmp.cmp(run / "model" / name, unbroken / "model" / name, shallow=False)
         assert same, name  # not compared in the assertion: pytest would work out a difference of megabytes
-    timing = ("seconds", "tokens_per_second")
+    timing = ("seconds", "tokens_per_second", "flops_per_second")
     lines, expected = (
         [{key: value for key, value in line.items() if key not in timing} for line in metrics(path)]
         for path in (run, unbroken)

@@ -263,6 +263,41 @@ def test_budget_in_minutes_is_turned_into_steps_once(small, trainer, monkeypatch
     assert fresh.step()["loss"] == first["loss"], "timing leaves no trace"
 
 
+def test_each_step_logs_its_operations_a_second(small, trainer):
+    one = trainer(small(batch={"micro_tokens": 100}, budget={"steps": 2}))
+    one.start()
+    samples, _ = one.source.take(one.source.start, tokens=512)
+    whole = collate([one.prepare(sample) for sample in samples])
+    one.train()
+    first = one.run.read_metrics("train")[0]
+    assert first["tokens"] == len(whole.tokens.ids)
+    operations = 3 * one.learner.forward_flops(whole)
+    # times the rate of tokens, which is rounded too
+    assert first["flops_per_second"] == pytest.approx(
+        operations * first["tokens_per_second"] / first["tokens"], rel=1e-3
+    )
+
+
+@pytest.mark.parametrize(("steps", "measured"), [(4, True), (3, False)])
+def test_the_peak_is_measured_where_steps_are_timed(small, trainer, monkeypatch, steps, measured):
+    monkeypatch.setattr(loop, "MIN_TIMED", 4)
+    peaks, shown = iter([8e11, 7e11]), []
+    monkeypatch.setattr(Machine, "matmul_peak", lambda self: next(peaks))
+    bar = Display.bar
+    monkeypatch.setattr(Display, "bar", lambda self, standing, peak: (shown.append(peak), bar(self, standing, peak))[1])
+    recipe = small(budget={"steps": steps})
+    one = trainer(recipe)
+    one.start()
+    one.train()
+    machine = one.run.read_provenance().machine
+    assert machine == (CPU.describe() | {"matmul_flops_per_second": 800_000_000_000} if measured else {})
+    again = trainer(small(budget={"steps": steps + 1}), resume=True)  # the run is still the one that was started
+    again.resume()
+    again.train()
+    assert again.run.read_provenance().machine["matmul_flops_per_second"] == (7e11 if measured else 8e11)
+    assert shown == ([8e11, 7e11] if measured else [None, 8e11])
+
+
 def poison(trainer, steps):
     """Make the loss of chosen steps NaN."""
     forward = trainer.learner.forward

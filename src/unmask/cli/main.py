@@ -23,6 +23,7 @@ VERBS = {
     "predict": "classify texts",
     "fill": "fill [MASK] in texts",
     "recipes": "list, show and compare the shipped recipes",
+    "runs": "list runs, describe one, draw the curves of several in one picture",
     "demo": "from raw text to a sentiment classifier, with nothing but this package",
 }
 """What there is; cli/VERB.py has `add(parser)` and `run(arguments)`."""

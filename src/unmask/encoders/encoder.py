@@ -51,3 +51,11 @@ class Encoder(Protocol):
     def pool(self, rows: Tensor) -> Tensor:
         """BERT's tanh layer over the rows at [CLS]: (sequences, width) to (sequences, width)."""
         ...
+
+    def forward_flops(self, tokens: Tokens) -> int:
+        """Return the floating-point operations of the matrix products of one forward pass over a batch, `pool` aside.
+
+        A product of (n, k) and (k, m) counts 2 n k m. Counted are the tokens that are there: no padding, no look-ups,
+        no norms, and nothing that is computed a second time to save memory. `tokens` lie on the CPU.
+        """
+        ...

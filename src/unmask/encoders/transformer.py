@@ -118,6 +118,13 @@ class Transformer(nn.Module):
         """See `Encoder`."""
         return torch.tanh(self.pooler(rows))
 
+    def forward_flops(self, tokens: Tokens) -> int:
+        """See `Encoder`: the layers' matrices see each token, attention each pair of tokens of a sequence twice."""
+        width = self.width
+        matrices = 4 * width * width + 2 * width * self.settings.feed_forward  # query, key, value, out; up, down
+        pairs = int(tokens.offsets.diff().long().square().sum())
+        return self.settings.layers * 2 * (len(tokens.ids) * matrices + 2 * pairs * width)
+
 
 def initialise(module: nn.Module, deviation: float) -> None:
     """Draw matrices as BERT does: normal, cut off at two deviations; biases 0, LayerNorms 1 and 0."""

@@ -50,3 +50,8 @@ class Learner(nn.Module):
         """Return all parts, also those without a target in this batch."""
         encoded = self.encoder(batch.tokens)
         return {name: part.score(self.encoder, encoded, batch) for name, part in self.parts.items()}
+
+    def forward_flops(self, batch: Batch) -> int:
+        """Return the floating-point operations of a forward pass's matrix products; see `Encoder.forward_flops`."""
+        heads = sum(part.forward_flops(self.encoder, batch) for part in self.parts.values())
+        return self.encoder.forward_flops(batch.tokens) + heads

@@ -70,3 +70,7 @@ class MaskedLM(Objective):
         """Return what the decoder reads, (hidden, width)."""
         rows = encoded.last.index_select(0, batch.positions["hidden"])
         return self.norm(self.activation(self.dense(rows)))
+
+    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
+        """See `Objective`: the dense layer and the decoder, at the hidden positions alone."""
+        return 2 * len(batch.positions["hidden"]) * encoder.width * (encoder.width + encoder.vocabulary)

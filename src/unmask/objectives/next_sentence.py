@@ -54,3 +54,7 @@ class NextSentence(Objective):
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
         return classify(self.predict(encoder, encoded, batch), batch.labels["next_sentence"])
+
+    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
+        """See `Objective`: the pooler and the softmax layer, once a sequence."""
+        return 2 * len(batch.positions["summary"]) * encoder.width * (encoder.width + self.out.out_features)

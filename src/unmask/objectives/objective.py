@@ -54,6 +54,13 @@ class Objective(nn.Module):
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """Return the sum of the losses over the batch's targets."""
 
+    @abstractmethod
+    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
+        """Return the floating-point operations of the matrix products that `score` adds to the encoder's.
+
+        Counted as in `Encoder.forward_flops`, `Encoder.pool` included; 0 where there is no target.
+        """
+
 
 def classify(logits: Tensor, gold: Tensor) -> Part:
     """Cross-entropy over (targets, classes), summed in float32, and how many are right.

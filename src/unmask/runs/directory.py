@@ -20,10 +20,10 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -35,6 +35,27 @@ PREPARED = "text"
 MARK = ".made-by-unmask"
 """Lies in that folder, so that no other one of this name is ever removed."""
 LIBRARIES = ("torch", "numpy", "tokenizers", "safetensors")
+
+_Read = TypeVar("_Read")
+
+
+class Provenance(msgspec.Struct, frozen=True, kw_only=True):
+    """provenance.json: where a run comes from.
+
+    Attributes:
+        unmask, python, platform, libraries: versions.
+        command: as it was typed.
+        machine: what the run was last computed on; with `matmul_flops_per_second`, where that was measured.
+        inputs: fingerprints.
+    """
+
+    unmask: str
+    command: list[str]
+    python: str
+    platform: str
+    libraries: dict[str, str]
+    machine: dict[str, Any]
+    inputs: dict[str, str]
 
 
 class RunDirectory:
@@ -93,16 +114,17 @@ class RunDirectory:
             path.mkdir(parents=True, exist_ok=True)
             run._lock()
             (path / "recipe.toml").write_text(recipe, encoding="utf8")
-            provenance = {
-                "unmask": __version__,
-                "command": sys.argv,
-                "python": platform.python_version(),
-                "platform": platform.platform(),
-                "libraries": {name: importlib.metadata.version(name) for name in LIBRARIES},
-                "machine": machine,
-                "inputs": inputs,
-            }
-            (path / "provenance.json").write_bytes(msgspec.json.format(msgspec.json.encode(provenance)))
+            run._write_provenance(
+                Provenance(
+                    unmask=__version__,
+                    command=sys.argv,
+                    python=platform.python_version(),
+                    platform=platform.platform(),
+                    libraries={name: importlib.metadata.version(name) for name in LIBRARIES},
+                    machine=dict(machine),
+                    inputs=dict(inputs),
+                )
+            )
         except OSError as error:
             raise _unwritable(path, error) from error
         return run
@@ -160,9 +182,9 @@ class RunDirectory:
         if not (path / "recipe.toml").is_file():
             raise UserError("no run is here to resume", file=path, remedy="check --out, or start without --resume")
         run._lock()
-        before = _flat(msgspec.toml.decode((path / "recipe.toml").read_bytes()))
-        now = _flat(msgspec.toml.decode(recipe))
-        before |= run._inputs()
+        before = flat(run.read_recipe())
+        now = flat(msgspec.toml.decode(recipe))
+        before |= {f"inputs.{name}": value for name, value in run.read_provenance().inputs.items()}
         now |= {f"inputs.{name}": value for name, value in inputs.items()}
         differences = [
             f"{key} was {before.get(key, 'not set')}, now {now.get(key, 'not set')}"
@@ -185,6 +207,11 @@ class RunDirectory:
         if self.leads:
             (self.path / "recipe.toml").write_text(self._recipe, encoding="utf8")
 
+    def describe_machine(self, description: Mapping[str, Any]) -> None:
+        """Write into provenance.json on what the run goes on now."""
+        if self.leads:
+            self._write_provenance(msgspec.structs.replace(self.read_provenance(), machine=dict(description)))
+
     def report(self, text: str) -> None:
         """Write report.md."""
         (self.path / "report.md").write_text(text, encoding="utf8")
@@ -205,25 +232,43 @@ class RunDirectory:
 
     def read_metrics(self, kind: str) -> list[dict[str, Any]]:
         """Return the lines of one kind ("train", "heldout") in order."""
-        if not self.metrics.exists():
-            return []
-        lines = [msgspec.json.decode(line) for line in self.metrics.read_bytes().splitlines()]
-        return [line for line in lines if line["kind"] == kind]
+        return [line for line in self._lines() if line["kind"] == kind]
 
     def cut_metrics(self, step: int) -> None:
         """Forget what was logged after a step: it is about to happen again."""
-        if not self.leads or not self.metrics.exists():
-            return
-        kept = []
-        for line in self.metrics.read_bytes().splitlines(keepends=True):
-            try:
-                if msgspec.json.decode(line)["step"] <= step:
-                    kept.append(line)
-            except msgspec.DecodeError:  # a line that a kill cut short
-                continue
-        aside = self.metrics.with_suffix(".part")
-        aside.write_bytes(b"".join(kept))
-        aside.replace(self.metrics)
+        if self.leads and self.metrics.exists():
+            kept = [msgspec.json.encode(line) + b"\n" for line in self._lines() if line["step"] <= step]
+            _replace(self.metrics, b"".join(kept))
+
+    def read_recipe(self) -> dict[str, Any]:
+        """Return recipe.toml.
+
+        Raises:
+            UserError: no run is here, or the file is damaged.
+        """
+        return self._read("recipe.toml", lambda content: msgspec.toml.decode(content, type=dict[str, Any]))
+
+    def read_provenance(self) -> Provenance:
+        """Return provenance.json.
+
+        Raises:
+            UserError: no run is here, or the file is damaged.
+        """
+        return self._read("provenance.json", lambda content: msgspec.json.decode(content, type=Provenance))
+
+    def is_in_use(self) -> bool:
+        """Say whether a program is writing to this run: whether it holds the lock, which is tried and given back."""
+        try:
+            handle = os.open(self.path / ".lock", os.O_RDONLY)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(handle)
+        return False
 
     def close(self) -> None:
         """Flush the events and give up the lock."""
@@ -245,9 +290,25 @@ class RunDirectory:
                 "another program is writing to this run", file=self.path, remedy="wait for it or choose another --out"
             ) from None
 
-    def _inputs(self) -> dict[str, str]:
-        provenance = msgspec.json.decode((self.path / "provenance.json").read_bytes())
-        return {f"inputs.{name}": value for name, value in provenance["inputs"].items()}
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        for text in self.metrics.read_bytes().splitlines() if self.metrics.exists() else ():
+            with suppress(msgspec.DecodeError):  # a line that a kill cut short, or that is being written
+                line = msgspec.json.decode(text, type=dict[str, Any])
+                if "kind" in line and isinstance(line.get("step"), int):
+                    yield line
+
+    def _write_provenance(self, provenance: Provenance) -> None:
+        _replace(self.path / "provenance.json", msgspec.json.format(msgspec.json.encode(provenance)))
+
+    def _read(self, name: str, decode: Callable[[bytes], _Read]) -> _Read:
+        try:
+            return decode((self.path / name).read_bytes())
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise UserError(
+                f"no run is here: there is no {name}", file=self.path, remedy="name the --out of a run"
+            ) from error
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise UserError(f"the file is damaged ({error})", file=self.path / name) from error
 
 
 def _unwritable(path: Path, error: OSError) -> UserError:
@@ -256,11 +317,18 @@ def _unwritable(path: Path, error: OSError) -> UserError:
     )
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def _replace(path: Path, content: bytes) -> None:
+    aside = path.with_suffix(".part")
+    aside.write_bytes(content)
+    aside.replace(path)
+
+
+def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a table of tables as one, its keys dotted."""
+    found: dict[str, Any] = {}
     for key, value in table.items():
         if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
+            found |= flat(value, f"{prefix}{key}.")
         else:
-            flat[prefix + key] = value
-    return flat
+            found[prefix + key] = value
+    return found

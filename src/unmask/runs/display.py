@@ -1,7 +1,8 @@
-"""What a person sees while a run goes on: a bar with loss, tokens/s and the time left; plain lines in a log file."""
+"""What a person sees while a run goes on: a bar with loss, speed and the time left; plain lines in a log file."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -44,24 +45,31 @@ class Display:
         self.say(f"step {standing.step} of {standing.total}, {standing.tokens:,} tokens: held out: {text}")
 
     @contextmanager
-    def bar(self, standing: Standing) -> Iterator[Advance]:
-        """Show the progress from where the run stands to its end; call what is given after each step."""
+    def bar(self, standing: Standing, peak: float | None = None) -> Iterator[Advance]:
+        """Show the progress from where the run stands to its end; call what is given after each step.
+
+        Args:
+            standing: where the run stands, kept up to date by the caller.
+            peak: of the machine's matrix products, in floating-point operations a second; None: not measured.
+        """
         begun, first = time.monotonic(), standing.step
         printed = begun
         smooth: dict[str, float] = {}
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
+        columns = (BarColumn(), TextColumn("{task.fields[text]}"))
         with Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal) as bar:
             task = bar.add_task("training", total=standing.total, completed=first, text="")
 
             def advance(metrics: Mapping[str, float]) -> None:
                 nonlocal printed
-                for name in ("loss", "tokens_per_second"):
-                    smooth[name] = metrics[name] * 0.05 + smooth.get(name, metrics[name]) * 0.95
+                for name in ("loss", "tokens_per_second", "flops_per_second"):
+                    if math.isfinite(metrics[name]):
+                        smooth[name] = metrics[name] * 0.05 + smooth.get(name, metrics[name]) * 0.95
                 now = time.monotonic()
                 left = (now - begun) / (standing.step - first) * (standing.total - standing.step)
                 text = (
-                    f"step {standing.step}/{standing.total}  loss {smooth['loss']:.3f}  "
-                    f"{smooth['tokens_per_second']:,.0f} tokens/s  {duration(left)} left"
+                    f"step {standing.step}/{standing.total}  loss {smooth.get('loss', math.nan):.3f}  "
+                    f"{duration(left)} left  {smooth['tokens_per_second']:,.0f} tokens/s  "
+                    f"{speed(smooth['flops_per_second'], peak)}"  # last: a narrow terminal cuts it off
                 )
                 bar.update(task, completed=standing.step, text=text)
                 if not self.console.is_terminal and now - printed > LINE_SECONDS:
@@ -69,6 +77,12 @@ class Display:
                     self.say(text)
 
             yield advance
+
+
+def speed(flops: float, peak: float | None = None) -> str:
+    """Write floating-point operations a second for people, with their share of the peak: 412 GFLOP/s (51 % of peak)."""
+    text = f"{flops / 1e12:.1f} TFLOP/s" if flops >= 1e12 else f"{flops / 1e9:.{0 if flops >= 1e10 else 1}f} GFLOP/s"
+    return f"{text} ({100 * flops / peak:.0f} % of peak)" if peak else text
 
 
 def duration(seconds: float) -> str:

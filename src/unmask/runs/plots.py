@@ -1,20 +1,29 @@
-"""Pictures of a run, drawn from its metrics."""
+"""Pictures of a run, or of several runs side by side, drawn from their metrics."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from unmask.errors import UserError, nearest
 from unmask.runs.directory import RunDirectory
+from unmask.runs.summary import Summary, metric_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 BLUE, ORANGE, GREY = "#2f6db3", "#d9722e", "#8a8a8a"
+OVER = {
+    "steps": ("step", 1, "steps"),
+    "tokens": ("tokens", 1e6, "million tokens"),
+    "minutes": ("seconds", 60, "minutes"),
+}
+"""What curves of several runs are drawn over: its name in a line of training, its unit there, what the axis says."""
 
 
 def figure(columns: int, *, width: float = 5.0, height: float = 3.6) -> tuple[Figure, list[Axes]]:
@@ -44,13 +53,16 @@ def plot_training(run: RunDirectory) -> None:
     names = [name for name in train[-1] if name.endswith("_accuracy")]
     drawing, panels = figure(1 + len(names))
     for panel, name in zip(panels, ["loss", *names], strict=True):
-        _curve(panel, train, name, "training", GREY)
-        _points(panel, heldout, name, "held out", BLUE)
+        x, y = _points(train, name, "tokens")
+        panel.plot(_smooth(x / 1e6), _smooth(y), color=GREY, label="training")
+        x, y = _points(heldout, name, "tokens")
+        if len(x):
+            panel.plot(x / 1e6, y, color=BLUE, marker="o", markersize=3, label="held out")
         for line in guesses:
             if name in line:
                 panel.axhline(line[name], color=ORANGE, linestyle="--", label=f"always the same: {line[name]:.3f}")
         panel.set_xlabel("million tokens")
-        panel.set_title(name.replace("_", " ").replace(" lm", " LM"))
+        panel.set_title(_title(name))
         panel.legend(frameon=False, fontsize=8)
     save(drawing, run.plots / "training.png")
 
@@ -79,15 +91,72 @@ def plot_confusion(labels: Sequence[str], counts: np.ndarray, path: Path) -> Non
     save(drawing, path)
 
 
-def _curve(panel: Axes, lines: Sequence[Mapping[str, Any]], name: str, label: str, colour: str) -> None:
-    """Draw a smoothed curve: the mean of 50 pieces of the run at most."""
-    found = [(line["tokens"], line[name]) for line in lines if line.get(name) is not None]
-    pieces = np.array_split(np.array(found), min(50, len(found)))
-    x, y = np.array([piece.mean(0) for piece in pieces]).T
-    panel.plot(x / 1e6, y, color=colour, label=label)
+def plot_runs(runs: Sequence[Summary], path: Path, *, metric: str = "loss", over: str = "tokens") -> None:
+    """Draw one metric of several runs: training smoothed and pale, held out with a dot for each evaluation.
+
+    Args:
+        runs: each in a colour, named by what tells its directory from the others'.
+        path: of the picture.
+        metric: its name in metrics.jsonl.
+        over: one of `OVER`.
+
+    Raises:
+        UserError: a run has not logged the metric.
+    """
+    from matplotlib import colormaps
+
+    drawing, (panel,) = figure(1, width=8.5, height=4.8)
+    count = len(runs)
+    colours = colormaps["tab10"](range(count)) if count <= 10 else colormaps["turbo"](np.linspace(0.05, 0.95, count))
+    scored = False
+    for run, name, colour in zip(runs, _names([run.path for run in runs]), colours, strict=True):
+        _check_metric(run, metric)
+        x, y = _points(run.heldout, metric, "step")
+        if len(x):
+            scored, label = True, f"{name}: {y[-1]:.3f}"
+            panel.plot(_places(run, over, x), y, color=colour, marker="o", markersize=3, label=label)
+        style = {"alpha": 0.35} if len(x) else {"label": name}
+        x, y = _points(run.train, metric, "step")
+        panel.plot(_smooth(_places(run, over, x)), _smooth(y), color=colour, **style)
+    panel.set(xlabel=OVER[over][2], title=_title(metric))
+    key = "dots: held out, with its last value\npale: training, smoothed" if scored else "training, smoothed"
+    drawing.legend(loc="outside right upper", frameon=False, fontsize=8, title=key, title_fontsize=8, alignment="left")
+    save(drawing, path)
 
 
-def _points(panel: Axes, lines: Sequence[Mapping[str, Any]], name: str, label: str, colour: str) -> None:
-    found = [(line["tokens"] / 1e6, line[name]) for line in lines if line.get(name) is not None]
-    if found:
-        panel.plot(*zip(*found, strict=True), color=colour, marker="o", markersize=3, label=label)
+def _check_metric(run: Summary, metric: str) -> None:
+    names = metric_names([*run.train, *run.heldout])
+    if not names:
+        raise UserError("nothing is logged yet", file=run.path, remedy="leave this run away")
+    if metric not in names:
+        raise UserError(f"no metric '{metric}'; {nearest(metric, names)}", file=run.path)
+
+
+def _places(run: Summary, over: str, steps: np.ndarray) -> np.ndarray:
+    """Return where steps stand on the axis, by the log of training: evaluations log no time of their own."""
+    name, unit, _ = OVER[over]
+    known = np.array([(0, 0), *((line["step"], line[name]) for line in run.train)])
+    return np.interp(steps, known[:, 0], known[:, 1] / unit)
+
+
+def _points(lines: Sequence[Mapping[str, Any]], name: str, over: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return places and values of the lines that have a value (the loss of a skipped step is null)."""
+    found = [(line[over], line[name]) for line in lines if isinstance(line.get(name), int | float)]
+    x, y = np.array(found, dtype=float).reshape(-1, 2).T
+    return x, y
+
+
+def _smooth(values: np.ndarray) -> np.ndarray:
+    """Return the means of 50 pieces at most."""
+    return np.array([piece.mean() for piece in np.array_split(values, 50) if len(piece)])
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """Return what is left of the paths without the folder that all lie in."""
+    paths = [path.resolve() for path in paths]
+    common = os.path.commonpath([path.parent for path in paths])
+    return [str(path.relative_to(common)) for path in paths]
+
+
+def _title(name: str) -> str:
+    return name.replace("_", " ").replace(" lm", " LM")

@@ -56,6 +56,10 @@ class Classification(Objective):
         """See `Objective`."""
         return classify(self.predict(encoder, encoded, batch), batch.labels["classification"])
 
+    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
+        """See `Objective`: the pooler and the softmax layer, once a sequence."""
+        return 2 * len(batch.positions["summary"]) * encoder.width * (encoder.width + self.out.out_features)
+
 
 def samples(tokenizer: Tokenizer, texts: Sequence[str], length: int, gold: Sequence[int] | None = None) -> list[Sample]:
     """Return a sample for each text, its key its number; `gold` are numbers of labels."""

@@ -49,9 +49,11 @@ UNKNOWN_STEPS = 1_000_000
 TIMED_SECONDS = 60
 """No more than that is spent on timing."""
 MIN_TIMED = 100
-"""Shorter runs are not timed."""
+"""Shorter runs are not timed, nor is the machine's peak measured for them."""
 RESERVED_BYTES = 20
 """A parameter's two moments, and its copy and theirs while a checkpoint is written, in float32."""
+PASSES = 3
+"""A step costs that many forward passes: a matrix product's two gradients are products of its size."""
 COUNTED_STEPS = 50
 """Over so many steps tokens and passes are counted before the first."""
 
@@ -163,7 +165,7 @@ class Trainer:
         progress = self.progress
         every = max(1, progress.total // EVALUATIONS)
         saved = time.monotonic()
-        with Interrupt() as interrupt, self.display.bar(progress) as advance, self.saver:
+        with Interrupt() as interrupt, self.display.bar(progress, self._measure_peak()) as advance, self.saver:
             while progress.step < progress.total:
                 metrics = self.step()
                 self.run.log({"kind": "train", **metrics})
@@ -189,7 +191,8 @@ class Trainer:
         begun = time.perf_counter()
         step = self._next()
         counts = self.processes.add_up(step.counts)
-        sums = self.processes.add_up(self._backward(step.pieces, counts))
+        flops = PASSES * sum(map(self.learner.forward_flops, step.pieces))
+        sums = self.processes.add_up({**self._backward(step.pieces, counts), "flops": flops})
         self.processes.add_tensors(self.optimizer.gradients())
         norm = self.optimizer.clip()
         metrics = summarise(sums, counts, self.learner.weights)
@@ -215,6 +218,7 @@ class Trainer:
             "learning_rate": rate,
             "gradient_norm": norm,
             "tokens_per_second": round(step.tokens / seconds, 1),
+            "flops_per_second": round(sums["flops"] / seconds),
         }
 
     def save(self) -> None:
@@ -309,9 +313,7 @@ class Trainer:
         """Turn the budget into steps and print what is to come."""
         budget = self.settings.budget
         steps, tokens, passes = self._count(budget)
-        seconds = None
-        if budget.minutes or steps >= MIN_TIMED:
-            seconds = self._seconds_per_step()
+        seconds = self._seconds_per_step() if self._is_long(steps) else None
         if budget.minutes is not None:
             assert seconds is not None
             steps = max(1, int(budget.minutes * 60 / seconds), self.progress.total)
@@ -320,6 +322,18 @@ class Trainer:
         if seconds is not None:
             text += f", about {duration(steps * seconds)}, {self.machine.memory() / 2**30:.1f} GiB of memory"
         self.display.say(text)
+
+    def _is_long(self, steps: int) -> bool:
+        """Say whether it is worth the time to measure how fast the run goes."""
+        return self.settings.budget.minutes is not None or steps >= MIN_TIMED
+
+    def _measure_peak(self) -> float | None:
+        """Measure the machine's peak and write it into the run's provenance, where the run is long enough."""
+        if not self._is_long(self.progress.total):
+            return None
+        peak: float = self.processes.add_up({"peak": self.machine.matmul_peak()})["peak"]
+        self.run.describe_machine(self.machine.describe() | {"matmul_flops_per_second": round(peak)})
+        return peak
 
     def _count(self, budget: BudgetSettings) -> tuple[int, float, float]:
         """Return steps of the budget (0 for minutes), and tokens and passes of a step, from the order of samples."""

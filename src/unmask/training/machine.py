@@ -8,17 +8,26 @@ import platform
 import re
 import resource
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import torch
+from torch import Tensor
+from torch.nn.functional import linear
 
 from unmask.errors import UserError
 
 GPU_WORKERS = 2
 """How many processes make batches for a GPU by default; a CPU needs its cores for the step itself."""
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
+Product = Callable[[Tensor, Tensor], Tensor]
+PEAK_SECONDS = 0.3
+"""How long the peak of matrix products is looked for, a slow machine's last product aside."""
+PEAK_SIZES = {"cpu": (512, 1024, 2048), "cuda": (4096, 8192)}
+"""Widths of the square matrices that are multiplied meanwhile, a third (or half) of the time each."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +79,38 @@ class Machine:
             "threads": torch.get_num_threads(),
             "precision": self.precision,
         }
+
+    def matmul_peak(self) -> float:
+        """Measure how fast the machine multiplies matrices in its precision, in floating-point operations a second.
+
+        The best of many products of several sizes, so that moments in which other programs compute do not count; where
+        they always do, what is left to this one is measured. Draws nothing from torch's global generator.
+        """
+        sizes, ways, best = PEAK_SIZES[self.device.type], _products(self.device), 0.0
+        generator = torch.Generator(self.device).manual_seed(0)  # not zeros: a GPU multiplies these faster
+        block = torch.randn(2, sizes[0], sizes[0], generator=generator, device=self.device).to(self.dtype)
+        begun = time.perf_counter()
+        for number, size in enumerate(sizes, start=1):
+            left, right = block.repeat(1, size // sizes[0], size // sizes[0])
+            while not best or time.perf_counter() - begun < PEAK_SECONDS * number / len(sizes):
+                seconds = min(self._time(way, left, right) for way in ways)
+                best = max(best, 2 * size**3 / seconds)
+        return best
+
+    def _time(self, multiply: Product, left: Tensor, right: Tensor) -> float:
+        """Return how many seconds a product takes."""
+        begun = time.perf_counter()
+        multiply(left, right)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter() - begun
+
+
+def _products(device: torch.device) -> list[Product]:
+    """Return the ways to multiply by a transposed matrix: float32 may be twice as fast in oneDNN as in BLAS."""
+    if device.type == "cpu" and torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return [linear, lambda left, right: torch.ops.mkldnn._linear_pointwise(left, right, None, "none", [], "")]
+    return [linear]
 
 
 def choose_machine(device: str = "auto", precision: str = "auto", workers: int | None = None) -> Machine:

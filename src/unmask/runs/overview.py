@@ -1,0 +1,108 @@
+"""Words about runs for the terminal: a line each, or a page on one.
+
+In: summaries. Out: text.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from unmask.runs.directory import flat
+from unmask.runs.display import duration, speed
+from unmask.runs.summary import Summary, metric_names
+
+TABLES = ("task", "length", "encoder", "layout", "objective", "batch", "optimizer", "budget")
+"""What is shown of a recipe."""
+
+
+def list_runs(runs: Sequence[Summary]) -> str:
+    """Return a line a run under a line of headings: where it lies, what it is, how far it has come, how good it is."""
+    rows = [("run", "recipe", "kind", "state", "steps", "tokens", "time", "last held out")]
+    for run in runs:
+        reached, last = run.reached, run.heldout[-1] if run.heldout else {}
+        shown = [name for name in metric_names([last]) if not name.endswith("_loss")]
+        held = ", ".join(f"{name} {_number(last[name])}" for name in shown)
+        amounts = (f"{reached.step:,}", f"{reached.tokens:,}", duration(reached.seconds))
+        rows.append((str(run.path), run.name, run.kind, run.state, *amounts, held))
+    return _columns(rows)
+
+
+def describe_run(run: Summary) -> str:
+    """Return a page on a run: what was trained on what, how far it has come, how good it is, what lies where."""
+    hint = "; go on with the same command and --resume" if run.state.startswith("stopped") else ""
+    parts = [f"{run.path}: {run.name}, {run.kind}, {run.state}{hint}", _origin(run), _progress(run), _scores(run)]
+    return "\n\n".join(part for part in [*parts, _places(run.path)] if part)
+
+
+def _origin(run: Summary) -> str:
+    """What was trained on what, and where."""
+    provenance = run.provenance
+    program, *arguments = provenance.command or ["?"]
+    name = Path(program).name.replace("__main__.py", "unmask")
+    rows = [("command", shlex.join([name, *arguments])), ("inputs", _pairs(provenance.inputs))]
+    for name in TABLES:
+        if name in run.recipe:
+            value = run.recipe[name]
+            rows.append((name, _pairs(flat(value)) if isinstance(value, dict) else str(value)))
+    machine = {key: value for key, value in provenance.machine.items() if key != "matmul_flops_per_second"}
+    fastest = f", matrix products at {speed(run.peak)}" if run.peak else ""
+    rows.append(("machine", _pairs(machine) + fastest))
+    versions = {"unmask": provenance.unmask, "python": provenance.python, **provenance.libraries}
+    rows.append(("versions", _pairs(versions)))
+    return _columns(rows)
+
+
+def _progress(run: Summary) -> str:
+    reached = run.reached
+    steps = f"{reached.step:,} of {reached.total:,} steps" if reached.total else f"{reached.step:,} steps"
+    passes = "".join(f", {value:.2f} passes over the data" for value in _values(run.train[-1:], "passes"))
+    rows = [("progress", f"{steps}, {reached.tokens:,} tokens{passes}, {duration(reached.seconds)} in steps")]
+    tokens, flops = (_values(run.train, name) for name in ("tokens_per_second", "flops_per_second"))
+    if tokens and flops:
+        rows.append(("speed", f"{median(tokens):,.0f} tokens/s, {speed(median(flops), run.peak)}, median of the steps"))
+    rows.append(("skipped", f"{reached.skipped:,} steps, loss or gradient not finite"))
+    return _columns(rows)
+
+
+def _scores(run: Summary) -> str:
+    """The first, best and last value of each metric on the held-out data."""
+    rows = [("held out", "first", "best", "at step", "last")]
+    for name in metric_names(run.heldout):
+        values = [(line[name], line["step"]) for line in run.heldout if isinstance(line.get(name), int | float)]
+        if values:
+            best, step = (min if name.endswith("loss") else max)(values, key=lambda value: value[0])
+            first, last = values[0][0], values[-1][0]
+            rows.append((name, _number(first), _number(best), f"{step:,}", _number(last)))
+    return _columns(rows) if len(rows) > 1 else ""
+
+
+def _places(path: Path) -> str:
+    names = ("model", "report.md", "recipe.toml", "metrics.jsonl", "plots", "checkpoints")
+    rows = [(name, str(path / name)) for name in names if (path / name).exists()]
+    if (path / "events").exists():
+        rows.append(("TensorBoard", f"tensorboard --logdir {path / 'events'}"))
+    return _columns(rows)
+
+
+def _values(lines: Sequence[Mapping[str, Any]], name: str) -> list[float]:
+    return [line[name] for line in lines if isinstance(line.get(name), int | float)]
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4f}" if isinstance(value, int | float) else "?"
+
+
+def _pairs(table: Mapping[str, Any]) -> str:
+    """Write a table's keys and values in a line, digests cut short."""
+    values = {key: value[:12] if isinstance(value, str) and len(value) == 64 else value for key, value in table.items()}
+    return ", ".join(f"{key} {value}" for key, value in values.items())
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> str:
+    """Put rows below each other, cells of a column aligned at their left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

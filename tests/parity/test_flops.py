@@ -1,0 +1,93 @@
+"""The floating-point operations that encoder and objectives state are those that torch counts in transformers' BERT.
+
+Theirs runs on each sequence alone, so that nothing is padded, and on no device, so that nothing is computed.
+"""
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import BertConfig, BertForPreTraining, BertForSequenceClassification, BertModel
+
+from unmask.batches.batch import collate
+from unmask.batches.frame import Frame
+from unmask.encoders.transformer import TransformerSettings
+from unmask.objectives.learner import Learner
+from unmask.objectives.masked_lm import MaskedLM
+from unmask.objectives.next_sentence import NextSentence
+from unmask.tasks.classification import Classification
+from unmask.training import loop
+
+SETTINGS = TransformerSettings(layers=3, width=48, heads=4, feed_forward=80, positions=128)
+THEIRS = {
+    "num_hidden_layers": 3,
+    "hidden_size": 48,
+    "num_attention_heads": 4,
+    "intermediate_size": 80,
+    "vocab_size": 700,
+    "num_labels": 3,
+    "attn_implementation": "eager",
+}
+LENGTHS = (1, 5, 17, 17, 90)
+
+
+def batch():
+    rng, frame = np.random.default_rng(0), Frame(cls=2, sep=3)
+    samples = []
+    for length in LENGTHS:
+        sample = frame.wrap(rng.integers(5, 700, length))
+        hidden = np.arange(length // 3)
+        samples.append(sample.add(positions={"hidden": hidden}, labels={"hidden": hidden}))
+    return collate(samples)
+
+
+def counted(run):
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+        run()
+    return counter.get_total_flops()
+
+
+def test_pretraining():
+    with torch.device("meta"):
+        learner = Learner(SETTINGS.build(700), {"mlm": MaskedLM(SETTINGS, 700), "nsp": NextSentence(SETTINGS)})
+        theirs = BertForPreTraining(BertConfig(**THEIRS))
+        rows = torch.empty(len(batch().positions["hidden"]), 48)
+    ours = learner.forward_flops(batch())
+
+    def forward():
+        for length in LENGTHS:
+            pooled = theirs.bert(torch.zeros(1, length + 2, dtype=torch.int64)).pooler_output
+            theirs.cls.seq_relationship(pooled)
+        theirs.cls.predictions(rows)
+
+    assert ours == counted(forward)
+    assert learner.encoder.forward_flops(batch().tokens) > 0.5 * ours
+
+
+def test_classification():
+    with torch.device("meta"):
+        learner = Learner(SETTINGS.build(700), {"classification": Classification(SETTINGS, 3)})
+        theirs = BertForSequenceClassification(BertConfig(**THEIRS))
+    found = counted(lambda: [theirs(torch.zeros(1, length + 2, dtype=torch.int64)) for length in LENGTHS])
+    assert learner.forward_flops(batch()) == found
+
+
+def test_a_step_costs_as_many_forward_passes_as_the_loop_says():
+    with torch.device("meta"):
+        theirs = BertModel(BertConfig(**THEIRS), add_pooling_layer=False)
+    found = counted(lambda: theirs(torch.zeros(2, 30, dtype=torch.int64)).last_hidden_state.sum().backward())
+    rows = collate([Frame(cls=2, sep=3).wrap(np.arange(28)) for _ in range(2)])
+    assert found == loop.PASSES * SETTINGS.build(700).forward_flops(rows.tokens)
+
+
+@pytest.mark.parametrize("planted", ["padding", "all positions"])
+def test_planted_faults_are_noticed(planted, monkeypatch):
+    if planted == "padding":
+        right = torch.Tensor.diff
+        monkeypatch.setattr(torch.Tensor, "diff", lambda x: right(x).max().expand(len(x) - 1))
+    else:
+        monkeypatch.setattr(
+            MaskedLM, "forward_flops", lambda self, encoder, batch: 2 * len(batch.tokens.ids) * 48 * 748
+        )
+    with pytest.raises(AssertionError):
+        test_pretraining()

@@ -1,0 +1,61 @@
+"""The line that a person sees: loss, tokens and operations a second, share of the peak, time left."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+
+from unmask.runs import display
+from unmask.runs.display import Display, duration, speed
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.2, "0 s"), (59.6, "1 min 00 s"), (200, "3 min 20 s"), (18600, "5 h 10 min")]
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ((4.12e11,), "412 GFLOP/s"),
+        ((4.12e11, 8e11), "412 GFLOP/s (52 % of peak)"),
+        ((1.234e9,), "1.2 GFLOP/s"),
+        ((3.0e6,), "0.0 GFLOP/s"),
+        ((2.345e14, 6e14), "234.5 TFLOP/s (39 % of peak)"),
+    ],
+)
+def test_speeds(arguments, text):
+    assert speed(*arguments) == text
+
+
+@pytest.fixture
+def lines(monkeypatch, capsys):
+    """Shows steps, and returns what is printed after each."""
+    monkeypatch.setattr(display, "LINE_SECONDS", -1)
+
+    def show(steps, peak=None):
+        standing = SimpleNamespace(step=0, total=10, tokens=0)
+        with Display().bar(standing, peak) as advance:
+            for metrics in steps:
+                standing.step += 1
+                advance(metrics)
+        return capsys.readouterr().err.splitlines()
+
+    return show
+
+
+STEP = {"loss": 5.0, "tokens_per_second": 6700.4, "flops_per_second": 4.1e11}
+
+
+def test_a_line_shows_speed_and_share_of_the_peak(lines):
+    assert lines([STEP], 8.2e11) == ["step 1/10  loss 5.000  0 s left  6,700 tokens/s  410 GFLOP/s (50 % of peak)"]
+    assert lines([STEP]) == ["step 1/10  loss 5.000  0 s left  6,700 tokens/s  410 GFLOP/s"]
+
+
+def test_T14_a_skipped_step_does_not_hide_the_loss(lines):
+    first, second, third = lines([STEP | {"loss": math.nan}, STEP, STEP | {"loss": math.inf}])
+    assert "loss nan" in first
+    assert "loss 5.000" in second
+    assert "loss 5.000" in third

@@ -1,0 +1,79 @@
+"""What is said of runs: a line each, a page on one."""
+
+import json
+
+import pytest
+
+from unmask.runs.overview import describe_run, list_runs
+from unmask.runs.summary import read_run
+
+
+def test_a_line_each_in_columns(make_run):
+    finished = make_run("finished")
+    stopped = make_run("stopped", logged=4, saved=2, report=False, recipe='task = "classification"\n')
+    text = list_runs([read_run(finished), read_run(stopped)])
+    heading, first, second = text.splitlines()
+    for name, cells in {
+        "run": (str(finished), str(stopped)),
+        "recipe": ("bert-mini  ", "classification  "),
+        "kind": ("pretraining  ", "fine-tuning  "),
+        "state": ("finished  ", "stopped at step 2 of 8  "),
+        "steps": ("8  ", "2  "),
+        "tokens": ("8,000  ", "2,000  "),
+        "time": ("8 min 00 s  ", "2 min 00 s  "),
+        "last held out": ("loss 6.0000, masked_lm_accuracy 0.8000", "loss 9.0000, masked_lm_accuracy 0.2000"),
+    }.items():
+        place = heading.index(name)
+        assert (first[place:].startswith(cells[0]), second[place:].startswith(cells[1])) == (True, True), name
+
+
+def test_a_run_without_evaluations(make_run):
+    path = make_run()
+    (path / "metrics.jsonl").unlink()
+    text = list_runs([read_run(path)])
+    assert " ".join(text.split()).endswith(
+        "last held out " + str(path) + " bert-mini pretraining finished 8 8,000 8 min 00 s"
+    )
+    assert "held out" not in describe_run(read_run(path))
+
+
+def page(path):
+    """The rows of a page by their first word."""
+    text = describe_run(read_run(path))
+    return text, {line.split()[0]: " ".join(line.split()[1:]) for line in text.splitlines() if line}
+
+
+def test_a_page(make_run, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["/anywhere/unmask/__main__.py", "pretrain", "a b"])
+    path = make_run()
+    text, rows = page(path)
+    assert text.startswith(f"{path}: bert-mini, pretraining, finished\n\n")
+    assert rows["command"] == "unmask pretrain 'a b'"
+    assert rows["inputs"] == "corpus 0123456789ab, init none"
+    assert rows["encoder"] == "layers 4"
+    assert rows["objective"] == "masked_lm.weight 1.0"
+    assert rows["machine"] == "device cpu, threads 2, matrix products at 800 GFLOP/s"
+    assert rows["progress"] == "8 of 8 steps, 8,000 tokens, 2.00 passes over the data, 8 min 00 s in steps"
+    assert rows["speed"] == "500 tokens/s, 400 GFLOP/s (50 % of peak), median of the steps"
+    assert rows["skipped"].startswith("1 steps")
+    assert rows["loss"] == "10.0000 6.0000 8 6.0000"
+    assert rows["masked_lm_accuracy"] == "0.0000 0.8000 8 0.8000"
+    assert rows["metrics.jsonl"] == str(path / "metrics.jsonl")
+    assert "model" not in rows, "there is none"
+
+
+@pytest.mark.parametrize(("accuracy", "best"), [(0.9, "0.9000 0"), (None, "0.8000 8")])
+def test_the_best_is_the_lowest_loss_and_the_highest_accuracy(make_run, accuracy, best):
+    path = make_run()
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    lines[0] |= {"loss": 1.5, "masked_lm_accuracy": accuracy}
+    (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    _, rows = page(path)
+    assert rows["loss"] == "1.5000 1.5000 0 6.0000"
+    assert best in rows["masked_lm_accuracy"]
+
+
+def test_a_stopped_run_says_how_to_go_on(make_run):
+    text, rows = page(make_run(logged=4, saved=2, report=False))
+    assert text.splitlines()[0].endswith("stopped at step 2 of 8; go on with the same command and --resume")
+    assert rows["progress"].startswith("2 of 8 steps, 2,000 tokens, 0.50 passes")

@@ -1,0 +1,49 @@
+"""The machine's peak is the best rate of all products, in the run's precision."""
+
+import pytest
+import torch
+
+from unmask.training import machine
+from unmask.training.machine import Machine
+
+
+@pytest.fixture
+def products(monkeypatch):
+    """Makes each product take 0.01 s, the 25th half of it; returns the operands of all."""
+    seen, now = [], [0.0]
+
+    def multiply(left, right):
+        seen.append((left, right))
+        now[0] += 0.005 if len(seen) == 25 else 0.01
+
+    monkeypatch.setattr(machine.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(machine, "_products", lambda device: [multiply])
+    return seen
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("float32", torch.float32), ("bf16", torch.bfloat16)])
+def test_the_peak_is_that_of_the_fastest_product(products, monkeypatch, precision, dtype):
+    monkeypatch.setattr(machine, "PEAK_SIZES", {"cpu": (8, 16)})
+    assert Machine(torch.device("cpu"), precision).matmul_peak() == pytest.approx(2 * 16**3 / 0.005)
+    shapes = [tuple(left.shape) for left, _ in products]
+    assert set(shapes) == {(8, 8), (16, 16)}
+    assert shapes == sorted(shapes)
+    assert {x.dtype for pair in products for x in pair} == {dtype}
+
+
+def test_a_slow_machine_gives_up_after_a_product(products, monkeypatch):
+    monkeypatch.setattr(machine, "PEAK_SECONDS", 0.001)
+    assert Machine(torch.device("cpu"), "float32").matmul_peak() == pytest.approx(2 * 512**3 / 0.01)
+    assert len(products) == 1
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_all_ways_give_the_same_product_and_no_chance_is_drawn(monkeypatch, precision):
+    monkeypatch.setattr(machine, "PEAK_SIZES", {"cpu": (32, 64)})
+    monkeypatch.setattr(machine, "PEAK_SECONDS", 0.01)
+    state, one = torch.get_rng_state(), Machine(torch.device("cpu"), precision)
+    assert one.matmul_peak() > 0
+    assert torch.get_rng_state().equal(state)
+    left, right = torch.randn(2, 4, 4).to(one.dtype)
+    for multiply in machine._products(one.device):
+        torch.testing.assert_close(multiply(left, right), left @ right.T)
