@@ -7,7 +7,6 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from unmask.batches.batch import Sample, collate
 from unmask.batches.feed import Feed
@@ -23,8 +22,7 @@ from unmask.training.checkpoint import load_checkpoint, newest_checkpoint
 from unmask.training.evaluate import evaluate
 from unmask.training.loop import MAY_GROW, Trainer
 from unmask.training.machine import Machine
-from unmask.training.optimizer import Optimizer
-from unmask.training.settings import BudgetSettings, OptimizerSettings, ScheduleSettings
+from unmask.training.settings import BudgetSettings
 
 CPU = Machine(torch.device("cpu"), "float32")
 BF16 = Machine(torch.device("cpu"), "bf16")
@@ -156,21 +154,6 @@ def test_the_gradient_is_clipped(small, trainer):
     assert all(parameter.grad is None for parameter in one.learner.parameters())
 
 
-@pytest.mark.parametrize(
-    ("settings", "total", "expected"),
-    [
-        ({"warmup": 0.4}, 10, [0.25, 0.5, 0.75, 1, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6, 0]),
-        ({"warmup": 0.0}, 4, [1, 0.75, 0.5, 0.25, 0]),
-        ({"kind": "constant", "warmup": 0.5}, 4, [0.5, 1, 1, 1, 1]),
-        ({"warmup": 0.9}, 1, [1, 0]),
-        ({"warmup": 0.5}, 1, [1, 0]),
-    ],
-)
-def test_schedule(settings, total, expected):
-    schedule = ScheduleSettings(**settings)
-    assert [schedule.factor(step, total) for step in range(total + 1)] == pytest.approx(expected)
-
-
 def test_the_rate_follows_the_schedule(small, trainer):
     one = trainer(small(schedule={"warmup": 0.5}, optimizer={"learning_rate": 0.01}, budget={"steps": 4}))
     one.start()
@@ -179,48 +162,10 @@ def test_the_rate_follows_the_schedule(small, trainer):
     assert rates == pytest.approx([0.005, 0.01, 0.01, 0.005])
 
 
-@pytest.mark.parametrize("bias_correction", [True, False])
-def test_adamw_follows_its_formula(bias_correction):
-    settings = OptimizerSettings(
-        learning_rate=0.1, betas=(0.8, 0.9), epsilon=1e-3, weight_decay=0.3, bias_correction=bias_correction
-    )
-    module = nn.Linear(3, 2).double()
-    optimizer = Optimizer(module, settings)
-    expected = {name: value.detach().numpy().copy() for name, value in module.named_parameters()}
-    moments = {name: (np.zeros_like(value), np.zeros_like(value)) for name, value in expected.items()}
-    rng = np.random.default_rng(0)
-    for number in range(6):
-        factor = 1 - number / 10
-        rate = 0.1 * factor
-        for name, parameter in module.named_parameters():
-            gradient = rng.normal(size=parameter.shape)
-            parameter.grad = torch.from_numpy(gradient)
-            first = 0.8 * moments[name][0] + 0.2 * gradient
-            second = 0.9 * moments[name][1] + 0.1 * gradient**2
-            moments[name] = first, second
-            if bias_correction:
-                first, second = first / (1 - 0.8 ** (number + 1)), second / (1 - 0.9 ** (number + 1))
-            decay = 0.3 if name == "weight" else 0.0  # biases do not decay
-            expected[name] -= rate * (first / (np.sqrt(second) + 1e-3) + decay * expected[name])
-        assert optimizer.step(number, factor) == pytest.approx(rate)
-        for name, parameter in module.named_parameters():
-            np.testing.assert_allclose(parameter.detach().numpy(), expected[name], rtol=1e-9)
-    again = Optimizer(module, settings)
-    again.load(optimizer.state())
-    assert_equal(again.state(), optimizer.state())
-
-
-def test_biases_and_norms_do_not_decay(recipe):
-    learner, _ = build_learner(recipe, 50, None)
-    optimizer = Optimizer(learner, OptimizerSettings(weight_decay=0.5, learning_rate=0.1))
-    before = {name: value.detach().clone() for name, value in learner.named_parameters()}
-    for value in learner.parameters():
-        value.grad = torch.zeros_like(value)
-    optimizer.step(0, 1.0)
-    for name, value in learner.named_parameters():
-        decays = not name.endswith("bias") and "norm" not in name
-        torch.testing.assert_close(value.detach(), before[name] * (0.95 if decays else 1), msg=name)
-    assert sum("norm" in name for name in before) >= 10
+@pytest.mark.parametrize(("layer_decay", "shares"), [(1.0, {1.0}), (0.5, {0.125, 0.25, 0.5, 1.0})])
+def test_rates_follow_the_depth_in_the_encoder(small, trainer, layer_decay, shares):
+    one = trainer(small(optimizer={"layer_decay": layer_decay}))
+    assert {group["factor"] for group in one.optimizer.adamw.param_groups} == shares
 
 
 def plan(trainer, recipe, **settings):

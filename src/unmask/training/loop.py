@@ -84,7 +84,7 @@ class Trainer:
         self.machine = machine
         self.display = display
         self.working = Working(learner, machine)
-        self.optimizer = Optimizer(learner, settings.optimizer)
+        self.optimizer = Optimizer(learner, settings.optimizer, learner.encoder.levels)
         self.progress = Progress(cursor=source.start)
         self.failures = 0
 

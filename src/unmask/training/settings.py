@@ -32,20 +32,24 @@ class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """The recipe's [optimizer].
 
     Attributes:
-        kind: AdamW (Loshchilov and Hutter 2019), as BERT used it: no decay on biases and norms.
+        kind: "adamw" (Loshchilov and Hutter 2019), or "lamb" (You et al. 2020) for very large batches; neither has
+            biases and norms decay.
         learning_rate: at its peak.
-        betas, epsilon, weight_decay: of AdamW.
+        betas, epsilon, weight_decay: of AdamW, and of LAMB, whose direction is AdamW's.
         bias_correction: off in google-research/bert; without it short fine-tuning is unstable (Mosbach et al. 2021).
         clip: largest norm of the whole gradient.
+        layer_decay: by so much each layer of the encoder learns slower than what stands on it (see
+            training/optimizer.py); 1.0: all at the same rate.
     """
 
-    kind: Literal["adamw"] = "adamw"
+    kind: Literal["adamw", "lamb"] = "adamw"
     learning_rate: float = 1e-4
     betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = 1e-6
     weight_decay: float = 0.01
     bias_correction: bool = True
     clip: float = 1.0
+    layer_decay: float = 1.0
 
     def __post_init__(self) -> None:
         positive = all(0 < value < math.inf for value in (self.learning_rate, self.clip, self.epsilon))
@@ -53,6 +57,8 @@ class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             raise ValueError("learning_rate, clip and epsilon must be positive, weight_decay not negative")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError("betas must lie in [0, 1)")
+        if not 0 < self.layer_decay <= 1:
+            raise ValueError("layer_decay must lie in (0, 1]")
 
 
 class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
