@@ -76,6 +76,10 @@ def test_an_unknown_key_proposes_the_nearest(setting, message):
         ("optimizer.learning_rate=0", "must be positive"),
         ("optimizer.betas=[0.9, 1.0]", r"betas must lie in \[0, 1\)"),
         ("schedule.warmup=1", "0 <= warmup < 1"),
+        ("schedule.decay=0.1", "goes with schedule.kind"),
+        ("schedule.kind=warmup_stable_decay", "a share of the budget such as 0.1, goes with"),
+        ("optimizer.kind=sgd", "Invalid enum value 'sgd'"),
+        ("optimizer.layer_decay=2", r"layer_decay must lie in \(0, 1\]"),
         ("budget.steps=0", "a budget must be positive"),
         ("budget.tokens=inf", "a budget must be positive"),
         ("optimizer.learning_rate=nan", "must be positive"),
@@ -124,6 +128,15 @@ def test_another_layout_keeps_the_length_only():
     assert list(recipe.objectives) == ["masked_lm"]
     again = read_recipe("bert-tiny", ["layout.kind=sentence_pairs", "layout.second=random"])
     assert again.layout.length == 128
+
+
+def test_another_schedule_keeps_the_warm_up_only():
+    stable = ["schedule.warmup=0.2", "schedule.kind=warmup_stable_decay", "schedule.decay=0.1"]
+    schedule = read_recipe("bert-tiny", stable).schedule
+    assert (schedule.kind, schedule.warmup, schedule.decay) == ("warmup_stable_decay", 0.2, 0.1)
+    schedule = read_recipe("bert-tiny", [*stable, "schedule.kind=cosine"]).schedule
+    assert (schedule.kind, schedule.warmup, schedule.decay) == ("cosine", 0.2, None)
+    assert read_recipe("bert-tiny", [*stable, "schedule.kind=warmup_stable_decay"]).schedule.decay == 0.1
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,9 @@ from unmask.errors import UserError, nearest
 from unmask.objectives import OBJECTIVES
 from unmask.training.settings import TrainingSettings
 
+KEPT = {"layout.kind": ("length",), "schedule.kind": ("warmup",)}
+"""What stays of a table when --set changes its kind."""
+
 _Settings = TypeVar("_Settings", bound=msgspec.Struct)
 
 
@@ -140,8 +143,8 @@ def recipe_text(source: str | Path) -> tuple[str, str]:
 def put(table: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
     """Put settings "a.b=value" into a table, values in TOML's syntax (quotes around text may be left away).
 
-    Setting one unit of [budget] or of [batch] replaces the other. Setting `layout.kind` drops the old layout's other
-    keys but its length.
+    Setting one unit of [budget] or of [batch] replaces the other. Setting another `layout.kind` or `schedule.kind`
+    drops the old one's other keys, but for the layout's length and the schedule's warm-up.
 
     Raises:
         UserError: not KEY=VALUE.
@@ -160,8 +163,8 @@ def put(table: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
             table["budget"] = {}
         if path == ["batch"] and last in ("tokens", "sequences"):
             table["batch"] = {k: v for k, v in table.get("batch", {}).items() if k not in ("tokens", "sequences")}
-        if key == "layout.kind" and value != table.get("layout", {}).get("kind"):
-            table["layout"] = {k: v for k, v in table.get("layout", {}).items() if k == "length"}
+        if key in KEPT and value != table.get(path[0], {}).get("kind"):
+            table[path[0]] = {k: v for k, v in table.get(path[0], {}).items() if k in KEPT[key]}
         if path == ["objective"] and value is False:
             table.get("objective", {}).pop(last, None)
             continue
