@@ -2,19 +2,21 @@
 
 import itertools
 import math
+import re
 
 import msgspec
 import numpy as np
 import pytest
 import torch
 
+from unmask.batches import sources
 from unmask.batches.batch import Sample, collate
 from unmask.batches.feed import Feed
 from unmask.batches.sources import ExampleSource
 from unmask.corpus.build import build_corpus
 from unmask.errors import UnmaskError, UserError
 from unmask.pretraining import build_learner, pretrain
-from unmask.recipe import read_recipe, write
+from unmask.recipe import Recipe, read_recipe, write
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
 from unmask.training import loop
@@ -206,6 +208,112 @@ def test_budget_in_minutes_is_turned_into_steps_once(small, trainer, monkeypatch
     fresh = trainer(small(budget={"steps": one.progress.total}, schedule={"warmup": 0.9}), out="fresh")
     fresh.start()
     assert fresh.step()["loss"] == first["loss"], "timing leaves no trace"
+
+
+STAGES = [{"share": 0.75, "length": 16}, {"share": 0.25, "length": 48}]
+
+
+@pytest.fixture
+def staged(small, monkeypatch):
+    """The recipe with two stages, over a corpus of several blocks."""
+    monkeypatch.setattr(sources, "BLOCK_TOKENS", 1500)
+
+    def change(kind="sentence_pairs", **tables):
+        layout = {"length": None, "stages": STAGES, "kind": kind}
+        if kind == "sentence_pairs":
+            return small(layout=layout, **tables)
+        table = msgspec.to_builtins(small(**tables))
+        return msgspec.convert(table | {"layout": layout, "objective": {"masked_lm": {}}}, Recipe)
+
+    return change
+
+
+def longest(trainer):
+    """Let each step's longest sample be written down."""
+    seen, take = [], trainer.source.take
+
+    def taking(*args, **limits):
+        samples, cursor = take(*args, **limits)
+        seen.append(max(map(len, samples)))
+        return samples, cursor
+
+    trainer.source.take = taking
+    return seen
+
+
+@pytest.mark.parametrize("kind", ["sentence_pairs", "document_sentences"])
+def test_each_stage_has_its_length_and_its_share_of_the_steps(staged, trainer, kind):
+    one = trainer(staged(kind, budget={"steps": 8}), heldout=True)
+    one.start()
+    seen = longest(one)
+    one.train()
+    assert max(seen[:6]) <= 16 < min(seen[6:]) <= max(seen) <= 48
+    assert max(batch.tokens.offsets.diff().max() for batch in one.heldout) > 16, "held out: the final length"
+
+
+def test_a_larger_budget_shares_its_steps_out_anew(staged, trainer):
+    plan(trainer, staged(budget={"steps": 4})).train()
+    larger = trainer(staged(budget={"steps": 12}), resume=True)
+    larger.resume()
+    seen = longest(larger)
+    larger.train()
+    assert [length > 16 for length in seen] == [False] * 5 + [True] * 3
+
+
+def test_a_budget_in_tokens_counts_those_of_each_stage(staged, trainer):
+    batch = {"tokens": None, "sequences": 8}
+    one = plan(trainer, staged(budget={"tokens": 10_000.0}, batch=batch), out="a")
+    one.train()
+    assert one.progress.tokens == pytest.approx(10_000, rel=0.05)
+    tokens = np.diff([0, *(line["tokens"] for line in one.run.read_metrics("train"))])
+    assert tokens[-1] > 2 * tokens[0], "steps differ by so much"
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """A clock by which a step takes 1 s at the short length and 5 s at the long one."""
+    now, backward = 0.0, Trainer._backward
+
+    def timed(self, pieces, counts):
+        nonlocal now
+        now += 5.0 if max(piece.tokens.offsets.diff().max() for piece in pieces) > 16 else 1.0
+        return backward(self, pieces, counts)
+
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: now)
+    monkeypatch.setattr(Trainer, "_backward", timed)
+
+
+def test_a_budget_in_minutes_times_each_stage(staged, trainer, slow):
+    one = trainer(staged(budget={"minutes": 10.0}))
+    start = weights(one)
+    one.start()
+    assert one.progress.total == 300  # 225 s and 375 s
+    assert (one.progress.step, one.progress.cursor) == (0, one.source.start)
+    assert_equal(weights(one), start)
+    assert one.optimizer.state() == {}
+
+
+def test_a_larger_budget_in_minutes_times_each_stage_again(staged, trainer, slow):
+    one = plan(trainer, staged(budget={"minutes": 8 / 60}))
+    one.train()
+    assert one.progress.step == 4
+    larger = trainer(staged(budget={"minutes": 24 / 60}), resume=True)
+    larger.resume()
+    assert (larger.progress.total, larger.progress.cursor) == (12, one.progress.cursor)
+
+
+def test_the_plan_tells_the_steps_of_each_stage(staged, trainer, capsys):
+    one = trainer(staged(budget={"steps": 8}, batch={"tokens": None, "sequences": 8}))
+    one.display = Display()
+    one.start()
+    one.train()
+    tokens = np.diff([0, *(line["tokens"] for line in one.run.read_metrics("train"))])
+    first, *stages = capsys.readouterr().err.splitlines()
+    mean = float(re.search(r"8 steps of (\d+) tokens, ", first)[1])
+    assert mean == pytest.approx(tokens.mean(), rel=0.1)
+    for line, expected in zip(stages, ((16, 6, tokens[:6].mean()), (48, 2, tokens[6:].mean())), strict=True):
+        said = [float(number) for number in re.fullmatch(r"length (\d+): (\d+) steps of (\d+) tokens", line).groups()]
+        assert said == pytest.approx(expected, rel=0.15)
 
 
 def poison(trainer, steps):

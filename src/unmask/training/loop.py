@@ -15,7 +15,8 @@ import torch
 
 from unmask.batches.batch import Batch, Sample, add_counts, collate, split
 from unmask.batches.chance import number
-from unmask.batches.sources import Source
+from unmask.batches.layout import stage_at, stage_ends
+from unmask.batches.sources import Cursor, Source
 from unmask.errors import UnmaskError, UserError
 from unmask.objectives.learner import Learner
 from unmask.runs.directory import RunDirectory
@@ -42,7 +43,7 @@ WARM_STEPS = 3
 UNKNOWN_STEPS = 1_000_000
 """Stands for the total while it is being found out; those steps are taken back."""
 TIMED_SECONDS = 60
-"""No more than that is spent on timing."""
+"""No more than that is spent on timing a stage."""
 MIN_TIMED = 100
 """Shorter runs are not timed."""
 COUNTED_STEPS = 50
@@ -163,7 +164,7 @@ class Trainer:
         progress = self.progress
         begun = time.perf_counter()
         batch = self.settings.batch
-        samples, cursor = self.source.take(progress.cursor, tokens=batch.tokens, sequences=batch.sequences)
+        samples, cursor = self.source.take(self._cursor(), tokens=batch.tokens, sequences=batch.sequences)
         samples = [self.prepare(sample) for sample in samples]
         counts = add_counts(samples)
         sums = self._backward([collate(piece) for piece in split(samples, batch.micro_tokens)], counts)
@@ -193,6 +194,13 @@ class Trainer:
             "gradient_norm": norm,
             "tokens_per_second": round(tokens / seconds, 1),
         }
+
+    def _cursor(self) -> Cursor:
+        """Return where the next step reads, in its stage; while steps are timed, in the stage that is timed."""
+        progress = self.progress
+        if not progress.total:
+            return progress.cursor
+        return self.source.enter(progress.cursor, stage_at(self.source.stages, progress.step, progress.total))
 
     def save(self) -> None:
         """Write a checkpoint."""
@@ -242,9 +250,16 @@ class Trainer:
 
     def _plan(self) -> None:
         """Turn the budget into steps and print what is to come."""
-        budget = self.settings.budget
-        steps, tokens, passes = self._count(budget)
-        seconds = self._seconds_per_step() if budget.minutes or steps >= MIN_TIMED else None
+        budget, stages = self.settings.budget, self.source.stages
+        counted = [self._count(budget, stage) for stage in range(len(stages))]
+        tokens = sum(stage.share * mean for stage, (_, mean, _) in zip(stages, counted, strict=True))
+        passes = sum(stage.share * mean for stage, (_, _, mean) in zip(stages, counted, strict=True))
+        steps = counted[0][0] if budget.epochs is not None else budget.steps or 0
+        if budget.tokens is not None:
+            steps = max(1, round(budget.tokens / tokens))
+        seconds = None
+        if budget.minutes or steps >= MIN_TIMED:
+            seconds = sum(stage.share * self._seconds_per_step(place) for place, stage in enumerate(stages))
         if budget.minutes is not None:
             assert seconds is not None
             steps = max(1, int(budget.minutes * 60 / seconds), self.progress.total)
@@ -253,24 +268,32 @@ class Trainer:
         if seconds is not None:
             text += f", about {duration(steps * seconds)}, {self.machine.memory() / 2**30:.1f} GiB of memory"
         self.display.say(text)
+        if len(stages) > 1:
+            ends = [0, *stage_ends(stages, steps)]
+            for place, stage in enumerate(stages):
+                many, mean = ends[place + 1] - ends[place], counted[place][1]
+                self.display.say(f"length {stage.length}: {many:,} steps of {mean:,.0f} tokens")
 
-    def _count(self, budget: BudgetSettings) -> tuple[int, float, float]:
-        """Return steps of the budget (0 for minutes), and tokens and passes of a step, from the order of samples."""
+    def _count(self, budget: BudgetSettings, stage: int = 0) -> tuple[int, float, float]:
+        """Read the first steps of a stage, or all where the budget is in epochs.
+
+        Returns:
+            How many steps were read, and the mean tokens and passes of one.
+        """
         batch = self.settings.batch
-        cursor, steps, tokens = self.source.start, 0, 0
+        cursor, steps, tokens = self.source.enter(self.source.start, stage), 0, 0
         limit = budget.epochs if budget.epochs is not None else math.inf
         while (reached := self.source.passes(cursor)) < limit and (budget.epochs or steps < COUNTED_STEPS):
             samples, cursor = self.source.take(cursor, tokens=batch.tokens, sequences=batch.sequences)
             tokens += sum(map(len, samples))
             steps += 1
-        mean, passes = tokens / steps, reached / steps
-        if budget.tokens is not None:
-            return max(1, round(budget.tokens / mean)), mean, passes
-        return budget.steps or (steps if budget.epochs else 0), mean, passes
+        return steps, tokens / steps, reached / steps
 
-    def _seconds_per_step(self) -> float:
-        """Time real steps, then go back to where the run stood (its newest checkpoint)."""
+    def _seconds_per_step(self, stage: int = 0) -> float:
+        """Time real steps of a stage, then go back to where the run stood (its newest checkpoint)."""
         here, step = f"step-{self.progress.step:08d}", self.progress.step
+        self.progress.total = 0  # unknown, so that the stage is the one entered here
+        self.progress.cursor = self.source.enter(self.progress.cursor, stage)
         for _ in range(WARM_STEPS):
             self.step()
         begun = time.perf_counter()
