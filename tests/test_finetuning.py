@@ -52,6 +52,24 @@ def test_other_labels_get_a_new_head(start, rows, tmp_path, capsys):
     assert "the classification head (its own is for long, brief)" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("kind", ["adamw", "lamb"])
+def test_rates_follow_the_depth(start, rows, tmp_path, kind):
+    settings = [f"optimizer.kind={kind}", "optimizer.layer_decay=1e-3", "optimizer.learning_rate=1e-2"]
+    tuned, before = (
+        run(start, rows, tmp_path / "run", "budget.steps=1", "schedule.warmup=0", *settings),
+        load_model(start),
+    )
+    moved = {
+        name: float((value - before.encoder.state_dict()[name]).abs().max())
+        for name, value in tuned.encoder.state_dict().items()
+    }
+    head = (tuned.heads["classification"]["out.weight"] - before.heads["classification"]["out.weight"]).abs().max()
+    tops = [name for name in moved if name.startswith("blocks.1.")]
+    assert min(head, moved["pooler.weight"]) > 1e-4
+    assert max(moved[name] for name in moved if not name.startswith(("blocks.1.", "pooler."))) < 1e-7
+    assert 0 < max(moved[name] for name in tops) < 2e-5
+
+
 def test_texts_are_cut_in_use_where_they_were_cut_in_training(start, rows, tmp_path):
     run(start, rows, tmp_path / "run", "budget.steps=1")
     assert json.loads((tmp_path / "run/model/tokenizer_config.json").read_text())["model_max_length"] == 32

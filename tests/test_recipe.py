@@ -6,6 +6,7 @@ from argparse import Namespace
 import msgspec
 import pytest
 
+from unmask.batches.layout import Stage, stage_ends
 from unmask.cli.pretrain import run as pretrain_command
 from unmask.errors import UserError
 from unmask.recipe import FinetuningRecipe, convert, put, read_recipe, recipe_text, shipped, write
@@ -76,6 +77,10 @@ def test_an_unknown_key_proposes_the_nearest(setting, message):
         ("optimizer.learning_rate=0", "must be positive"),
         ("optimizer.betas=[0.9, 1.0]", r"betas must lie in \[0, 1\)"),
         ("schedule.warmup=1", "0 <= warmup < 1"),
+        ("schedule.decay=0.1", "goes with schedule.kind"),
+        ("schedule.kind=warmup_stable_decay", "a share of the budget such as 0.1, goes with"),
+        ("optimizer.kind=sgd", "Invalid enum value 'sgd'"),
+        ("optimizer.layer_decay=2", r"layer_decay must lie in \(0, 1\]"),
         ("budget.steps=0", "a budget must be positive"),
         ("budget.tokens=inf", "a budget must be positive"),
         ("optimizer.learning_rate=nan", "must be positive"),
@@ -120,10 +125,69 @@ def test_settings_do_not_change_what_they_are_put_over():
 def test_another_layout_keeps_the_length_only():
     settings = ["layout.length=64", "layout.kind=document_sentences", "objective.next_sentence=false"]
     recipe = read_recipe("bert-tiny", settings)
-    assert msgspec.to_builtins(recipe.layout) == {"kind": "document_sentences", "length": 64}
+    assert msgspec.to_builtins(recipe.layout) == {"kind": "document_sentences", "length": 64, "stages": None}
     assert list(recipe.objectives) == ["masked_lm"]
     again = read_recipe("bert-tiny", ["layout.kind=sentence_pairs", "layout.second=random"])
     assert again.layout.length == 128
+
+
+def test_another_schedule_keeps_the_warm_up_only():
+    stable = ["schedule.warmup=0.2", "schedule.kind=warmup_stable_decay", "schedule.decay=0.1"]
+    schedule = read_recipe("bert-tiny", stable).schedule
+    assert (schedule.kind, schedule.warmup, schedule.decay) == ("warmup_stable_decay", 0.2, 0.1)
+    schedule = read_recipe("bert-tiny", [*stable, "schedule.kind=cosine"]).schedule
+    assert (schedule.kind, schedule.warmup, schedule.decay) == ("cosine", 0.2, None)
+    assert read_recipe("bert-tiny", [*stable, "schedule.kind=warmup_stable_decay"]).schedule.decay == 0.1
+
+
+STAGES = "layout.stages=[{ share = 0.75, length = 64 }, { share = 0.25, length = 128 }]"
+
+
+def test_the_large_recipes_have_the_papers_stages():
+    """Devlin et al. 2019, appendix A.2."""
+    for name in ("bert-base", "bert-large"):
+        recipe = read_recipe(name)
+        assert [(stage.share, stage.length) for stage in recipe.layout.all_stages] == [(0.9, 128), (0.1, 512)]
+        assert stage_ends(recipe.layout.all_stages, recipe.budget.steps) == [900_000, 1_000_000]
+
+
+@pytest.mark.parametrize("more", [[], ["layout.kind=document_sentences", "objective.next_sentence=false"]])
+def test_every_layout_has_stages_in_place_of_a_length(more, tmp_path):
+    recipe = read_recipe("bert-tiny", [STAGES, *more])
+    assert (recipe.layout.length, [stage.length for stage in recipe.layout.stages]) == (None, [64, 128])
+    path = tmp_path / "recipe.toml"
+    path.write_text(write(recipe))
+    assert read_recipe(path) == recipe
+    again = read_recipe("bert-tiny", [STAGES, *more, "layout.length=32"])
+    assert (again.layout.length, again.layout.stages) == (32, None)
+    assert again.layout.all_stages == (Stage(share=1.0, length=32),)
+
+
+@pytest.mark.parametrize(
+    ("stages", "message"),
+    [
+        ("[]", "add up to 1"),
+        ("[{ share = 0.9, length = 64 }]", "add up to 1"),
+        ("[{ share = 1.5, length = 64 }, { share = -0.5, length = 128 }]", "must be positive and add up to 1"),
+        ("[{ share = 0.5, length = 64 }, { share = 0.5, length = 4 }]", "length must be at least 8"),
+        ("[{ share = 0.5, length = 64 }, { share = 0.5, length = 513 }]", "length 513 exceeds encoder.positions 512"),
+        ("[{ share = 1.0 }]", "missing required field `length`"),
+        ("[{ share = 1.0, lenght = 64 }]", "unknown key `lenght`.*did you mean 'length'"),
+    ],
+)
+def test_stages_without_sense_are_refused(stages, message):
+    with pytest.raises(UserError, match=message):
+        read_recipe("bert-tiny", [f"layout.stages={stages}"])
+
+
+def test_length_and_stages_together_or_neither_are_refused(tmp_path):
+    text = recipe_text("bert-tiny")[0]
+    both = text.replace("length = 128", "length = 128\n" + STAGES.removeprefix("layout."))
+    for changed in (text.replace("length = 128", ""), both):
+        path = tmp_path / "r.toml"
+        path.write_text(changed)
+        with pytest.raises(UserError, match=r"r\.toml: .*exactly one of length and stages"):
+            read_recipe(path)
 
 
 @pytest.mark.parametrize(

@@ -218,8 +218,9 @@ def _check_fit(base: Model, corpus: Corpus, recipe: Recipe, init: str | Path) ->
             file=corpus.directory,
             remedy=f"build it again: unmask corpus build FILES --tokenizer {init} --out DIR",
         )
-    if recipe.layout.length > base.encoder.longest:
+    length = max(stage.length for stage in recipe.layout.all_stages)
+    if length > base.encoder.longest:
         raise UserError(
-            f"layout.length {recipe.layout.length} exceeds the {base.encoder.longest} positions of {init}",
+            f"the layout's length {length} exceeds the {base.encoder.longest} positions of {init}",
             remedy=f"pass --set layout.length={base.encoder.longest}",
         )

@@ -23,6 +23,11 @@ from unmask.errors import UserError, nearest
 from unmask.objectives import OBJECTIVES
 from unmask.training.settings import TrainingSettings
 
+KEPT = {"layout.kind": ("length", "stages"), "schedule.kind": ("warmup",)}
+"""What stays of a table when --set changes its kind."""
+EITHER = {"batch": ("tokens", "sequences"), "layout": ("length", "stages")}
+"""Keys of a table of which setting one replaces the other."""
+
 _Settings = TypeVar("_Settings", bound=msgspec.Struct)
 
 
@@ -66,10 +71,11 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
     objective: Objectives  # type: ignore[valid-type]
 
     def __post_init__(self) -> None:
-        if self.layout.length > self.encoder.positions:
-            raise ValueError(f"layout.length {self.layout.length} exceeds encoder.positions {self.encoder.positions}")
-        if self.layout.length < 8:
-            raise ValueError("layout.length must be at least 8")
+        lengths = [stage.length for stage in self.layout.all_stages]
+        if max(lengths) > self.encoder.positions:
+            raise ValueError(f"layout: the length {max(lengths)} exceeds encoder.positions {self.encoder.positions}")
+        if min(lengths) < 8:
+            raise ValueError("layout: the length must be at least 8")
         if not self.objectives:
             raise ValueError("at least one [objective.NAME] is needed")
         if self.budget.epochs is not None:
@@ -140,8 +146,8 @@ def recipe_text(source: str | Path) -> tuple[str, str]:
 def put(table: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
     """Put settings "a.b=value" into a table, values in TOML's syntax (quotes around text may be left away).
 
-    Setting one unit of [budget] or of [batch] replaces the other. Setting `layout.kind` drops the old layout's other
-    keys but its length.
+    Setting one unit of [budget] or of [batch] replaces the other, as do `layout.length` and `layout.stages`. Setting
+    another `layout.kind` or `schedule.kind` drops the old one's other keys, but for lengths and warm-up.
 
     Raises:
         UserError: not KEY=VALUE.
@@ -158,10 +164,10 @@ def put(table: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
         *path, last = key.split(".")
         if path == ["budget"]:
             table["budget"] = {}
-        if path == ["batch"] and last in ("tokens", "sequences"):
-            table["batch"] = {k: v for k, v in table.get("batch", {}).items() if k not in ("tokens", "sequences")}
-        if key == "layout.kind" and value != table.get("layout", {}).get("kind"):
-            table["layout"] = {k: v for k, v in table.get("layout", {}).items() if k == "length"}
+        if len(path) == 1 and last in (either := EITHER.get(path[0], ())):
+            table[path[0]] = {k: v for k, v in table.get(path[0], {}).items() if k not in either}
+        if key in KEPT and value != table.get(path[0], {}).get("kind"):
+            table[path[0]] = {k: v for k, v in table.get(path[0], {}).items() if k in KEPT[key]}
         if path == ["objective"] and value is False:
             table.get("objective", {}).pop(last, None)
             continue

@@ -13,7 +13,7 @@ CLS, SEP = 2, 3
 def test_sentences_are_packed_in_order(written, length):
     rng = np.random.default_rng(0)
     documents = written([rng.integers(1, 40, rng.integers(1, 12)) for _ in range(50)])
-    layout = DocumentSentencesSettings(length=length).build(Frame(CLS, SEP))
+    layout = DocumentSentencesSettings(length=length).build(Frame(CLS, SEP), length)
     for index in range(len(documents)):
         samples = layout.cut(documents, [index], rng)
         sentences = documents.sentences(index)
@@ -36,6 +36,6 @@ def test_sentences_are_packed_in_order(written, length):
 
 def test_all_documents_asked_for_are_cut(written):
     documents = written([[3], [4], [5]])
-    layout = DocumentSentencesSettings(length=16).build(Frame(CLS, SEP))
+    layout = DocumentSentencesSettings(length=16).build(Frame(CLS, SEP), 16)
     samples = layout.cut(documents, [2, 0], np.random.default_rng(0))
     assert [sample.ids[1:-1].tolist() for sample in samples] == [documents.sentences(i)[0].tolist() for i in (2, 0)]

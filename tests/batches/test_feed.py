@@ -1,8 +1,11 @@
 """From documents to prepared samples, and the fixed batches that every evaluation reads."""
 
+from dataclasses import replace
+
 import pytest
 
 from unmask.batches.feed import Feed
+from unmask.batches.layout import Stage
 from unmask.batches.masking import MaskingSettings
 from unmask.batches.sentence_pairs import SentencePairsSettings
 from unmask.corpus.corpus import Documents, PartEntry
@@ -27,7 +30,7 @@ def test_heldout_batches_are_fixed_and_one_pass(feed, corpus):
     keys = [key for batch in batches for key in batch.keys]
     assert {key[0] for key in keys} == {0}
     assert len(set(keys)) == len(keys)
-    samples, cursor = feed.source(corpus.train).take((0, 0, 0), sequences=len(keys))
+    samples, cursor = feed.source(corpus.train).take((0, 0, 0, 0), sequences=len(keys))
     assert sorted(sample.key for sample in samples) == sorted(keys)
     assert feed.source(corpus.train).passes(cursor) == 1
     assert all(batch.counts["n"] == len(batch.labels["hidden"]) > 0 for batch in batches)
@@ -39,9 +42,19 @@ def test_heldout_batches_are_as_many_as_asked_for(feed, corpus):
     assert feed.heldout(Documents(corpus.directory, PartEntry(0, 0, 0, [])), 100) == []
 
 
+def test_heldout_batches_are_those_of_the_last_stage(feed, corpus):
+    stages = (Stage(share=0.9, length=16), Stage(share=0.1, length=48))
+    staged = replace(feed, layout=SentencePairsSettings(stages=stages))
+    assert same(staged.heldout(corpus.train, 10**9), feed.heldout(corpus.train, 10**9))
+    assert not same(
+        staged.heldout(corpus.train, 10**9),
+        replace(feed, layout=SentencePairsSettings(length=16)).heldout(corpus.train, 10**9),
+    )
+
+
 def test_preparing_is_pure_and_masks_differ_by_pass(feed, corpus):
     prepare, again = feed.prepare(), feed.prepare()
-    samples, _ = feed.source(corpus.train).take((0, 0, 0), sequences=30)
+    samples, _ = feed.source(corpus.train).take((0, 0, 0, 0), sequences=30)
     first = [prepare(sample).ids.tolist() for sample in samples]
     assert [again(sample).ids.tolist() for sample in reversed(samples)] == first[::-1]
     later = [prepare(sample.named((1, *sample.key[1:]))).ids.tolist() for sample in samples]

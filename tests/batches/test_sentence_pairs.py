@@ -28,7 +28,8 @@ KINDS = ["ordinary", "lone sentences", "long sentences", "pairs of sentences", "
 
 
 def cut(documents, rng=None, **settings):
-    layout = SentencePairsSettings(**{"length": 128} | settings).build(Frame(CLS, SEP))
+    settings = {"length": 128} | settings
+    layout = SentencePairsSettings(**settings).build(Frame(CLS, SEP), settings["length"])
     return layout.cut(documents, range(len(documents)), rng or np.random.default_rng(0))
 
 
@@ -61,7 +62,7 @@ def test_half_of_the_pairs_are_random(written, kind):
 
 
 def test_half_of_the_pairs_are_random_in_a_pass_over_a_corpus(corpus):
-    source = CorpusSource(corpus.train, SentencePairsSettings(length=48).build(Frame(CLS, SEP)), seed=0)
+    source = CorpusSource(corpus.train, SentencePairsSettings(length=48), Frame(CLS, SEP), seed=0)
     samples, cursor, labels = [], source.start, []
     while cursor[0] < 4:
         samples, cursor = source.take(cursor, sequences=1)
@@ -133,7 +134,8 @@ def test_a_lone_sentence_that_cannot_be_balanced_is_left_out(written):
     documents = written([[5]] * 100)
     assert cut(documents) == []
     with pytest.raises(UserError, match="document_sentences"):
-        CorpusSource(documents, SentencePairsSettings().build(Frame(CLS, SEP)), seed=0).take((0, 0, 0), tokens=9)
+        source = CorpusSource(documents, SentencePairsSettings(length=128), Frame(CLS, SEP), seed=0)
+        source.take(source.start, tokens=9)
 
 
 def reference(first, second, room, rng):

@@ -9,6 +9,7 @@ from unmask.batches import sources
 from unmask.batches.batch import Sample
 from unmask.batches.document_sentences import DocumentSentencesSettings
 from unmask.batches.frame import Frame
+from unmask.batches.layout import Stage
 from unmask.batches.sentence_pairs import SentencePairsSettings
 from unmask.batches.sources import CorpusSource, ExampleSource
 from unmask.errors import UserError
@@ -18,7 +19,7 @@ FRAME = Frame(2, 3)
 
 def corpus_source(written, seed=0):
     documents = written(np.random.default_rng(1).integers(1, 9, (60, 3)))
-    return CorpusSource(documents, DocumentSentencesSettings(length=64).build(FRAME), seed=seed)
+    return CorpusSource(documents, DocumentSentencesSettings(length=64), FRAME, seed=seed)
 
 
 def example_source(written, seed=0):
@@ -46,7 +47,7 @@ def test_take_is_pure(make):
     cursor = source.start
     for _ in range(12):
         samples, after = source.take(cursor, tokens=70)
-        other.take((5, 0, 0)[: len(cursor)], tokens=300)  # something else in between
+        other.take((5, 0, 0, 0)[: len(cursor)], tokens=300)  # something else in between
         again, same = other.take(cursor, tokens=70)
         assert same == after
         assert list(map(identity, samples)) == list(map(identity, again))
@@ -91,16 +92,94 @@ def test_any_cursor_resumes_with_the_same_samples(make):
     assert list(map(identity, taken))[:150] == list(map(identity, whole))
 
 
+class KeepsTheItem(CorpusSource):
+    """Goes on in the same block, as if it were cut alike."""
+
+    def enter(self, cursor, stage):
+        return (*cursor[:3], stage)
+
+
+class BeginsTheBlockAgain(CorpusSource):
+    """Reads the block of the change once more."""
+
+    def enter(self, cursor, stage):
+        return (*cursor[:2], 0, stage)
+
+
+class SkipsABlock(CorpusSource):
+    """Leaves out a block that is untouched."""
+
+    def enter(self, cursor, stage):
+        return super().enter((*cursor[:2], 1, cursor[3]), stage)
+
+
+STAGES = (Stage(share=0.5, length=12), Stage(share=0.5, length=24))
+
+
+def read_a_pass(source, first):
+    """Take samples of the first stage, then of the second to the end of the pass; also where the change was."""
+    taken, cursor = source.take(source.start, sequences=first) if first else ([], source.start)
+    changed = cursor
+    cursor = source.enter(cursor, 1)
+    while cursor[0] == 0 and source.passes(cursor) < 1:
+        more, cursor = source.take(cursor, sequences=1)
+        taken += more
+    return [sample for sample in taken if sample.key[0] == 0], changed
+
+
+def check_a_change(source, first):
+    """Nothing is read twice, and nothing is left out but the rest of the block of the change."""
+    documents = source.documents
+    samples, (_, block, item, _) = read_a_pass(source, first)
+    used = Counter(int(token) for sample in samples for token in sample.ids[1:-1])
+    assert max(used.values()) == 1
+    assert max(map(len, samples[:first]), default=0) <= 12 < max(map(len, samples[first:]), default=24)
+    assert len({sample.key for sample in samples}) == len(samples)
+    begun = source._block(0, 0, block)
+    rest = [int(token) for sample in begun[item:] for token in sample.ids[1:-1]] if item else []
+    everything = {int(token) for number in range(len(documents)) for s in documents.sentences(number) for token in s}
+    assert everything - used.keys() == set(rest)
+
+
+@pytest.mark.parametrize("kind", [CorpusSource, KeepsTheItem, BeginsTheBlockAgain, SkipsABlock])
+def test_a_change_of_length_leaves_the_rest_of_one_block_out_and_repeats_nothing(written, monkeypatch, kind):
+    monkeypatch.setattr(sources, "BLOCK_TOKENS", 130)  # some ten documents
+    documents = written(np.random.default_rng(1).integers(1, 9, (60, 3)))
+    source = kind(documents, DocumentSentencesSettings(stages=STAGES), FRAME, seed=0)
+    whole = len(source._block(0, 0, 0))
+    moments = [0, 1, whole - 1, whole, whole + 1, 3 * whole, 4 * whole]
+    if kind is CorpusSource:
+        for first in moments:
+            check_a_change(source, first)
+        return
+    with pytest.raises(AssertionError):
+        for first in moments:
+            check_a_change(source, first)
+
+
+def test_entering_a_stage_is_pure_and_free_where_it_has_begun(written, monkeypatch):
+    monkeypatch.setattr(sources, "BLOCK_TOKENS", 130)
+    documents = written(np.random.default_rng(1).integers(1, 9, (60, 3)))
+    source = CorpusSource(documents, DocumentSentencesSettings(stages=STAGES), FRAME, seed=0)
+    last = source.num_blocks - 1
+    assert source.enter((3, 1, 7, 1), 1) == (3, 1, 7, 1)
+    assert source.enter((3, 1, 7, 0), 1) == (3, 2, 0, 1)
+    assert source.enter((3, 1, 0, 0), 1) == (3, 1, 0, 1)
+    assert source.enter((3, last, 7, 0), 1) == (4, 0, 0, 1)
+    assert source.enter((3, 1, 7, 1), 0) == (3, 2, 0, 0)
+    assert example_source(written).enter((3, 7), 0) == (3, 7)
+
+
 @pytest.mark.parametrize(
     ("lengths", "settings", "message"),
     [
-        ([[3]] * 5, SentencePairsSettings(second="next"), "no sample can be cut from the 5 documents"),
-        ([], DocumentSentencesSettings(), "no sample can be cut from the 0 documents"),
-        ([], SentencePairsSettings(), "only one document"),
+        ([[3]] * 5, SentencePairsSettings(length=128, second="next"), "no sample can be cut from the 5 documents"),
+        ([], DocumentSentencesSettings(length=128), "no sample can be cut from the 0 documents"),
+        ([], SentencePairsSettings(length=128), "only one document"),
     ],
 )
 def test_D9_a_corpus_without_samples_is_refused_and_no_endless_loop(written, lengths, settings, message):
-    source = CorpusSource(written(lengths), settings.build(FRAME), seed=0)
+    source = CorpusSource(written(lengths), settings, FRAME, seed=0)
     with pytest.raises(UserError, match=message):
         source.take(source.start, tokens=100)
 
@@ -113,7 +192,7 @@ def test_D9_no_examples_are_refused():
 def test_blocks_without_samples_are_passed_over(written, monkeypatch):
     monkeypatch.setattr(sources, "BLOCK_TOKENS", 3)
     documents = written([[3]] * 20 + [[3, 3]])  # only the last one gives a pair
-    source = CorpusSource(documents, SentencePairsSettings(second="next").build(FRAME), seed=0)
+    source = CorpusSource(documents, SentencePairsSettings(length=128, second="next"), FRAME, seed=0)
     samples, cursor = source.take(source.start, sequences=3)
     assert [sample.key[0] for sample in samples] == [0, 1, 2]
     assert source.passes(cursor) > 2

@@ -71,6 +71,18 @@ def test_same_seed_same_weights():
         assert torch.equal(value, other[name]) == constant, name
 
 
+def test_the_levels_are_the_whole_body_but_the_pooler():
+    encoder = SETTINGS.build(VOCABULARY)
+    inside = [id(parameter) for level in encoder.levels for parameter in level.parameters()]
+    assert len(set(inside)) == len(inside)
+    assert [name for name, value in encoder.named_parameters() if id(value) not in inside] == [
+        "pooler.weight",
+        "pooler.bias",
+    ]
+    assert encoder.levels[0] is encoder.embeddings
+    assert list(encoder.levels[1:]) == list(encoder.blocks)
+
+
 def test_initial_distribution_is_cut_off_at_two_deviations():
     encoder = TransformerSettings(layers=1, width=256, heads=4, feed_forward=1024).build(4000)
     for name, value in encoder.state_dict().items():

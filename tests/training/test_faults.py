@@ -14,7 +14,7 @@ import msgspec
 import pytest
 import torch
 
-from unmask.batches import steps
+from unmask.batches import sources, steps
 from unmask.corpus.build import build_corpus
 from unmask.errors import UnmaskError, UserError
 from unmask.objectives.learner import Learner
@@ -596,9 +596,49 @@ def test_T1_T6_a_signal_in_the_middle_of_a_step(corpus, tmp_path, monkeypatch, s
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 
+STAGES = "layout.stages=[{ share = 0.5, length = 16 }, { share = 0.5, length = 48 }]"
+
+
+def stay_in_the_first_stage(model, optimizer, progress):
+    progress.cursor = (*progress.cursor[:3], 0)
+    return model, optimizer, progress
+
+
+def forget_the_total(model, optimizer, progress):
+    progress.total += 2
+    return model, optimizer, progress
+
+
+@pytest.mark.parametrize("fault", [None, stay_in_the_first_stage, forget_the_total])
+@pytest.mark.parametrize("more", [(), ("layout.kind=document_sentences", "objective.next_sentence=false")])
+def test_T1_a_stop_after_each_step_of_each_stage(corpus, tmp_path, monkeypatch, more, fault):
+    monkeypatch.setattr(sources, "BLOCK_TOKENS", 1500)  # several blocks
+    recipe, out, step = changed("budget.steps=6", STAGES, *more), tmp_path / "run", loop.Trainer.step
+    pretrain(recipe, corpus, tmp_path / "whole", machine=CPU, quiet=True)
+
+    def signalling(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        return step(self)
+
+    if fault:
+        load = loop.load_checkpoint
+        monkeypatch.setattr(loop, "load_checkpoint", lambda path: fault(*load(path)))
+    with monkeypatch.context() as patch:
+        patch.setattr(loop.Trainer, "step", signalling)
+        for number in range(1, 7):
+            with pytest.raises(UnmaskError, match=f"stopped and saved at step {number}"):
+                pretrain(recipe, corpus, out, machine=CPU, quiet=True, resume=number > 1)
+    pretrain(recipe, corpus, out, machine=CPU, quiet=True, resume=True)
+    if fault is None:
+        assert_same_run(out, tmp_path / "whole")
+        return
+    with pytest.raises(AssertionError):
+        assert_same_run(out, tmp_path / "whole")
+
+
 def skip_a_sample(model, optimizer, progress):
-    *rest, item = progress.cursor
-    progress.cursor = (*rest, item + 1)
+    *rest, item, stage = progress.cursor
+    progress.cursor = (*rest, item + 1, stage)
     return model, optimizer, progress
 
 

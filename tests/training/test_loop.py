@@ -2,20 +2,21 @@
 
 import itertools
 import math
+import re
 
 import msgspec
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
+from unmask.batches import sources
 from unmask.batches.batch import Sample, collate
 from unmask.batches.feed import Feed
 from unmask.batches.sources import ExampleSource
 from unmask.corpus.build import build_corpus
 from unmask.errors import UnmaskError, UserError
 from unmask.pretraining import build_learner, pretrain
-from unmask.recipe import read_recipe, write
+from unmask.recipe import Recipe, read_recipe, write
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
 from unmask.training import loop
@@ -23,8 +24,7 @@ from unmask.training.checkpoint import load_checkpoint, newest_checkpoint
 from unmask.training.evaluate import evaluate
 from unmask.training.loop import MAY_CHANGE, Trainer
 from unmask.training.machine import Machine
-from unmask.training.optimizer import Optimizer
-from unmask.training.settings import BudgetSettings, OptimizerSettings, ScheduleSettings
+from unmask.training.settings import BudgetSettings
 
 CPU = Machine(torch.device("cpu"), "float32")
 BF16 = Machine(torch.device("cpu"), "bf16")
@@ -156,21 +156,6 @@ def test_the_gradient_is_clipped(small, trainer):
     assert all(parameter.grad is None for parameter in one.learner.parameters())
 
 
-@pytest.mark.parametrize(
-    ("settings", "total", "expected"),
-    [
-        ({"warmup": 0.4}, 10, [0.25, 0.5, 0.75, 1, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6, 0]),
-        ({"warmup": 0.0}, 4, [1, 0.75, 0.5, 0.25, 0]),
-        ({"kind": "constant", "warmup": 0.5}, 4, [0.5, 1, 1, 1, 1]),
-        ({"warmup": 0.9}, 1, [1, 0]),
-        ({"warmup": 0.5}, 1, [1, 0]),
-    ],
-)
-def test_schedule(settings, total, expected):
-    schedule = ScheduleSettings(**settings)
-    assert [schedule.factor(step, total) for step in range(total + 1)] == pytest.approx(expected)
-
-
 def test_the_rate_follows_the_schedule(small, trainer):
     one = trainer(small(schedule={"warmup": 0.5}, optimizer={"learning_rate": 0.01}, budget={"steps": 4}))
     one.start()
@@ -179,48 +164,10 @@ def test_the_rate_follows_the_schedule(small, trainer):
     assert rates == pytest.approx([0.005, 0.01, 0.01, 0.005])
 
 
-@pytest.mark.parametrize("bias_correction", [True, False])
-def test_adamw_follows_its_formula(bias_correction):
-    settings = OptimizerSettings(
-        learning_rate=0.1, betas=(0.8, 0.9), epsilon=1e-3, weight_decay=0.3, bias_correction=bias_correction
-    )
-    module = nn.Linear(3, 2).double()
-    optimizer = Optimizer(module, settings)
-    expected = {name: value.detach().numpy().copy() for name, value in module.named_parameters()}
-    moments = {name: (np.zeros_like(value), np.zeros_like(value)) for name, value in expected.items()}
-    rng = np.random.default_rng(0)
-    for number in range(6):
-        factor = 1 - number / 10
-        rate = 0.1 * factor
-        for name, parameter in module.named_parameters():
-            gradient = rng.normal(size=parameter.shape)
-            parameter.grad = torch.from_numpy(gradient)
-            first = 0.8 * moments[name][0] + 0.2 * gradient
-            second = 0.9 * moments[name][1] + 0.1 * gradient**2
-            moments[name] = first, second
-            if bias_correction:
-                first, second = first / (1 - 0.8 ** (number + 1)), second / (1 - 0.9 ** (number + 1))
-            decay = 0.3 if name == "weight" else 0.0  # biases do not decay
-            expected[name] -= rate * (first / (np.sqrt(second) + 1e-3) + decay * expected[name])
-        assert optimizer.step(number, factor) == pytest.approx(rate)
-        for name, parameter in module.named_parameters():
-            np.testing.assert_allclose(parameter.detach().numpy(), expected[name], rtol=1e-9)
-    again = Optimizer(module, settings)
-    again.load(optimizer.state())
-    assert_equal(again.state(), optimizer.state())
-
-
-def test_biases_and_norms_do_not_decay(recipe):
-    learner, _ = build_learner(recipe, 50, None)
-    optimizer = Optimizer(learner, OptimizerSettings(weight_decay=0.5, learning_rate=0.1))
-    before = {name: value.detach().clone() for name, value in learner.named_parameters()}
-    for value in learner.parameters():
-        value.grad = torch.zeros_like(value)
-    optimizer.step(0, 1.0)
-    for name, value in learner.named_parameters():
-        decays = not name.endswith("bias") and "norm" not in name
-        torch.testing.assert_close(value.detach(), before[name] * (0.95 if decays else 1), msg=name)
-    assert sum("norm" in name for name in before) >= 10
+@pytest.mark.parametrize(("layer_decay", "shares"), [(1.0, {1.0}), (0.5, {0.125, 0.25, 0.5, 1.0})])
+def test_rates_follow_the_depth_in_the_encoder(small, trainer, layer_decay, shares):
+    one = trainer(small(optimizer={"layer_decay": layer_decay}))
+    assert {group["factor"] for group in one.optimizer.adamw.param_groups} == shares
 
 
 def plan(trainer, recipe, **settings):
@@ -296,6 +243,113 @@ def test_the_peak_is_measured_where_steps_are_timed(small, trainer, monkeypatch,
     again.train()
     assert again.run.read_provenance().machine["matmul_flops_per_second"] == (7e11 if measured else 8e11)
     assert shown == ([8e11, 7e11] if measured else [None, 8e11])
+
+
+STAGES = [{"share": 0.75, "length": 16}, {"share": 0.25, "length": 48}]
+
+
+@pytest.fixture
+def staged(small, monkeypatch):
+    """The recipe with two stages, over a corpus of several blocks."""
+    monkeypatch.setattr(sources, "BLOCK_TOKENS", 1500)
+
+    def change(kind="sentence_pairs", **tables):
+        layout = {"length": None, "stages": STAGES, "kind": kind}
+        if kind == "sentence_pairs":
+            return small(layout=layout, **tables)
+        table = msgspec.to_builtins(small(**tables))
+        return msgspec.convert(table | {"layout": layout, "objective": {"masked_lm": {}}}, Recipe)
+
+    return change
+
+
+def longest(trainer):
+    """Let each step's longest sample be written down."""
+    seen, take = [], trainer._take
+
+    def taking(step, cursor):
+        samples, cursor = take(step, cursor)
+        seen.append(max(map(len, samples)))
+        return samples, cursor
+
+    trainer._take = taking
+    return seen
+
+
+@pytest.mark.parametrize("kind", ["sentence_pairs", "document_sentences"])
+def test_each_stage_has_its_length_and_its_share_of_the_steps(staged, trainer, kind):
+    one = trainer(staged(kind, budget={"steps": 8}), heldout=True)
+    one.start()
+    seen = longest(one)
+    one.train()
+    assert max(seen[:6]) <= 16 < min(seen[6:]) <= max(seen) <= 48
+    assert max(batch.tokens.offsets.diff().max() for batch in one.heldout) > 16, "held out: the final length"
+
+
+def test_a_larger_budget_shares_its_steps_out_anew(staged, trainer):
+    plan(trainer, staged(budget={"steps": 4})).train()
+    larger = trainer(staged(budget={"steps": 12}), resume=True)
+    larger.resume()
+    seen = longest(larger)
+    larger.train()
+    assert [length > 16 for length in seen] == [False] * 5 + [True] * 3
+
+
+def test_a_budget_in_tokens_counts_those_of_each_stage(staged, trainer):
+    batch = {"tokens": None, "sequences": 8}
+    one = plan(trainer, staged(budget={"tokens": 10_000.0}, batch=batch), out="a")
+    one.train()
+    assert one.progress.tokens == pytest.approx(10_000, rel=0.05)
+    tokens = np.diff([0, *(line["tokens"] for line in one.run.read_metrics("train"))])
+    assert tokens[-1] > 2 * tokens[0], "steps differ by so much"
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """A clock by which a step takes 1 s at the short length and 5 s at the long one."""
+    monkeypatch.setattr(Machine, "matmul_peak", lambda self: 1e12)
+    now, backward = 0.0, Trainer._backward
+
+    def timed(self, pieces, counts):
+        nonlocal now
+        now += 5.0 if max(piece.tokens.offsets.diff().max() for piece in pieces) > 16 else 1.0
+        return backward(self, pieces, counts)
+
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: now)
+    monkeypatch.setattr(Trainer, "_backward", timed)
+
+
+def test_a_budget_in_minutes_times_each_stage(staged, trainer, slow):
+    one = trainer(staged(budget={"minutes": 10.0}))
+    start = weights(one)
+    one.start()
+    assert one.progress.total == 300  # 225 s and 375 s
+    assert (one.progress.step, one.progress.cursor) == (0, one.source.start)
+    assert_equal(weights(one), start)
+    assert one.optimizer.state() == {}
+
+
+def test_a_larger_budget_in_minutes_times_each_stage_again(staged, trainer, slow):
+    one = plan(trainer, staged(budget={"minutes": 8 / 60}))
+    one.train()
+    assert one.progress.step == 4
+    larger = trainer(staged(budget={"minutes": 24 / 60}), resume=True)
+    larger.resume()
+    assert (larger.progress.total, larger.progress.cursor) == (12, one.progress.cursor)
+
+
+def test_the_plan_tells_the_steps_of_each_stage(staged, trainer, capsys):
+    one = trainer(staged(budget={"steps": 8}, batch={"tokens": None, "sequences": 8}))
+    one.display = Display()
+    one.start()
+    one.train()
+    tokens = np.diff([0, *(line["tokens"] for line in one.run.read_metrics("train"))])
+    first, *stages = capsys.readouterr().err.splitlines()
+    mean = float(re.search(r"8 steps of (\d+) tokens, ", first)[1])
+    assert mean == pytest.approx(tokens.mean(), rel=0.1)
+    for line, expected in zip(stages, ((16, 6, tokens[:6].mean()), (48, 2, tokens[6:].mean())), strict=True):
+        said = [float(number) for number in re.fullmatch(r"length (\d+): (\d+) steps of (\d+) tokens", line).groups()]
+        assert said == pytest.approx(expected, rel=0.15)
 
 
 def poison(trainer, steps):

@@ -9,36 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 
 from unmask.batches.batch import Sample
 from unmask.batches.frame import Frame
+from unmask.batches.layout import LayoutSettings
 from unmask.corpus.corpus import Documents
 
 
 class DocumentSentencesSettings(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="document_sentences"
+    LayoutSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="document_sentences"
 ):
-    """The recipe's [layout] for `kind = "document_sentences"`.
+    """The recipe's [layout] for `kind = "document_sentences"`; see `LayoutSettings`."""
 
-    Attributes:
-        length: tokens of a sequence, special ones included.
-    """
-
-    length: int = 128
-
-    def build(self, frame: Frame) -> DocumentSentences:
-        """Return the layout."""
-        return DocumentSentences(self, frame)
+    def build(self, frame: Frame, length: int) -> DocumentSentences:
+        """See `LayoutSettings`."""
+        return DocumentSentences(frame, length)
 
 
 class DocumentSentences:
     """See the module."""
 
-    def __init__(self, settings: DocumentSentencesSettings, frame: Frame) -> None:
+    def __init__(self, frame: Frame, length: int) -> None:
         self.frame = frame
-        self.room = frame.room(settings.length, texts=1)
+        self.room = frame.room(length, texts=1)
 
     def cut(self, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> list[Sample]:
         """See `Layout`."""

@@ -7,26 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from unmask.batches.batch import Batch, Sample, collate
 from unmask.batches.chance import generator
 from unmask.batches.frame import Frame
+from unmask.batches.layout import LayoutSettings
 from unmask.batches.masking import MaskingSettings, TokenMasking
-from unmask.batches.sources import CorpusSource, Layout
+from unmask.batches.sources import CorpusSource
 from unmask.corpus.corpus import Documents
 from unmask.tokenizers.tokenizer import Tokenizer
 
 BATCH_TOKENS = 8192
 """Tokens of a batch to evaluate on."""
-
-
-class LayoutSettings(Protocol):
-    """A recipe's [layout]."""
-
-    def build(self, frame: Frame) -> Layout:
-        """Return the layout."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -47,7 +39,7 @@ class Feed:
 
     def source(self, documents: Documents) -> CorpusSource:
         """Return the samples of documents in seeded order."""
-        return CorpusSource(documents, self.layout.build(Frame(self.tokenizer.cls, self.tokenizer.sep)), seed=self.seed)
+        return CorpusSource(documents, self.layout, Frame(self.tokenizer.cls, self.tokenizer.sep), seed=self.seed)
 
     def prepare(self) -> Callable[[Sample], Sample]:
         """Return what hides tokens, anew in each pass, and counts targets; chance comes from the sample's key alone."""
@@ -60,11 +52,15 @@ class Feed:
         return prepare
 
     def heldout(self, documents: Documents, tokens: int) -> list[Batch]:
-        """Return fixed batches with fixed masks: at most one pass, at most about `tokens` tokens."""
+        """Return fixed batches with fixed masks: at most one pass, at most about `tokens` tokens.
+
+        They are those of the last stage, whatever the stage of the run: one measure throughout, and that of the
+        finished model.
+        """
         if not len(documents):
             return []
         source, prepare = self.source(documents), self.prepare()
-        batches, cursor, taken = [], source.start, 0
+        batches, cursor, taken = [], source.enter(source.start, len(source.stages) - 1), 0
         while taken < tokens and source.passes(cursor) < 1:
             samples, cursor = source.take(cursor, tokens=BATCH_TOKENS)
             samples = [sample for sample in samples if sample.key[0] == 0]

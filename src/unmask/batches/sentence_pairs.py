@@ -21,11 +21,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-import msgspec
 import numpy as np
 
 from unmask.batches.batch import Sample
 from unmask.batches.frame import Frame
+from unmask.batches.layout import LayoutSettings
 from unmask.corpus.corpus import Documents
 from unmask.errors import UserError
 
@@ -34,27 +34,26 @@ MAX_DEBT = 8
 
 
 class SentencePairsSettings(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="sentence_pairs"
+    LayoutSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="sentence_pairs"
 ):
-    """The recipe's [layout] for `kind = "sentence_pairs"`.
+    """The recipe's [layout] for `kind = "sentence_pairs"`; see `LayoutSettings`.
 
     Attributes:
-        length: tokens of a sequence, special ones included.
         second: "random" for next sentence prediction, "next" for always the true continuation.
         short_probability: how often a shorter target length is drawn.
     """
 
-    length: int = 128
     second: Literal["random", "next"] = "random"
     short_probability: float = 0.1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 <= self.short_probability <= 1:
             raise ValueError("short_probability must lie in [0, 1]")
 
-    def build(self, frame: Frame) -> SentencePairs:
-        """Return the layout."""
-        return SentencePairs(self, frame)
+    def build(self, frame: Frame, length: int) -> SentencePairs:
+        """See `LayoutSettings`."""
+        return SentencePairs(self, frame, length)
 
 
 @dataclass
@@ -78,10 +77,10 @@ class _Balance:
 class SentencePairs:
     """See the module."""
 
-    def __init__(self, settings: SentencePairsSettings, frame: Frame) -> None:
+    def __init__(self, settings: SentencePairsSettings, frame: Frame, length: int) -> None:
         self.settings = settings
         self.frame = frame
-        self.room = frame.room(settings.length, texts=2)
+        self.room = frame.room(length, texts=2)
 
     def cut(self, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> list[Sample]:
         """See `Layout`.

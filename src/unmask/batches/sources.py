@@ -2,11 +2,13 @@
 
 In: a corpus's documents and a layout (how samples are cut from documents), or a list of ready samples.
 Out: samples, each named by a key; an order that is a pure function of the seed and of a cursor, so that a checkpoint
-stores three integers and no queue.
+stores a few integers and no queue.
 
 A pass over a corpus visits its documents in a seeded permutation, a block of them at a time; the samples of a block
 are cut together and shuffled together. As a block holds documents from everywhere, this is close to a global
-shuffle of samples, and needs no table of them.
+shuffle of samples, and needs no table of them. The blocks are the same in all stages; where the length changes, the
+order goes on with the next block, for at another length the block at hand is cut into other samples. Its rest is all
+that a pass leaves out there, and nothing is read twice.
 """
 
 from __future__ import annotations
@@ -15,10 +17,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Protocol
 
-import numpy as np
-
 from unmask.batches.batch import Key, Sample
 from unmask.batches.chance import generator, number, permuted
+from unmask.batches.frame import Frame
+from unmask.batches.layout import LayoutSettings, Stage
 from unmask.corpus.corpus import Documents
 from unmask.errors import UserError
 
@@ -30,9 +32,14 @@ BLOCK_TOKENS = 1_000_000
 
 
 class Source(Protocol):
-    """Samples in an endless, seeded order. Both methods are pure."""
+    """Samples in an endless, seeded order. All methods are pure."""
 
     start: Cursor
+
+    @property
+    def stages(self) -> Sequence[Stage]:
+        """The stages of a run, of which there is one at least."""
+        ...
 
     def take(
         self, cursor: Cursor, *, tokens: int | None = None, sequences: int | None = None
@@ -44,23 +51,27 @@ class Source(Protocol):
         """How many passes over the data a cursor stands for."""
         ...
 
-
-class Layout(Protocol):
-    """Cuts samples from documents (an idea of a paper: see `sentence_pairs`)."""
-
-    def cut(self, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> list[Sample]:
-        """Return all samples of these documents, in order, with empty keys. Pure but for `rng`."""
+    def enter(self, cursor: Cursor, stage: int) -> Cursor:
+        """Return where the order goes on in a stage: at the cursor itself where it stands in that one already."""
         ...
 
 
 class CorpusSource:
-    """Samples cut from documents. Cursor and key: (pass, block, item)."""
+    """Samples cut from documents. Cursor: (pass, block, item, stage); key: (pass, block, item).
 
-    start: Cursor = (0, 0, 0)
+    Args:
+        documents: of the corpus.
+        layout: the recipe's.
+        frame: the special tokens.
+        seed: of the order and of all that the layout draws.
+    """
 
-    def __init__(self, documents: Documents, layout: Layout, *, seed: int) -> None:
+    start: Cursor = (0, 0, 0, 0)
+
+    def __init__(self, documents: Documents, layout: LayoutSettings, frame: Frame, *, seed: int) -> None:
         self.documents = documents
-        self.layout = layout
+        self.stages = layout.all_stages
+        self.layouts = [layout.build(frame, stage.length) for stage in self.stages]
         self.seed = seed
         mean = max(1, documents.num_tokens // max(1, len(documents)))
         self.per_block = max(1, min(len(documents), BLOCK_TOKENS // mean))
@@ -75,13 +86,13 @@ class CorpusSource:
         Raises:
             UserError: the layout finds no sample in the whole corpus.
         """
-        epoch, block, item = cursor
+        epoch, block, item, stage = cursor
         taken: list[Sample] = []
         room = tokens if tokens is not None else sequences
         assert room is not None, "a batch is counted in tokens or in sequences"
         empty = 0
         while True:
-            samples = self._block(epoch, block)
+            samples = self._block(stage, epoch, block)
             empty = 0 if samples else empty + 1
             if empty >= 2 * self.num_blocks:  # the order differs: the only block with samples may be first, then last
                 raise UserError(
@@ -92,23 +103,33 @@ class CorpusSource:
             while item < len(samples):
                 size = len(samples[item]) if tokens is not None else 1
                 if size > room and taken:
-                    return taken, (epoch, block, item)
+                    return taken, (epoch, block, item, stage)
                 taken.append(samples[item])
                 room -= size
                 item += 1
                 if room <= 0:
-                    return taken, (epoch, block, item)
+                    return taken, (epoch, block, item, stage)
             item = 0
-            block += 1
-            if block == self.num_blocks:
-                epoch, block = epoch + 1, 0
+            epoch, block = self._following(epoch, block)
 
     def passes(self, cursor: Cursor) -> float:
         """See `Source`."""
-        epoch, block, item = cursor
-        return epoch + (block + item / max(1, len(self._block(epoch, block)))) / self.num_blocks
+        epoch, block, item, stage = cursor
+        return epoch + (block + item / max(1, len(self._block(stage, epoch, block)))) / self.num_blocks
 
-    def _cut(self, epoch: int, block: int) -> list[Sample]:
+    def enter(self, cursor: Cursor, stage: int) -> Cursor:
+        """See `Source`; another stage begins with the next block that is untouched."""
+        epoch, block, item, before = cursor
+        if stage == before:
+            return cursor
+        if item:
+            epoch, block = self._following(epoch, block)
+        return epoch, block, 0, stage
+
+    def _following(self, epoch: int, block: int) -> tuple[int, int]:
+        return (epoch, block + 1) if block + 1 < self.num_blocks else (epoch + 1, 0)
+
+    def _cut(self, stage: int, epoch: int, block: int) -> list[Sample]:
         first = block * self.per_block
         order = number(self.seed, "order", epoch)
         indices = [
@@ -116,7 +137,7 @@ class CorpusSource:
             for place in range(first, min(first + self.per_block, len(self.documents)))
         ]
         rng = generator(self.seed, "layout", epoch, block)
-        samples = self.layout.cut(self.documents, indices, rng)
+        samples = self.layouts[stage].cut(self.documents, indices, rng)
         return [samples[at].named((epoch, block, item)) for item, at in enumerate(rng.permutation(len(samples)))]
 
 
@@ -129,6 +150,7 @@ class ExampleSource:
         if not samples:
             raise UserError("there are no examples to train on")
         self.samples = samples
+        self.stages = (Stage(share=1.0, length=max(map(len, samples))),)
         self.seed = seed
 
     def take(
@@ -157,3 +179,7 @@ class ExampleSource:
         """See `Source`."""
         epoch, item = cursor
         return epoch + item / len(self.samples)
+
+    def enter(self, cursor: Cursor, stage: int) -> Cursor:
+        """See `Source`: there is one stage only."""
+        return cursor

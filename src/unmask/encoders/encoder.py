@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -42,6 +42,14 @@ class Encoder(Protocol):
     @property
     def words(self) -> nn.Embedding:
         """The token embeddings; tied decoders read its weight at call time, nobody registers it twice."""
+        ...
+
+    @property
+    def levels(self) -> Sequence[nn.Module]:
+        """Its parts from the bottom up, for learning rates by depth: the embeddings, then each layer.
+
+        A module that serves as several layers stands there once; what is in none (the pooler) counts as a head.
+        """
         ...
 
     def __call__(self, tokens: Tokens, keep: frozenset[int] = frozenset()) -> Encoded:

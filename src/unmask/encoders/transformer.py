@@ -9,6 +9,8 @@ release (the reference code turned to the tanh approximation later: `activation 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import torch
 from torch import Tensor, nn
@@ -100,6 +102,11 @@ class Transformer(nn.Module):
     def words(self) -> nn.Embedding:
         """See `Encoder`."""
         return self.embeddings.words
+
+    @property
+    def levels(self) -> Sequence[nn.Module]:
+        """See `Encoder`."""
+        return [self.embeddings, *self.blocks]
 
     def forward(self, tokens: Tokens, keep: frozenset[int] = frozenset()) -> Encoded:
         """Encode a batch; see `Encoder`."""

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from unmask.batches.batch import Batch, Sample
+from unmask.batches.batch import Batch, Sample, collate
 from unmask.batches.chance import number
+from unmask.batches.layout import stage_at, stage_ends
 from unmask.batches.sources import Cursor, Source
 from unmask.batches.steps import Step, Steps
 from unmask.errors import UnmaskError, UserError
@@ -47,7 +48,7 @@ WARM_STEPS = 3
 UNKNOWN_STEPS = 1_000_000
 """Stands for the total while it is being found out; those steps are taken back."""
 TIMED_SECONDS = 60
-"""No more than that is spent on timing."""
+"""No more than that is spent on timing a stage."""
 MIN_TIMED = 100
 """Shorter runs are not timed, nor is the machine's peak measured for them."""
 RESERVED_BYTES = 20
@@ -97,7 +98,7 @@ class Trainer:
         self.processes = processes or Processes()
         self.working = Working(learner, machine)
         self.working.copy.encoder.recompute = settings.batch.recompute
-        self.optimizer = Optimizer(learner, settings.optimizer)
+        self.optimizer = Optimizer(learner, settings.optimizer, learner.encoder.levels)
         self.saver = Saver(run.checkpoints)
         self.progress = Progress(cursor=source.start, threads=torch.get_num_threads())
         self.failures = 0
@@ -246,6 +247,9 @@ class Trainer:
         return step
 
     def _take(self, step: int, cursor: Cursor) -> tuple[list[Sample], Cursor]:
+        """Return a step's samples, of its stage; while steps are timed, of the stage that the cursor is in."""
+        if self.progress.total:
+            cursor = self.source.enter(cursor, stage_at(self.source.stages, step, self.progress.total))
         batch = self.settings.batch
         return self.source.take(cursor, tokens=batch.tokens, sequences=batch.sequences)
 
@@ -298,10 +302,13 @@ class Trainer:
         given = self.settings.batch.micro_tokens
         if given != "auto":
             return given
-        samples, _ = self._take(self.progress.step, self.progress.cursor)
-        samples = [self.prepare(sample) for sample in self.processes.share(sorted(samples, key=len))]
+        limits, longest = self.settings.batch, len(self.source.stages) - 1
+        cursor = self.source.enter(self.source.start, longest)
+        samples, _ = self.source.take(cursor, tokens=limits.tokens, sequences=limits.sequences)
+        samples = self.processes.share(sorted(samples, key=len))
 
-        def learn(batch: Batch) -> None:
+        def learn(piece: list[Sample]) -> None:
+            batch = collate([self.prepare(sample) for sample in piece])
             self._backward([batch], dict(batch.counts))
             self.optimizer.forget()
 
@@ -311,17 +318,30 @@ class Trainer:
 
     def _plan(self) -> None:
         """Turn the budget into steps and print what is to come."""
-        budget = self.settings.budget
-        steps, tokens, passes = self._count(budget)
-        seconds = self._seconds_per_step() if self._is_long(steps) else None
+        budget, stages = self.settings.budget, self.source.stages
+        counted = [self._count(budget, stage) for stage in range(len(stages))]
+        tokens = sum(stage.share * mean for stage, (_, mean, _) in zip(stages, counted, strict=True))
+        passes = sum(stage.share * mean for stage, (_, _, mean) in zip(stages, counted, strict=True))
+        steps = counted[0][0] if budget.epochs is not None else budget.steps or 0
+        if budget.tokens is not None:
+            steps = max(1, round(budget.tokens / tokens))
+        seconds = None
+        if self._is_long(steps):
+            seconds = sum(stage.share * self._seconds_per_step(place) for place, stage in enumerate(stages))
         if budget.minutes is not None:
             assert seconds is not None
             steps = max(1, int(budget.minutes * 60 / seconds), self.progress.total)
         self.progress.total = steps
+        self._steps = None
         text = f"{steps:,} steps of {tokens:,.0f} tokens, {passes * steps:.2f} passes over the data"
         if seconds is not None:
             text += f", about {duration(steps * seconds)}, {self.machine.memory() / 2**30:.1f} GiB of memory"
         self.display.say(text)
+        if len(stages) > 1:
+            ends = [0, *stage_ends(stages, steps)]
+            for place, stage in enumerate(stages):
+                many, mean = ends[place + 1] - ends[place], counted[place][1]
+                self.display.say(f"length {stage.length}: {many:,} steps of {mean:,.0f} tokens")
 
     def _is_long(self, steps: int) -> bool:
         """Say whether it is worth the time to measure how fast the run goes."""
@@ -335,23 +355,28 @@ class Trainer:
         self.run.describe_machine(self.machine.describe() | {"matmul_flops_per_second": round(peak)})
         return peak
 
-    def _count(self, budget: BudgetSettings) -> tuple[int, float, float]:
-        """Return steps of the budget (0 for minutes), and tokens and passes of a step, from the order of samples."""
-        cursor, steps, tokens = self.source.start, 0, 0
+    def _count(self, budget: BudgetSettings, stage: int = 0) -> tuple[int, float, float]:
+        """Read the first steps of a stage, or all where the budget is in epochs.
+
+        Returns:
+            How many steps were read, and the mean tokens and passes of one.
+        """
+        batch = self.settings.batch
+        cursor, steps, tokens = self.source.enter(self.source.start, stage), 0, 0
         limit = budget.epochs if budget.epochs is not None else math.inf
         while (reached := self.source.passes(cursor)) < limit and (budget.epochs or steps < COUNTED_STEPS):
-            samples, cursor = self._take(steps, cursor)
+            samples, cursor = self.source.take(cursor, tokens=batch.tokens, sequences=batch.sequences)
             tokens += sum(map(len, samples))
             steps += 1
-        mean, passes = tokens / steps, reached / steps
-        if budget.tokens is not None:
-            return max(1, round(budget.tokens / mean)), mean, passes
-        return budget.steps or (steps if budget.epochs else 0), mean, passes
+        return steps, tokens / steps, reached / steps
 
-    def _seconds_per_step(self) -> float:
-        """Time real steps, then go back to where the run stood (its newest checkpoint)."""
+    def _seconds_per_step(self, stage: int = 0) -> float:
+        """Time real steps of a stage, then go back to where the run stood (its newest checkpoint)."""
         here, step, micro_tokens = f"step-{self.progress.step:08d}", self.progress.step, self.progress.micro_tokens
         self.saver.wait()
+        self.progress.total = 0  # unknown, so that the stage is the one entered here
+        self.progress.cursor = self.source.enter(self.progress.cursor, stage)
+        self._steps = None
         for _ in range(WARM_STEPS):
             self.step()
         begun = time.perf_counter()

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
-from unmask.batches.batch import Batch, Sample, collate
+from unmask.batches.batch import Sample
 from unmask.errors import UnmaskError
 from unmask.training.machine import Machine
 
@@ -16,7 +16,7 @@ SMALL, PROBE = 2048, 8192
 
 
 def find_micro_tokens(
-    samples: Sequence[Sample], learn: Callable[[Batch], None], machine: Machine, *, reserve: int
+    samples: Sequence[Sample], learn: Callable[[list[Sample]], None], machine: Machine, *, reserve: int
 ) -> int:
     """Return about the largest number of tokens whose forward and backward pass fits.
 
@@ -25,7 +25,7 @@ def find_micro_tokens(
 
     Args:
         samples: of one step, sorted by length; the longest are tried.
-        learn: computes the gradient of a batch.
+        learn: computes the gradient of a piece.
         machine: where.
         reserve: bytes that will be needed for other things.
     """
@@ -34,9 +34,9 @@ def find_micro_tokens(
         return PROBE
     used, tokens = [], []
     for limit in (SMALL, PROBE):
-        batch = collate(_longest(samples, limit))
-        learn(batch)
-        tokens.append(len(batch.tokens.ids))
+        piece = _longest(samples, limit)
+        learn(piece)
+        tokens.append(sum(map(len, piece)))
         used.append(machine.memory())
     each = (used[1] - used[0]) / (tokens[1] - tokens[0])
     room = machine.available_memory() - reserve

@@ -36,20 +36,24 @@ class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """The recipe's [optimizer].
 
     Attributes:
-        kind: AdamW (Loshchilov and Hutter 2019), as BERT used it: no decay on biases and norms.
+        kind: "adamw" (Loshchilov and Hutter 2019), or "lamb" (You et al. 2020) for very large batches; neither has
+            biases and norms decay.
         learning_rate: at its peak.
-        betas, epsilon, weight_decay: of AdamW.
+        betas, epsilon, weight_decay: of AdamW, and of LAMB, whose direction is AdamW's.
         bias_correction: off in google-research/bert; without it short fine-tuning is unstable (Mosbach et al. 2021).
         clip: largest norm of the whole gradient.
+        layer_decay: by so much each layer of the encoder learns slower than what stands on it (see
+            training/optimizer.py); 1.0: all at the same rate.
     """
 
-    kind: Literal["adamw"] = "adamw"
+    kind: Literal["adamw", "lamb"] = "adamw"
     learning_rate: float = 1e-4
     betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = 1e-6
     weight_decay: float = 0.01
     bias_correction: bool = True
     clip: float = 1.0
+    layer_decay: float = 1.0
 
     def __post_init__(self) -> None:
         positive = all(0 < value < math.inf for value in (self.learning_rate, self.clip, self.epsilon))
@@ -57,33 +61,53 @@ class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             raise ValueError("learning_rate, clip and epsilon must be positive, weight_decay not negative")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError("betas must lie in [0, 1)")
+        if not 0 < self.layer_decay <= 1:
+            raise ValueError("layer_decay must lie in (0, 1]")
 
 
 class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The recipe's [schedule] of the learning rate.
+    """The recipe's [schedule] of the learning rate: up during the warm-up, then down by a curve to 0.
 
     Attributes:
-        kind: "linear": up during the warm-up, then down to 0 at the end of the budget; "constant": stays up.
+        kind: "linear": in a straight line down to the end of the budget; "cosine": along half a cosine (Loshchilov
+            and Hutter 2017, equation 5, without restarts); "constant": stays up; "warmup_stable_decay": stays up,
+            then in a straight line down (Hu et al. 2024, whose descent is exponential; Zhai et al. 2022 have the
+            straight one).
         warmup: share of the budget.
+        decay: share of the budget, at its end, in which "warmup_stable_decay" comes down.
     """
 
-    kind: Literal["linear", "constant"] = "linear"
+    kind: Literal["linear", "cosine", "constant", "warmup_stable_decay"] = "linear"
     warmup: float = 0.05
+    decay: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.warmup < 1:
             raise ValueError("warmup is a share of the budget: 0 <= warmup < 1")
+        if (self.kind == "warmup_stable_decay") != (self.decay is not None):
+            raise ValueError(
+                'schedule.decay, a share of the budget such as 0.1, goes with schedule.kind = "warmup_stable_decay"'
+            )
+        if self.decay is not None and not 0 < self.decay <= 1 - self.warmup + 1e-9:
+            raise ValueError("decay is a share of the budget beside the warm-up: 0 < decay <= 1 - warmup")
 
     def factor(self, step: int, total: int) -> float:
         """Return what the peak learning rate is multiplied by in a step (from 0) of `total`.
 
-        The reference code does not rebase the decay at the end of the warm-up, and so jumps there; the paper's
-        "linear decay" is followed instead.
+        The last step of a descent is its last one above 0: 0 is reached when the budget is spent. The reference code
+        of BERT does not rebase the decay at the end of the warm-up, and so jumps there; the paper's "linear decay" is
+        followed instead.
         """
         warmup = round(self.warmup * total)
         if step < warmup:
             return (step + 1) / warmup
-        return 1.0 if self.kind == "constant" else (total - step) / max(1, total - warmup)
+        left = total - step
+        if self.kind == "cosine":
+            return 0.5 - 0.5 * math.cos(math.pi * left / max(1, total - warmup))
+        if self.kind == "constant":
+            return 1.0
+        descent = total - warmup if self.decay is None else round(self.decay * total)
+        return min(1.0, left / max(1, descent))
 
 
 class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,0 +1,118 @@
+"""What is in memory at once: as much as fits, with the gradient of the whole, and layers computed twice."""
+
+import msgspec
+import pytest
+import torch
+
+from unmask.batches.batch import collate
+from unmask.batches.feed import Feed
+from unmask.pretraining import build_learner, pretrain
+from unmask.training import memory
+from unmask.training.machine import Machine
+from unmask.training.memory import find_micro_tokens
+
+CPU = Machine(torch.device("cpu"), "float32")
+
+
+class Measured:
+    """A machine on which a token takes 10 bytes, and everything else 5,000."""
+
+    def __init__(self, available):
+        self.available, self.used, self.pieces = available, 0, []
+
+    def learn(self, piece):
+        self.pieces.append(sum(map(len, piece)))
+        self.used = 5000 + 10 * self.pieces[-1]
+
+    def memory(self):
+        return self.used
+
+    def available_memory(self):
+        return self.available
+
+
+@pytest.fixture
+def samples(recipe, corpus):
+    learner, _ = build_learner(recipe, corpus.tokenizer.size, None)
+    feed = Feed(recipe.layout, recipe.masking, 0, corpus.tokenizer, learner.prepare)
+    source = feed.source(corpus.train)
+    return sorted(map(feed.prepare(), source.take(source.start, tokens=4000)[0]), key=len)
+
+
+@pytest.mark.parametrize(("available", "expected"), [(20_000, 2000), (4000, 400), (1e9, "all"), (-1e9, 50)])
+def test_the_largest_piece_that_fits_is_found_from_two(samples, monkeypatch, available, expected):
+    monkeypatch.setattr(memory, "SMALL", 50)
+    monkeypatch.setattr(memory, "PROBE", 200)
+    machine = Measured(available)
+    found = find_micro_tokens(samples, machine.learn, machine, reserve=0)
+    small, probe = machine.pieces
+    assert 0 < small <= 50 < probe <= 200
+    if expected == "all":
+        assert found == sum(map(len, samples))
+    else:
+        assert found == pytest.approx(expected + probe if expected > 50 else 50, abs=1)
+    held_back = Measured(available)
+    assert find_micro_tokens(samples, held_back.learn, held_back, reserve=1000) in (found, found - 100, 50)
+
+
+def test_a_small_step_is_not_tried(samples):
+    def learn(piece):
+        raise AssertionError
+
+    assert find_micro_tokens(samples, learn, CPU, reserve=0) == memory.PROBE
+
+
+def test_a_run_finds_its_piece_once_and_keeps_it(recipe, corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "SMALL", 50)
+    monkeypatch.setattr(memory, "PROBE", 150)
+    monkeypatch.setattr(Machine, "available_memory", lambda self: 1 << 33)
+    found = []
+    monkeypatch.setattr(
+        "unmask.training.loop.find_micro_tokens",
+        lambda *args, **settings: found.append(find_micro_tokens(*args, **settings)) or found[-1],
+    )
+    recipe = msgspec.convert(
+        msgspec.to_builtins(recipe) | {"batch": {"tokens": 512, "micro_tokens": "auto"}}, type(recipe)
+    )
+    pretrain(recipe, corpus, tmp_path / "run", machine=CPU, quiet=True)
+    assert len(found) == 1
+    assert 50 <= found[0] <= 512
+
+
+def gradients(learner, batch):
+    learner.zero_grad()
+    torch.manual_seed(3)
+    sum(part.sum for part in learner(batch).values()).backward()
+    return {name: value.grad.clone() for name, value in learner.named_parameters() if value.grad is not None}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_layers_computed_again_give_the_same_gradients(recipe, corpus, samples, dtype):
+    """With dropout: the same elements are dropped in both passes."""
+    learner, _ = build_learner(recipe, corpus.tokenizer.size, None)
+    learner.to(dtype).train()
+    batch = collate(samples[:12])
+    kept = gradients(learner, batch)
+    learner.encoder.recompute = True
+    again = gradients(learner, batch)
+    assert kept.keys() == again.keys()
+    assert all(again[name].equal(value) for name, value in kept.items())
+    assert any(value.any() for value in kept.values())
+
+
+def test_layers_computed_again_keep_less(recipe, corpus, samples):
+    """What autograd saves, counted by its own hooks."""
+    learner, _ = build_learner(recipe, corpus.tokenizer.size, None)
+    batch, kept = collate(samples), []
+    for recompute in (False, True):
+        learner.encoder.recompute, sizes = recompute, []
+
+        def keep(tensor, sizes=sizes):
+            sizes.append(tensor.numel())
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            encoded = learner.encoder(batch.tokens)
+        kept.append(sum(sizes))
+        assert encoded.last.requires_grad
+    assert kept[1] < kept[0] / 4
