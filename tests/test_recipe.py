@@ -10,6 +10,7 @@ from unmask.batches.layout import Stage, stage_ends
 from unmask.cli.pretrain import run as pretrain_command
 from unmask.errors import UserError
 from unmask.recipe import FinetuningRecipe, convert, put, read_recipe, recipe_text, shipped, write
+from unmask.training.settings import BatchSettings
 
 PAPERS = {  # layers, width, heads: Devlin et al. 2019 and Turc et al. 2019
     "bert-tiny": (2, 128, 2),
@@ -105,7 +106,7 @@ def test_bad_values_are_named(setting, message):
 def test_one_unit_replaces_the_other():
     recipe = read_recipe("bert-tiny", ["budget.steps=7", "batch.sequences=3", "batch.micro_tokens=99"])
     assert msgspec.structs.asdict(recipe.budget) == {"steps": 7, "tokens": None, "minutes": None, "epochs": None}
-    assert msgspec.structs.asdict(recipe.batch) == {"sequences": 3, "tokens": None, "micro_tokens": 99}
+    assert recipe.batch == BatchSettings(sequences=3, micro_tokens=99)
     recipe = read_recipe("bert-tiny", ["budget.steps=7", "budget.tokens=1e6", "batch.sequences=3", "batch.tokens=64"])
     assert (recipe.budget.steps, recipe.budget.tokens) == (None, 1e6)
     assert (recipe.batch.sequences, recipe.batch.tokens) == (None, 64)
@@ -227,7 +228,7 @@ def test_an_unknown_name_proposes_the_nearest(tmp_path):
 def test_what_has_no_effect_is_refused(options, message):
     given = {"recipe": "bert-tiny", "set": [], "out": "o", "init": None, "text": None, "corpus": None, "resume": False}
     text = {"field": "text", "documents": "auto", "strict": False}
-    text |= {"device": "cpu", "precision": "float32", "allow_pickle": False}
+    text |= {"device": "cpu", "precision": "float32", "allow_pickle": False, "restarts": 0}
     with pytest.raises(UserError, match=message):
         pretrain_command(Namespace(**given | text | options))
 

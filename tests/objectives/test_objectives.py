@@ -20,6 +20,7 @@ from unmask.tasks.classification import Classification
 from unmask.training.loop import Trainer
 from unmask.training.machine import choose_machine
 from unmask.training.precision import Working
+from unmask.training.processes import Processes
 
 NAMES = [*OBJECTIVES, "classification"]
 SETTINGS = TransformerSettings(layers=2, width=32, heads=2, feed_forward=64, positions=64, dropout=0.0, deviation=0.2)
@@ -138,7 +139,8 @@ def gather(learner, pieces, counts):
         working=Working(learner, choose_machine("cpu", "float32")),
         machine=SimpleNamespace(device=torch.device("cpu")),
         settings=SimpleNamespace(seed=0),
-        progress=SimpleNamespace(step=0),
+        progress=SimpleNamespace(step=0, micro_tokens=0),
+        processes=Processes(),
     )
     for piece, count in zip(pieces, counts, strict=True):
         Trainer._backward(trainer, piece, count)
