@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from torch import Tensor, nn
+from torch.nn.functional import embedding
 
 from unmask.batches.batch import Tokens
 from unmask.layers.dropout import Dropout
@@ -30,5 +34,39 @@ class Embeddings(nn.Module):
 
     def forward(self, tokens: Tokens) -> Tensor:
         """Return the embedded tokens, (tokens, width)."""
-        x = self.words(tokens.ids) + self.segments(tokens.segments) + self.positions(tokens.places)  # (tokens, width)
+        x = (  # (tokens, width)
+            look_up(self.words.weight, tokens.ids)
+            + look_up(self.segments.weight, tokens.segments)
+            + look_up(self.positions.weight, tokens.places)
+        )
         return self.dropout(self.norm(x))
+
+
+def look_up(table: Tensor, ids: Tensor) -> Tensor:
+    """Return rows of a table; the gradient of a row is summed over its occurrences in float32.
+
+    On a CPU torch sums it in the table's own type: in bf16 1 + 1 + ... ends at 256, and a row such as [SEP]'s or a
+    segment's occurs more often than that in a batch.
+
+    Shape:
+        table: (rows, width); ids: (tokens,) int64; returns (tokens, width).
+    """
+    if table.is_cuda or table.dtype == torch.float32:
+        return embedding(ids, table)
+    found: Tensor = _LookUp.apply(table, ids)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _LookUp(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, ids: Tensor) -> Tensor:
+        ctx.save_for_backward(ids)
+        ctx.rows = len(table)
+        return table.index_select(0, ids)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (ids,), (grad,) = ctx.saved_tensors, grads
+        rows, places = ids.unique(return_inverse=True)
+        sums = grad.new_zeros(len(rows), grad.shape[1], dtype=torch.float32).index_add_(0, places, grad.float())
+        return grad.new_zeros(ctx.rows, grad.shape[1]).index_copy_(0, rows, sums.to(grad.dtype)), None
