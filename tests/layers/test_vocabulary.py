@@ -32,7 +32,7 @@ def test_loss_gradients_and_accuracy_are_those_of_the_whole(monkeypatch, chunk):
     gold[:20] = logits[:20].argmax(1)
     expected = cross_entropy(logits, gold, reduction="sum")
     loss, correct = vocabulary_loss(*tensors, gold)
-    assert float(loss) == pytest.approx(float(expected), rel=1e-6)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
     assert loss.dtype == torch.float32
     assert int(correct) == int((logits.argmax(1) == gold).sum()) >= 20
     for ours, theirs in zip(gradients(loss, tensors), gradients(expected, tensors), strict=True):
@@ -44,7 +44,7 @@ def test_bf16_is_as_close_as_bf16_can_be():
     exact = [value.detach().double().requires_grad_() for value in tensors]
     loss, _ = vocabulary_loss(*tensors, gold)
     expected = cross_entropy(linear(*exact), gold, reduction="sum")
-    assert float(loss) == pytest.approx(float(expected), rel=2e-3)
+    assert loss.item() == pytest.approx(expected.item(), rel=2e-3)
     for ours, theirs in zip(gradients(loss, tensors), gradients(expected, exact), strict=True):
         assert relative(ours.double(), theirs) < 0.02
 
@@ -52,7 +52,7 @@ def test_bf16_is_as_close_as_bf16_can_be():
 def test_without_targets():
     tensors, gold = inputs(rows=0)
     loss, correct = vocabulary_loss(*tensors, gold)
-    assert (float(loss), int(correct)) == (0, 0)
+    assert (loss.item(), int(correct)) == (0, 0)
     assert not any(gradient.any() for gradient in gradients(loss, tensors))
 
 
@@ -61,7 +61,7 @@ def test_a_hopeless_answer_is_finite():
     decoder = torch.tensor([[1000.0], [0.0]])
     rows = torch.ones(1, 1, requires_grad=True)
     loss, _ = vocabulary_loss(rows, decoder, torch.zeros(2), torch.tensor([1]))
-    assert 80 < float(loss) < 90
+    assert 80 < loss.item() < 90
     assert gradients(loss, [rows], 1.0)[0].tolist() == [[1000.0]]
 
 
