@@ -5,6 +5,9 @@ cd "$(dirname "$0")/.."
 python=${1:-python}
 $python benchmarks/sentences.py
 $python benchmarks/pretrain_mini.py
+$python benchmarks/pretrain_speed.py
+$python benchmarks/finetuning_rule.py --data sst2 --examples 12000 --factors 0.5 1 2
+$python benchmarks/finetuning_rule.py --data sst2 --examples 70000 --factors 1 --passes 1 2
 $python benchmarks/sst2.py --start minilm
 $python benchmarks/sst2.py --start random
 $python benchmarks/adapt_minilm.py

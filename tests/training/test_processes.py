@@ -165,6 +165,40 @@ def test_T11_a_process_that_hangs_is_named_within_the_time_limit(command, tmp_pa
     assert "process 0 of 2 stops, as another one is gone or hangs (missing: 1)" in said[0]
 
 
+POISON = """
+import os, sys
+from unmask.cli.main import main
+from unmask.objectives.learner import Learner
+forward, calls = Learner.forward, []
+def poisoned(self, batch):
+    parts = forward(self, batch)
+    calls.append(self.training)
+    if os.environ["RANK"] == "1" and sum(calls) == 3:
+        parts = {name: part._replace(sum=part.sum * float("nan")) for name, part in parts.items()}
+    return parts
+Learner.forward = poisoned
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_T15_a_loss_that_is_not_finite_in_one_process_is_left_out_by_all(command, tmp_path):
+    """Whoever took the step alone would go another way, and the next sums would differ between the processes."""
+    out = tmp_path / "run"
+    statuses, said = end(command(out, 2, program=["-c", POISON]))
+    assert statuses == [0, 0], said
+    assert said[0].count("loss or gradient is not finite, the step is left out") == 1
+    train, _ = metrics(out)
+    assert [line["step"] for line in train if line["learning_rate"] == 0] == [3]
+    assert [line["loss"] is None for line in train] == [number == 3 for number in range(1, STEPS + 1)]
+    first, last = (safetensors.torch.load_file(path / "model.safetensors") for path in checkpoints(out))
+    assert all(value.isfinite().all() for value in last.values())
+    assert any((value != first[name]).any() for name, value in last.items())
+
+
+def checkpoints(run):
+    return sorted((run / "checkpoints").glob("step-*"))
+
+
 def test_T20_fewer_sequences_than_processes(command, tmp_path):
     statuses, said = end(command(tmp_path / "run", 2, settings=["batch.sequences=1"]))
     assert 2 in statuses
