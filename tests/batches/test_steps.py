@@ -1,7 +1,5 @@
 """Steps are the same whoever makes them, and however many share them."""
 
-import os
-import signal
 from itertools import islice
 
 import numpy as np
@@ -10,7 +8,6 @@ import pytest
 from unmask.batches.batch import Sample
 from unmask.batches.sources import ExampleSource
 from unmask.batches.steps import Steps
-from unmask.errors import UnmaskError
 
 SIZES = np.random.default_rng(1).integers(3, 20, 50)
 SAMPLES = [Sample(key=(), ids=np.full(size, number), segments=np.zeros(size)) for number, size in enumerate(SIZES)]
@@ -86,13 +83,3 @@ def test_shares_are_even_and_together_the_whole(size):
         sizes = [part[1]["tokens"] for part in parts]
         assert sum(sizes) == tokens
         assert max(sizes) - min(sizes) <= 20
-
-
-def test_a_killed_worker_is_told():
-    def dying(sample):
-        if sample.key[1] == SOURCE.take((0, 30), sequences=1)[0][0].key[1]:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return prepare(sample)
-
-    with pytest.raises(UnmaskError, match=r"a process that makes batches is gone .*--resume, with fewer --workers"):
-        list(islice(Steps(take, everything, dying, 40).stream(0, SOURCE.start, 1), 20))

@@ -546,6 +546,34 @@ print(*(end(start(folder, lambda: None)) for folder in (out, unbroken)))
 """
 
 
+LOST_WORKER = """
+import os, signal, sys
+from unmask.batches import steps
+from unmask.cli.main import main
+make = steps.Steps.make
+def dying(self, samples, cursor):
+    if cursor[2] > 20:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return make(self, samples, cursor)
+steps.Steps.make = dying
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_killed_worker_is_told_and_the_run_goes_on_without(command, unbroken, tmp_path):
+    out = tmp_path / "run"
+    words = [*command[3:], "--out", str(out)]
+    done = subprocess.run(
+        [sys.executable, "-c", LOST_WORKER, *words, "--workers", "1"], env=ENVIRONMENT, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert "a process that makes batches is gone" in last
+    assert "go on with --resume, with fewer --workers" in last
+    run(command, "--out", str(out), "--resume")
+    assert_same_run(out, unbroken)
+
+
 def test_T1_T7_T24_killed_twenty_times_and_still_the_same_run(corpus, tmp_path):
     """Twelve times at random moments, eight times between the calls of saving; a checkpoint after every step."""
     seed = random.SystemRandom().randrange(1 << 30)

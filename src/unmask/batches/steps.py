@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -74,7 +75,7 @@ class Steps:
         if not workers:
             return iter(stream)
         loader: DataLoader[Step] = DataLoader(stream, batch_size=None, num_workers=workers, worker_init_fn=_start)
-        return _watched(iter(loader))
+        return iter(loader)
 
 
 class _Stream(IterableDataset[Step]):
@@ -97,9 +98,15 @@ def _start(worker: int) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _watched(steps: Iterator[Step]) -> Iterator[Step]:
+@contextmanager
+def tell_lost_workers() -> Iterator[None]:
+    """Turn the death of a worker, which torch raises from a signal handler and so anywhere, into a clear error.
+
+    Raises:
+        UnmaskError: a worker was killed.
+    """
     try:
-        yield from steps
+        yield
     except RuntimeError as error:
         if "DataLoader worker" not in str(error):
             raise

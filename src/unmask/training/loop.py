@@ -18,7 +18,7 @@ from unmask.batches.batch import Batch, Sample, collate
 from unmask.batches.chance import number
 from unmask.batches.layout import stage_at, stage_ends
 from unmask.batches.sources import Cursor, Source
-from unmask.batches.steps import Step, Steps
+from unmask.batches.steps import Step, Steps, tell_lost_workers
 from unmask.errors import UnmaskError, UserError
 from unmask.objectives.learner import Learner
 from unmask.runs.directory import RunDirectory
@@ -106,11 +106,12 @@ class Trainer:
 
     def complete(self, *, resume: bool) -> None:
         """Start or take up the run, and bring it to its end: see `start`, `resume` and `train`."""
-        if resume:
-            self.resume()
-        else:
-            self.start()
-        self.train()
+        with tell_lost_workers():
+            if resume:
+                self.resume()
+            else:
+                self.start()
+            self.train()
 
     def start(self) -> None:
         """Begin: check that checkpoints can be written, turn the budget into steps, say what is to come."""
