@@ -574,12 +574,13 @@ def test_a_killed_worker_is_told_and_the_run_goes_on_without(command, unbroken, 
     assert_same_run(out, unbroken)
 
 
+@pytest.mark.timeout(900)
 def test_T1_T7_T24_killed_twenty_times_and_still_the_same_run(corpus, tmp_path):
     """Twelve times at random moments, eight times between the calls of saving; a checkpoint after every step."""
     seed = random.SystemRandom().randrange(1 << 30)
     print(f"seed {seed}")
     recipe = tmp_path / "recipe.toml"
-    recipe.write_text(write(changed("budget.steps=300")))
+    recipe.write_text(write(changed("budget.steps=200")))
     words = [recipe, corpus.directory, tmp_path / "run", tmp_path / "unbroken", seed]
     done = subprocess.run(
         [sys.executable, "-c", KILLS, *map(str, words)], env=ENVIRONMENT, capture_output=True, text=True

@@ -14,6 +14,7 @@ import safetensors.torch
 from unmask.recipe import read_recipe, write
 from unmask.training.checkpoint import newest_checkpoint
 
+pytestmark = pytest.mark.timeout(900)  # up to five processes, each of which imports torch
 STEPS = 20
 SETTINGS = [
     "encoder.layers=1",
