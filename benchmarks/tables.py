@@ -19,7 +19,7 @@ CURVE = HERE.parent / "docs" / "bert-mini-30-minutes.png"
 
 def sst2(result: dict[str, Any]) -> list[str]:
     """Accuracy on the dev set by start, mean and standard deviation over seeds, minutes a seed."""
-    lines = ["| start | seeds | dev accuracy, mean ± s.d. | each seed | minutes a seed |", "|---|---|---|---|---|"]
+    lines = ["| start | seeds | dev accuracy, mean ± s.d. | each seed | minutes a seed (threads) |", "|---|---|---|---|---|"]
     names = {"minilm": "MiniLM checkpoint", "random": "random weights, same body"}
     for start, name in names.items():
         runs = sorted((run for run in result["runs"] if run["start"] == start), key=lambda run: run["seed"])
@@ -28,7 +28,7 @@ def sst2(result: dict[str, Any]) -> list[str]:
         scores = [run["accuracy"] for run in runs]
         spread = f"{statistics.mean(scores):.1f}" + (f" ± {statistics.stdev(scores):.1f}" if len(scores) > 1 else "")
         each = ", ".join(f"{score:.1f}" for score in scores)
-        minutes = ", ".join(f"{run['seconds'] / 60:.0f}" for run in runs)
+        minutes = ", ".join(f"{run['seconds'] / 60:.0f} ({run['about']['threads']})" for run in runs)
         lines.append(f"| {name} | {len(runs)} | {spread} | {each} | {minutes} |")
     return lines
 
