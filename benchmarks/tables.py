@@ -19,7 +19,8 @@ CURVE = HERE.parent / "docs" / "bert-mini-30-minutes.png"
 
 def sst2(result: dict[str, Any]) -> list[str]:
     """Accuracy on the dev set by start, mean and standard deviation over seeds, minutes a seed."""
-    lines = ["| start | seeds | dev accuracy, mean ± s.d. | each seed | minutes a seed (threads) |", "|---|---|---|---|---|"]
+    titles = "| start | seeds | dev accuracy, mean ± s.d. | each seed | minutes a seed (threads) |"
+    lines = [titles, "|---|---|---|---|---|"]
     names = {"minilm": "MiniLM checkpoint", "random": "random weights, same body"}
     for start, name in names.items():
         runs = sorted((run for run in result["runs"] if run["start"] == start), key=lambda run: run["seed"])
