@@ -239,7 +239,7 @@ def test_torchrun_starts_again_after_a_crash(corpus, alone, tmp_path):
         [sys.executable, *torchrun, str(program), *words],
         env=os.environ | {"OMP_NUM_THREADS": "1", "UNMASK_TIMEOUT": "20"},
         capture_output=True,
-        timeout=200,
+        timeout=800,
     )
     assert done.returncode == 0, done.stderr.decode()
     assert b"resumed at step" in done.stderr
