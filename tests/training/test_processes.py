@@ -156,10 +156,10 @@ def test_T10_a_killed_process_stops_the_others_and_the_run_goes_on(command, alon
 
 def test_T11_a_process_that_hangs_is_named_within_the_time_limit(command, tmp_path):
     out = tmp_path / "run"
-    processes = command(out, 2, UNMASK_TIMEOUT="6")
+    processes = command(out, 2, UNMASK_TIMEOUT="15")
     wait_for_step(out, 3, processes)
     processes[1].send_signal(signal.SIGSTOP)
-    status, said = end(processes[:1], seconds=60)
+    status, said = end(processes[:1])
     processes[1].kill()
     processes[1].communicate()
     assert status == [1]
