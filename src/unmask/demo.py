@@ -33,7 +33,7 @@ from unmask.samples.documentation import documentation
 from unmask.serving.pipeline import Pipeline
 from unmask.tokenizers.wordpiece import train_wordpiece
 
-SETTINGS = ("tokenizer.vocabulary=8000", "encoder.dropout=0.0", "batch.tokens=1024", "budget.minutes=3")
+SETTINGS = ("tokenizer.vocabulary=8000", "encoder.dropout=0.0", "batch.tokens=1024", "budget.minutes=2")
 """Over bert-mini: what fits a few minutes on two cores."""
 TEXT_BYTES = 8_000_000
 BLANKS = (

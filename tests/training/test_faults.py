@@ -26,7 +26,7 @@ from unmask.training.checkpoint import Progress, Saver, load_checkpoint, newest_
 from unmask.training.machine import Machine
 
 CPU = Machine(torch.device("cpu"), "float32")
-STEPS = 40
+STEPS = 90
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 
 
@@ -380,7 +380,7 @@ def test_T22_checkpoints_that_cannot_be_written_fail_before_the_first_step(tmp_p
 
 @pytest.fixture(scope="module")
 def command(corpus, tmp_path_factory):
-    """The command line of a run of 40 steps, without --out."""
+    """The command line of a run, without --out."""
     path = tmp_path_factory.mktemp("recipe") / "recipe.toml"
     path.write_text(write(changed(f"budget.steps={STEPS}", "optimizer.bias_correction=false")))
     options = ["--corpus", str(corpus.directory), "--precision", "float32", "--quiet"]
