@@ -51,6 +51,8 @@ class Tokenizer:
         pad, unk, cls, sep, mask: the ids of the special tokens.
         special_ids: all five.
         lowercase: whether text is lower-cased.
+        isolates_chinese: whether each Chinese character is a word of its own.
+        added_tokens: what is looked for in the text before all else, the special tokens among it.
         mask_token: how the mask is written.
     """
 
@@ -61,13 +63,14 @@ class Tokenizer:
         library.add_special_tokens(
             [AddedToken(name, special=True, normalized=False) for name in special.values() if name not in registered]
         )
-        self.pad, self.unk, self.cls, self.sep, self.mask = (
-            library.get_vocab()[special[role]] for role in SPECIAL_TOKENS
-        )
+        vocabulary = library.get_vocab()
+        self.pad, self.unk, self.cls, self.sep, self.mask = (vocabulary[special[role]] for role in SPECIAL_TOKENS)
         self.special_ids = frozenset((self.pad, self.unk, self.cls, self.sep, self.mask))
         self.mask_token = special["mask_token"]
         self.size = library.get_vocab_size()
         self.lowercase: bool = library.normalizer.lowercase
+        self.isolates_chinese: bool = library.normalizer.handle_chinese_chars
+        self.added_tokens: list[AddedToken] = list(library.get_added_tokens_decoder().values())
         library.no_truncation()
         library.no_padding()
         library.decoder = decoders.WordPiece()
