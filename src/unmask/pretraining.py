@@ -159,6 +159,7 @@ def corpus_from_text(
     init: str | Path | None = None,
     options: TextOptions | None = None,
     resume: bool = False,
+    workers: int = 1,
     report: Callable[[str], None] = print,
 ) -> Corpus:
     """Make tokenizer and corpus inside a run directory that is about to start; on resume take the ones made then.
@@ -170,6 +171,7 @@ def corpus_from_text(
         init: MODEL that the run goes on from.
         options: how the files are read.
         resume: the corpus is there already.
+        workers: processes that encode (see `build_corpus`).
         report: is told in a line what was done.
 
     Raises:
@@ -201,7 +203,7 @@ def corpus_from_text(
             documents = read_documents(paths, options, Skipped())
             tokenizer = train_wordpiece(documents, size=settings.vocabulary, lowercase=settings.lowercase)
             tokenizer.save(folder / "tokenizer")
-        return build_corpus(paths, tokenizer, folder / "corpus", options=options, report=report)
+        return build_corpus(paths, tokenizer, folder / "corpus", options=options, workers=workers, report=report)
 
 
 def fingerprint(corpus: Corpus) -> str:

@@ -39,7 +39,7 @@ def test_heldout_batches_are_fixed_and_one_pass(feed, corpus):
 def test_heldout_batches_are_as_many_as_asked_for(feed, corpus):
     (batch,) = feed.heldout(corpus.heldout, 1)
     assert same([batch], feed.heldout(corpus.heldout, 10**6))
-    assert feed.heldout(Documents(corpus.directory, PartEntry(0, 0, 0, [])), 100) == []
+    assert feed.heldout(Documents(corpus.directory, corpus.manifest, PartEntry(0, 0, 0, [])), 100) == []
 
 
 def test_heldout_batches_are_those_of_the_last_stage(feed, corpus):

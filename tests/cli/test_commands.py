@@ -278,7 +278,12 @@ FILES = ("--train", "{line}/train.tsv")
             ("corpus", "build", "{here}/empty.txt", "--tokenizer", "{line}/run", "--out", "{here}/c"),
             "no text to train on",
         ),
+        (
+            ("corpus", "build", "{line}/train.tsv", "--tokenizer", "{line}/run", "--workers", "0", "--out", "{here}/c"),
+            "pass --workers 1 or more",
+        ),
         (("corpus", "info", "{here}"), "is this the folder of a corpus?"),
+        (("corpus", "info", "{here}/flipped"), "flipped/train-00000.tokens.npy: is damaged: its sha256 differs"),
         (("pretrain", "bert-tinny", *CORPUS, "--out", "{here}/r"), "did you mean 'bert-tiny'?"),
         (("pretrain", "bert-tiny", "--corpus", "{here}/no", "--out", "{here}/r"), "is this the folder of a corpus?"),
         (("pretrain", "bert-tiny", *CORPUS, "--out", "{line}/run"), "not empty; choose another --out"),
@@ -349,6 +354,10 @@ FILES = ("--train", "{line}/train.tsv")
 def test_a_users_mistake_is_one_line_and_status_2(line, tmp_path, capsys, arguments, message):
     (tmp_path / "empty.txt").write_text("")
     (tmp_path / "bad.tsv").write_text("text\tlabel\nsomething\tmaybe\n")
+    shutil.copytree(line[0] / "corpus", tmp_path / "flipped")
+    with (tmp_path / "flipped" / "train-00000.tokens.npy").open("r+b") as file:
+        file.seek(200)
+        file.write(b"!")
     arguments = [word.format(line=line[0], here=tmp_path) for word in arguments]
     quiet = ["--quiet"] if arguments[:2] in (["tokenizer", "train"], ["corpus", "build"]) else []
     assert main([*arguments, *quiet]) == 2

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from unmask.cli.options import add_text, report, text_options
+from unmask.cli.options import add_text, num_cores, report, text_options
+from unmask.errors import UserError
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -15,6 +16,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     build.add_argument("files", nargs="+", metavar="FILE", help="text or JSON Lines, also .gz and .xz; - is stdin")
     build.add_argument("--tokenizer", required=True, metavar="DIR")
     build.add_argument("--heldout", nargs="+", default=[], metavar="FILE", help="default: 1 %% of the documents")
+    build.add_argument(
+        "--workers", type=int, default=num_cores(), metavar="N", help="processes that encode (default: one a core)"
+    )
     build.add_argument("--out", required=True, metavar="DIR")
     build.add_argument("--quiet", action="store_true")
     add_text(build)
@@ -27,6 +31,8 @@ def run(options: argparse.Namespace) -> None:
     if options.action == "info":
         _info(options.directory)
         return
+    if options.workers < 1:
+        raise UserError(f"--workers {options.workers}: there must be one", remedy="pass --workers 1 or more")
     from unmask.corpus.build import build_corpus
     from unmask.model import find_tokenizer
     from unmask.tokenizers.tokenizer import load_tokenizer
@@ -37,6 +43,7 @@ def run(options: argparse.Namespace) -> None:
         options.out,
         heldout=options.heldout,
         options=text_options(options),
+        workers=options.workers,
         report=lambda text: report(options, text),
     )
     report(options, f"corpus: {corpus.directory}")
@@ -46,6 +53,7 @@ def _info(directory: str) -> None:
     from unmask.corpus.corpus import open_corpus
 
     corpus = open_corpus(directory)
+    corpus.verify()
     manifest, tokenizer = corpus.manifest, corpus.tokenizer
     for name, part in (("train", manifest.train), ("heldout", manifest.heldout)):
         print(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,11 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="processes that make batches ahead (default: 2 for a GPU, none for a CPU); they change no result",
     )
+
+
+def num_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def add_machine(parser: argparse.ArgumentParser, *, precision: str, quiet: bool = True) -> None:

@@ -9,7 +9,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from unmask.cli.options import add_machine, add_model, add_text, add_workers, machine, report, text_options
+from unmask.cli.options import (
+    add_machine,
+    add_model,
+    add_text,
+    add_workers,
+    machine,
+    num_cores,
+    report,
+    text_options,
+)
 from unmask.errors import UserError
 
 ATTEMPT = "UNMASK_ATTEMPT"
@@ -61,6 +70,7 @@ def run(options: argparse.Namespace) -> None:
             init=options.init,
             options=text_options(options),
             resume=resume,
+            workers=num_cores(),
             report=lambda text: report(options, text),
         )
     elif (options.field, options.documents, options.strict) != ("text", "auto", False):

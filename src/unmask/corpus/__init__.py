@@ -1,1 +1,1 @@
-"""Documents to checksummed, memory-mapped shards of tokens."""
+"""Documents to checksummed shards of tokens."""

@@ -1,42 +1,37 @@
-"""Build a corpus: documents to checksummed shards of token ids, in bounded memory.
+"""Build a corpus: documents to checksummed shards of token ids, in parallel and in bounded memory.
 
 In: raw files and a tokenizer. Out: the directory that `unmask.corpus.corpus` describes, written aside as `OUT.partial`
-and renamed when all of it is on the disk. The same files give the same bytes.
+and renamed when all of it is on the disk. The same text gives the same bytes, with any number of workers, and whether
+or not the build was interrupted.
 """
 
 from __future__ import annotations
 
 import hashlib
-import shutil
-from array import array
+import importlib.metadata
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, islice, repeat
+from contextlib import closing
+from itertools import chain, repeat, tee
 from pathlib import Path
 
 import msgspec
-import numpy as np
 
 from unmask.corpus.corpus import (
-    ARRAYS,
     VERSION,
     Corpus,
-    FileEntry,
-    FrequentToken,
     Manifest,
-    PartEntry,
-    ShardEntry,
     SkippedEntry,
     TokenizerEntry,
     open_corpus,
 )
-from unmask.durable import sha256, sync
+from unmask.corpus.encode import Encoder, encode_documents
+from unmask.corpus.partial import PartialCorpus
 from unmask.errors import UserError
 from unmask.text.documents import Skipped, TextOptions, read_documents, refuse_idle_options, resolve_documents
 from unmask.text.files import display_name
-from unmask.text.sentences import split_sentences
-from unmask.tokenizers.tokenizer import Ids, Tokenizer
+from unmask.tokenizers.tokenizer import Tokenizer
+from unmask.version import __version__
 
-_BATCH_CHARACTERS = 1 << 18  # encoded at once: enough to keep the cores busy
 ALWAYS_HELD = 2
 """Documents that are held out of any corpus that can spare them."""
 _HELDOUT_BELOW = 2**64 // 100  # 1 % of the hashes
@@ -54,9 +49,10 @@ def build_corpus(
     heldout: Sequence[str | Path] | None = (),
     options: TextOptions = TextOptions(),  # noqa: B008 (frozen)
     shard_tokens: int = 16_000_000,
+    workers: int = 1,
     report: Callable[[str], None] = _silent,
 ) -> Corpus:
-    """Build a corpus out of raw files.
+    """Build a corpus out of raw files, or go on with a build that was interrupted.
 
     Args:
         paths: the files to train on.
@@ -66,66 +62,90 @@ def build_corpus(
             their text, so that equal documents are in the same part. None: nothing is held out.
         options: how the files are read.
         shard_tokens: tokens after which a shard ends (with the document).
+        workers: processes that encode, beside this one that reads and writes; with one, this one does it all. They are
+            spawned, so a script that asks for several needs `if __name__ == "__main__":`.
         report: is told in a line what was chosen, what was written and what was skipped.
 
     Returns:
         The corpus, opened.
 
     Raises:
-        UserError: `out` is not empty, a file cannot be read or is named twice, or nothing is left to train on.
+        UserError: `out` is not empty, a file cannot be read or is named twice, nothing is left to train on, or an
+            interrupted build beside `out` was another one.
+        UnmaskError: a worker was killed.
     """
     check_sources([*paths, *(heldout or ())], options)
     out = Path(out).resolve()
-    partial = out.with_name(out.name + ".partial")
-    _make_room(out, partial)
-    try:
-        manifest = _write(partial, paths, tokenizer, heldout, options, shard_tokens, report)
-        _publish(partial, out)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError("exists and is not empty", file=out, remedy="choose another --out or remove it")
+    skipped = Skipped()
+    documents = _divide(paths, heldout, options, skipped, report)
+    dtype = "<u2" if tokenizer.size <= 2**16 else "<u4"
+    with PartialCorpus(
+        out,
+        _settings(tokenizer, shard_tokens),
+        dtype=dtype,
+        vocabulary=tokenizer.size,
+        shard_tokens=shard_tokens,
+        report=report,
+    ) as partial:
+        _encode_into(partial, documents, Encoder(tokenizer, dtype), workers)
+        train, held, most_frequent = partial.finish()
+        manifest = Manifest(
+            version=VERSION,
+            tokenizer=TokenizerEntry(tokenizer.sha256, tokenizer.size),
+            dtype=dtype,
+            train=train,
+            heldout=held,
+            sources=[str(path) for path in [*paths, *(heldout or ())]],
+            skipped=SkippedEntry(skipped.count, skipped.places),
+            most_frequent_token=most_frequent,
+        )
+        _check_yield(manifest, heldout)
+        tokenizer.save(partial.corpus / "tokenizer")
+        content = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+        (partial.corpus / "manifest.json").write_bytes(content)
+        partial.publish()
     _report_yield(manifest, report)
-    return open_corpus(out, verify=False)
+    return open_corpus(out)
 
 
-def _write(
-    folder: Path,
+def _encode_into(partial: PartialCorpus, documents: Iterable[tuple[str, str]], encoder: Encoder, workers: int) -> None:
+    """Add to a corpus what it lacks of its documents."""
+    missing, again = tee(partial.missing(documents))  # which holds those that the workers are at
+    with closing(encode_documents((document.text for document in again), encoder, workers)) as encoded:
+        for document, ids in zip(missing, encoded, strict=True):
+            partial.add(document, ids)
+
+
+def _settings(tokenizer: Tokenizer, shard_tokens: int) -> dict[str, str]:
+    """Say what decides over the bytes of a corpus beside the text."""
+    libraries = {name: importlib.metadata.version(name) for name in ("tokenizers", "sentencex")}
+    return {
+        "tokenizer": tokenizer.sha256[:16],
+        "tokens of a shard": str(shard_tokens),
+        "unmask": __version__,
+        **libraries,
+    }
+
+
+def _divide(
     paths: Sequence[str | Path],
-    tokenizer: Tokenizer,
     heldout: Sequence[str | Path] | None,
     options: TextOptions,
-    shard_tokens: int,
+    skipped: Skipped,
     report: Callable[[str], None],
-) -> Manifest:
-    """Write all files of a corpus into an empty folder."""
-    skipped = Skipped()
+) -> Iterable[tuple[str, str]]:
+    """Read all documents, each with the part to which it goes."""
     documents = read_documents(paths, options, skipped)
     report(f"documents: {resolve_documents(paths, options)}")
     if heldout is None:
-        parts: Iterable[tuple[str, str]] = (("train", text) for text in documents)
-    elif not heldout:
-        parts = _hold_out(documents)
-    else:
-        report(f"held-out documents: {resolve_documents(heldout, options)}")
-        held = read_documents(heldout, options, skipped)
-        parts = chain((("train", text) for text in documents), (("heldout", text) for text in held))
-    writers = {part: _Writer(folder, part, tokenizer.size, shard_tokens, report) for part in ("train", "heldout")}
-    for part, document in _encode(parts, tokenizer):
-        writers[part].add(document)
-    manifest = Manifest(
-        version=VERSION,
-        tokenizer=TokenizerEntry(tokenizer.sha256, tokenizer.size),
-        dtype=writers["train"].dtype.str,
-        train=writers["train"].finish(),
-        heldout=writers["heldout"].finish(),
-        sources=[str(path) for path in [*paths, *(heldout or ())]],
-        skipped=SkippedEntry(skipped.count, skipped.places),
-        most_frequent_token=writers["train"].most_frequent(),
-    )
-    _check_yield(manifest, heldout)
-    tokenizer.save(folder / "tokenizer")
-    (folder / "manifest.json").write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
-    return manifest
+        return (("train", text) for text in documents)
+    if not heldout:
+        return _hold_out(documents)
+    report(f"held-out documents: {resolve_documents(heldout, options)}")
+    held = read_documents(heldout, options, skipped)
+    return chain((("train", text) for text in documents), (("heldout", text) for text in held))
 
 
 def check_sources(paths: Sequence[str | Path], options: TextOptions) -> None:
@@ -145,18 +165,6 @@ def check_sources(paths: Sequence[str | Path], options: TextOptions) -> None:
         if place.is_dir():
             raise UserError("is a directory", file=path, remedy=f"name its files, as in {path}/*.txt")
         seen.add(place)
-
-
-def _make_room(out: Path, partial: Path) -> None:
-    """Check that OUT may be written, and make an empty folder beside it."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError("exists and is not empty", file=out, remedy="choose another --out or remove it")
-    try:
-        if partial.exists():  # of a build that was killed
-            shutil.rmtree(partial)
-        partial.mkdir(parents=True)
-    except OSError as error:
-        raise UserError(f"cannot be written ({error.strerror})", file=partial) from error
 
 
 def _hold_out(documents: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -183,100 +191,6 @@ def _hold_out(documents: Iterable[str]) -> Iterator[tuple[str, str]]:
         yield from repeat(("heldout" if rank < held else "train", other), copies)
 
 
-def _encode(documents: Iterable[tuple[str, str]], tokenizer: Tokenizer) -> Iterator[tuple[str, list[Ids]]]:
-    """Give the ids of each document's sentences, many documents at once; what gives no ids is left out."""
-    batch: list[tuple[str, list[str]]] = []
-    size = 0
-    for part, text in documents:
-        batch.append((part, split_sentences(text)))
-        size += len(text)
-        if size >= _BATCH_CHARACTERS:
-            yield from _encode_batch(batch, tokenizer)
-            batch, size = [], 0
-    yield from _encode_batch(batch, tokenizer)
-
-
-def _encode_batch(batch: list[tuple[str, list[str]]], tokenizer: Tokenizer) -> Iterator[tuple[str, list[Ids]]]:
-    ids = chain.from_iterable(map(tokenizer.encode_many, _slices([text for _, texts in batch for text in texts])))
-    for part, texts in batch:
-        if document := [sentence for sentence in islice(ids, len(texts)) if len(sentence)]:
-            yield part, document
-
-
-def _slices(texts: list[str]) -> Iterator[list[str]]:
-    """Cut a batch, as a single document may be long and an encoding takes a hundred times the room of its ids."""
-    start = size = 0
-    for end, text in enumerate(texts, 1):
-        size += len(text)
-        if size >= _BATCH_CHARACTERS:
-            yield texts[start:end]
-            start, size = end, 0
-    yield texts[start:]
-
-
-class _Writer:
-    """Writes the shards of one part. In memory is the shard at hand: 2 or 4 bytes a token and 8 a sentence."""
-
-    def __init__(
-        self, directory: Path, part: str, vocabulary: int, shard_tokens: int, report: Callable[[str], None]
-    ) -> None:
-        self.dtype = np.dtype("<u2" if vocabulary <= 2**16 else "<u4")
-        self._directory = directory
-        self._part = part
-        self._shard_tokens = shard_tokens
-        self._report = report
-        self._counts = np.zeros(vocabulary, dtype=np.int64)
-        self._shards: list[ShardEntry] = []
-        self._begin()
-
-    def _begin(self) -> None:
-        self._tokens = bytearray()
-        self._sentences = array("q", [0])
-        self._documents = array("q", [0])
-
-    def add(self, document: list[Ids]) -> None:
-        """Add a document, by the ids of its sentences."""
-        self._tokens += np.concatenate(document).astype(self.dtype).tobytes()
-        for sentence in document:
-            self._sentences.append(self._sentences[-1] + len(sentence))
-        self._documents.append(len(self._sentences) - 1)
-        if self._sentences[-1] >= self._shard_tokens:
-            self._flush()
-
-    def _flush(self) -> None:
-        tokens = np.frombuffer(self._tokens, self.dtype)
-        self._counts += np.bincount(tokens, minlength=len(self._counts))
-        name = f"{self._part}-{len(self._shards):05d}"
-        index = np.dtype("<i8")
-        arrays = (tokens, np.array(self._sentences, index), np.array(self._documents, index))
-        files = {}
-        for kind, content in zip(ARRAYS, arrays, strict=True):
-            path = self._directory / f"{name}.{kind}.npy"
-            np.save(path, content, allow_pickle=False)
-            files[path.name] = FileEntry(sha256(path), path.stat().st_size)
-        shard = ShardEntry(name, files, len(self._documents) - 1, len(self._sentences) - 1, len(tokens))
-        self._shards.append(shard)
-        self._report(f"{name}: {shard.documents:,} documents, {shard.tokens:,} tokens")
-        del tokens, arrays  # views, which hold the buffer
-        self._begin()
-
-    def finish(self) -> PartEntry:
-        """Write what is left and sum up."""
-        if len(self._documents) > 1:
-            self._flush()
-        return PartEntry(
-            sum(shard.documents for shard in self._shards),
-            sum(shard.sentences for shard in self._shards),
-            sum(shard.tokens for shard in self._shards),
-            self._shards,
-        )
-
-    def most_frequent(self) -> FrequentToken:
-        """Say which token is the most frequent of all shards written so far."""
-        id = int(self._counts.argmax())
-        return FrequentToken(id, int(self._counts[id]) / max(1, int(self._counts.sum())))
-
-
 def _check_yield(manifest: Manifest, heldout: Sequence[str | Path] | None) -> None:
     skipped = manifest.skipped
     cause = f"{skipped.count} documents were skipped, the first at {skipped.places[0]}" if skipped.count else ""
@@ -293,11 +207,3 @@ def _report_yield(manifest: Manifest, report: Callable[[str], None]) -> None:
         report(f"skipped: {manifest.skipped.count:,} documents, the first of them:")
         for place in manifest.skipped.places:
             report(f"  {place}")
-
-
-def _publish(partial: Path, out: Path) -> None:
-    """Rename the folder once all of it is on the disk, so that OUT is either whole or not there."""
-    for path in [*partial.rglob("*"), partial]:
-        sync(path)
-    partial.replace(out)
-    sync(out.parent)

@@ -1,0 +1,152 @@
+"""Write the shards of one part of a corpus.
+
+In: encoded documents, in order. Out: the arrays that `unmask.corpus.corpus` describes, and their entries in the
+manifest. In memory is the shard at hand: 2 or 4 bytes a token, 8 a sentence and 16 a document.
+"""
+
+from __future__ import annotations
+
+from array import array
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from unmask.corpus.corpus import (
+    ARRAYS,
+    CHECKSUM,
+    INDEX,
+    FileEntry,
+    FrequentToken,
+    PartEntry,
+    ShardEntry,
+    map_array,
+)
+from unmask.corpus.encode import Encoded
+from unmask.durable import sha256
+
+_COUNTED = 1 << 20  # tokens that are counted at once
+
+
+class WholeShard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A shard that is full and written.
+
+    Attributes:
+        entry: its entry in the manifest.
+        seen: how many documents of its part went into it and the shards before it, those without tokens included.
+        digest: of the text of all these documents.
+    """
+
+    entry: ShardEntry
+    seen: int
+    digest: str
+
+
+class ShardWriter:
+    """See the module.
+
+    Args:
+        directory: of the corpus.
+        part: "train" or "heldout".
+        dtype: of the tokens.
+        vocabulary: how many ids there are.
+        shard_tokens: tokens after which a shard is full (with the document).
+        whole: the full shards that are there already; those that follow are added to this list.
+
+    Attributes:
+        whole: the same list.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        part: str,
+        *,
+        dtype: str,
+        vocabulary: int,
+        shard_tokens: int,
+        whole: list[WholeShard],
+    ) -> None:
+        self.whole = whole
+        self._directory = directory
+        self._part = part
+        self._dtype = np.dtype(dtype)
+        self._shard_bytes = shard_tokens * self._dtype.itemsize
+        self._counts = np.zeros(vocabulary, dtype=np.int64)
+        for shard in whole:
+            self._count(map_array(directory / f"{shard.entry.name}.tokens.npy"))
+        self._begin()
+
+    def _begin(self) -> None:
+        self._tokens = bytearray()
+        self._lengths = bytearray()  # of the sentences, in tokens
+        self._sizes = array("q")  # of the documents, in sentences
+        self._checksums = array("I")
+
+    def add(self, document: Encoded, seen: int, digest: str) -> ShardEntry | None:
+        """Add a document that has tokens.
+
+        Args:
+            document: its ids and sentences.
+            seen, digest: of the documents of this part up to it, for `WholeShard`.
+
+        Returns:
+            The shard that is full with it and was written, if one is.
+        """
+        self._tokens += document.ids
+        self._lengths += document.lengths
+        self._sizes.append(len(document.lengths) // INDEX.itemsize)
+        self._checksums.append(document.checksum)
+        if len(self._tokens) < self._shard_bytes:
+            return None
+        self.whole.append(WholeShard(self._write(), seen, digest))
+        return self.whole[-1].entry
+
+    def finish(self) -> PartEntry:
+        """Write what is left and sum up."""
+        shards = [shard.entry for shard in self.whole]
+        if self._sizes:
+            shards.append(self._write())
+        return PartEntry(
+            sum(shard.documents for shard in shards),
+            sum(shard.sentences for shard in shards),
+            sum(shard.tokens for shard in shards),
+            shards,
+        )
+
+    def most_frequent(self) -> FrequentToken:
+        """Say which token is the most frequent of all shards written so far."""
+        id = int(self._counts.argmax())
+        return FrequentToken(id, int(self._counts[id]) / max(1, int(self._counts.sum())))
+
+    def _write(self) -> ShardEntry:
+        name = f"{self._part}-{len(self.whole):05d}"
+        tokens = np.frombuffer(self._tokens, self._dtype)
+        arrays = {
+            "tokens": tokens,
+            "sentences": _ends(np.frombuffer(self._lengths, INDEX)),
+            "documents": _ends(np.array(self._sizes, INDEX)),
+            "checksums": np.array(self._checksums, CHECKSUM),
+        }
+        files = {}
+        for kind in ARRAYS:
+            path = self._directory / f"{name}.{kind}.npy"
+            np.save(path, arrays[kind], allow_pickle=False)
+            files[path.name] = FileEntry(sha256(path), path.stat().st_size)
+        self._count(tokens)
+        shard = ShardEntry(name, files, len(self._sizes), len(self._lengths) // INDEX.itemsize, len(tokens))
+        self._begin()
+        return shard
+
+    def _count(self, tokens: npt.NDArray[Any]) -> None:
+        for start in range(0, len(tokens), _COUNTED):  # numpy counts in 8 bytes a token
+            self._counts += np.bincount(tokens[start : start + _COUNTED], minlength=len(self._counts))
+
+
+def _ends(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return where pieces of these lengths start, and the end of the last."""
+    ends = np.zeros(len(lengths) + 1, INDEX)
+    np.cumsum(lengths, out=ends[1:])
+    return ends

@@ -1,0 +1,101 @@
+"""Any number of workers gives the same corpus, in bounded memory; what goes wrong in one is said as it is with one."""
+
+import json
+import multiprocessing
+from functools import partial
+
+import pytest
+
+from unmask.corpus import encode
+from unmask.corpus.build import build_corpus
+from unmask.corpus.encode import Encoder, encode_documents
+from unmask.errors import UnmaskError, UserError
+from unmask.text.documents import TextOptions, resolve_documents
+
+
+@pytest.fixture(autouse=True)
+def _small_chunks(monkeypatch):
+    """So that a small text makes many."""
+    monkeypatch.setattr(encode, "_CHUNK", 500)
+
+
+def test_D14_any_number_of_workers_gives_identical_shards(tmp_path, tokenizer, make_documents, files_of):
+    documents = [*make_documents(200), "The cat. " * 500, "\ufffd", "", "你好。" * 300, *make_documents(100, seed=1)]
+    source = tmp_path / "a.jsonl"
+    source.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents) + "{\n")
+    corpora = [
+        build_corpus([source], tokenizer, tmp_path / f"corpus-{workers}", shard_tokens=2000, workers=workers)
+        for workers in (1, 2, 3)
+    ]
+    expected = files_of(corpora[0].directory)
+    assert len(corpora[0].manifest.train.shards) > 3
+    assert len(corpora[0].train) + len(corpora[0].heldout) == 302
+    for corpus in corpora[1:]:
+        assert files_of(corpus.directory) == expected
+    assert multiprocessing.active_children() == []
+
+
+def test_D14_planted_fault_results_out_of_order_are_found(source, built, tokenizer, tmp_path, files_of, monkeypatch):
+    def last_first(chunks, encoder, workers):
+        return reversed([encoder(chunk) for chunk in chunks])
+
+    monkeypatch.setattr(encode, "_in_processes", last_first)
+    corpus = build_corpus([source], tokenizer, tmp_path / "other", shard_tokens=2000, workers=2)
+    assert files_of(corpus.directory) != files_of(built.directory)
+
+
+def test_the_reader_waits_for_the_writer(tokenizer, make_documents):
+    read = []
+    texts = make_documents(1000)
+    documents = encode_documents((read.append(text) or text for text in texts), Encoder(tokenizer, "<u2"), workers=2)
+    next(documents)
+    assert sum(map(len, read)) < (2 * encode._UNDER_WAY + 2) * (500 + max(map(len, texts)))
+    documents.close()  # which ends the workers
+    assert multiprocessing.active_children() == []
+
+
+def test_one_chunk_needs_no_workers(source, built, tokenizer, tmp_path, files_of, monkeypatch):
+    monkeypatch.setattr(encode, "_CHUNK", 10**6)
+    monkeypatch.setattr(encode, "_in_processes", lambda *call: pytest.fail("processes were started"))
+    corpus = build_corpus([source], tokenizer, tmp_path / "other", shard_tokens=2000, workers=8)
+    assert files_of(corpus.directory) == files_of(built.directory)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_in_a_worker_is_the_same_as_with_one(make_documents, workers):
+    failing = partial(resolve_documents, options=TextOptions(documents="sideways"))
+    with pytest.raises(UserError) as error:
+        list(encode_documents(make_documents(50), failing, workers))
+    assert str(error.value) == "--documents sideways: no such choice; known: auto, blank-line, file, line"
+    assert multiprocessing.active_children() == []
+
+
+def test_an_error_of_the_reader_is_the_same_as_with_one(source, tokenizer, tmp_path):
+    with source.open("a") as stream:
+        stream.write("{\n")
+    messages = []
+    for workers in (1, 2):
+        with pytest.raises(UserError) as error:
+            build_corpus([source], tokenizer, tmp_path / "corpus", options=TextOptions(strict=True), workers=workers)
+        messages.append(str(error.value))
+    assert messages[0] == messages[1]
+    assert messages[0].startswith(f"{source}:301: broken JSON")
+    assert not list(tmp_path.glob("corpus*"))
+
+
+def test_a_worker_that_is_killed_ends_the_build(source, built, tokenizer, tmp_path, files_of):
+    lines = []
+
+    def kill(line):
+        lines.append(line)
+        if line.startswith("train-00001"):
+            multiprocessing.active_children()[0].kill()
+
+    settings = {"shard_tokens": 2000, "workers": 2, "report": kill}
+    with pytest.raises(UnmaskError, match="a worker was killed; if memory was short, take fewer --workers") as error:
+        build_corpus([source], tokenizer, tmp_path / "other", **settings)
+    assert error.value.status == 1
+    assert multiprocessing.active_children() == []
+    assert "other.partial holds " in lines[-1]
+    corpus = build_corpus([source], tokenizer, tmp_path / "other", shard_tokens=2000)
+    assert files_of(corpus.directory) == files_of(built.directory)

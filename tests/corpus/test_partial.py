@@ -1,0 +1,346 @@
+"""An interrupted build goes on from the last full shard, or is refused, and never gives other bytes."""
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from unmask.corpus import build, partial
+from unmask.corpus.build import build_corpus
+from unmask.corpus.encode import Encoder
+from unmask.errors import UserError
+from unmask.text.documents import TextOptions
+from unmask.tokenizers.wordpiece import train_wordpiece
+
+SHARD = 2000
+
+
+class Stopped(Exception):
+    """What stops a build in these tests."""
+
+
+@pytest.fixture
+def interrupted(source, tokenizer, tmp_path):
+    """Leaves a build of the source into `other`, interrupted when it has written its second shard."""
+
+    def stop(line):
+        if line.startswith("train-00001"):
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        build_corpus([source], tokenizer, tmp_path / "other", shard_tokens=SHARD, report=stop)
+    return tmp_path / "other.partial"
+
+
+@pytest.fixture
+def go_on(source, tokenizer, tmp_path, monkeypatch):
+    """Runs the same command again; gives the corpus, how many documents it encoded, and what it said."""
+    encoded = []
+    encode = Encoder.__call__
+    monkeypatch.setattr(Encoder, "__call__", lambda self, texts: encoded.extend(texts) or encode(self, texts))
+
+    def build(paths=(source,), words=tokenizer, **settings):
+        encoded.clear()
+        lines = []
+        settings = {"shard_tokens": SHARD, "report": lines.append, **settings}
+        return build_corpus(paths, words, tmp_path / "other", **settings), len(encoded), lines
+
+    return build
+
+
+def test_D13_the_same_command_goes_on(interrupted, built, go_on, files_of):
+    corpus, encoded, lines = go_on()
+    assert "an interrupted build goes on: 2 full shards are taken over" in lines
+    taken = built.manifest.train.shards[:2]
+    assert encoded == 300 - sum(shard.documents for shard in taken)
+    assert not any(line.startswith(("train-00000", "train-00001")) for line in lines)
+    assert any(line.startswith("train-00002") for line in lines)
+    assert files_of(corpus.directory) == files_of(built.directory)
+    assert not interrupted.exists()
+
+
+def test_D13_it_goes_on_again_and_again(source, built, tokenizer, tmp_path, files_of):
+    """Stopped after each full shard, of the held-out part too."""
+    held = tmp_path / "held.jsonl"
+    held.write_bytes(source.read_bytes())
+    settings = {"shard_tokens": SHARD, "heldout": [held], "options": TextOptions(documents="line")}
+    whole = build_corpus([source], tokenizer, tmp_path / "whole", **settings)
+
+    def stop(line):
+        if re.match(r"(train|heldout)-\d", line):
+            raise Stopped
+
+    full = sum(len(part.shards) - 1 for part in (whole.manifest.train, whole.manifest.heldout))
+    assert full >= 6
+    for _ in range(full):
+        with pytest.raises(Stopped):
+            build_corpus([source], tokenizer, tmp_path / "other", report=stop, **settings)
+    build_corpus([source], tokenizer, tmp_path / "other", **settings)
+    assert files_of(tmp_path / "other") == files_of(whole.directory)
+
+
+def test_D13_text_that_changed_further_on_is_no_obstacle(interrupted, source, tokenizer, tmp_path, go_on, files_of):
+    """A line that --strict refused and that was mended, or one that was added."""
+    with source.open("a") as stream:
+        stream.write('{"text": "The dog ran away. The mat sat."}\n')
+    corpus, encoded, _ = go_on()
+    assert encoded < 250
+    fresh = build_corpus([source], tokenizer, tmp_path / "fresh", shard_tokens=SHARD)
+    assert files_of(corpus.directory) == files_of(fresh.directory)
+
+
+def swap(lines):
+    lines[3], lines[4] = lines[4], lines[3]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        swap,
+        lambda lines: lines.pop(0),
+        lambda lines: lines.__delitem__(slice(20, None)),
+        lambda lines: lines.insert(0, '{"text": "the cat"}'),
+        lambda lines: lines.__setitem__(7, lines[7].replace("the", "a")),
+        lambda lines: lines.__setitem__(7, lines[7].replace('{"text": "', '{"text": "\\n\\n').replace(". ", ".\\n\\n")),
+    ],
+    ids=["swapped", "removed", "cut", "inserted", "word", "paragraphs"],
+)
+def test_D13_shards_of_another_text_are_refused(interrupted, source, built, go_on, files_of, change):
+    before, original = files_of(interrupted), source.read_bytes()
+    lines = original.decode().splitlines()
+    change(lines)
+    source.write_text("\n".join(lines))
+    with pytest.raises(UserError, match=r"other\.partial: holds shards of an interrupted build, but the text") as error:
+        go_on()
+    assert "of its part 'train' was another one; give the command that began it" in str(error.value)
+    source.write_bytes(original)
+    assert before.keys() <= files_of(interrupted).keys()
+    corpus, encoded, _ = go_on()
+    assert encoded < 250, "the full shards were kept"
+    assert files_of(corpus.directory) == files_of(built.directory)
+
+
+@pytest.mark.parametrize("name", ["tokenizer", "tokens of a shard", "unmask", "sentencex"])
+def test_D13_shards_of_other_settings_are_refused(interrupted, built, go_on, files_of, monkeypatch, name):
+    before = files_of(interrupted)
+    settings = {}
+    with monkeypatch.context() as patch:
+        if name == "tokenizer":
+            settings["words"] = train_wordpiece(["the cat sat"] * 3, size=60)
+        elif name == "tokens of a shard":
+            settings["shard_tokens"] = 3000
+        elif name == "unmask":
+            patch.setattr(build, "__version__", "99")
+        else:
+            patch.setattr(build.importlib.metadata, "version", lambda library: "99" + library)
+        with pytest.raises(UserError, match=rf"was not this one: .*{name} was .+, now .+; give the command"):
+            go_on(**settings)
+        assert files_of(interrupted) == before
+    assert files_of(go_on()[0].directory) == files_of(built.directory)
+
+
+def test_D13_without_a_full_shard_nothing_is_left_and_nothing_is_refused(source, tokenizer, tmp_path, go_on, files_of):
+    def stop(line):
+        raise Stopped
+
+    with pytest.raises(Stopped):
+        build_corpus([source], tokenizer, tmp_path / "other", shard_tokens=10**6, report=stop)
+    assert not (tmp_path / "other.partial").exists()
+    (tmp_path / "other.partial").mkdir()
+    progress = partial.Progress({"tokenizer": "another one"}, {"train": [], "heldout": []})
+    (tmp_path / "other.partial" / "progress.json").write_bytes(partial.msgspec.json.encode(progress))
+    assert go_on()[1] == 300
+
+
+def zero(path):
+    path.write_bytes(path.read_bytes()[:-8] + bytes(8))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("train-00000.tokens.npy", 0), ("train-00001.checksums.npy", 1), ("train-00001.documents.npy", 1)],
+)
+@pytest.mark.parametrize("damage", [Path.unlink, zero])
+def test_D13_a_damaged_shard_is_built_again(interrupted, built, go_on, files_of, name, expected, damage):
+    """As after a power failure, which may take what was not yet on the disk."""
+    damage(interrupted / "corpus" / name)
+    corpus, encoded, lines = go_on()
+    assert f"built again from here on: {interrupted / 'corpus' / name}: is " in "\n".join(lines)
+    assert encoded == 300 - sum(shard.documents for shard in built.manifest.train.shards[:expected])
+    assert files_of(corpus.directory) == files_of(built.directory)
+
+
+def test_D13_what_belongs_to_no_full_shard_is_removed(interrupted, built, go_on, files_of):
+    corpus = interrupted / "corpus"
+    (corpus / "tokenizer").mkdir()
+    for name in ("tokenizer/extra.json", "manifest.json", "train-00002.tokens.npy", "train-00099.tokens.npy"):
+        (corpus / name).write_bytes(b"half")
+    (interrupted / "progress.part").write_bytes(b"{")
+    assert files_of(go_on()[0].directory) == files_of(built.directory)
+
+
+def test_D13_standard_input_goes_on_when_it_is_given_again(source, tokenizer, tmp_path, files_of, monkeypatch):
+    text = "\n".join(json.loads(line)["text"] for line in source.read_text().splitlines())
+    options = TextOptions(documents="line")
+
+    def give(text, out, report=lambda line: None):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        return build_corpus(["-"], tokenizer, tmp_path / out, shard_tokens=SHARD, options=options, report=report)
+
+    def stop(line):
+        if line.startswith("train-00001"):
+            raise Stopped
+
+    whole = give(text, "whole")
+    with pytest.raises(Stopped):
+        give(text, "other", stop)
+    with pytest.raises(UserError, match="the text of its part 'train' was another one"):
+        give(text[1:], "other")
+    assert files_of(give(text, "other").directory) == files_of(whole.directory)
+
+
+def test_two_builds_of_one_corpus_are_refused(source, built, tokenizer, tmp_path, files_of):
+    def second(line):
+        if line.startswith("train-00001"):
+            with pytest.raises(UserError, match=r"other\.partial: another program is building this corpus"):
+                build_corpus([source], tokenizer, tmp_path / "other", shard_tokens=SHARD)
+
+    corpus = build_corpus([source], tokenizer, tmp_path / "other", shard_tokens=SHARD, report=second)
+    assert files_of(corpus.directory) == files_of(built.directory)
+
+
+def test_what_is_no_interrupted_build_is_left_alone(source, tokenizer, tmp_path):
+    folder = tmp_path / "corpus.partial"
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("mine")
+    with pytest.raises(UserError, match=r"corpus\.partial: is in the way: it holds no interrupted build"):
+        build_corpus([source], tokenizer, tmp_path / "corpus")
+    assert [path.name for path in folder.iterdir()] == ["thesis.txt"]
+    (folder / "progress.json").write_text("{")
+    with pytest.raises(UserError, match=r"progress\.json: is damaged .*remove its folder"):
+        build_corpus([source], tokenizer, tmp_path / "corpus")
+    with pytest.raises(UserError, match="cannot be written"):
+        build_corpus([source], tokenizer, "/proc/corpus")
+
+
+KILLER = """
+import os, shutil, signal, sys
+from itertools import count
+from pathlib import Path
+
+import numpy
+
+from unmask.corpus import partial
+from unmask.corpus.build import build_corpus
+from unmask.tokenizers.tokenizer import Tokenizer, load_tokenizer
+
+source, tokenizer, folder = Path(sys.argv[1]), load_tokenizer(sys.argv[2]), Path(sys.argv[3])
+
+
+def build(out):
+    lines = []
+    build_corpus([source], tokenizer, out, shard_tokens=700, report=lines.append)
+    return lines
+
+
+def build_killed(out, limit):
+    moments = count(1)
+
+    def killing(call):
+        def killed(*args, **settings):
+            if next(moments) == limit:
+                os.kill(os.getpid(), signal.SIGKILL)
+            result = call(*args, **settings)
+            if next(moments) == limit:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        return killed
+
+    places = [(partial, "sync"), (numpy, "save"), (shutil, "rmtree"), (Tokenizer, "save"), (partial.fcntl, "flock")]
+    places += [(Path, name) for name in ("mkdir", "replace", "write_bytes", "unlink")]
+    for owner, name in places:
+        setattr(owner, name, killing(getattr(owner, name)))
+    build(out)
+
+
+for limit in count(1):
+    out = folder / f"{limit:03d}"
+    if (child := os.fork()) == 0:
+        build_killed(out, limit)
+        os._exit(0)
+    if not os.WIFSIGNALED(os.waitpid(child, 0)[1]):
+        break
+    taken = "whole"
+    if not out.exists():
+        taken = next((line.split()[5] for line in build(out) if "taken over" in line), "0")
+    print(taken)
+"""
+
+
+def test_D13_kill_before_and_after_each_call(tokenizer, make_documents, tmp_path, files_of):
+    """What is there is whole, and what is not goes on from the last full shard to the very same bytes."""
+    source = tmp_path / "a.jsonl"
+    source.write_text("".join(json.dumps({"text": text}) + "\n" for text in make_documents(100)))
+    tokenizer.save(tmp_path / "tokenizer")
+    whole = build_corpus([source], tokenizer, tmp_path / "whole", shard_tokens=700)
+    command = [sys.executable, "-c", KILLER, str(source), str(tmp_path / "tokenizer"), str(tmp_path / "killed")]
+    taken = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    expected = files_of(whole.directory)
+    for number in range(1, len(taken) + 1):
+        assert files_of(tmp_path / "killed" / f"{number:03d}") == expected
+    numbers = [int(word) for word in taken if word != "whole"]
+    assert numbers == sorted(numbers), "no full shard is lost"
+    assert set(numbers) == set(range(len(whole.manifest.train.shards)))
+    assert taken == [*map(str, numbers), *["whole"] * (len(taken) - len(numbers))]
+    assert taken.count("whole") >= 3
+    assert len(taken) > 60
+
+
+BUILD = """
+import sys, time
+from unmask.corpus import build, encode
+from unmask.tokenizers.tokenizer import load_tokenizer
+
+encode._CHUNK = 500
+
+
+def report(line):
+    print(line, flush=True)
+    if line.startswith("train-00001"):
+        time.sleep(60)
+
+
+if __name__ == "__main__":
+    tokenizer = load_tokenizer(sys.argv[2])
+    build.build_corpus([sys.argv[1]], tokenizer, sys.argv[3], shard_tokens=2000, workers=2, report=report)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_D13_a_killed_program_leaves_no_workers_and_goes_on(built, source, tmp_path, go_on, files_of, number):
+    command = [sys.executable, "-c", BUILD, str(source), str(built.directory / "tokenizer"), str(tmp_path / "other")]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        while not process.stdout.readline().startswith("train-00001"):
+            pass
+        if number == signal.SIGINT:
+            os.killpg(process.pid, number)  # as Ctrl-C does
+        else:
+            process.send_signal(number)
+        said = process.communicate()[1]  # ends when the last of its processes does
+    assert process.returncode == -number
+    assert ("KeyboardInterrupt" in said) == (number == signal.SIGINT)
+    assert said.count("Traceback") == (number == signal.SIGINT), "workers say nothing"
+    assert not (tmp_path / "other").exists()
+    corpus, _, lines = go_on()
+    assert "an interrupted build goes on: 2 full shards are taken over" in lines
+    assert files_of(corpus.directory) == files_of(built.directory)
+    assert not (tmp_path / "other.partial").exists()
