@@ -4,6 +4,7 @@ set -e
 cd "$(dirname "$0")/.."
 python=${1:-python}
 $python benchmarks/sentences.py
+$python benchmarks/corpus.py
 $python benchmarks/pretrain_mini.py
 $python benchmarks/pretrain_speed.py
 $python benchmarks/finetuning_rule.py --data sst2 --examples 12000 --factors 0.5 1 2

@@ -81,6 +81,28 @@ def sentences(result: dict[str, Any]) -> list[str]:
     return lines
 
 
+def corpus(result: dict[str, Any]) -> list[str]:
+    """Speed of building, memory of building and reading, and the start on a large corpus."""
+    lines = ["| workers | sentences found | MB/s of text |", "|---|---|---|"]
+    for rate in result["rates"]:
+        found = "yes" if rate["sentences"] else "no"
+        lines.append(f"| {rate['workers']} | {found} | {rate['megabytes_per_second']:.1f} |")
+    lines += ["", "| text, MB | peak memory of building, MB | of each worker | of reading |", "|---|---|---|---|"]
+    for row in result["memory"]:
+        building, reading = row["building"], row["reading"]
+        lines.append(
+            f"| {row['megabytes']:.0f} | {building['memory']:.0f} | {building['worker_memory']:.0f} "
+            f"| {reading['memory']:.0f} |"
+        )
+    start = result["start"]
+    lines.append("")
+    lines.append(
+        f"A corpus of {result['shards']:,} shards opens in {start['open_seconds']:.1f} s; its first samples are there "
+        f"{start['first_samples_seconds']:.1f} s later."
+    )
+    return lines
+
+
 def finetuning_rule(result: dict[str, Any]) -> list[str]:
     """Every run on splits of training data."""
     lines = [
@@ -99,6 +121,7 @@ def finetuning_rule(result: dict[str, Any]) -> list[str]:
 
 TABLES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "adapt_minilm": adapt_minilm,
+    "corpus": corpus,
     "finetuning_rule": finetuning_rule,
     "pretrain_mini": pretrain_mini,
     "sentences": sentences,
