@@ -73,7 +73,7 @@ def read_samples(directory: Path, everything: bool) -> dict[str, float]:
     corpus = unmask.open_corpus(directory)
     opened = time.perf_counter()
     words = corpus.tokenizer
-    source = CorpusSource(corpus.train, SentencePairsSettings(length=128).build(Frame(words.cls, words.sep)), seed=0)
+    source = CorpusSource(corpus.train, SentencePairsSettings(length=128), Frame(words.cls, words.sep), seed=0)
     _, cursor = source.take(source.start, sequences=32)
     cut = time.perf_counter()
     while everything and cursor[0] == 0:

@@ -49,7 +49,7 @@ from unmask.corpus.corpus import open_corpus
 
 sources.BLOCK_TOKENS, hoard = 10_000, []
 documents = open_corpus(sys.argv[1]).train
-source = sources.CorpusSource(documents, DocumentSentencesSettings(length=64).build(Frame(2, 3)), seed=0)
+source = sources.CorpusSource(documents, DocumentSentencesSettings(length=64), Frame(2, 3), seed=0)
 cursor = source.start
 while cursor[0] == 0:
     samples, cursor = source.take(cursor, sequences=32)
