@@ -53,13 +53,15 @@ def test_groups_cover_all_tokens_in_order(sizes):
         assert sum(inside) == size
         assert max(inside) == group.longest
         if group.index is None:
-            assert group.mask is None
+            assert group.slots is group.real is None
             assert set(inside) == {group.longest}
         else:
             real = [row * group.longest + place for row, length in enumerate(inside) for place in range(length)]
             assert group.index.tolist() == real
-            assert group.mask.flatten().nonzero().flatten().tolist() == real
-            assert group.mask.shape == (group.sequences, 1, 1, group.longest)
+            assert group.real.flatten().nonzero().flatten().tolist() == real
+            assert group.real.shape == (group.sequences, group.longest)
+            assert group.slots[group.index].tolist() == list(range(group.start, group.stop))
+            assert set(group.slots.tolist()) <= set(range(len(tokens.ids)))
         padded = group.sequences * group.longest
         assert padded - size <= max(padded / 8, 512)
         at, sequences = group.stop, sequences + group.sequences

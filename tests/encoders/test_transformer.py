@@ -1,5 +1,7 @@
 """The encoder's size, first weights, ragged batches and dropout, and the gradient of its attention."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from unmask.batches.batch import Sample, collate
 from unmask.encoders.transformer import TransformerSettings
 from unmask.layers import attention
 from unmask.layers.attention import SelfAttention
-from unmask.layers.dropout import Dropout, keep
+from unmask.layers.dropout import Dropout, draw, keep
 from unmask.recipe import read_recipe, shipped
 
 PARAMETERS = {  # those of transformers.BertModel with vocabulary 30522
@@ -115,7 +117,7 @@ def test_a_sequence_gives_alone_what_it_gives_in_any_batch(chosen):
 
 
 def test_the_whole_batch_has_groups_with_and_without_padding():
-    assert [group.mask is None for group in collate(samples()).tokens.groups] == [False, True]
+    assert [group.real is None for group in collate(samples()).tokens.groups] == [False, True]
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
@@ -148,8 +150,18 @@ def test_dropout_is_keyed_and_off_in_evaluation():
 
 def test_each_dropout_draws_anew():
     torch.manual_seed(0)
-    first, second = (keep(torch.Size([4096]), 0.5, torch.float32) for _ in range(2))
+    first, second = (keep(torch.Size([4096]), 0.5, torch.float32, (draw(),)) for _ in range(2))
     assert 0.45 < float((first == second).float().mean()) < 0.55
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("rate", [1e-9, 0.001, 0.1, 0.5, 0.9, 1 - 1e-9])
+def test_what_is_kept_is_one_at_the_rate_for_numbers_of_any_size(dtype, rate):
+    kept = keep(torch.Size([999, 1003]), rate, dtype, (1, 2))
+    assert set(kept.unique().tolist()) == {0, 1}
+    assert float(kept.double().mean()) == pytest.approx(1 - rate, abs=2e-5 + 5e-3 * (rate * (1 - rate)) ** 0.5)
+    assert torch.equal(kept, keep(kept.shape, rate, dtype, (1, 2)))
+    assert not torch.equal(kept, keep(kept.shape, rate, dtype, (1, 3)))
 
 
 def attend(x, layer, dropout, lengths):
@@ -170,52 +182,102 @@ def gradients(output, weights, tensors):
     return torch.autograd.grad((output * weights).sum(), tensors)
 
 
+def masks(rate, lengths, monkeypatch):
+    """What each head of each sequence keeps of its probabilities, scaled; attention is made to draw the same."""
+    ((group,), heads) = collate(samples(lengths)).tokens.groups, 4
+    if not rate:
+        return None
+    kept = keep(torch.Size([len(lengths) * heads, group.longest, group.longest]), rate, torch.float64, (0,))
+    monkeypatch.setattr(attention, "_kept", lambda chances, rate, seed, number, part: kept[part])
+    by_sequence = kept.unflatten(0, (len(lengths), heads)) / (1 - rate)
+    return [factor[:, :n, :n] for factor, n in zip(by_sequence, lengths, strict=True)]
+
+
+@pytest.mark.parametrize("long", [1, 100], ids=["computed again", "kept"])
+@pytest.mark.parametrize("chunk", [100, 1 << 20], ids=["chunks", "at once"])
 @pytest.mark.parametrize("rate", [0.0, 0.3])
 @pytest.mark.parametrize("lengths", [(7,), (6, 6, 6), (3, 5, 9)], ids=["one", "equal", "padded"])
-def test_attention_and_its_gradient_equal_torchs(lengths, rate, monkeypatch):
-    made = collate(samples(lengths)).tokens
-    (group,) = made.groups
-    assert (group.mask is not None) == (len(set(lengths)) > 1)
-    factors = keep(torch.Size([len(lengths), 4, group.longest, group.longest]), rate, torch.float64)
-    monkeypatch.setattr(attention, "keep", lambda shape, rate, dtype: factors.view(shape))
+def test_attention_and_its_gradient_equal_torchs(lengths, rate, chunk, long, monkeypatch):
+    monkeypatch.setattr(attention, "CHUNK", chunk)
+    monkeypatch.setattr(attention, "LONG", long)
+    tokens = collate(samples(lengths)).tokens
+    (group,) = tokens.groups
+    assert (group.real is not None) == (len(set(lengths)) > 1)
+    assert len(list(attention._chunks(group, 4))) > 1 or chunk > 100
+    factors = masks(rate, lengths, monkeypatch)
     layer = SelfAttention(16, 4, rate).double()
     x = torch.randn(sum(lengths), 16, dtype=torch.float64, requires_grad=True)
     weights = torch.randn_like(x)
-    cut = [factor[:, :n, :n] for factor, n in zip(factors, lengths, strict=True)] if rate else None
-    ours, expected = layer(x, made.groups), attend(x, layer, cut, lengths)
+    ours, expected = layer(x, tokens), attend(x, layer, factors, lengths)
     torch.testing.assert_close(ours, expected, rtol=0, atol=1e-12)
     tensors = (x, *layer.parameters())
     for one, other in zip(gradients(ours, weights, tensors), gradients(expected, weights, tensors), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("lengths", [(7, 7), (40, 44), (64, 64), (130, 130), (300, 290)], ids=str)
+def test_attention_in_few_bits_is_near_torchs(lengths, dtype):
+    """All ways to a softmax: rows that fill registers or not, many of them, and probabilities computed again."""
+    tokens = collate(samples(lengths)).tokens
+    layer = SelfAttention(64, 2, 0.0).double()
+    for weight in layer.parameters():
+        weight.data.mul_(3)
+    x = torch.randn(sum(lengths), 64, dtype=torch.float64, requires_grad=True)
+    weights = torch.randn_like(x)
+    expected = attend(x, layer, None, sorted(lengths))
+    gradient = gradients(expected, weights, (x, layer.qkv.weight))
+    small = copy.deepcopy(layer).to(dtype)
+    y = x.detach().to(dtype).requires_grad_()
+    ours = small(y, tokens)
+    bound = 0.03 if dtype == torch.bfloat16 else 1e-5
+    for one, other in zip(
+        (ours, *gradients(ours, weights.to(dtype), (y, small.qkv.weight))), (expected, *gradient), strict=True
+    ):
+        assert (one.double() - other).norm() < bound * other.norm()
+
+
+@pytest.mark.parametrize("long", [1, 100], ids=["computed again", "kept"])
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("lengths", [(4, 4), (2, 4)], ids=["equal", "padded"])
 @pytest.mark.parametrize("rate", [0.0, 0.3])
-def test_attention_passes_gradcheck(padded, rate):
-    inputs = tuple(torch.randn(2, 2, 4, 3, dtype=torch.float64, requires_grad=True) for _ in range(3))
-    mask = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]]).bool()[:, None, None] if padded else None
+def test_attention_passes_gradcheck(lengths, rate, heads, long, monkeypatch):
+    monkeypatch.setattr(attention, "LONG", long)
+    qkv = torch.randn(sum(lengths), 18, dtype=torch.float64, requires_grad=True)
+    groups = collate(samples(lengths)).tokens.groups
 
-    def run(*inputs):
+    def run(qkv):
         torch.manual_seed(0)
-        return attention._Attention.apply(*inputs, mask, rate)
+        return attention._Attention.apply(qkv, groups, heads, rate)
 
-    assert torch.autograd.gradcheck(run, inputs)
-    if padded:  # nothing of padding is seen
-        key_gradient = torch.autograd.grad(run(*inputs).sum(), inputs[1:])
-        assert all(not gradient[0, :, 2:].any() for gradient in key_gradient)
+    assert torch.autograd.gradcheck(run, qkv)
 
 
-@pytest.mark.parametrize("planted", ["scale", "factors", "mask"])
+def test_a_sequence_sees_nothing_of_another(monkeypatch):
+    qkv = torch.randn(14, 12, requires_grad=True)
+    tokens = collate(samples((3, 4, 7))).tokens
+    (gradient,) = torch.autograd.grad(attention._Attention.apply(qkv, tokens.groups, 2, 0.0)[3:7].sum(), qkv)
+    seen = gradient.any(1).tolist()
+    assert seen == [False] * 3 + [True] * 4 + [False] * 7
+
+
+@pytest.mark.parametrize("planted", ["scale", "kept", "mask", "padding"])
 def test_the_comparison_notices_a_planted_fault(planted, monkeypatch):
     if planted == "scale":
         right = torch.baddbmm
-        monkeypatch.setattr(torch, "baddbmm", lambda *args, alpha: right(*args, alpha=alpha * 1.01))
-    elif planted == "factors":
+        monkeypatch.setattr(torch, "baddbmm", lambda *args, beta, alpha: right(*args, beta=beta, alpha=alpha * 1.01))
+    elif planted == "kept":
         right_mul = torch.Tensor.mul_
         monkeypatch.setattr(
             torch.Tensor, "mul_", lambda x, y: x if isinstance(y, torch.Tensor) and x.dim() == 3 else right_mul(x, y)
         )
-    else:
-        monkeypatch.setattr(attention, "_bias", lambda mask, shape, dtype: torch.zeros((), dtype=dtype))
+    elif planted == "mask":
+        right_bias = attention._bias
+        monkeypatch.setattr(attention, "_bias", lambda real, *rest: right_bias(torch.ones_like(real), *rest))
+    else:  # what padded places gather has a gradient
+        right_mul = torch.Tensor.mul_
+        monkeypatch.setattr(
+            torch.Tensor, "mul_", lambda x, y: x if isinstance(y, torch.Tensor) and x.dim() == 4 else right_mul(x, y)
+        )
     with pytest.raises(AssertionError):
-        test_attention_and_its_gradient_equal_torchs((3, 5, 9), 0.3, monkeypatch)
+        test_attention_and_its_gradient_equal_torchs((3, 5, 9), 0.3, 1 << 20, 100, monkeypatch)

@@ -22,6 +22,7 @@ from unmask.batches.batch import collate
 from unmask.batches.frame import Frame
 from unmask.checkpoints import huggingface
 from unmask.encoders.transformer import Transformer
+from unmask.layers import attention
 from unmask.layers.attention import SelfAttention
 from unmask.layers.vocabulary import vocabulary_loss
 from unmask.objectives import masked_lm
@@ -218,11 +219,8 @@ def change_modules(learner, kind, **attributes):
 
 
 def attend_to_padding(monkeypatch):
-    attend = SelfAttention._attend
-    wrong = lambda mask: None if mask is None else torch.ones_like(mask)  # noqa: E731
-    monkeypatch.setattr(
-        SelfAttention, "_attend", lambda self, qkv, group: attend(self, qkv, replace(group, mask=wrong(group.mask)))
-    )
+    bias = attention._bias
+    monkeypatch.setattr(attention, "_bias", lambda real, *rest: bias(torch.ones_like(real), *rest))
 
 
 def pool_losses(monkeypatch):

@@ -83,7 +83,9 @@ class Group:
         start, stop: its tokens in the batch.
         sequences, longest: its padded shape.
         index: where each of its tokens stands in (sequences * longest); None where nothing is padded.
-        mask: (sequences, 1, 1, longest) bool, True at tokens; None where nothing is padded.
+        slots: (sequences * longest,): which token of the batch stands there, any at padding; None where nothing is
+            padded.
+        real: (sequences, longest) bool, False at padding; None where nothing is padded.
     """
 
     start: int
@@ -91,13 +93,14 @@ class Group:
     sequences: int
     longest: int
     index: Tensor | None
-    mask: Tensor | None
+    slots: Tensor | None
+    real: Tensor | None
 
     def to(self, device: torch.device) -> Group:
         """Return it on a device."""
-        if self.index is None or self.mask is None:
+        if self.index is None or self.slots is None or self.real is None:
             return self
-        return replace(self, index=self.index.to(device), mask=self.mask.to(device))
+        return replace(self, index=self.index.to(device), slots=self.slots.to(device), real=self.real.to(device))
 
 
 @dataclass(frozen=True)
@@ -221,12 +224,13 @@ def _groups(lengths: np.ndarray, offsets: np.ndarray) -> list[Group]:
 
 def _group(lengths: np.ndarray, start: int, stop: int) -> Group:
     longest = int(lengths[-1])
-    index = mask = None
-    if lengths[0] < longest:
-        real = np.arange(longest) < lengths[:, None]  # (sequences, longest)
-        index = torch.from_numpy(np.flatnonzero(real))
-        mask = torch.from_numpy(real)[:, None, None, :]
-    return Group(start, stop, len(lengths), longest, index, mask)
+    if lengths[0] == longest:
+        return Group(start, stop, len(lengths), longest, None, None, None)
+    real = np.arange(longest) < lengths[:, None]  # (sequences, longest)
+    index = np.flatnonzero(real)
+    slots = np.full(real.size, start)
+    slots[index] = np.arange(start, stop)
+    return Group(start, stop, len(lengths), longest, *map(torch.from_numpy, (index, slots, real)))
 
 
 def _merge(old: Mapping[str, _Value], new: Mapping[str, _Value]) -> dict[str, _Value]:

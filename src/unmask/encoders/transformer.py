@@ -114,9 +114,9 @@ class Transformer(nn.Module):
         layers = {0: x} if 0 in keep else {}
         for number, block in enumerate(self.blocks, start=1):
             if self.recompute and torch.is_grad_enabled():
-                x = checkpoint(block, x, tokens.groups, use_reentrant=False)
+                x = checkpoint(block, x, tokens, use_reentrant=False)
             else:
-                x = block(x, tokens.groups)  # (tokens, width)
+                x = block(x, tokens)  # (tokens, width)
             if number in keep:
                 layers[number] = x
         return Encoded(last=x, layers=layers)

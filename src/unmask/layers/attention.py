@@ -1,20 +1,35 @@
 """Multi-head self-attention over a ragged batch (Vaswani et al. 2017, section 3.2.2).
 
-On a CPU attention is two batched products with a softmax between, forwards and backwards in one autograd function:
+In: a stream of tokens and where its sequences lie. Out: what each token gathers from its sequence.
+
+**On a CPU** attention is two batched products with a softmax between, forwards and backwards in one autograd function:
 torch's fused kernel for CPUs is slow backwards and has no dropout. Only here are sequences padded, each `Group` of
-neighbours to its longest.
+neighbours to its longest: a padded place reads some real token, has probability 0 for all others, and what it gathers
+is never looked at. Some heads are computed at a time, so that their probabilities stay in the cache; those of long
+sequences are not kept for the backward pass but computed again.
+
+**On a GPU** in bf16 it is torch's variable-length FlashAttention (Dao 2023), which pads nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
 
-from unmask.batches.batch import Group
-from unmask.layers.dropout import keep
+from unmask.batches.batch import Group, Tokens
+from unmask.layers.dropout import draw, keep
+
+CHUNK = 1 << 20
+"""How many probabilities are computed at once, or those of one head."""
+LONG = 256
+"""From this length on probabilities are computed again in the backward pass."""
+REGISTER = 32
+"""bf16 numbers in a register: torch's softmax is slow, forwards, where rows leave one half empty,"""
+MANY_REGISTERS = 128
+"""unless they are as long as this, and backwards where they do not even fill one. In float32 it is not."""
 
 
 class SelfAttention(nn.Module):
@@ -33,62 +48,133 @@ class SelfAttention(nn.Module):
         self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
 
-    def forward(self, x: Tensor, groups: tuple[Group, ...]) -> Tensor:
+    def forward(self, x: Tensor, tokens: Tokens) -> Tensor:
         """Return what each token gathers.
 
         Shape:
             x: (tokens, width); returns (tokens, width).
         """
         qkv = self.qkv(x)  # (tokens, 3 * width)
-        return self.out(torch.cat([self._attend(qkv[group.start : group.stop], group) for group in groups]))
-
-    def _attend(self, qkv: Tensor, group: Group) -> Tensor:
-        rows = group.sequences * group.longest
-        if group.index is not None:
-            qkv = qkv.new_zeros(rows, qkv.shape[1]).index_copy(0, group.index, qkv)  # (rows, 3 * width)
-        qkv = qkv.view(group.sequences, group.longest, 3, self.heads, -1)
-        query, key, value = qkv.permute(2, 0, 3, 1, 4)  # each (sequences, heads, longest, width / heads)
         dropout = self.dropout if self.training else 0.0
-        if query.is_cuda:
-            x = scaled_dot_product_attention(query, key, value, attn_mask=group.mask, dropout_p=dropout)
-        else:
-            x = _Attention.apply(query, key, value, group.mask, dropout)  # type: ignore[no-untyped-call]
-        x = x.transpose(1, 2).reshape(rows, -1)  # (rows, width)
-        return x if group.index is None else x.index_select(0, group.index)
+        if qkv.is_cuda and qkv.dtype == torch.bfloat16 and x.shape[1] // self.heads % 8 == 0:
+            return self.out(_without_padding(qkv, tokens, self.heads, dropout))
+        return self.out(_Attention.apply(qkv, tokens.groups, self.heads, dropout))  # type: ignore[no-untyped-call]
+
+
+def _without_padding(qkv: Tensor, tokens: Tokens, heads: int, dropout: float) -> Tensor:
+    """Call the kernel of torch.nn.attention.varlen, whose own function leaves no choice of dropout."""
+    query, key, value = qkv.view(len(qkv), 3, heads, -1).unbind(1)  # each (tokens, heads, width / heads)
+    ends, longest = tokens.offsets, tokens.groups[-1].longest
+    x, *_ = torch.ops.aten._flash_attention_forward(
+        query, key, value, ends, ends, longest, longest, dropout, is_causal=False, return_debug_mask=False
+    )
+    return x.flatten(1)
 
 
 class _Attention(torch.autograd.Function):
-    """softmax(query key^T / sqrt(width)) value, with dropout on the probabilities."""
+    """softmax(query key^T / sqrt(width)) value, with dropout on the probabilities.
+
+    Shape:
+        qkv: (tokens, 3 * width), which hold for each token query, key and value, each of all heads; returns
+        (tokens, width).
+    """
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
-        shape = query.shape  # (sequences, heads, longest, head width)
-        query, key, value = (x.reshape(-1, *shape[2:]) for x in (query, key, value))  # (sequences * heads, longest, …)
-        bias = query.new_zeros(()) if mask is None else _bias(mask, shape, query.dtype)
-        scale = shape[-1] ** -0.5
-        chances = torch.baddbmm(bias, query, key.transpose(1, 2), alpha=scale).softmax(-1)  # (…, longest, longest)
-        factors = keep(chances.shape, dropout, chances.dtype) if dropout else None
-        ctx.save_for_backward(query, key, value, chances, factors)
-        return torch.bmm(chances if factors is None else chances * factors, value).view(shape)
+    def forward(ctx: Any, qkv: Tensor, groups: tuple[Group, ...], heads: int, dropout: float) -> Tensor:
+        ctx.groups, ctx.heads, ctx.dropout, ctx.seed = groups, heads, dropout, draw() if dropout else 0
+        out = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
+        saved: list[Tensor | None] = []
+        for number, group in enumerate(groups):
+            inputs = _to_heads(qkv, group, heads, 3)  # (3, rows, longest, head width)
+            gathered = torch.empty_like(inputs[0])
+            saved.append(inputs)
+            for part in _chunks(group, heads):
+                chances = _probabilities(inputs, group, heads, part)
+                kept = _kept(chances, dropout, ctx.seed, number, part)
+                torch.bmm(chances if kept is None else chances * kept, inputs[2, part], out=gathered[part])
+                if group.longest < LONG:
+                    saved += (chances, kept)
+            _from_heads(gathered.mul_(1 / (1 - dropout))[None], group, heads, out)
+        ctx.save_for_backward(*saved)
+        return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        query, key, value, chances, factors = ctx.saved_tensors
-        shape = grads[0].shape
-        grad = grads[0].reshape(-1, *shape[2:])
-        dropped = chances if factors is None else chances * factors
-        grad_value = torch.bmm(dropped.transpose(1, 2), grad)
-        grad_chances = torch.bmm(grad, value.transpose(1, 2))
-        if factors is not None:
-            grad_chances.mul_(factors)
-        scores = torch.ops.aten._softmax_backward_data(grad_chances, chances, -1, chances.dtype)
-        scores.mul_(shape[-1] ** -0.5)
-        grad_query = torch.bmm(scores, key)
-        grad_key = torch.bmm(scores.transpose(1, 2), query)
-        return grad_query.view(shape), grad_key.view(shape), grad_value.view(shape), None, None
+        (grad_out,), heads, dropout = grads, ctx.heads, ctx.dropout
+        saved = iter(ctx.saved_tensors)
+        grad_qkv = grad_out.new_empty(len(grad_out), 3 * grad_out.shape[1])
+        for number, group in enumerate(ctx.groups):
+            inputs = next(saved)
+            query, key, value = inputs
+            grad = _to_heads(grad_out, group, heads, 1)[0] * (1 / (1 - dropout))
+            if group.real is not None:  # what padded places gathered went nowhere
+                grad.view(group.sequences, heads, *grad.shape[1:]).mul_(group.real[:, None, :, None])
+            sums = torch.empty_like(inputs)
+            for part in _chunks(group, heads):
+                if group.longest < LONG:
+                    chances, kept = next(saved), next(saved)
+                else:
+                    chances = _probabilities(inputs, group, heads, part)
+                    kept = _kept(chances, dropout, ctx.seed, number, part)
+                dropped = chances if kept is None else chances * kept
+                torch.bmm(dropped.transpose(1, 2), grad[part], out=sums[2, part])
+                scores = torch.bmm(grad[part], value[part].transpose(1, 2))
+                scores = _softmax_backward(scores if kept is None else scores.mul_(kept), chances)
+                torch.bmm(scores, key[part], out=sums[0, part])
+                torch.bmm(scores.transpose(1, 2), query[part], out=sums[1, part])
+            sums[:2].mul_(query.shape[-1] ** -0.5)
+            _from_heads(sums, group, heads, grad_qkv)
+        return grad_qkv, None, None, None
 
 
-def _bias(mask: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+def _to_heads(stream: Tensor, group: Group, heads: int, parts: int) -> Tensor:
+    """Return a group's tokens by heads: (tokens, parts * width) to (parts, sequences * heads, longest, head width)."""
+    rows = stream[group.start : group.stop] if group.slots is None else stream.index_select(0, group.slots)
+    x = rows.view(group.sequences, group.longest, parts, heads, -1).permute(2, 0, 3, 1, 4)
+    return x.reshape(parts, group.sequences * heads, group.longest, -1)
+
+
+def _from_heads(x: Tensor, group: Group, heads: int, stream: Tensor) -> None:
+    """Write a group's tokens into their place in the stream: the reverse of `_to_heads`."""
+    parts = len(x)
+    x = x.view(parts, group.sequences, heads, group.longest, -1).permute(1, 3, 0, 2, 4)
+    rows = x.reshape(group.sequences * group.longest, -1)
+    stream[group.start : group.stop] = rows if group.index is None else rows.index_select(0, group.index)
+
+
+def _chunks(group: Group, heads: int) -> Iterator[slice]:
+    """Cut the heads of all sequences into chunks."""
+    size = max(1, CHUNK // group.longest**2)
+    for start in range(0, group.sequences * heads, size):
+        yield slice(start, start + size)
+
+
+def _probabilities(inputs: Tensor, group: Group, heads: int, part: slice) -> Tensor:
+    """Return the attention of each token of a chunk of heads to each other, (heads, longest, longest)."""
+    query, key = inputs[0, part], inputs[1, part].transpose(1, 2)
+    bias, beta = inputs.new_zeros(()), 0
+    if group.real is not None:
+        bias, beta = _bias(group.real, heads, inputs.dtype)[part], 1
+    scores = torch.baddbmm(bias, query, key, beta=beta, alpha=query.shape[-1] ** -0.5)
+    if scores.dtype == torch.bfloat16 and group.longest < MANY_REGISTERS and group.longest % REGISTER:
+        return scores.softmax(-1, dtype=torch.float32).bfloat16()
+    return scores.softmax(-1)
+
+
+def _bias(real: Tensor, heads: int, dtype: torch.dtype) -> Tensor:
     """Return 0 at tokens and the lowest number at padding, (sequences * heads, 1, longest)."""
-    bias = torch.zeros(mask.shape, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min)
-    return bias.expand(shape[0], shape[1], 1, shape[2]).reshape(-1, 1, shape[2])
+    bias = (real.to(dtype) - 1).mul_(torch.finfo(dtype).max)
+    return bias[:, None].expand(-1, heads, -1).reshape(-1, 1, real.shape[1])
+
+
+def _softmax_backward(grad: Tensor, chances: Tensor) -> Tensor:
+    """Return the gradient of what `chances` are the softmax of."""
+    backward = torch.ops.aten._softmax_backward_data
+    if grad.dtype == torch.bfloat16 and grad.shape[-1] < REGISTER:
+        return backward(grad.float(), chances.float(), -1, torch.float32).bfloat16()
+    return backward(grad, chances, -1, chances.dtype)
+
+
+def _kept(chances: Tensor, rate: float, seed: int, group: int, part: slice) -> Tensor | None:
+    """Draw what is left of a chunk's probabilities, the same whenever it is asked for."""
+    return keep(chances.shape, rate, chances.dtype, (seed, group, part.start), chances.device) if rate else None

@@ -10,7 +10,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from unmask.batches.batch import Group
+from unmask.batches.batch import Tokens
 from unmask.layers.attention import SelfAttention
 from unmask.layers.dropout import Dropout
 
@@ -54,11 +54,11 @@ class Block(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(width, epsilon)
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Tensor, groups: tuple[Group, ...]) -> Tensor:
+    def forward(self, x: Tensor, tokens: Tokens) -> Tensor:
         """Return the next layer's tokens.
 
         Shape:
             x: (tokens, width); returns (tokens, width).
         """
-        x = self.attention_norm(x + self.dropout(self.attention(x, groups)))
-        return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+        x = self.attention_norm(self.dropout(self.attention(x, tokens), onto=x))
+        return self.feed_forward_norm(self.dropout(self.feed_forward(x), onto=x))

@@ -2,15 +2,22 @@
 
 torch draws each element's Bernoulli variable from a serial generator, which takes a sixth of a training step on a CPU.
 Here 16 bits an element come from numpy's SFC64, seeded by one number of torch's generator, so that `torch.manual_seed`
-still decides everything. The rate is exact to 2^-17.
+still decides everything. The rate is exact to 2^-17. Bits become zeros and ones by integer arithmetic on whole
+registers, as torch compares and converts one element at a time.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
+
+_LANES = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""By the size of a floating-point number, the integers of that size."""
+_BITS = 16
 
 
 class Dropout(nn.Module):
@@ -24,16 +31,54 @@ class Dropout(nn.Module):
         super().__init__()
         self.rate = rate
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return a tensor of the same shape."""
-        if not self.training or self.rate == 0:
-            return x
-        return dropout(x, self.rate) if x.is_cuda else x * keep(x.shape, self.rate, x.dtype)
+    def forward(self, x: Tensor, onto: Tensor | None = None) -> Tensor:
+        """Return a tensor of the same shape, added to `onto` (a residual connection)."""
+        if self.training and self.rate > 0:
+            if not x.is_cuda:
+                dropped: Tensor = _Dropout.apply(x, onto, self.rate)  # type: ignore[no-untyped-call]
+                return dropped
+            x = dropout(x, self.rate)
+        return x if onto is None else onto + x
 
 
-def keep(shape: torch.Size, rate: float, dtype: torch.dtype) -> Tensor:
-    """Return a factor for each element: 0 at `rate`, else 1 / (1 - rate)."""
-    number = int(torch.randint(1 << 62, ()))
-    bits = np.random.SFC64(number).random_raw(-(-shape.numel() // 4)).view(np.uint16)
-    kept = torch.from_numpy(bits).view(torch.int16)[: shape.numel()] >= round(rate * 65536) - 32768
-    return kept.view(shape).to(dtype).mul_(1 / (1 - rate))
+class _Dropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, onto: Tensor | None, rate: float) -> Tensor:
+        kept = keep(x.shape, rate, x.dtype, (draw(),))
+        ctx.save_for_backward(kept)
+        ctx.scale = 1 / (1 - rate)
+        return (x * kept).mul_(ctx.scale) if onto is None else torch.addcmul(onto, x, kept, value=ctx.scale)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (kept,), (grad,) = ctx.saved_tensors, grads
+        return (grad * kept).mul_(ctx.scale), grad if ctx.needs_input_grad[1] else None, None
+
+
+def draw() -> int:
+    """Draw a seed from torch's generator."""
+    return int(torch.randint(1 << 62, ()))
+
+
+def keep(
+    shape: torch.Size, rate: float, dtype: torch.dtype, seed: tuple[int, ...], device: torch.device | None = None
+) -> Tensor:
+    """Return for each element 0, at `rate` (above 0), or 1. What is kept is to be scaled by 1 / (1 - rate).
+
+    Args:
+        shape, dtype, device: of the result; without a device it is on the CPU.
+        rate: the share of zeros.
+        seed: decides everything.
+    """
+    bits = np.random.SFC64(seed)
+    if device is not None and device.type == "cuda":
+        generator = torch.Generator(device).manual_seed(int(bits.random_raw() >> 1))
+        return torch.empty(shape, dtype=dtype, device=device).bernoulli_(1 - rate, generator=generator)
+    lanes, width, count = _LANES[dtype.itemsize], 8 * dtype.itemsize, shape.numel()
+    words = torch.from_numpy(bits.random_raw(-(-count * _BITS // 64)).view(np.int64)).view(lanes)
+    if width > _BITS:  # the upper 16 bits of a lane decide, so each of its sixteens is moved there once
+        words = torch.cat([words << shift for shift in range(0, width, _BITS)])
+    dropped = min(max(1, round(rate * 2**_BITS)), 2**_BITS - 1)
+    lowest = (dropped - 2 ** (_BITS - 1)) << (width - _BITS)
+    words.clamp_(lowest - 1, lowest).sub_(lowest - 1).mul_(int(torch.ones((), dtype=dtype).view(lanes)))
+    return words.view(dtype)[:count].view(shape)

@@ -46,12 +46,12 @@ def look_up(table: Tensor, ids: Tensor) -> Tensor:
     """Return rows of a table; the gradient of a row is summed over its occurrences in float32.
 
     On a CPU torch sums it in the table's own type: in bf16 1 + 1 + ... ends at 256, and a row such as [SEP]'s or a
-    segment's occurs more often than that in a batch.
+    segment's occurs more often than that in a batch. In bf16 the table's gradient is sparse, with the rows that occur.
 
     Shape:
         table: (rows, width); ids: (tokens,) int64; returns (tokens, width).
     """
-    if table.is_cuda or table.dtype == torch.float32:
+    if table.is_cuda or table.dtype != torch.bfloat16:
         return embedding(ids, table)
     found: Tensor = _LookUp.apply(table, ids)  # type: ignore[no-untyped-call]
     return found
@@ -61,7 +61,7 @@ class _LookUp(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, table: Tensor, ids: Tensor) -> Tensor:
         ctx.save_for_backward(ids)
-        ctx.rows = len(table)
+        ctx.shape = table.shape
         return table.index_select(0, ids)
 
     @staticmethod
@@ -69,4 +69,5 @@ class _LookUp(torch.autograd.Function):
         (ids,), (grad,) = ctx.saved_tensors, grads
         rows, places = ids.unique(return_inverse=True)
         sums = grad.new_zeros(len(rows), grad.shape[1], dtype=torch.float32).index_add_(0, places, grad.float())
-        return grad.new_zeros(ctx.rows, grad.shape[1]).index_copy_(0, rows, sums.to(grad.dtype)), None
+        values = sums.to(grad.dtype)
+        return torch.sparse_coo_tensor(rows[None], values, ctx.shape, is_coalesced=True, check_invariants=False), None

@@ -43,7 +43,14 @@ class Working:
             if parameter.grad is None:
                 if parameter not in self.gradients:
                     self.gradients[parameter] = torch.empty_like(parameter)
-                parameter.grad = self.gradients[parameter].copy_(working.grad)
+                parameter.grad = self.gradients[parameter]
+                if not working.grad.is_sparse:
+                    parameter.grad.copy_(working.grad)
+                    working.grad = None
+                    continue
+                parameter.grad.zero_()
+            if working.grad.is_sparse:  # of an embedding that is only looked up
+                parameter.grad.index_add_(0, working.grad._indices()[0], working.grad._values().float())
             else:
                 parameter.grad += working.grad
             working.grad = None
