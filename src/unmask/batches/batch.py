@@ -7,7 +7,7 @@ variable-length support pads little: it works on `Group`s of neighbours of nearl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -22,6 +22,8 @@ MAX_WASTE = 0.125
 """Largest share of padding in an attention group,"""
 CHEAP_WASTE = 512
 """unless it is so few tokens that another group would cost more."""
+
+Change = Callable[[Tensor], Tensor]
 
 _Value = TypeVar("_Value")
 
@@ -96,11 +98,11 @@ class Group:
     slots: Tensor | None
     real: Tensor | None
 
-    def to(self, device: torch.device) -> Group:
-        """Return it on a device."""
+    def map(self, change: Change) -> Group:
+        """Return it with its tensors changed."""
         if self.index is None or self.slots is None or self.real is None:
             return self
-        return replace(self, index=self.index.to(device), slots=self.slots.to(device), real=self.real.to(device))
+        return replace(self, index=change(self.index), slots=change(self.slots), real=change(self.real))
 
 
 @dataclass(frozen=True)
@@ -119,14 +121,14 @@ class Tokens:
     offsets: Tensor
     groups: tuple[Group, ...]
 
-    def to(self, device: torch.device) -> Tokens:
-        """Return them on a device."""
+    def map(self, change: Change) -> Tokens:
+        """Return them with all tensors changed."""
         return Tokens(
-            ids=self.ids.to(device),
-            segments=self.segments.to(device),
-            places=self.places.to(device),
-            offsets=self.offsets.to(device),
-            groups=tuple(group.to(device) for group in self.groups),
+            ids=change(self.ids),
+            segments=change(self.segments),
+            places=change(self.places),
+            offsets=change(self.offsets),
+            groups=tuple(group.map(change) for group in self.groups),
         )
 
 
@@ -148,16 +150,18 @@ class Batch:
     labels: Mapping[str, Tensor]
     counts: Mapping[str, int]
 
-    def to(self, device: torch.device) -> Batch:
-        """Return it on a device."""
-        if device.type == "cpu":
-            return self
+    def map(self, change: Change) -> Batch:
+        """Return it with all tensors changed."""
         return replace(
             self,
-            tokens=self.tokens.to(device),
-            positions={name: value.to(device) for name, value in self.positions.items()},
-            labels={name: value.to(device) for name, value in self.labels.items()},
+            tokens=self.tokens.map(change),
+            positions={name: change(value) for name, value in self.positions.items()},
+            labels={name: change(value) for name, value in self.labels.items()},
         )
+
+    def to(self, device: torch.device) -> Batch:
+        """Return it on a device; from pinned memory the copy runs beside what the device computes."""
+        return self if device.type == "cpu" else self.map(lambda tensor: tensor.to(device, non_blocking=True))
 
 
 def collate(samples: Sequence[Sample]) -> Batch:

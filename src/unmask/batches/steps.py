@@ -10,10 +10,12 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
+import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from unmask.batches.batch import Batch, Sample, add_counts, collate, split
@@ -40,6 +42,10 @@ class Step:
     tokens: int
     sequences: int
     cursor: Cursor
+
+    def pin_memory(self) -> Step:
+        """Return it in memory that a GPU copies from by itself; the DataLoader calls this."""
+        return replace(self, pieces=tuple(piece.map(Tensor.pin_memory) for piece in self.pieces))
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,13 @@ class Steps:
         stream = _Stream(self, number, cursor)
         if not workers:
             return iter(stream)
-        loader: DataLoader[Step] = DataLoader(stream, batch_size=None, num_workers=workers, worker_init_fn=_start)
+        loader: DataLoader[Step] = DataLoader(
+            stream,
+            batch_size=None,
+            num_workers=workers,
+            worker_init_fn=_start,
+            pin_memory=torch.cuda.is_available(),
+        )
         return iter(loader)
 
 

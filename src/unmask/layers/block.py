@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from unmask.batches.batch import Tokens
 from unmask.layers.attention import SelfAttention
 from unmask.layers.dropout import Dropout
+from unmask.layers.norm import LayerNorm
 
 Activation = Literal["gelu", "gelu_tanh", "relu"]
 ACTIVATIONS: dict[Activation, Callable[[], nn.Module]] = {
@@ -49,9 +50,9 @@ class Block(nn.Module):
     ) -> None:
         super().__init__()
         self.attention = SelfAttention(width, heads, dropout)
-        self.attention_norm = nn.LayerNorm(width, epsilon)
+        self.attention_norm = LayerNorm(width, epsilon)
         self.feed_forward = FeedForward(width, inner, activation)
-        self.feed_forward_norm = nn.LayerNorm(width, epsilon)
+        self.feed_forward_norm = LayerNorm(width, epsilon)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, tokens: Tokens) -> Tensor:

@@ -10,6 +10,7 @@ from torch.nn.functional import embedding
 
 from unmask.batches.batch import Tokens
 from unmask.layers.dropout import Dropout
+from unmask.layers.norm import LayerNorm
 
 
 class Embeddings(nn.Module):
@@ -29,7 +30,7 @@ class Embeddings(nn.Module):
         self.words = nn.Embedding(vocabulary, width)
         self.positions = nn.Embedding(positions, width)
         self.segments = nn.Embedding(segments, width)
-        self.norm = nn.LayerNorm(width, epsilon)
+        self.norm = LayerNorm(width, epsilon)
         self.dropout = Dropout(dropout)
 
     def forward(self, tokens: Tokens) -> Tensor:

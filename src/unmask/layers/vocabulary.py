@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-CHUNK = 1 << 23
-"""How many logits exist at once: 256 rows of 30,522."""
+CHUNK = {"cpu": 1 << 23, "cuda": 1 << 27}
+"""How many logits exist at once: 256 rows of 30,522, and 4,096 on a GPU, which small products leave idle."""
 
 
 def vocabulary_loss(rows: Tensor, decoder: Tensor, bias: Tensor, gold: Tensor) -> tuple[Tensor, Tensor]:
@@ -38,7 +38,7 @@ class _VocabularyLoss(torch.autograd.Function):
         correct = torch.zeros((), dtype=torch.int64, device=rows.device)
         if learning:
             grads = torch.empty_like(rows), torch.zeros_like(decoder), torch.zeros_like(bias, dtype=torch.float32)
-        size = max(1, CHUNK // len(decoder))
+        size = max(1, CHUNK[rows.device.type] // len(decoder))
         for start in range(0, len(rows), size):
             some, column = rows[start : start + size], gold[start : start + size, None]  # (chunk, width), (chunk, 1)
             logits = linear(some, decoder, bias)  # (chunk, vocabulary)

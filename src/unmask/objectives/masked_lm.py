@@ -18,6 +18,7 @@ from unmask.batches.batch import Batch, Sample
 from unmask.encoders.encoder import Encoded, Encoder
 from unmask.encoders.transformer import TransformerSettings, initialise
 from unmask.layers.block import ACTIVATIONS
+from unmask.layers.norm import LayerNorm
 from unmask.layers.vocabulary import vocabulary_loss
 from unmask.objectives.objective import Objective, Part
 
@@ -48,7 +49,7 @@ class MaskedLM(Objective):
         self.weight = weight
         self.dense = nn.Linear(encoder.width, encoder.width)
         self.activation = ACTIVATIONS[encoder.activation]()
-        self.norm = nn.LayerNorm(encoder.width, encoder.epsilon)
+        self.norm = LayerNorm(encoder.width, encoder.epsilon)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
         initialise(self, encoder.deviation)
 

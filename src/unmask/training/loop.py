@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
+from torch import Tensor
 
 from unmask.batches.batch import Batch, Sample, collate
 from unmask.batches.chance import number
@@ -257,7 +258,7 @@ class Trainer:
     def _backward(self, pieces: Sequence[Batch], counts: dict[str, int]) -> dict[str, float]:
         """Gather the gradient of a whole step; return the sums that `summarise` reads."""
         self.working.copy.train()
-        sums: dict[str, float] = {}
+        sums: dict[str, Tensor] = {}
         for place, piece in enumerate(pieces):
             torch.manual_seed(number(self.settings.seed, "dropout", self.progress.step, self.processes.rank, place))
             with name_remedy(self.progress.micro_tokens):
@@ -269,8 +270,9 @@ class Trainer:
             self.working.gather()
             for name, part in parts.items():
                 for key, value in {"loss": part.sum.detach(), **part.metrics}.items():
-                    sums[f"{name}.{key}"] = sums.get(f"{name}.{key}", 0.0) + float(value)
-        return sums
+                    sums[f"{name}.{key}"] = sums.get(f"{name}.{key}", 0) + value.double()
+        values = torch.stack(list(sums.values())).tolist() if sums else []  # waits for the device once
+        return dict(zip(sums, values, strict=True))
 
     def _skip(self) -> None:
         self.optimizer.forget()
