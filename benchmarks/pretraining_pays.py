@@ -1,0 +1,108 @@
+"""Does pretraining on the text at hand pay? A bert-mini, pretrained here and not, learns SST-2.
+
+The pretrained one is that of pretrain_mini.py, called with at most 150 minutes. Both are fine-tuned on the whole
+training set and on 2,000 examples of it, as many passes as the rule says, five seeds; each with the best learning rate
+of one grid, chosen for it on splits of the training data (whole sentences held out). The dev set is scored once, at the
+end of each run. The interval is Welch's, over the seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from common import RESULTS, SHARED, add, read
+from finetuning_rule import split
+
+import unmask
+from unmask.finetuning import defaults
+from unmask.model import load_model
+
+DEV = SHARED / "classification/sst2/dev.tsv"
+WHOLE = 70_000
+"""More than there are."""
+GRID = (0.5, 1.0, 2.0, 4.0)
+"""Times the rule's learning rate for pretrained weights."""
+CHOSEN_ON = 12_000
+"""Examples of the split on which the rate for the whole set is chosen."""
+
+
+class Bench:
+    """Runs fine-tunings and remembers their scores.
+
+    Args:
+        runs: where pretrain_mini.py keeps tokenizer and run.
+    """
+
+    def __init__(self, runs: Path) -> None:
+        self.sources = {
+            "pretrained": (str(runs / "run/model"), None),
+            "random": ("random:bert-mini", runs / "tokenizer"),
+        }
+        self.done: list[dict[str, Any]] = read(RESULTS / "pretraining_pays.json").get("runs", [])
+
+    def score(self, start: str, examples: int, factor: float, seed: int, *, choosing: bool) -> float:
+        """Return the accuracy of a fine-tuning, on a split of the training data or on the dev set."""
+        run: dict[str, Any] = {
+            "start": start,
+            "examples": examples,
+            "factor": factor,
+            "seed": seed,
+            "choosing": choosing,
+        }
+        for other in self.done:
+            if run.items() <= other.items():
+                return float(other["accuracy"])
+        model, tokenizer = self.sources[start]
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            train, held = split("sst2", examples, folder)
+            if examples == WHOLE and not choosing:
+                train = SHARED / "classification/sst2/train.tsv.xz"
+            settings = load_model(model, tokenizer=tokenizer).encoder.settings
+            rate = defaults(settings, examples, pretrained=True)["optimizer"]["learning_rate"]  # type: ignore[index]
+            unmask.finetune(
+                model,
+                [train],
+                folder / "run",
+                dev=[held if choosing else DEV],
+                tokenizer=tokenizer,
+                settings=[f"optimizer.learning_rate={factor * rate}", f"seed={seed}"],
+                quiet=True,
+            )
+            run["accuracy"] = json.loads((folder / "run/dev.json").read_bytes())["metrics"]["accuracy"]
+            run["learning_rate"] = factor * rate
+            shutil.rmtree(folder / "run")
+        add("pretraining_pays", run)
+        self.done.append(run)
+        print(run, flush=True)
+        return float(run["accuracy"])
+
+    def best(self, start: str, examples: int) -> float:
+        """Return the best factor of the grid for a start."""
+        scores = {factor: self.score(start, examples, factor, 0, choosing=True) for factor in GRID}
+        return max(scores, key=lambda factor: scores[factor])
+
+
+def main() -> None:
+    """Run what is missing."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=Path, default=Path("runs/pretrain-mini"), help="of pretrain_mini.py")
+    parser.add_argument("--examples", type=int, nargs="+", default=[2000, WHOLE])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    options = parser.parse_args()
+    bench = Bench(options.runs)
+    for examples in options.examples:
+        for start in bench.sources:
+            factor = bench.best(start, min(examples, CHOSEN_ON))
+            scores = [bench.score(start, examples, factor, seed, choosing=False) for seed in options.seeds]
+            print(start, examples, factor, f"mean {statistics.mean(scores):.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
