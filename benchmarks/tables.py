@@ -119,13 +119,103 @@ def finetuning_rule(result: dict[str, Any]) -> list[str]:
     return lines
 
 
+def pretrain_speed(result: dict[str, Any]) -> list[str]:
+    """Tokens a second of each engine and ratios, by case."""
+    lines = [
+        "| case | unmask, tokens/s | Trainer | Trainer, allocator tuned | times as fast | share of peak |",
+        "|---|---|---|---|---|---|",
+    ]
+    for case, found in result["cases"].items():
+        size, data, precision, dropout = case.split("-")
+        text = {"var": "mixed lengths"}.get(data, f"rows of {data.removeprefix('full')}")
+        rates = " | ".join(f"{found['median'][engine]:,.0f}" for engine in ("unmask", "trainer", "trainer-tuned"))
+        ratio = f"{found['ratio']['trainer']:.1f}, {found['ratio']['trainer-tuned']:.1f}"
+        lines.append(
+            f"| bert-{size}, {text}, {precision}, dropout {float(dropout):g} | {rates} | {ratio} "
+            f"| {100 * found['share_of_peak']:.0f} % |"
+        )
+    return lines
+
+
+def finetune_speed(result: dict[str, Any]) -> list[str]:
+    """Seconds a step and accuracy of each engine."""
+    lines = ["| engine | ms a step | times as long | accuracy, each seed |", "|---|---|---|---|"]
+    for engine, runs in result["runs_of"].items():
+        steps = statistics.median(run["seconds_per_step"] for run in runs)
+        scores = ", ".join(f"{run['accuracy']:.1f}" for run in runs)
+        lines.append(f"| {engine} | {1000 * steps:.0f} | {result['ratio'][engine]:.1f} | {scores} |")
+    return lines
+
+
+def start(result: dict[str, Any]) -> list[str]:
+    """Seconds until an answer."""
+    names = {
+        "help": "`unmask --help`",
+        "first_step": "first step of `unmask pretrain bert-mini`, budget in steps",
+        "first_step_timed_run": "the same, budget in minutes",
+        "import_trainer": "only importing transformers' Trainer",
+    }
+    lines = ["| from the command to | seconds |", "|---|---|"]
+    return lines + [f"| {text} | {result['median'][name]:.2f} |" for name, text in names.items()]
+
+
+def gpu(result: dict[str, Any]) -> list[str]:
+    """Throughput on a GPU."""
+    lines = [f"On one {result['device']}:", ""]
+    lines += ["| case | tokens/s | share of peak | Trainer | times as fast |", "|---|---|---|---|---|"]
+    for case in result["cases"]:
+        lines.append(
+            f"| {case['case']} | {case['tokens_per_second']:,.0f} | {100 * case['share_of_peak']:.0f} % "
+            f"| {case['trainer']:,.0f} | {case['ratio']:.1f} |"
+        )
+    return lines
+
+
+def pretraining_pays(result: dict[str, Any]) -> list[str]:
+    """Scores of both starts and their difference."""
+    lines = [
+        "| examples | pretrained, mean of seeds | random | difference, 95 % interval | rates (× rule) |",
+        "|---|---|---|---|---|",
+    ]
+    runs = [run for run in result["runs"] if not run["choosing"]]
+    for examples in sorted({run["examples"] for run in runs}):
+        some = {name: [run for run in runs if run["examples"] == examples and run["start"] == name] for name in STARTS}
+        if min(map(len, some.values())) < 2:
+            continue
+        scores = {name: [run["accuracy"] for run in found] for name, found in some.items()}
+        means = {name: statistics.mean(values) for name, values in scores.items()}
+        low, high = welch(scores["pretrained"], scores["random"])
+        factors = ", ".join(f"{found[0]['factor']:g}" for found in some.values())
+        lines.append(
+            f"| {'all' if examples > 67_000 else f'{examples:,}'} | {means['pretrained']:.1f} | {means['random']:.1f} "
+            f"| {means['pretrained'] - means['random']:+.1f} [{low:+.1f}, {high:+.1f}] | {factors} |"
+        )
+    return lines
+
+
+STARTS = ("pretrained", "random")
+
+
+def welch(one: list[float], other: list[float]) -> tuple[float, float]:
+    """Return the 95 % interval of the difference of two means (Welch 1947)."""
+    from scipy import stats
+
+    interval = stats.ttest_ind(one, other, equal_var=False).confidence_interval(0.95)
+    return float(interval.low), float(interval.high)
+
+
 TABLES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "adapt_minilm": adapt_minilm,
     "corpus": corpus,
+    "finetune_speed": finetune_speed,
     "finetuning_rule": finetuning_rule,
+    "gpu": gpu,
     "pretrain_mini": pretrain_mini,
+    "pretrain_speed": pretrain_speed,
+    "pretraining_pays": pretraining_pays,
     "sentences": sentences,
     "sst2": sst2,
+    "start": start,
 }
 
 

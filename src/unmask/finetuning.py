@@ -32,7 +32,7 @@ from unmask.runs.report import finetuning_report, model_card
 from unmask.serving.pipeline import Pipeline
 from unmask.tasks import classification
 from unmask.tasks.labelled_file import Row, read_rows
-from unmask.training.loop import MAY_CHANGE, Trainer
+from unmask.training.loop import Trainer, open_run
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.processes import Processes
 from unmask.version import __version__
@@ -124,18 +124,8 @@ def finetune(
         "model": base.fingerprint(),
         "train": _fingerprint(rows),
         "dev": _fingerprint(held),
-        "precision": machine.precision,
     }
-    opened = RunDirectory.open(
-        Path(out),
-        write(recipe),
-        inputs,
-        machine.describe(),
-        resume=resume,
-        may_change=MAY_CHANGE,
-        leads=processes.leads,
-    )
-    with opened as run, processes:
+    with open_run(out, write(recipe), inputs, machine, processes, resume=resume) as run, processes:
         display.say(_announce(model, base, recipe, labels, len(rows), len(held), kept))
         trainer = Trainer(
             learner,

@@ -29,7 +29,7 @@ from unmask.text.documents import Skipped, TextOptions, read_documents
 from unmask.tokenizers.tokenizer import load_tokenizer
 from unmask.tokenizers.wordpiece import train_wordpiece
 from unmask.training.evaluate import evaluate
-from unmask.training.loop import MAY_CHANGE, Trainer
+from unmask.training.loop import Trainer, open_run
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.processes import Processes
 from unmask.version import __version__
@@ -87,18 +87,8 @@ def pretrain(
     inputs = {
         "corpus": fingerprint(corpus),
         "init": "none" if base is None else base.fingerprint(),
-        "precision": machine.precision,
     }
-    opened = RunDirectory.open(
-        Path(out),
-        write(recipe),
-        inputs,
-        machine.describe(),
-        resume=resume,
-        may_change=MAY_CHANGE,
-        leads=processes.leads,
-    )
-    with opened as run, processes:
+    with open_run(out, write(recipe), inputs, machine, processes, resume=resume) as run, processes:
         if created:
             display.say(f"created, as {init} has it not: {', '.join(created)}")
         if heldout and not resume:

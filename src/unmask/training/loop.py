@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -58,6 +59,36 @@ PASSES = 3
 """A step costs that many forward passes: a matrix product's two gradients are products of its size."""
 COUNTED_STEPS = 50
 """Over so many steps tokens and passes are counted before the first."""
+
+
+def open_run(
+    out: str | Path,
+    recipe: str,
+    inputs: Mapping[str, str],
+    machine: Machine,
+    processes: Processes,
+    *,
+    resume: bool,
+) -> RunDirectory:
+    """Create the directory of a run, or take up the one that is there; see `RunDirectory.open`.
+
+    Args:
+        out: where it lies.
+        recipe: as it is written there.
+        inputs: fingerprints of what the run reads; a resumed run must have the same, and the same precision.
+        machine: what it computes on.
+        processes: those that train together.
+        resume: whether it is there already.
+    """
+    return RunDirectory.open(
+        Path(out),
+        recipe,
+        {**inputs, "precision": machine.precision},
+        machine.describe(),
+        resume=resume,
+        may_change=MAY_CHANGE,
+        leads=processes.leads,
+    )
 
 
 class Trainer:
