@@ -63,7 +63,7 @@ def main() -> None:
         pretrain = [python, "-c", FIRST_STEP, "pretrain", "bert-mini", "--corpus", str(folder / "corpus"), "--out"]
         for turn in range(options.turns):
             found["help"].append(seconds([python, "-m", "unmask", "--help"]))
-            for kind, budget in (("first_step", "budget.steps=50"), ("first_step_timed_run", "budget.minutes=30")):
+            for kind, budget in (("first_step", "budget.steps=1000"), ("first_step_timed_run", "budget.minutes=30")):
                 run = str(folder / f"{kind}-{turn}")
                 found[kind].append(seconds([*pretrain, run, "--set", budget], until="first step"))
             found["import_trainer"].append(

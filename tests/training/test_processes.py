@@ -123,6 +123,29 @@ def test_the_comparison_sees_gradients_that_are_not_added_up(command, alone, tmp
         assert_same(out, alone)
 
 
+def test_T2_two_processes_stopped_and_resumed_give_the_very_numbers_of_an_unbroken_run(command, tmp_path):
+    whole, out = tmp_path / "whole", tmp_path / "run"
+    with_dropout = {"settings": ["encoder.dropout=0.1"]}
+    assert end(command(whole, 2, **with_dropout))[0] == [0, 0]
+    for number, status in ((signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)):
+        processes = command(out, 2, *(["--resume"] if out.exists() else []), **with_dropout)
+        wait_for_step(out, 7 if number == signal.SIGTERM else 12, processes)
+        for process in processes:
+            process.send_signal(number)
+        assert end(processes)[0] == [status] * 2
+    assert 12 <= metrics(out)[0][-1]["step"] < STEPS
+    assert end(command(out, 2, "--resume", **with_dropout))[0] == [0, 0]
+    for ours, theirs in zip(metrics(out), metrics(whole), strict=True):
+        assert [timeless(line) for line in ours] == [timeless(line) for line in theirs]
+    ours, theirs = (safetensors.torch.load_file(run / "model" / "model.safetensors") for run in (out, whole))
+    assert all(value.equal(theirs[name]) for name, value in ours.items())
+
+
+def timeless(line):
+    """What a step gave, but for how long it took."""
+    return {name: value for name, value in line.items() if "second" not in name}
+
+
 def test_T4_T12_two_processes_then_one_then_two(command, alone, tmp_path):
     """Stopped by SIGTERM twice and resumed with another number of processes."""
     out = tmp_path / "run"
