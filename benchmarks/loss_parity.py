@@ -1,0 +1,143 @@
+"""Does the fast engine learn as much from the same tokens as the Hugging Face Trainer in float32?
+
+A bert-mini learns masked language modelling from 5 million tokens of English Wikipedia and news (no sentence pairs):
+ours in bf16 with the recipe's settings; the peer, `BertForMaskedLM` under the Trainer in float32, from the same
+sequences in the same order with masks of its own collator, with the same batch, schedule, optimiser, clipping and
+dropout. Both are scored on the same held-out sequences with the same masks. Runs that were cut off are resumed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from common import RESULTS, read, write
+from pretrain_mini import HELDOUT, TRAIN, prepare
+
+import unmask
+from unmask.batches.feed import Feed
+from unmask.corpus.corpus import Corpus
+from unmask.model import load_model
+from unmask.objectives.learner import Learner
+from unmask.objectives.masked_lm import MaskedLM
+from unmask.pretraining import HELDOUT_TOKENS
+from unmask.recipe import Recipe
+from unmask.training.evaluate import evaluate
+from unmask.training.machine import choose_machine, keep_memory
+
+TOKENS = 5e6
+SEQUENCES = 32
+SETTINGS = [
+    "layout.kind=document_sentences",
+    "objective.next_sentence=false",
+    f"batch.sequences={SEQUENCES}",
+    f"budget.tokens={TOKENS:.0f}",
+]
+SAVES = 10
+
+
+def run_unmask(recipe: Recipe, corpus: Corpus, run: Path, precision: str) -> list[dict[str, Any]]:
+    """Pretrain, or go on; return the held-out curve."""
+    if not (run / "model").exists():
+        machine = choose_machine("cpu", precision)
+        unmask.pretrain(recipe, corpus, run, resume=(run / "recipe.toml").exists(), machine=machine)
+    return lines(run, "heldout")
+
+
+def lines(run: Path, kind: str) -> list[dict[str, Any]]:
+    """Return what a run logged."""
+    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [line for line in found if line["kind"] == kind]
+
+
+def run_trainer(recipe: Recipe, corpus: Corpus, out: Path, tokens: list[int]) -> list[dict[str, Any]]:
+    """The same with the Trainer; `tokens` are those read after each step of ours."""
+    import torch
+    import transformers
+    from torch.utils.data import SequentialSampler
+
+    keep_memory()  # changes no number
+    steps, shape, words = len(tokens), recipe.encoder, corpus.tokenizer
+    head = MaskedLM(shape, words.size)
+    learner = Learner(shape.build(words.size), {"masked_lm": head})
+    feed = Feed(recipe.layout, recipe.masking, recipe.seed, words, learner.prepare)
+    samples, _ = (source := feed.source(corpus.train)).take(source.start, sequences=SEQUENCES * steps)
+    examples = [
+        {
+            "input_ids": sample.ids.tolist(),
+            "token_type_ids": sample.segments.tolist(),
+            "attention_mask": [1] * len(sample),
+            "special_tokens_mask": [int(id in words.special_ids) for id in sample.ids.tolist()],
+        }
+        for sample in samples
+    ]
+
+    class InOrder(transformers.Trainer):  # type: ignore[misc,unused-ignore]
+        def _get_train_sampler(self, *args: Any) -> Any:
+            return SequentialSampler(examples)
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(corpus.directory / "tokenizer")
+    config = transformers.BertConfig(
+        num_hidden_layers=shape.layers,
+        hidden_size=shape.width,
+        num_attention_heads=shape.heads,
+        intermediate_size=shape.feed_forward,
+        vocab_size=words.size,
+        hidden_dropout_prob=shape.dropout,
+        attention_probs_dropout_prob=shape.dropout,
+    )
+    torch.manual_seed(recipe.seed)
+    trainer = InOrder(
+        model=transformers.BertForMaskedLM(config),
+        args=transformers.TrainingArguments(
+            output_dir=str(out),
+            per_device_train_batch_size=SEQUENCES,
+            max_steps=steps,
+            learning_rate=recipe.optimizer.learning_rate,
+            warmup_steps=round(recipe.schedule.warmup * steps),
+            weight_decay=recipe.optimizer.weight_decay,
+            adam_epsilon=recipe.optimizer.epsilon,
+            max_grad_norm=recipe.optimizer.clip,
+            seed=recipe.seed,
+            use_cpu=True,
+            save_steps=steps // SAVES,
+            report_to=[],
+            logging_steps=50,
+        ),
+        train_dataset=examples,
+        data_collator=transformers.DataCollatorForLanguageModeling(tokenizer, mlm_probability=recipe.masking.rate),
+    )
+    trainer.train(resume_from_checkpoint=any(out.glob("checkpoint-*")))
+    heldout, curve = feed.heldout(corpus.heldout, HELDOUT_TOKENS), []
+    for path in sorted(out.glob("checkpoint-*"), key=lambda path: int(path.name.partition("-")[2])):
+        found = load_model(path, tokenizer=corpus.directory / "tokenizer")
+        assert found.take("masked_lm", head), "the peer has a masked-LM head"
+        learner.encoder.load_state_dict(found.encoder.state_dict())
+        step = int(path.name.partition("-")[2])
+        metrics = evaluate(learner, heldout, choose_machine("cpu", "float32"))
+        curve.append({"step": step, "tokens": tokens[step - 1], **metrics})
+    return curve
+
+
+def main() -> None:
+    """Run what is missing."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--engines", nargs="+", choices=("unmask", "trainer"), default=["unmask", "trainer"])
+    parser.add_argument("--runs", type=Path, default=Path("runs/loss-parity"), help="where runs are kept")
+    parser.add_argument("--corpus", type=Path, default=Path("runs/pretrain-mini"), help="where pretrain_mini.py has it")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for a trial")
+    options = parser.parse_args()
+    corpus = prepare(options.corpus, HELDOUT, TRAIN)
+    recipe = unmask.read_recipe("bert-mini", [*SETTINGS, *options.set])
+    curves = read(RESULTS / "loss_parity.json").get("curves", {})
+    curves["unmask bf16"] = run_unmask(recipe, corpus, options.runs / "unmask", "bf16")
+    if "trainer" in options.engines:
+        tokens = [line["tokens"] for line in lines(options.runs / "unmask", "train")]
+        curves["trainer float32"] = run_trainer(recipe, corpus, options.runs / "trainer", tokens)
+    write("loss_parity", {"settings": SETTINGS, "curves": curves})
+
+
+if __name__ == "__main__":
+    main()
