@@ -59,8 +59,10 @@ def build(text: Path, tokenizer: Path, out: Path, workers: int) -> dict[str, flo
     words = unmask.load_tokenizer(tokenizer)
     threading.Thread(target=watch, daemon=True).start()
     start = time.perf_counter()
-    unmask.build_corpus([text], words, out, workers=workers)
-    return {"seconds": time.perf_counter() - start, "memory": peak(), "worker_memory": max(peaks)}
+    corpus = unmask.build_corpus([text], words, out, workers=workers)
+    seconds = time.perf_counter() - start
+    tokens = corpus.train.num_tokens + corpus.heldout.num_tokens
+    return {"seconds": seconds, "tokens": tokens, "memory": peak(), "worker_memory": max(peaks)}
 
 
 def read_samples(directory: Path, everything: bool) -> dict[str, float]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,8 +100,9 @@ class Measured:
     flops: float = 0.0
 
 
-def run_unmask(work: Work) -> Measured:
-    """Train with unmask's own loop."""
+@contextmanager
+def unmask_trainer(work: Work) -> Iterator[Trainer]:
+    """Give unmask's own loop after the warm steps."""
     layers, width, heads = SIZES[work.size]
     encoder = TransformerSettings(layers=layers, width=width, heads=heads, feed_forward=4 * width, dropout=work.dropout)
     torch.manual_seed(0)
@@ -130,6 +132,12 @@ def run_unmask(work: Work) -> Measured:
         trainer.progress.total = work.steps + WARM_STEPS
         for _ in range(WARM_STEPS):
             trainer.step()
+        yield trainer
+
+
+def run_unmask(work: Work) -> Measured:
+    """Train with unmask's own loop."""
+    with unmask_trainer(work) as trainer:
         before, begun = trainer.progress.tokens, time.perf_counter()
         clock, flops = trainer.progress.seconds, 0.0
         for _ in range(work.steps):

@@ -103,6 +103,28 @@ def corpus(result: dict[str, Any]) -> list[str]:
     return lines
 
 
+def cost(result: dict[str, Any]) -> list[str]:
+    """What the papers' amounts of text cost here, reckoned from measured rates."""
+    cases = read(RESULTS / "pretrain_speed.json")["cases"]
+    speeds = [cases[f"{size}-full128-bf16-0.1"]["median"]["unmask"] for size in ("mini", "base")]
+    rate = max(rate["megabytes_per_second"] for rate in result["rates"] if rate["sentences"])
+    large = result["memory"][-1]
+    per_megabyte = large["building"]["tokens"] / large["megabytes"]
+    lines = [
+        "| text | tokens | building, hours | one pass of bert-mini, days | of bert-base, days | the paper's training |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, gigabytes, trained in (("BERT's", 16, 42.6e9), ("RoBERTa's", 160, 2.1e12)):
+        tokens = 1000 * gigabytes * per_megabyte
+        days = [tokens / speed / 86400 for speed in speeds]
+        years = trained / speeds[1] / 86400 / 365
+        lines.append(
+            f"| {name} {gigabytes} GB | {tokens / 1e9:.1f} G | {1000 * gigabytes / rate / 3600:.1f} | {days[0]:,.0f} "
+            f"| {days[1]:,.0f} | {trained / 1e9:,.0f} G tokens: {years:,.0f} years of bert-base |"
+        )
+    return lines
+
+
 def finetuning_rule(result: dict[str, Any]) -> list[str]:
     """Every run on splits of training data."""
     lines = [
@@ -133,6 +155,33 @@ def pretrain_speed(result: dict[str, Any]) -> list[str]:
         lines.append(
             f"| bert-{size}, {text}, {precision}, dropout {float(dropout):g} | {rates} | {ratio} "
             f"| {100 * found['share_of_peak']:.0f} % |"
+        )
+    return lines
+
+
+def step_profile(result: dict[str, Any]) -> list[str]:
+    """Share of each kind of work in a step."""
+    cases = result["seconds"]
+    lines = ["| | " + " | ".join(cases) + " |", "|---" * (len(cases) + 1) + "|"]
+    for kind in next(iter(cases.values())):
+        if kind == "step":
+            parts = [f"{1000 * found[kind]:.0f} ms" for found in cases.values()]
+        else:
+            parts = [f"{100 * found[kind] / found['step']:.0f} %" for found in cases.values()]
+        lines.append(f"| {kind} | {' | '.join(parts)} |")
+    return lines
+
+
+def loss_parity(result: dict[str, Any]) -> list[str]:
+    """The held-out loss of both engines along the way."""
+    ours, theirs = (result["curves"].get(name, []) for name in ("unmask bf16", "trainer float32"))
+    lines = ["| million tokens | unmask, bf16 | Trainer, float32 | difference |", "|---|---|---|---|"]
+    for line in theirs:
+        mine = min(ours, key=lambda other: abs(other["tokens"] - line["tokens"]))
+        apart = mine["masked_lm_loss"] / line["masked_lm_loss"] - 1
+        lines.append(
+            f"| {line['tokens'] / 1e6:.1f} | {mine['masked_lm_loss']:.3f} | {line['masked_lm_loss']:.3f} "
+            f"| {100 * apart:+.1f} % |"
         )
     return lines
 
@@ -207,15 +256,18 @@ def welch(one: list[float], other: list[float]) -> tuple[float, float]:
 TABLES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "adapt_minilm": adapt_minilm,
     "corpus": corpus,
+    "cost": cost,
     "finetune_speed": finetune_speed,
     "finetuning_rule": finetuning_rule,
     "gpu": gpu,
+    "loss_parity": loss_parity,
     "pretrain_mini": pretrain_mini,
     "pretrain_speed": pretrain_speed,
     "pretraining_pays": pretraining_pays,
     "sentences": sentences,
     "sst2": sst2,
     "start": start,
+    "step_profile": step_profile,
 }
 
 
@@ -224,7 +276,7 @@ def fill(text: str) -> str:
 
     def table(match: re.Match[str]) -> str:
         name = match[1]
-        result = read(RESULTS / f"{name}.json")
+        result = read(RESULTS / f"{'corpus' if name == 'cost' else name}.json")
         lines = TABLES[name](result) if result else ["(not measured yet)"]
         calls = [run["about"]["command"] for run in result["runs"]] if "runs" in result else [result.get("command")]
         commands = ", ".join(f"`{call or f'python benchmarks/{name}.py'}`" for call in dict.fromkeys(calls))
