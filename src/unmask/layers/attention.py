@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from unmask.batches.batch import Group, Tokens
 from unmask.layers.dropout import draw, keep
+from unmask.layers.linear import Linear
 
 CHUNK = 1 << 20
 """How many probabilities are computed at once, or those of one head."""
@@ -45,8 +46,8 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.heads = heads
         self.dropout = dropout
-        self.qkv = nn.Linear(width, 3 * width)
-        self.out = nn.Linear(width, width)
+        self.qkv = Linear(width, 3 * width)
+        self.out = Linear(width, width)
 
     def forward(self, x: Tensor, tokens: Tokens) -> Tensor:
         """Return what each token gathers.

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from unmask.batches.batch import Tokens
 from unmask.layers.attention import SelfAttention
 from unmask.layers.dropout import Dropout
+from unmask.layers.linear import Linear
 from unmask.layers.norm import LayerNorm
 
 Activation = Literal["gelu", "gelu_tanh", "relu"]
@@ -28,9 +29,9 @@ class FeedForward(nn.Sequential):
 
     def __init__(self, width: int, inner: int, activation: Activation) -> None:
         super().__init__()
-        self.up = nn.Linear(width, inner)
+        self.up = Linear(width, inner)
         self.activation = ACTIVATIONS[activation]()
-        self.down = nn.Linear(inner, width)
+        self.down = Linear(inner, width)
 
 
 class Block(nn.Module):

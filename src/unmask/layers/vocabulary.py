@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
+
+from unmask.layers.linear import product
 
 CHUNK = {"cpu": 1 << 23, "cuda": 1 << 27}
 """How many logits exist at once: 256 rows of 30,522, and 4,096 on a GPU, which small products leave idle."""
@@ -41,7 +42,7 @@ class _VocabularyLoss(torch.autograd.Function):
         size = max(1, CHUNK[rows.device.type] // len(decoder))
         for start in range(0, len(rows), size):
             some, column = rows[start : start + size], gold[start : start + size, None]  # (chunk, width), (chunk, 1)
-            logits = linear(some, decoder, bias)  # (chunk, vocabulary)
+            logits = product(some, decoder, bias)  # (chunk, vocabulary)
             correct += count_correct(logits, column.squeeze(1))
             chances = logits.softmax(1)
             reached = chances.gather(1, column)

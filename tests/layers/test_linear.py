@@ -1,0 +1,39 @@
+"""Linear layers through oneDNN: torch's outputs and gradients."""
+
+import pytest
+import torch
+
+from unmask.layers import linear
+from unmask.layers.linear import Linear
+
+
+def results(layer, x, grad):
+    x = x.detach().clone().requires_grad_()
+    y = layer(x)
+    return y, *torch.autograd.grad(y, (x, layer.weight, layer.bias), grad)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("tokens", [1, 7, 300])
+def test_outputs_and_gradients_are_torchs(tokens, dtype):
+    ours = Linear(48, 31).to(dtype)
+    theirs = torch.nn.Linear(48, 31).to(dtype)
+    theirs.load_state_dict(ours.state_dict())
+    x, grad = torch.randn(tokens, 48).to(dtype), torch.randn(tokens, 31).to(dtype)
+    for one, other in zip(results(ours, x, grad), results(theirs, x, grad), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-4 if dtype == torch.float32 else 1e-9)
+
+
+def test_the_comparison_notices_a_planted_fault(monkeypatch):
+    right = linear.product
+    monkeypatch.setattr(linear, "product", lambda x, weight, bias=None: right(x, weight, bias) * 1.001)
+    with pytest.raises(AssertionError):
+        test_outputs_and_gradients_are_torchs(7, torch.float32)
+
+
+def test_what_needs_no_gradient_gets_none():
+    layer, x = Linear(8, 8), torch.randn(3, 8)
+    layer.weight.requires_grad_(False)
+    layer(x).sum().backward()
+    assert layer.weight.grad is None
+    assert layer.bias.grad.tolist() == [3.0] * 8
