@@ -7,8 +7,14 @@ $python benchmarks/sentences.py
 $python benchmarks/corpus.py
 $python benchmarks/pretrain_mini.py
 $python benchmarks/pretrain_speed.py
+$python benchmarks/pretrain_speed.py --cases base-full128-bf16-0.1 --steps 5 --rounds 1
+$python benchmarks/step_profile.py
+$python benchmarks/loss_parity.py
+$python benchmarks/finetune_speed.py
+$python benchmarks/start.py
 $python benchmarks/finetuning_rule.py --data sst2 --examples 12000 --factors 0.5 1 2
 $python benchmarks/finetuning_rule.py --data sst2 --examples 70000 --factors 1 --passes 1 2
 $python benchmarks/sst2.py --start minilm
 $python benchmarks/sst2.py --start random
 $python benchmarks/adapt_minilm.py
+$python benchmarks/pretraining_pays.py
