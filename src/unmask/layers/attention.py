@@ -25,7 +25,7 @@ from unmask.layers.linear import Linear
 
 CHUNK = 1 << 20
 """How many probabilities are computed at once, or those of one head."""
-LONG = 256
+LONG = 1024
 """From this length on probabilities are computed again in the backward pass."""
 REGISTER = 32
 """bf16 numbers in a register: torch's softmax is slow, forwards, where rows leave one half empty,"""
