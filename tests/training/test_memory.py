@@ -83,7 +83,8 @@ def gradients(learner, batch):
     learner.zero_grad()
     torch.manual_seed(3)
     sum(part.sum for part in learner(batch).values()).backward()
-    return {name: value.grad.clone() for name, value in learner.named_parameters() if value.grad is not None}
+    found = {name: value.grad for name, value in learner.named_parameters() if value.grad is not None}
+    return {name: grad.to_dense() if grad.is_sparse else grad.clone() for name, grad in found.items()}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
