@@ -164,7 +164,7 @@ def test_the_rate_follows_the_schedule(small, trainer):
 @pytest.mark.parametrize(("layer_decay", "shares"), [(1.0, {1.0}), (0.5, {0.125, 0.25, 0.5, 1.0})])
 def test_rates_follow_the_depth_in_the_encoder(small, trainer, layer_decay, shares):
     one = trainer(small(optimizer={"layer_decay": layer_decay}))
-    assert {group["factor"] for group in one.optimizer.adamw.param_groups} == shares
+    assert {group.factor for group in one.optimizer.groups} == shares
 
 
 def plan(trainer, recipe, **settings):

@@ -20,7 +20,7 @@ leaves the embeddings out. A decoder that is tied to the embeddings learns as th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -31,26 +31,50 @@ MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 """What is kept of each parameter."""
 
 
+@dataclass
+class Group:
+    """Parameters that learn alike.
+
+    Attributes:
+        factor: the share of the learning rate at which they learn.
+        decay: their weight decay.
+        adapted: whether LAMB scales their steps.
+        names: of the parameters.
+    """
+
+    factor: float
+    decay: float
+    adapted: bool
+    names: list[str] = field(default_factory=list)
+
+
 class Optimizer:
     """AdamW or LAMB over a module; see the module's docstring for the conventions.
+
+    AdamW is torch's fused kernel, called without torch.optim, which takes a second to load.
 
     Args:
         module: whose parameters are trained.
         settings: the recipe's.
         levels: the encoder's (`Encoder.levels`), for layer-wise learning rates.
+
+    Attributes:
+        groups: the parameters by what they have in common.
     """
 
     def __init__(self, module: nn.Module, settings: OptimizerSettings, levels: Sequence[nn.Module] = ()) -> None:
         self.settings = settings
-        self.names = {name: value for name, value in module.named_parameters() if value.requires_grad}
-        # LAMB: AdamW steps on a zero in place of each matrix, and so leaves its direction there
-        self.targets: dict[str, Tensor] = {
-            name: torch.zeros_like(value) if settings.kind == "lamb" and value.ndim >= 2 else value
-            for name, value in self.names.items()
+        self.names: dict[str, Tensor] = {
+            name: value for name, value in module.named_parameters() if value.requires_grad
         }
-        self.adamw = torch.optim.AdamW(
-            self._groups(levels), lr=settings.learning_rate, betas=settings.betas, eps=settings.epsilon, fused=True
-        )
+        self.groups = self._group(levels)
+        # LAMB: AdamW steps on a zero in place of each matrix, and so leaves its direction there
+        adapted = {name for group in self.groups if group.adapted for name in group.names}
+        self.targets: dict[str, Tensor] = {
+            name: torch.zeros_like(value) if name in adapted else value for name, value in self.names.items()
+        }
+        self.moments: dict[str, dict[str, Tensor]] = {}
+        self._excess: Tensor | None = None
 
     def gradients(self) -> list[Tensor]:
         """Return those that there are, in the order of the names."""
@@ -59,11 +83,11 @@ class Optimizer:
     def clip(self) -> float:
         """Return the gradient's norm; in the next step it is scaled down to the largest one allowed."""
         norm = nn.utils.get_total_norm(self.gradients())
-        excess = (norm + 1e-6) / self.settings.clip  # as in torch's clip_grad_norm_
-        # AdamW's fused kernel divides as it reads, which saves a pass over all gradients
-        self.adamw.grad_scale = excess.clamp(min=1)  # type: ignore[attr-defined]
+        # as torch's clip_grad_norm_; the fused kernel divides as it reads, which saves a pass over all gradients
+        self._excess = ((norm + 1e-6) / self.settings.clip).clamp(min=1)
         return float(norm)
 
+    @torch.no_grad()
     def step(self, number: int, factor: float) -> float:
         """Apply the gradients and forget them, `number` times having gone before; return the learning rate.
 
@@ -76,69 +100,81 @@ class Optimizer:
             first, second = self.settings.betas
             root = (1 - second ** (number + 1)) ** 0.5
             scale = (1 - first ** (number + 1)) / root
-        for group in self.adamw.param_groups:
-            group["lr"] = scale * (1.0 if group["adapted"] else rate * group["factor"])
-            group["eps"] = self.settings.epsilon / root
-            group["weight_decay"] = group["decay"] / scale
-        for name, target in self.targets.items():
-            target.grad = self.names[name].grad
-        self.adamw.step()
-        for group in self.adamw.param_groups:
-            if group["adapted"]:
-                self._adapt(group, rate * group["factor"])
+        for group in self.groups:
+            names = [name for name in group.names if self.names[name].grad is not None]
+            if names:
+                self._adamw(names, scale * (1.0 if group.adapted else rate * group.factor), group.decay / scale, root)
+            if group.adapted:
+                self._adapt(names, group.decay, rate * group.factor)
         self.forget()
         return rate
 
     def forget(self) -> None:
         """Drop the gradients."""
-        for tensor in (*self.names.values(), *self.targets.values()):
-            tensor.grad = None
+        for value in self.names.values():
+            value.grad = None
+        self._excess = None
 
     def state(self) -> dict[str, Tensor]:
         """Return the moments by parameter name, empty before the first step."""
-        return {
-            f"{name}.{key}": torch.as_tensor(value)
-            for name, target in self.targets.items()
-            for key, value in self.adamw.state[target].items()
-        }
+        return {f"{name}.{key}": value for name, moments in self.moments.items() for key, value in moments.items()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over what `state` returned."""
-        self.adamw.state.clear()
-        if not state:
-            return
-        for name, target in self.targets.items():
-            if f"{name}.step" in state:  # a parameter that no objective reads (the pooler without pairs) has no moments
-                self.adamw.state[target] = {key: state[f"{name}.{key}"].clone().to(target.device) for key in MOMENTS}
+        """Take over what `state` returned.
 
-    def _groups(self, levels: Sequence[nn.Module]) -> list[dict[str, Any]]:
-        """Return the parameters by what they have in common: do they decay, and at which share of the rate they learn.
-
-        Of a group that LAMB adapts, "adapted" names the matrices for which its "params" stand.
+        A parameter that no objective reads (the pooler without pairs) has no moments.
         """
-        share = {
+        self.moments = {
+            name: {key: state[f"{name}.{key}"].clone().to(value.device) for key in MOMENTS}
+            for name, value in self.names.items()
+            if f"{name}.step" in state
+        }
+
+    def _group(self, levels: Sequence[nn.Module]) -> list[Group]:
+        """Gather the parameters that decay alike and learn at the same share of the rate."""
+        share: dict[Tensor, float] = {
             value: self.settings.layer_decay ** (len(levels) - depth)
             for depth, level in enumerate(levels)
             for value in level.parameters()
         }
-        groups: dict[tuple[bool, float], dict[str, Any]] = {}
+        groups: dict[tuple[bool, float], Group] = {}
         for name, value in self.names.items():
             matrix, factor = value.ndim >= 2, share.get(value, 1.0)
-            group = groups.setdefault((matrix, factor), {"params": [], "adapted": [], "factor": factor})
-            group["decay"] = self.settings.weight_decay if matrix else 0.0
-            group["params"].append(self.targets[name])
-            if self.targets[name] is not value:
-                group["adapted"].append(value)
+            new = Group(factor, self.settings.weight_decay if matrix else 0.0, matrix and self.settings.kind == "lamb")
+            groups.setdefault((matrix, factor), new).names.append(name)
         return list(groups.values())
 
-    @torch.no_grad()
-    def _adapt(self, group: Mapping[str, Any], rate: float) -> None:
-        """Move matrices by LAMB's step, given the negative of AdamW's direction in the group's "params"."""
-        weights = [value for value in group["adapted"] if value.grad is not None]
-        steps = [step for step in group["params"] if step.grad is not None]
-        if not weights:
+    def _adamw(self, names: Sequence[str], rate: float, decay: float, root: float) -> None:
+        """Take AdamW's step on the targets of some parameters."""
+        for name in names:
+            if name not in self.moments:
+                zeros = [torch.zeros_like(self.names[name]) for _ in range(2)]
+                self.moments[name] = dict(zip(MOMENTS, (zeros[0].new_zeros(()), *zeros), strict=True))
+        steps, first, second = ([self.moments[name][key] for name in names] for key in MOMENTS)
+        torch._foreach_add_(steps, 1)
+        torch._fused_adamw_(
+            [self.targets[name] for name in names],
+            [grad for name in names if (grad := self.names[name].grad) is not None],
+            first,
+            second,
+            [],
+            steps,
+            lr=rate,
+            beta1=self.settings.betas[0],
+            beta2=self.settings.betas[1],
+            weight_decay=decay,
+            eps=self.settings.epsilon / root,
+            amsgrad=False,
+            maximize=False,
+            grad_scale=self._excess,
+        )
+
+    def _adapt(self, names: Sequence[str], decay: float, rate: float) -> None:
+        """Move matrices by LAMB's step, given the negative of AdamW's direction in their targets."""
+        if not names:
             return
-        torch._foreach_add_(steps, weights, alpha=-group["decay"])
+        weights, steps = [self.names[name] for name in names], [self.targets[name] for name in names]
+        torch._foreach_add_(steps, weights, alpha=-decay)
         norms = torch.stack(torch._foreach_norm(weights))  # (weights,)
         lengths = torch.stack(torch._foreach_norm(steps))  # (weights,)
         ratios = torch.where((norms > 0) & (lengths > 0), norms / lengths, 1.0)  # (weights,)
