@@ -30,6 +30,11 @@ STEPS = 90
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 
 
+@pytest.fixture(autouse=True)
+def _a_checkpoint_after_each_evaluation(monkeypatch):
+    monkeypatch.setattr(loop, "SAVE_PAUSE", 0)
+
+
 def tensors(step):
     return {"weight": torch.full((1000,), float(step))}
 

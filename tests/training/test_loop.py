@@ -140,6 +140,18 @@ def test_pieces_give_the_step_of_the_whole(small, trainer):
                 assert mine[name] == pytest.approx(whole[name], rel=2e-5)
 
 
+def test_a_short_run_writes_its_first_and_its_last_checkpoint_only(small, trainer):
+    one = trainer(small(budget={"steps": 20}), heldout=True)
+    saved, save = [], one.saver.save
+    one.saver.save = lambda model, optimizer, progress: (saved.append(progress.step), save(model, optimizer, progress))[
+        1
+    ]
+    one.start()
+    one.train()
+    assert set(saved) == {0, 20}
+    assert len(one.run.read_metrics("heldout")) == 21
+
+
 @pytest.mark.parametrize("clip", [0.01, 1000.0])
 def test_the_gradient_is_clipped(small, trainer, clip):
     one = trainer(small(optimizer={"clip": clip}, budget={"steps": 1}))

@@ -42,6 +42,8 @@ EVALUATIONS = 20
 """How often a run is evaluated."""
 SAVE_SECONDS = 300
 """How long a run goes without a checkpoint at most."""
+SAVE_PAUSE = 30
+"""How long it goes without one at least; they are written after evaluations, where these are not more frequent."""
 MAX_SKIPPED = 10
 """After so many steps in a row that are not finite a run stops."""
 TIMED_STEPS = 8
@@ -205,11 +207,12 @@ class Trainer:
                 self.run.log({"kind": "train", **metrics})
                 advance(metrics)
                 signal = max(self.processes.gather(interrupt.signal))
-                if progress.step % every == 0 or progress.step == progress.total:
+                done = progress.step == progress.total
+                evaluated = progress.step % every == 0 or done
+                if evaluated:
                     self._evaluate()
-                    self.save()
-                    saved = time.monotonic()
-                elif signal or time.monotonic() - saved > SAVE_SECONDS:
+                waited = time.monotonic() - saved
+                if done or signal or waited > (SAVE_PAUSE if evaluated else SAVE_SECONDS):
                     self.save()
                     saved = time.monotonic()
                 if signal:
