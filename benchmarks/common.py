@@ -33,13 +33,13 @@ def read(path: Path) -> dict[str, Any]:
 
 def write(name: str, values: dict[str, Any]) -> None:
     """Write a result of one call with command, commit and machine."""
-    _save(name, {**about(), **values})
+    save(name, {**about(), **values})
 
 
 def add(name: str, run: dict[str, Any]) -> None:
     """Add a run to a result that several calls gather, each run with its own command, commit and machine."""
     runs = [*read(RESULTS / f"{name}.json").get("runs", []), {**run, "about": about()}]
-    _save(name, {"runs": runs})
+    save(name, {"runs": runs})
 
 
 def about() -> dict[str, Any]:
@@ -55,7 +55,8 @@ def about() -> dict[str, Any]:
     }
 
 
-def _save(name: str, result: dict[str, Any]) -> None:
+def save(name: str, result: dict[str, Any]) -> None:
+    """Write a result as it is: one whose parts say themselves where they come from."""
     RESULTS.mkdir(exist_ok=True)
     text = json.dumps(result, indent=1, ensure_ascii=False)
     (RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf8")

@@ -17,7 +17,7 @@ import subprocess
 import sys
 from typing import Any
 
-from common import RESULTS, read, write
+from common import RESULTS, about, read, save
 from engines import Work, run_trainer, run_unmask
 
 from unmask.training.machine import choose_machine, keep_memory
@@ -77,8 +77,8 @@ def main() -> None:
         return
     cases = read(RESULTS / "pretrain_speed.json").get("cases", {})
     for case in options.cases:
-        cases[case] = compare(case, options.steps, options.rounds)
-        write("pretrain_speed", {"cases": cases})
+        cases[case] = {**compare(case, options.steps, options.rounds), "about": about()}
+        save("pretrain_speed", {"cases": cases})
 
 
 if __name__ == "__main__":

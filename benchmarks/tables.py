@@ -285,7 +285,8 @@ def fill(text: str) -> str:
         source = SOURCES.get(name, name)
         result = read(RESULTS / f"{source}.json")
         lines = TABLES[name](result) if result else ["(not measured yet)"]
-        calls = [run["about"]["command"] for run in result["runs"]] if "runs" in result else [result.get("command")]
+        parts = result.get("runs") or list(result.get("cases", {}).values() if name == "pretrain_speed" else [])
+        calls = [part["about"]["command"] for part in parts] or [result.get("command")]
         commands = ", ".join(f"`{call or f'python benchmarks/{source}.py'}`" for call in dict.fromkeys(calls))
         return "\n".join([f"<!-- table {name} -->", *lines, "", f"From {commands}.", "<!-- end -->"])
 
