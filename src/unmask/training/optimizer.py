@@ -102,8 +102,9 @@ class Optimizer:
             scale = (1 - first ** (number + 1)) / root
         for group in self.groups:
             names = [name for name in group.names if self.names[name].grad is not None]
-            if names:
-                self._adamw(names, scale * (1.0 if group.adapted else rate * group.factor), group.decay / scale, root)
+            if not names:
+                continue
+            self._adamw(names, scale * (1.0 if group.adapted else rate * group.factor), group.decay / scale, root)
             if group.adapted:
                 self._adapt(names, group.decay, rate * group.factor)
         self.forget()
@@ -171,8 +172,6 @@ class Optimizer:
 
     def _adapt(self, names: Sequence[str], decay: float, rate: float) -> None:
         """Move matrices by LAMB's step, given the negative of AdamW's direction in their targets."""
-        if not names:
-            return
         weights, steps = [self.names[name] for name in names], [self.targets[name] for name in names]
         torch._foreach_add_(steps, weights, alpha=-decay)
         norms = torch.stack(torch._foreach_norm(weights))  # (weights,)

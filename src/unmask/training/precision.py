@@ -38,22 +38,22 @@ class Working:
         if self.copy is self.learner:
             return
         for parameter, working in self.pairs:
-            if working.grad is None:
+            grad, working.grad = working.grad, None
+            if grad is None:
                 continue
+            first = parameter.grad is None
             if parameter.grad is None:
                 if parameter not in self.gradients:
                     self.gradients[parameter] = torch.empty_like(parameter)
                 parameter.grad = self.gradients[parameter]
-                if not working.grad.is_sparse:
-                    parameter.grad.copy_(working.grad)
-                    working.grad = None
-                    continue
-                parameter.grad.zero_()
-            if working.grad.is_sparse:  # of an embedding that is only looked up
-                parameter.grad.index_add_(0, working.grad._indices()[0], working.grad._values().float())
+            if grad.is_sparse:  # of an embedding that is only looked up
+                if first:
+                    parameter.grad.zero_()
+                parameter.grad.index_add_(0, grad._indices()[0], grad._values().float())
+            elif first:
+                parameter.grad.copy_(grad)
             else:
-                parameter.grad += working.grad
-            working.grad = None
+                parameter.grad += grad
 
     @torch.no_grad()
     def refresh(self) -> None:
