@@ -34,13 +34,13 @@ def read(path: Path) -> dict[str, Any]:
 
 def write(name: str, values: dict[str, Any]) -> None:
     """Write a result of one call with command, commit and machine."""
-    save(name, {**about(), **values})
+    _save(name, {**about(), **values})
 
 
 def add(name: str, run: dict[str, Any]) -> None:
     """Add a run to a result that several calls gather, each run with its own command, commit and machine."""
     runs = [*read(RESULTS / f"{name}.json").get("runs", []), {**run, "about": about()}]
-    save(name, {"runs": runs})
+    _save(name, {"runs": runs})
 
 
 def about() -> dict[str, Any]:
@@ -56,8 +56,7 @@ def about() -> dict[str, Any]:
     }
 
 
-def save(name: str, result: dict[str, Any]) -> None:
-    """Write a result as it is: one whose parts say themselves where they come from."""
+def _save(name: str, result: dict[str, Any]) -> None:
     RESULTS.mkdir(exist_ok=True)
     text = json.dumps(result, indent=1, ensure_ascii=False)
     (RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf8")

@@ -17,7 +17,7 @@ import subprocess
 import sys
 from typing import Any
 
-from common import RESULTS, about, read, save
+from common import add
 from engines import Work, run_trainer, run_unmask
 
 from unmask.training.machine import choose_machine, keep_memory
@@ -75,10 +75,8 @@ def main() -> None:
     if options.engine:
         print(json.dumps(measure(options.engine, options.cases[0], options.steps)))
         return
-    cases = read(RESULTS / "pretrain_speed.json").get("cases", {})
     for case in options.cases:
-        cases[case] = {**compare(case, options.steps, options.rounds), "about": about()}
-        save("pretrain_speed", {"cases": cases})
+        add("pretrain_speed", {"case": case, **compare(case, options.steps, options.rounds)})
 
 
 if __name__ == "__main__":

@@ -105,7 +105,7 @@ def corpus(result: dict[str, Any]) -> list[str]:
 
 def cost(result: dict[str, Any]) -> list[str]:
     """What the papers' amounts of text cost here, reckoned from measured rates."""
-    cases = read(RESULTS / "pretrain_speed.json").get("cases", {})
+    cases = {run["case"]: run for run in read(RESULTS / "pretrain_speed.json").get("runs", [])}
     if not {"mini-full128-bf16-0.1", "base-full128-bf16-0.1"} <= cases.keys():
         return ["(not measured yet)"]
     speeds = [cases[f"{size}-full128-bf16-0.1"]["median"]["unmask"] for size in ("mini", "base")]
@@ -149,8 +149,8 @@ def pretrain_speed(result: dict[str, Any]) -> list[str]:
         "| case | unmask, tokens/s | Trainer | Trainer, allocator tuned | times as fast | share of peak |",
         "|---|---|---|---|---|---|",
     ]
-    for case, found in result["cases"].items():
-        size, data, precision, dropout = case.split("-")
+    for found in result["runs"]:
+        size, data, precision, dropout = found["case"].split("-")
         text = {"var": "mixed lengths"}.get(data, f"rows of {data.removeprefix('full')}")
         rates = " | ".join(f"{found['median'][engine]:,.0f}" for engine in ("unmask", "trainer", "trainer-tuned"))
         ratio = f"{found['ratio']['trainer']:.1f}, {found['ratio']['trainer-tuned']:.1f}"
@@ -285,8 +285,7 @@ def fill(text: str) -> str:
         source = SOURCES.get(name, name)
         result = read(RESULTS / f"{source}.json")
         lines = TABLES[name](result) if result else ["(not measured yet)"]
-        parts = result.get("runs") or list(result.get("cases", {}).values() if name == "pretrain_speed" else [])
-        calls = [part["about"]["command"] for part in parts] or [result.get("command")]
+        calls = [run["about"]["command"] for run in result["runs"]] if "runs" in result else [result.get("command")]
         commands = ", ".join(f"`{call or f'python benchmarks/{source}.py'}`" for call in dict.fromkeys(calls))
         return "\n".join([f"<!-- table {name} -->", *lines, "", f"From {commands}.", "<!-- end -->"])
 

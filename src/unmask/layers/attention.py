@@ -28,9 +28,9 @@ CHUNK = 1 << 20
 LONG = 1024
 """From this length on probabilities are computed again in the backward pass."""
 REGISTER = 32
-"""bf16 numbers in a register: torch's softmax is slow, forwards, where rows leave one half empty,"""
+"""bf16 numbers in a register. Backwards, torch's bf16 softmax is slow in rows that do not fill one;"""
 MANY_REGISTERS = 128
-"""unless they are as long as this, and backwards where they do not even fill one. In float32 it is not."""
+"""forwards, in rows shorter than this that leave a register partly empty. Both take the way over float32."""
 
 
 class SelfAttention(nn.Module):
@@ -85,15 +85,16 @@ class _Attention(torch.autograd.Function):
         ctx.groups, ctx.heads, ctx.dropout, ctx.seed = groups, heads, dropout, draw() if dropout else 0
         out = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
         saved: list[Tensor | None] = []
+        learning = ctx.needs_input_grad[0]
         for number, group in enumerate(groups):
             inputs = _to_heads(qkv, group, heads, 3)  # (3, rows, longest, head width)
             gathered = torch.empty_like(inputs[0])
-            saved.append(inputs)
+            saved += [inputs] if learning else []
             for part in _chunks(group, heads):
                 chances = _probabilities(inputs, group, heads, part)
                 kept = _kept(chances, dropout, ctx.seed, number, part)
                 torch.bmm(chances if kept is None else chances * kept, inputs[2, part], out=gathered[part])
-                if group.longest < LONG:
+                if learning and group.longest < LONG:
                     saved += (chances, kept)
             _from_heads(gathered.mul_(1 / (1 - dropout))[None], group, heads, out)
         ctx.save_for_backward(*saved)
