@@ -37,6 +37,7 @@ def run_unmask(train: Path, dev: Path, passes: float, seed: int, precision: str)
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         unmask.finetune(
+            "classification",
             minilm(),
             [train],
             run,
@@ -75,7 +76,7 @@ def run_trainer(train: Path, dev: Path, passes: float, seed: int, precision: str
         return {"accuracy": 100 * float((found.predictions.argmax(-1) == found.label_ids).mean())}
 
     examples = read(train)
-    rule = defaults(load_model(minilm()).encoder.settings, len(examples), pretrained=True)
+    rule = defaults("classification", load_model(minilm()).encoder.settings, len(examples), pretrained=True)
     with tempfile.TemporaryDirectory() as folder:
         arguments = transformers.TrainingArguments(
             output_dir=folder,

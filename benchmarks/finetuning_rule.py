@@ -40,10 +40,7 @@ DATA = {
 def split(name: str, examples: int, folder: Path) -> tuple[Path, Path]:
     """Write a seeded split of a training set as two files."""
     paths, columns, _, dev = DATA[name]
-    rows = [
-        (row.values["text"].strip(), row.values["label"])
-        for row in read_rows(paths, columns=columns, wanted=("text", "label"))
-    ]
+    rows = [(row.values["text"].strip(), row.values["label"]) for row in read_rows(paths, columns=columns)]
     random.Random(0).shuffle(rows)
     train, held = rows[dev:], rows[:dev]
     if name == "sst2":
@@ -80,13 +77,14 @@ def main() -> None:
         train, dev = split(options.data, options.examples, folder)
         examples = len(train.read_text(encoding="utf8").splitlines()) - 1
         settings = load_model(source, tokenizer=tokenizer).encoder.settings
-        rule = defaults(settings, examples, pretrained=tokenizer is None)
+        rule = defaults("classification", settings, examples, pretrained=tokenizer is None)
         rate = rule["optimizer"]["learning_rate"]  # type: ignore[index]
         for seed in options.seeds:
             for factor in options.factors:
                 for passes in options.passes:
                     begun = time.time()
                     unmask.finetune(
+                        "classification",
                         source,
                         [train],
                         folder / "run",

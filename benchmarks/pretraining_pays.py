@@ -65,8 +65,9 @@ class Bench:
             if examples == WHOLE and not choosing:
                 train = SHARED / "classification/sst2/train.tsv.xz"
             settings = load_model(model, tokenizer=tokenizer).encoder.settings
-            rate = defaults(settings, examples, pretrained=True)["optimizer"]["learning_rate"]  # type: ignore[index]
+            rate = defaults("classification", settings, examples, pretrained=True)["optimizer"]["learning_rate"]  # type: ignore[index]
             unmask.finetune(
+                "classification",
                 model,
                 [train],
                 folder / "run",

@@ -49,6 +49,7 @@ def main() -> None:
         out = options.runs / f"{options.start}-{seed}"
         begun = time.time()
         unmask.finetune(
+            "classification",
             minilm() if options.start == "minilm" else random_start(options.runs),
             [TRAIN],
             out,

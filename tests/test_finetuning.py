@@ -10,7 +10,7 @@ from unmask.checkpoints import huggingface
 from unmask.finetuning import defaults, finetune
 from unmask.model import Model, build_encoder, load_model, save_model
 from unmask.serving.pipeline import load
-from unmask.tasks.classification import Classification
+from unmask.tasks.classification import Classification, ClassificationHead
 from unmask.training.machine import choose_machine
 
 CPU = choose_machine("cpu", "float32")
@@ -28,13 +28,13 @@ def rows(tmp_path, documents):
 def start(tmp_path, recipe, tokenizer):
     """A classifier whose labels are not in alphabetical order."""
     encoder = build_encoder(recipe.encoder, tokenizer.size)
-    heads = {"classification": Classification(recipe.encoder, 2).state_dict()}
-    save_model(tmp_path / "start", Model(encoder, tokenizer, heads, ("long", "brief")), "")
+    heads = {"classification": ClassificationHead(recipe.encoder, 2).state_dict()}
+    save_model(tmp_path / "start", Model(encoder, tokenizer, heads, ("long", "brief"), Classification(length=64)), "")
     return tmp_path / "start"
 
 
 def run(start, rows, out, *settings):
-    finetune(start, [rows], out, settings=["length=32", *settings], machine=CPU, quiet=True)
+    finetune("classification", start, [rows], out, settings=["task.length=32", *settings], machine=CPU, quiet=True)
     return load_model(out)
 
 
@@ -47,7 +47,9 @@ def test_the_model_fixes_the_order_of_its_labels_and_keeps_its_head(start, rows,
 
 def test_other_labels_get_a_new_head(start, rows, tmp_path, capsys):
     rows.write_text(rows.read_text().replace("brief", "short"))
-    finetune(start, [rows], tmp_path / "run", settings=["length=32", "budget.steps=1"], machine=CPU)
+    finetune(
+        "classification", start, [rows], tmp_path / "run", settings=["task.length=32", "budget.steps=1"], machine=CPU
+    )
     assert load_model(tmp_path / "run").labels == ("long", "short")
     assert "the classification head (its own is for long, brief)" in capsys.readouterr().err
 
@@ -89,22 +91,21 @@ def test_a_tagger_is_no_classifier_of_texts(recipe, tokenizer, tmp_path):
         num_labels=3,
     )
     transformers.BertForTokenClassification(config).save_pretrained(tmp_path)
-    assert huggingface.read(tmp_path).labels == ()
-    assert "classification" not in huggingface.read(tmp_path).heads
+    assert set(huggingface.read(tmp_path).heads) == {"token_classification"}
 
 
 @pytest.mark.parametrize(
     ("examples", "passes", "sequences"), [(200, 20, 16), (1000, 7, 16), (8000, 3, 32), (60_000, 3, 32)]
 )
 def test_the_rule_depends_on_examples(recipe, examples, passes, sequences):
-    rule = defaults(recipe.encoder, examples, pretrained=True)
+    rule = defaults("classification", recipe.encoder, examples, pretrained=True)
     assert (rule["budget"], rule["batch"]) == ({"epochs": passes}, {"sequences": sequences})
 
 
 def test_the_rule_depends_on_width(recipe):
     def rate(width, pretrained):
         shape = msgspec.structs.replace(recipe.encoder, width=width)
-        return defaults(shape, 1000, pretrained=pretrained)["optimizer"]["learning_rate"]
+        return defaults("classification", shape, 1000, pretrained=pretrained)["optimizer"]["learning_rate"]
 
     assert rate(768, True) == pytest.approx(5e-5)
     assert rate(192, True) == pytest.approx(1e-4)

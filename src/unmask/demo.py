@@ -22,7 +22,7 @@ from rich.table import Table
 
 from unmask.corpus.build import build_corpus
 from unmask.corpus.corpus import Corpus, open_corpus
-from unmask.evaluation.model import evaluate_classifier
+from unmask.evaluation.model import evaluate_task
 from unmask.finetuning import finetune
 from unmask.model import Model, load_model
 from unmask.pretraining import build_learner, pretrain
@@ -129,6 +129,7 @@ def _classifiers(out: Path, console: Console) -> dict[str, dict[str, Any]]:
         run = out / f"reviews-{name.split(',')[0].split()[-1].lower()}"
         if not (run / "model").exists():
             finetune(
+                "classification",
                 model,
                 [reviews / "train.tsv"],
                 run,
@@ -136,7 +137,7 @@ def _classifiers(out: Path, console: Console) -> dict[str, dict[str, Any]]:
                 tokenizer=tokenizer,
                 resume=(run / "recipe.toml").exists(),
             )
-        results[name] = evaluate_classifier(load_model(run), [reviews / "test.tsv"], columns={}) | {"run": run}
+        results[name] = evaluate_task(load_model(run), [reviews / "test.tsv"], columns={}) | {"run": run}
     return results
 
 

@@ -1,6 +1,6 @@
-"""Fine-tune a model on labelled examples: all parameters, one softmax layer, one documented rule of defaults.
+"""Fine-tune a model on labelled examples: all parameters, one new layer, one documented rule of defaults.
 
-rows -> samples -> the training loop -> RUN/model, scored on data that served no choice
+examples -> samples -> the training loop -> RUN/model, scored on data that served no choice
 """
 
 from __future__ import annotations
@@ -8,20 +8,20 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 import torch
 
-from unmask.batches.batch import Sample, collate, split
-from unmask.batches.chance import generator, number
+from unmask.batches.batch import collate, split
+from unmask.batches.chance import number
 from unmask.batches.sources import ExampleSource
 from unmask.encoders.transformer import TransformerSettings
-from unmask.errors import UserError
-from unmask.evaluation.classification import confusion, intervals, scores
+from unmask.errors import UserError, nearest
+from unmask.evaluation.model import score_examples
 from unmask.model import Model, load_model, save_model
 from unmask.objectives.learner import Learner
 from unmask.recipe import FinetuningRecipe, convert, put, write
@@ -29,9 +29,8 @@ from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
 from unmask.runs.plots import plot_confusion, plot_training
 from unmask.runs.report import finetuning_report, model_card
-from unmask.serving.pipeline import Pipeline
-from unmask.tasks import classification
-from unmask.tasks.labelled_file import Row, read_rows
+from unmask.tasks import TASKS
+from unmask.tasks.task import Task
 from unmask.training.loop import Trainer, open_run
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.processes import Processes
@@ -39,11 +38,9 @@ from unmask.version import __version__
 
 EVALUATION_TOKENS = 8192
 """Tokens of a batch to evaluate on."""
-DEV_SHARE = 0.1
-"""How much of the training examples is held out where no dev data is given."""
 
 
-def defaults(settings: TransformerSettings, examples: int, *, pretrained: bool) -> dict[str, object]:
+def defaults(kind: str, settings: TransformerSettings, examples: int, *, pretrained: bool) -> dict[str, object]:
     """Return the recipe that a fine-tuning starts from: a rule of the model's width and the number of examples.
 
     The smaller the model, the higher the learning rate; the fewer the examples, the smaller the batch and the more
@@ -54,8 +51,7 @@ def defaults(settings: TransformerSettings, examples: int, *, pretrained: bool) 
     epochs = min(MAX_EPOCHS, max(MIN_EPOCHS, math.ceil(MIN_STEPS * sequences / examples)))
     rate = (PRETRAINED_RATE if pretrained else RANDOM_RATE) * math.sqrt(768 / settings.width)
     return {
-        "task": "classification",
-        "length": min(128, settings.positions),
+        "task": {"kind": kind, "length": min(TASKS[kind]().length, settings.positions)},
         "batch": {"sequences": sequences},
         "optimizer": {"kind": "adamw", "learning_rate": float(f"{rate:.2g}")},
         "schedule": {"kind": "linear", "warmup": 0.1},
@@ -73,6 +69,7 @@ MIN_EPOCHS, MAX_EPOCHS = 3, 20
 
 
 def finetune(
+    task: str,
     model: str | Path,
     train: Sequence[str | Path],
     out: str | Path,
@@ -87,13 +84,14 @@ def finetune(
     machine: Machine | None = None,
     quiet: bool = False,
 ) -> Path:
-    """Fine-tune a classifier and leave a run directory.
+    """Fine-tune a model for a task and leave a run directory.
 
     Args:
+        task: one of `unmask.tasks.TASKS`.
         model: MODEL: a run, a Hugging Face directory, or random:RECIPE with `tokenizer`.
         train: labelled files.
         out: the run directory.
-        dev: labelled files to score on, used for no choice; none: a seeded, stratified tenth of `train`.
+        dev: labelled files to score on, used for no choice; none: a seeded tenth of `train`.
         columns: our column names to theirs.
         kind: the files' format where the suffix does not tell.
         settings: KEY=VALUE over the defaults.
@@ -110,28 +108,32 @@ def finetune(
         UserError: files, model and run do not go together.
         UnmaskError: the run broke off; it is saved.
     """
+    if task not in TASKS:
+        raise UserError(f"unknown task '{task}'", remedy=nearest(task, TASKS))
     processes = Processes.launched()
     display = Display(quiet=quiet or not processes.leads)
     machine = machine or choose_machine()
     early = convert(put({}, [text for text in settings if text.startswith(("seed=", "dropout="))]), _Early, "--set")
     base = load_model(model, tokenizer=tokenizer, allow_pickle=allow_pickle, dropout=early.dropout, seed=early.seed)
-    rows, held, labels = _read(train, dev, columns or {}, kind, base.labels, early.seed)
-    recipe = _resolve(base, len(rows), settings, pretrained=not str(model).startswith("random:"))
-    learner, kept = build_learner(base, labels, recipe)
+    data = _read(TASKS[task](), train, dev, columns or {}, kind, base, early.seed)
+    recipe = _resolve(task, base, data, settings, pretrained=not str(model).startswith("random:"))
+    learner, kept = build_learner(base, data.labels, recipe)
     learner.to(machine.device)
-    held_samples = [learner.prepare(sample) for sample in _samples(base, held, labels, recipe.length)]
+    held = recipe.task.frame(base.tokenizer, data.held, data.labels, gold=True).samples
     inputs = {
         "model": base.fingerprint(),
-        "train": _fingerprint(rows),
-        "dev": _fingerprint(held),
+        "train": _fingerprint(data.train),
+        "dev": _fingerprint(data.held),
     }
     with open_run(out, write(recipe), inputs, machine, processes, resume=resume) as run, processes:
-        display.say(_announce(model, base, recipe, labels, len(rows), len(held), kept))
+        display.say(_announce(model, base, recipe, data, kept))
         trainer = Trainer(
             learner,
-            ExampleSource(_samples(base, rows, labels, recipe.length), seed=recipe.seed),
+            ExampleSource(
+                recipe.task.frame(base.tokenizer, data.train, data.labels, gold=True).samples, seed=recipe.seed
+            ),
             prepare=learner.prepare,
-            heldout=[collate(piece) for piece in split(held_samples, EVALUATION_TOKENS)],
+            heldout=[collate(piece) for piece in split([learner.prepare(it) for it in held], EVALUATION_TOKENS)],
             settings=recipe,
             run=run,
             machine=machine,
@@ -141,61 +143,57 @@ def finetune(
         trainer.complete(resume=resume)
         if not processes.leads:
             return run.model
-        heads = {"classification": learner.parts["classification"].state_dict()}
-        finished = Model(base.encoder, base.tokenizer, heads, labels, recipe.length)
-        metrics = _score(finished, held, labels, run, machine)
-        about = f"Fine-tuned with unmask {__version__} on {len(rows):,} examples to tell {', '.join(labels)} apart."
-        save_model(run.model, finished, model_card("A text classifier", about, metrics))
+        part = recipe.task.part
+        heads = {part: learner.parts[part].state_dict()}
+        finished = Model(base.encoder, base.tokenizer, heads, data.labels, recipe.task)
+        metrics = _score(finished, data.held, run, machine)
+        about = f"Fine-tuned with unmask {__version__} on {len(data.train):,} examples{_to_tell(data.labels)}."
+        save_model(run.model, finished, model_card(TITLES[task], about, metrics))
         plot_training(run)
-        run.report(finetuning_report(run, labels, trainer.progress, len(rows), metrics))
+        run.report(finetuning_report(run, TITLES[task], data.labels, trainer.progress, len(data.train), metrics))
     display.say("dev: " + ", ".join(f"{name} {value:.2f}" for name, value in metrics.items()))
     display.say(f"model: {run.model}")
     return run.model
 
 
+TITLES = {"classification": "A text classifier", "regression": "A regression on texts"}
+"""What a model is called in its card, by task."""
+
+
 def build_learner(base: Model, labels: Sequence[str], recipe: FinetuningRecipe) -> tuple[Learner, bool]:
     """Return encoder and head, and whether the head is the model's own (it had one for the same labels)."""
     torch.manual_seed(number(recipe.seed, "heads"))
-    head = classification.Classification(base.encoder.settings, len(labels))
-    kept = tuple(base.labels) == tuple(labels) and base.take("classification", head)
-    return Learner(base.encoder, {"classification": head}), kept
+    head = recipe.task.build(base.encoder.settings, labels)
+    kept = tuple(base.labels) == tuple(labels) and base.take(recipe.task.part, head)
+    return Learner(base.encoder, {recipe.task.part: head}), kept
+
+
+@dataclass(frozen=True)
+class _Data:
+    """Examples to train on and to score on, and the labels, where there are any."""
+
+    train: list[Any]
+    held: list[Any]
+    labels: tuple[str, ...]
 
 
 def _read(
+    task: Task,
     train: Sequence[str | Path],
     dev: Sequence[str | Path],
     columns: Mapping[str, str],
     kind: str | None,
-    known: tuple[str, ...],
+    base: Model,
     seed: int,
-) -> tuple[list[Row], list[Row], tuple[str, ...]]:
-    """Return the rows to train on and to score on, and the labels; where these are the `known` ones, in their order."""
-    rows = read_rows(train, columns=columns, wanted=classification.COLUMNS, kind=kind)
-    labels = classification.label_names(rows)
-    if set(labels) == set(known):
-        labels = known
+) -> _Data:
+    """Read the files; where the labels are those of the model, they are in its order."""
+    examples = task.read(train, columns=columns, kind=kind)
+    labels = task.label_names(examples)
+    if set(labels) == set(base.labels):
+        labels = base.labels
     if dev:
-        return rows, read_rows(dev, columns=columns, wanted=classification.COLUMNS, kind=kind), labels
-    return *hold_out(rows, labels, seed), labels
-
-
-def hold_out(rows: Sequence[Row], labels: Sequence[str], seed: int) -> tuple[list[Row], list[Row]]:
-    """Split a seeded tenth off, the same share of each label.
-
-    Raises:
-        UserError: too few examples.
-    """
-    chosen: set[int] = set()
-    for place, label in enumerate(labels):
-        numbers = [index for index, row in enumerate(rows) if row.values["label"] == label]
-        order = generator(seed, "dev", place).permutation(len(numbers))
-        chosen |= {numbers[index] for index in order[: round(DEV_SHARE * len(numbers))]}
-    if not chosen:
-        raise UserError(
-            f"{len(rows)} examples are too few to hold a tenth out", file=rows[0].file, remedy="pass --dev FILE"
-        )
-    train = [row for index, row in enumerate(rows) if index not in chosen]
-    return train, [row for index, row in enumerate(rows) if index in chosen]
+        return _Data(examples, task.read(dev, columns=columns, kind=kind), labels)
+    return _Data(*task.hold_out(examples, seed), labels)
 
 
 class _Early(msgspec.Struct, frozen=True):
@@ -205,47 +203,41 @@ class _Early(msgspec.Struct, frozen=True):
     dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
 
 
-def _resolve(base: Model, examples: int, settings: Sequence[str], *, pretrained: bool) -> FinetuningRecipe:
-    """Return the recipe: the rule, then the user's settings."""
-    table = put(defaults(base.encoder.settings, examples, pretrained=pretrained), settings)
+def _resolve(task: str, base: Model, data: _Data, settings: Sequence[str], *, pretrained: bool) -> FinetuningRecipe:
+    """Return the recipe: the rule, then the user's settings, then what the training examples decide."""
+    table = put(defaults(task, base.encoder.settings, len(data.train), pretrained=pretrained), settings)
     recipe = convert(table, FinetuningRecipe, "--set")
-    if recipe.length > base.encoder.longest:
-        raise UserError(f"length {recipe.length} exceeds the {base.encoder.longest} positions of the model")
-    return recipe
+    if recipe.task.length > base.encoder.longest:
+        raise UserError(f"length {recipe.task.length} exceeds the {base.encoder.longest} positions of the model")
+    return msgspec.structs.replace(recipe, task=recipe.task.settle(data.train, data.labels))
 
 
-def _samples(model: Model, rows: Sequence[Row], labels: Sequence[str], length: int) -> list[Sample]:
-    texts = [row.values["text"] for row in rows]
-    return classification.samples(model.tokenizer, texts, length, classification.gold_labels(rows, labels))
-
-
-def _score(
-    model: Model, held: Sequence[Row], labels: Sequence[str], run: RunDirectory, machine: Machine
-) -> dict[str, float]:
+def _score(model: Model, held: Sequence[Any], run: RunDirectory, machine: Machine) -> dict[str, float]:
     """Score the finished model as `evaluate` would, and draw the confusion matrix."""
-    predictions = Pipeline(model, replace(machine, precision="float32")).predict([row.values["text"] for row in held])
-    names = {label: index for index, label in enumerate(labels)}
-    gold = np.array(classification.gold_labels(held, labels))
-    counts = confusion(gold, np.array([names[prediction.label] for prediction in predictions]), len(labels))
-    plot_confusion(labels, counts, run.plots / "confusion.png")
-    metrics = {name: float(value) for name, value in scores(counts).items()}
-    result = {"metrics": metrics, "intervals": intervals(counts), "labels": labels, "confusion": counts.tolist()}
+    result = score_examples(model, held, replace(machine, precision="float32"))
+    if "confusion" in result:
+        plot_confusion(model.labels, np.array(result["confusion"]), run.plots / "confusion.png")
     (run.path / "dev.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)))
+    metrics: dict[str, float] = result["metrics"]
     return metrics
 
 
-def _announce(
-    source: str | Path, base: Model, recipe: FinetuningRecipe, labels: Sequence[str], train: int, dev: int, kept: bool
-) -> str:
-    head = "the classification head" + (f" (its own is for {', '.join(base.labels)})" if base.labels else "")
-    created = [*base.created, *(() if kept else (head,))]
+def _announce(source: str | Path, base: Model, recipe: FinetuningRecipe, data: _Data, kept: bool) -> str:
+    title = recipe.task.part.replace("_", " ")
+    own = f" (its own is for {', '.join(base.labels)})" if base.labels else ""
+    created = [*base.created, *(() if kept else (f"the {title} head{own}",))]
+    labels = f", labels: {', '.join(data.labels)}" if data.labels else ""
     return (
-        f"{train:,} examples to train on, {dev:,} to score on, labels: {', '.join(labels)}\n"
+        f"{len(data.train):,} examples to train on, {len(data.held):,} to score on{labels}\n"
         f"learning rate {recipe.optimizer.learning_rate:g}, {recipe.batch.sequences or recipe.batch.tokens} "
         f"{'sequences' if recipe.batch.sequences else 'tokens'} a step, seed {recipe.seed}\n"
         + (f"created, as {source} has it not: {', '.join(created)}" if created else f"all weights from {source}")
     )
 
 
-def _fingerprint(rows: Sequence[Row]) -> str:
-    return hashlib.sha256(msgspec.json.encode([dict(row.values) for row in rows])).hexdigest()
+def _to_tell(labels: Sequence[str]) -> str:
+    return f" to tell {', '.join(labels)} apart" if labels else ""
+
+
+def _fingerprint(examples: Sequence[Any]) -> str:
+    return hashlib.sha256(msgspec.json.encode(examples)).hexdigest()

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -18,7 +19,8 @@ from unmask.checkpoints import huggingface
 from unmask.encoders.transformer import Transformer, TransformerSettings
 from unmask.errors import UserError
 from unmask.objectives.objective import Objective
-from unmask.recipe import read_recipe, shipped
+from unmask.recipe import convert, read_recipe, shipped
+from unmask.tasks import TASKS, AnyTask
 from unmask.tokenizers.tokenizer import Tokenizer, load_tokenizer, read_length
 
 
@@ -29,9 +31,9 @@ class Model:
     Attributes:
         encoder: the body.
         tokenizer: its vocabulary.
-        heads: tensors by head ("masked_lm", "next_sentence", "classification") and part.
-        labels: of the classification head, in order.
-        length: longer texts are cut to that many tokens, special ones included, when they are classified.
+        heads: tensors by head ("masked_lm", "next_sentence", a task's `part`) and part.
+        labels: of the classification or token classification head, in order.
+        task: what it was fine-tuned for.
         created: what the source lacked and was drawn at random, for the log.
     """
 
@@ -39,7 +41,7 @@ class Model:
     tokenizer: Tokenizer
     heads: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
-    length: int = 512
+    task: AnyTask | None = None
     created: tuple[str, ...] = ()
 
     def fingerprint(self) -> str:
@@ -99,8 +101,28 @@ def load_model(
     encoder = build_encoder(found.settings, found.vocabulary, dropout=dropout, seed=seed)
     missing = encoder.load_state_dict(found.encoder, strict=False).missing_keys
     created = ("the pooler",) if missing else ()
-    length = min(encoder.longest, read_length(directory))
-    return Model(encoder, words, found.heads, found.labels, length, created)
+    return Model(encoder, words, found.heads, found.labels, _task(found, directory), created)
+
+
+def _task(found: huggingface.Pretrained, directory: Path) -> AnyTask | None:
+    """Return what a directory's model is for: as we wrote it down, else by its head, with our defaults.
+
+    Raises:
+        UserError: what is written down is damaged, or the head that it needs is not there.
+    """
+    kind = next((kind for kind, task in TASKS.items() if task().part in found.heads), None)
+    if kind is None:
+        return None
+    length = min(found.settings.positions, read_length(directory))
+    written = found.task or {"kind": kind, "length": length}
+    task = convert({"task": dict(written)}, _Task, f"{directory / 'config.json'}: unmask").task
+    if task.part not in found.heads or task.length > found.settings.positions:
+        raise UserError("what stands under 'unmask' does not fit the weights", file=directory / "config.json")
+    return task
+
+
+class _Task(msgspec.Struct):
+    task: AnyTask
 
 
 def find(source: str | Path) -> Path:
@@ -142,6 +164,7 @@ def build_encoder(
 
 def save_model(directory: Path, model: Model, card: str) -> None:
     """Write a directory that `load_model` and transformers load; `card` becomes its README.md."""
-    huggingface.write(directory, model.encoder, model.heads, model.labels)
-    model.tokenizer.save(directory, length=model.length)
+    task = None if model.task is None else msgspec.to_builtins(model.task)
+    huggingface.write(directory, model.encoder, model.heads, model.labels, task)
+    model.tokenizer.save(directory, length=model.task.length if model.task else model.encoder.longest)
     (directory / "README.md").write_text(card, encoding="utf8")

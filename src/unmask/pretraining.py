@@ -110,7 +110,7 @@ def pretrain(
         metrics = evaluate(learner, heldout, machine) if heldout else {}
         heads = {name: part.state_dict() for name, part in learner.parts.items()}
         about = f"Pretrained with unmask {__version__}: {', '.join(heads)}."
-        finished = Model(learner.encoder, corpus.tokenizer, heads, length=learner.encoder.longest)
+        finished = Model(learner.encoder, corpus.tokenizer, heads)
         save_model(run.model, finished, model_card(recipe.name, about, metrics))
         plot_training(run)
         run.report(pretraining_report(run, recipe.name, trainer.progress))

@@ -21,6 +21,7 @@ from unmask.batches.sentence_pairs import SentencePairsSettings
 from unmask.encoders.transformer import TransformerSettings
 from unmask.errors import UserError, nearest
 from unmask.objectives import OBJECTIVES
+from unmask.tasks import AnyTask
 from unmask.training.settings import TrainingSettings
 
 KEPT = {"layout.kind": ("length", "stages"), "schedule.kind": ("warmup",)}
@@ -98,18 +99,12 @@ class FinetuningRecipe(TrainingSettings, frozen=True, kw_only=True, forbid_unkno
     """How a model is fine-tuned; `finetuning.defaults` fills it by rule.
 
     Attributes:
-        task: "classification".
-        length: longer texts are cut to that many tokens, special ones included.
-        dropout: in the encoder and before the softmax layer; None keeps the encoder's own.
+        task: its table: what is learnt, and how examples become samples.
+        dropout: in the encoder and before the last layer; None keeps the encoder's own.
     """
 
-    task: Literal["classification"] = "classification"
-    length: int = 128
+    task: AnyTask
     dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
-
-    def __post_init__(self) -> None:
-        if self.length < 3:
-            raise ValueError("length must be at least 3")
 
 
 def shipped() -> list[str]:

@@ -23,7 +23,7 @@ from unmask.model import Model, load_model, save_model
 from unmask.objectives import OBJECTIVES
 from unmask.pretraining import build_learner
 from unmask.recipe import read_recipe
-from unmask.tasks.classification import Classification
+from unmask.tasks.classification import Classification, ClassificationHead
 
 SMALL = TransformerSettings(layers=2, width=16, heads=2, feed_forward=24, positions=20)
 DECODER = "cls.predictions.decoder.weight"
@@ -34,11 +34,12 @@ def model(tokenizer, settings=SMALL, heads=("masked_lm", "next_sentence"), label
     encoder = settings.build(tokenizer.size)
     made = {name: OBJECTIVES[name]().build(settings, tokenizer.size) for name in heads}
     if labels:
-        made["classification"] = Classification(settings, len(labels))
+        made["classification"] = ClassificationHead(settings, len(labels))
+    task = Classification(length=settings.positions) if labels else None
     for part in (encoder, *made.values()):
         for parameter in part.parameters():
             torch.nn.init.normal_(parameter)
-    return Model(encoder, tokenizer, {name: head.state_dict() for name, head in made.items()}, labels)
+    return Model(encoder, tokenizer, {name: head.state_dict() for name, head in made.items()}, labels, task)
 
 
 @pytest.fixture
@@ -152,9 +153,7 @@ VARIANTS = {
     "a tied decoder": lambda tensors: tensors | {DECODER: tensors[WORDS].clone()},
     "its bias": lambda tensors: tensors | {"cls.predictions.decoder.bias": tensors["cls.predictions.bias"].clone()},
     "position ids": lambda tensors: tensors | {"bert.embeddings.position_ids": torch.arange(20)[None]},
-    "unknown heads": lambda tensors: (
-        tensors | {"qa_outputs.weight": torch.ones(2, 16), "qa_outputs.bias": torch.ones(2)}
-    ),
+    "unknown heads": lambda tensors: tensors | {"lm_head.weight": torch.ones(2, 16), "lm_head.bias": torch.ones(2)},
     "float64": lambda tensors: {name: value.double() for name, value in tensors.items()},
 }
 
@@ -212,7 +211,7 @@ def test_a_model_of_another_kind_gives_its_encoder(tokenizer, tmp_path):
     theirs.save_pretrained(tmp_path)
     tokenizer.save(tmp_path)
     found = load_model(tmp_path)
-    assert (found.created, found.heads) == (("the pooler",), {})
+    assert (found.created, set(found.heads)) == (("the pooler",), {"question_answering"})
     assert torch.equal(found.encoder.words.weight, theirs.bert.embeddings.word_embeddings.weight)
 
 

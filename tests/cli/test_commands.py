@@ -322,7 +322,10 @@ FILES = ("--train", "{line}/train.tsv")
             "train.tsv:1: no column called stars",
         ),
         (("evaluate", *MODEL, "--data", "{here}/bad.tsv"), "bad.tsv:2: unknown label 'maybe'; the model knows no, yes"),
-        (("evaluate", *MODEL, "--data", "{line}/train.tsv", "--strict"), "no effect: the model is a classifier"),
+        (
+            ("evaluate", *MODEL, "--data", "{line}/train.tsv", "--strict"),
+            "no effect: the model is fine-tuned for a task",
+        ),
         (
             ("evaluate", "--model", "{line}/run", "--data", "{line}/train.tsv", "--columns", "text=0"),
             "no effect: the model",

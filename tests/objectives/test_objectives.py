@@ -16,7 +16,7 @@ from unmask.encoders.transformer import TransformerSettings
 from unmask.model import Model, load_model, save_model
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
-from unmask.tasks.classification import Classification
+from unmask.tasks.classification import ClassificationHead
 from unmask.training.loop import Trainer
 from unmask.training.machine import choose_machine
 from unmask.training.precision import Working
@@ -32,7 +32,7 @@ CUTS = {"one": [10], "four": [1, 2, 3, 4], "each": [1] * 10}
 def build(name, weight=1.0, seed=1, settings=SETTINGS, vocabulary=VOCABULARY):
     torch.manual_seed(seed)
     if name == "classification":
-        return Classification(settings, num_labels=3)
+        return ClassificationHead(settings, num_labels=3)
     return OBJECTIVES[name](weight=weight).build(settings, vocabulary)
 
 

@@ -17,7 +17,7 @@ import unmask
 from unmask.encoders.transformer import TransformerSettings
 from unmask.model import Model, save_model
 from unmask.objectives import OBJECTIVES
-from unmask.tasks.classification import Classification
+from unmask.tasks.classification import Classification, ClassificationHead
 
 SETTINGS = TransformerSettings(layers=2, width=32, heads=4, feed_forward=64, positions=64, deviation=0.3)
 LABELS = ("negative", "neutral", "äußerst gut")
@@ -32,11 +32,12 @@ def ours(tokenizer):
         encoder = SETTINGS.build(tokenizer.size)
         made = {name: OBJECTIVES[name]().build(SETTINGS, tokenizer.size) for name in names}
         if labels:
-            made["classification"] = Classification(SETTINGS, len(labels))
+            made["classification"] = ClassificationHead(SETTINGS, len(labels))
         for head in made.values():
             for parameter in head.parameters():
                 torch.nn.init.normal_(parameter, std=0.3)
-        return Model(encoder, tokenizer, {name: head.state_dict() for name, head in made.items()}, labels)
+        task = Classification(length=SETTINGS.positions) if labels else None
+        return Model(encoder, tokenizer, {name: head.state_dict() for name, head in made.items()}, labels, task)
 
     return make
 

@@ -15,7 +15,7 @@ from unmask.encoders.transformer import TransformerSettings
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.next_sentence import NextSentence
-from unmask.tasks.classification import Classification
+from unmask.tasks.classification import ClassificationHead
 from unmask.training import loop
 
 SETTINGS = TransformerSettings(layers=3, width=48, heads=4, feed_forward=80, positions=128)
@@ -66,7 +66,7 @@ def test_pretraining():
 
 def test_classification():
     with torch.device("meta"):
-        learner = Learner(SETTINGS.build(700), {"classification": Classification(SETTINGS, 3)})
+        learner = Learner(SETTINGS.build(700), {"classification": ClassificationHead(SETTINGS, 3)})
         theirs = BertForSequenceClassification(BertConfig(**THEIRS))
     found = counted(lambda: [theirs(torch.zeros(1, length + 2, dtype=torch.int64)) for length in LENGTHS])
     assert learner.forward_flops(batch()) == found

@@ -10,7 +10,7 @@ from unmask.runs.summary import read_run
 
 def test_a_line_each_in_columns(make_run):
     finished = make_run("finished")
-    stopped = make_run("stopped", logged=4, saved=2, report=False, recipe='task = "classification"\n')
+    stopped = make_run("stopped", logged=4, saved=2, report=False, recipe='[task]\nkind = "classification"\n')
     text = list_runs([read_run(finished), read_run(stopped)])
     heading, first, second = text.splitlines()
     for name, cells in {

@@ -19,7 +19,7 @@ def test_a_finished_run(make_run):
 
 
 def test_a_fine_tuning_has_the_name_of_its_task(make_run):
-    run = read_run(make_run(recipe='task = "classification"\n'))
+    run = read_run(make_run(recipe='[task]\nkind = "classification"\n'))
     assert (run.name, run.kind) == ("classification", "fine-tuning")
 
 

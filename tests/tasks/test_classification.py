@@ -7,14 +7,15 @@ import pytest
 import torch
 
 from unmask.errors import UserError
-from unmask.finetuning import defaults, finetune, hold_out
+from unmask.finetuning import defaults, finetune
 from unmask.model import load_model
 from unmask.recipe import read_recipe, write
 from unmask.serving.pipeline import load
-from unmask.tasks.classification import gold_labels, label_names, samples
+from unmask.tasks.classification import Classification
 from unmask.tasks.labelled_file import Row
 from unmask.training.machine import Machine
 
+TASK = Classification()
 CPU = Machine(torch.device("cpu"), "float32")
 
 
@@ -33,25 +34,28 @@ def make(labels):
         (["-", "1"], ("-", "1")),
     ],
 )
-def test_labels_are_in_order(labels, expected):
-    assert label_names(make(labels)) == expected
-    assert label_names(make(labels[::-1])) == expected
-    assert gold_labels(make(labels), expected) == [expected.index(label) for label in labels]
+def test_labels_are_in_order(tokenizer, labels, expected):
+    assert TASK.label_names(make(labels)) == expected
+    assert TASK.label_names(make(labels[::-1])) == expected
+    framed = TASK.frame(tokenizer, make(labels), expected, gold=True)
+    found = [int(sample.labels["classification"][0]) for sample in framed.samples]
+    assert found == [expected.index(label) for label in labels]
 
 
 def test_one_label_is_refused():
     with pytest.raises(UserError, match=r"a\.tsv: all 3 examples have the label 'x'; is it the right column\?"):
-        label_names(make(["x", "x", "x"]))
+        TASK.label_names(make(["x", "x", "x"]))
 
 
-def test_D17_an_unknown_label_is_named():
+def test_D17_an_unknown_label_is_named(tokenizer):
     with pytest.raises(UserError, match=r"a\.tsv:3: unknown label 'maybe'; the model knows no, yes"):
-        gold_labels(make(["yes", "maybe"]), ["no", "yes"])
+        TASK.frame(tokenizer, make(["yes", "maybe"]), ["no", "yes"], gold=True)
 
 
 def test_truncation_keeps_the_beginning(tokenizer):
     texts = ["The dog sees the cat near the sea. " * 20, "dog", ""]
-    long, short, empty = samples(tokenizer, texts, 16, gold=[1, 0, 1])
+    rows = [Row({"text": text, "label": label}, "a.tsv", 2) for text, label in zip(texts, "101", strict=True)]
+    long, short, empty = Classification(length=16).frame(tokenizer, rows, ("0", "1"), gold=True).samples
     assert long.ids.tolist() == [tokenizer.cls, *tokenizer.encode(texts[0])[:14], tokenizer.sep]
     assert short.ids.tolist() == [tokenizer.cls, *tokenizer.encode("dog"), tokenizer.sep]
     assert empty.ids.tolist() == [tokenizer.cls, tokenizer.sep]
@@ -61,13 +65,13 @@ def test_truncation_keeps_the_beginning(tokenizer):
 
 def test_a_tenth_of_each_label_is_held_out():
     rows = make(["a"] * 100 + ["b"] * 30)
-    train, held = hold_out(rows, ("a", "b"), seed=0)
+    train, held = TASK.hold_out(rows, seed=0)
     assert sorted(row.line for row in train + held) == [row.line for row in rows]
     assert [row.values["label"] for row in held] == ["a"] * 10 + ["b"] * 3
-    assert hold_out(rows, ("a", "b"), seed=0)[1] == held
-    assert hold_out(rows, ("a", "b"), seed=1)[1] != held
+    assert TASK.hold_out(rows, seed=0)[1] == held
+    assert TASK.hold_out(rows, seed=1)[1] != held
     with pytest.raises(UserError, match="too few to hold a tenth out; pass --dev"):
-        hold_out(make(["a", "b"]), ("a", "b"), seed=0)
+        TASK.hold_out(make(["a", "b"]), seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +105,7 @@ def recipe_file(tmp_path_factory):
 def tune(recipe_file, tokenizer_directory, task, out, *settings, **options):
     settings = ("budget.epochs=1", *settings)
     return finetune(
+        "classification",
         f"random:{recipe_file}",
         [task],
         out,
@@ -113,7 +118,7 @@ def tune(recipe_file, tokenizer_directory, task, out, *settings, **options):
 
 
 def test_a_classifier_learns(recipe_file, tokenizer_directory, task, tmp_path):
-    settings = ("budget.epochs=25", "optimizer.learning_rate=5e-3", "length=24", "dropout=0.0")
+    settings = ("budget.epochs=25", "optimizer.learning_rate=5e-3", "task.length=24", "dropout=0.0")
     model = tune(recipe_file, tokenizer_directory, task, tmp_path / "run", *settings, dev=[task])
     result = json.loads((tmp_path / "run" / "dev.json").read_text())
     assert result["metrics"]["accuracy"] == 100
@@ -142,6 +147,7 @@ def test_settings_take_effect_and_resume_refuses_others(recipe_file, tokenizer_d
         tune(recipe_file, tokenizer_directory, other, tmp_path / "plain", resume=True)
     with pytest.raises(UserError, match=r"inputs\.model was \w+, now \w+"):
         finetune(
+            "classification",
             tmp_path / "seed",
             [task],
             tmp_path / "plain",
@@ -154,8 +160,8 @@ def test_settings_take_effect_and_resume_refuses_others(recipe_file, tokenizer_d
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("length=65", "length 65 exceeds the 64 positions of the model"),
-        ("length=2", "length must be at least 3"),
+        ("task.length=65", "length 65 exceeds the 64 positions of the model"),
+        ("task.length=2", "length must be at least 3"),
         ("dropout=1.0", "Expected `float` < 1.0"),
         ("seed=-1", "Expected `int` >= 0"),
         ("encoder.width=4", "unknown key `encoder`"),
@@ -171,7 +177,10 @@ def test_bad_settings_are_refused(recipe_file, tokenizer_directory, task, tmp_pa
 def test_defaults_are_a_rule():
     small = read_recipe("bert-tiny").encoder
     base = read_recipe("bert-base").encoder
-    few, many = defaults(small, 100, pretrained=True), defaults(base, 100_000, pretrained=True)
+    few, many = (
+        defaults("classification", small, 100, pretrained=True),
+        defaults("classification", base, 100_000, pretrained=True),
+    )
     assert (few["batch"], many["batch"]) == ({"sequences": 16}, {"sequences": 32})
     assert (few["budget"], many["budget"]) == ({"epochs": 20.0}, {"epochs": 3.0})
     assert many["optimizer"]["learning_rate"] == 5e-5

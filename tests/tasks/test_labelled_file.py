@@ -21,7 +21,7 @@ def write(path, content):
 
 
 def rows(path, columns="", wanted=WANTED, kind=None):
-    found = read_rows([path], columns=parse_columns(columns), wanted=wanted, kind=kind)
+    found = read_rows([path], columns=parse_columns(columns), kind=kind, gold="label" in wanted)
     assert {row.file for row in found} == {"standard input" if path == "-" else str(path)}
     return [(row.line, *(row.values[name] for name in wanted)) for row in found]
 
@@ -46,7 +46,7 @@ def test_formats(tmp_path, suffix, content, mark, compression, newline):
 
 def test_several_files_keep_their_order_and_places(tmp_path):
     first, second = write(tmp_path / "a.tsv", TSV), write(tmp_path / "b.jsonl", JSONL)
-    found = read_rows([second, first], columns={}, wanted=WANTED)
+    found = read_rows([second, first], columns={})
     assert [(row.file, row.line) for row in found] == [
         (str(second), 1),
         (str(second), 2),
@@ -194,7 +194,7 @@ def test_texts_without_labels(tmp_path):
         "two\u2028still two\x0b.",
         "three",
     ]
-    assert read_texts(write(tmp_path / "a.tsv", TSV), columns={}) == [text for _, text, _ in GOOD]
+    assert rows(write(tmp_path / "a.tsv", TSV), wanted=("text",)) == [(line, text) for line, text, _ in GOOD]
     for content, columns, message in (
         ("\n", {}, "no texts"),
         ("a", {"text": "0"}, "no effect"),

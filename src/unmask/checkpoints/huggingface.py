@@ -58,12 +58,22 @@ HEADS = {
     },
     "next_sentence": {"out": "cls.seq_relationship"},
     "classification": {"out": "classifier"},
+    "regression": {"out": "classifier"},
+    "token_classification": {"out": "classifier"},
+    "question_answering": {"out": "qa_outputs"},
 }
 """Our heads: each of our parts to theirs. A name without `.weight` or `.bias` stands for both."""
 
+WITHOUT_POOLER = ("BertForTokenClassification", "BertForQuestionAnswering")
+"""What reads every token has no use for the pooled [CLS]."""
+OUR_KEY = "unmask"
+"""Under this name config.json holds what the model is for."""
 DECODER = "cls.predictions.decoder.weight"
 ARCHITECTURES = {
     ("classification",): "BertForSequenceClassification",
+    ("regression",): "BertForSequenceClassification",
+    ("token_classification",): "BertForTokenClassification",
+    ("question_answering",): "BertForQuestionAnswering",
     ("masked_lm", "next_sentence"): "BertForPreTraining",
     ("masked_lm",): "BertForMaskedLM",
     (): "BertModel",
@@ -78,7 +88,8 @@ class Pretrained:
         settings, vocabulary: the encoder's shape.
         encoder: its tensors under our names; the pooler's may be missing.
         heads: tensors of each head found, under our names.
-        labels: of the classification head, in order.
+        labels: of the classification or token classification head, in order.
+        task: how we wrote down what the model is for; none where others made the directory.
     """
 
     settings: TransformerSettings
@@ -86,6 +97,7 @@ class Pretrained:
     encoder: Mapping[str, Tensor]
     heads: Mapping[str, Mapping[str, Tensor]]
     labels: tuple[str, ...] = field(default=())
+    task: Mapping[str, Any] | None = None
 
 
 def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
@@ -110,20 +122,24 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
         found = {theirs[name]: checked(pickled[theirs[name]], name, path) for name in known}
     tensors = {name: found[theirs[name]] for name in known}
     _check_decoder(tensors, path)
-    heads = _head_names(tensors, path)
-    if not _classifies_texts(config, tensors):
-        heads.pop("classification", None)
+    heads = _head_names(tensors, path, _of_classifier(config, tensors))
+    task = config.get(OUR_KEY)
     return Pretrained(
         settings,
         vocabulary,
         {ours: _take(tensors, names) for ours, names in _encoder_names(settings).items() if names[0] in tensors},
         {head: {ours: tensors[name] for ours, name in names.items()} for head, names in heads.items()},
-        _labels(config, config_file, tensors) if "classification" in heads else (),
+        _labels(config, config_file, tensors) if {"classification", "token_classification"} & heads.keys() else (),
+        task if isinstance(task, dict) else None,
     )
 
 
 def write(
-    directory: Path, encoder: Transformer, heads: Mapping[str, Mapping[str, Tensor]], labels: Sequence[str] = ()
+    directory: Path,
+    encoder: Transformer,
+    heads: Mapping[str, Mapping[str, Tensor]],
+    labels: Sequence[str] = (),
+    task: Mapping[str, Any] | None = None,
 ) -> None:
     """Write `config.json` and `model.safetensors`; the tied decoder is not stored.
 
@@ -131,7 +147,8 @@ def write(
         directory: is created.
         encoder: the body.
         heads: tensors by our head's name and part, as in `Pretrained`.
-        labels: of the classification head, in order.
+        labels: of the classification or token classification head, in order.
+        task: what the model is for, written into config.json for us.
     """
     directory.mkdir(parents=True, exist_ok=True)
     architecture = ARCHITECTURES.get(tuple(sorted(heads)), "BertModel")
@@ -139,6 +156,8 @@ def write(
     state = encoder.state_dict()
     tensors = {}
     for ours, names in _encoder_names(encoder.settings).items():
+        if architecture in WITHOUT_POOLER and ours.startswith("pooler."):
+            continue
         for name, value in zip(names, state[ours].chunk(len(names)), strict=True):
             tensors[prefix + name] = value
     for head, values in heads.items():
@@ -146,6 +165,10 @@ def write(
             tensors[_head_name(head, ours)] = value
     plain = {name: value.detach().cpu().float().contiguous() for name, value in tensors.items()}
     config = _config(encoder.settings, encoder.vocabulary, architecture, labels)
+    if "regression" in heads:
+        config |= {"problem_type": "regression", "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+    if task is not None:
+        config[OUR_KEY] = task
     (directory / "model.safetensors").write_bytes(safetensors.torch.save(plain, {"format": "pt"}))
     (directory / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf8")
 
@@ -286,9 +309,12 @@ def _check(settings: TransformerSettings, vocabulary: int, shapes: Mapping[str, 
     for name, shape in _head_shapes(settings.width, vocabulary).items():
         if name in shapes and shapes[name] != shape:
             raise UserError(f"tensor {name} has shape {shapes[name]}, by config.json it is {shape}", file=path)
-    rows = shapes.get("classifier.weight", (0, 0))
-    if len(rows) != 2 or (rows[0] and (rows[1] != settings.width or shapes.get("classifier.bias") != (rows[0],))):
-        raise UserError(f"the classifier's weight of shape {rows} does not fit", file=path)
+    for head in ("classifier", "qa_outputs"):
+        rows = shapes.get(f"{head}.weight", (0, 0))
+        if len(rows) != 2 or (rows[0] and (rows[1] != settings.width or shapes.get(f"{head}.bias") != (rows[0],))):
+            raise UserError(f"the weight of {head}, of shape {rows}, does not fit", file=path)
+    if shapes.get("qa_outputs.weight", (2,))[0] != 2:
+        raise UserError("qa_outputs has not two rows, one for the start and one for the end", file=path)
 
 
 def _head_shapes(width: int, vocabulary: int) -> dict[str, tuple[int, ...]]:
@@ -324,10 +350,18 @@ def _head_name(head: str, ours: str) -> str:
     return f"{names[part]}.{kind}" if part in names else ""
 
 
-def _head_names(tensors: Mapping[str, Tensor], path: Path) -> dict[str, dict[str, str]]:
-    """The heads that are there: our names to theirs. Half of one is refused."""
+def _head_names(tensors: Mapping[str, Tensor], path: Path, classifier: str) -> dict[str, dict[str, str]]:
+    """Return the heads that are there: our names to theirs. Half of one is refused.
+
+    Args:
+        tensors: by their names.
+        path: where they are from.
+        classifier: which of our heads their `classifier` is.
+    """
     found = {}
     for head, parts in HEADS.items():
+        if parts == {"out": "classifier"} and head != classifier:
+            continue
         ours = [name for part in parts for name in ([part] if part == "bias" else [f"{part}.weight", f"{part}.bias"])]
         names = {name: _head_name(head, name) for name in ours}
         missing = [name for name in names.values() if name not in tensors]
@@ -338,14 +372,17 @@ def _head_names(tensors: Mapping[str, Tensor], path: Path) -> dict[str, dict[str
     return found
 
 
-def _classifies_texts(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bool:
-    """Say whether a `classifier` is one of texts: a tagger's or a regression's has the same name."""
-    other = any(
-        str(name).endswith(("TokenClassification", "MultipleChoice")) for name in config.get("architectures") or ()
-    )
-    has_pooler = "pooler.dense.weight" in tensors
-    several = "classifier.weight" in tensors and tensors["classifier.weight"].shape[0] > 1
-    return not other and has_pooler and several
+def _of_classifier(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+    """Say which of our heads their `classifier` is: several have this name."""
+    architectures = tuple(str(name) for name in config.get("architectures") or ())
+    if any(name.endswith("TokenClassification") for name in architectures):
+        return "token_classification"
+    other = any(name.endswith("MultipleChoice") for name in architectures)
+    other = other or config.get("problem_type") == "multi_label_classification"
+    if other or "pooler.dense.weight" not in tensors:
+        return ""
+    rows = tensors.get("classifier.weight")
+    return "classification" if rows is None or len(rows) > 1 else "regression"
 
 
 def _labels(config: Mapping[str, Any], path: Path, tensors: Mapping[str, Tensor]) -> tuple[str, ...]:

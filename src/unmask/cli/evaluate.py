@@ -21,22 +21,24 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Score and print."""
-    from unmask.evaluation.model import evaluate_classifier, evaluate_encoder
+    from unmask.evaluation.model import evaluate_encoder, evaluate_task
     from unmask.model import load_model
     from unmask.tasks.labelled_file import parse_columns
     from unmask.text.documents import TextOptions
 
     model = load_model(options.model, allow_pickle=options.allow_pickle)
     begun = time.perf_counter()
-    if model.labels:
+    if model.task:
         if text_options(options) != TextOptions():
-            raise UserError("--field, --documents and --strict have no effect: the model is a classifier")
-        result = evaluate_classifier(
+            raise UserError("--field, --documents and --strict have no effect: the model is fine-tuned for a task")
+        result = evaluate_task(
             model, options.data, columns=parse_columns(options.columns), kind=options.format, machine=machine(options)
         )
     else:
         if options.columns or options.format:
-            raise UserError("--columns and --format have no effect: the model is no classifier, so the data is text")
+            raise UserError(
+                "--columns and --format have no effect: the model is fine-tuned for no task, so the data is text"
+            )
         result = evaluate_encoder(model, options.data, options=text_options(options), machine=machine(options))
     result["seconds"] = round(time.perf_counter() - begun, 3)
     if options.json:

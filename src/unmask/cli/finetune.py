@@ -6,10 +6,13 @@ import argparse
 
 from unmask.cli.options import add_labelled, add_machine, add_model, add_workers, machine
 
+TASKS = ("classification", "regression")
+"""Those of `unmask.tasks.TASKS`, which only torch can import."""
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("task", choices=("classification",))
+    parser.add_argument("task", choices=TASKS)
     add_model(parser)
     parser.add_argument("--tokenizer", metavar="DIR", help="with --model random:RECIPE, for untrained weights")
     parser.add_argument("--train", nargs="+", required=True, metavar="FILE", help=".tsv, .csv or .jsonl, also .gz, .xz")
@@ -28,6 +31,7 @@ def run(options: argparse.Namespace) -> None:
     from unmask.tasks.labelled_file import parse_columns
 
     finetune(
+        options.task,
         options.model,
         options.train,
         options.out,

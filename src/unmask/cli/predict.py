@@ -1,22 +1,27 @@
-"""`unmask predict`: classify texts from the command line or from a file."""
+"""`unmask predict`: ask a fine-tuned model, from the command line or from a file."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from unmask.cli.options import add_labelled, add_machine, add_model, machine, print_json
 from unmask.errors import UserError
 
+if TYPE_CHECKING:
+    from unmask.serving.pipeline import Pipeline
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_model(parser)
     parser.add_argument("texts", nargs="*", metavar="TEXT")
-    parser.add_argument("--data", metavar="FILE", help=".tsv, .csv or .jsonl with a column of texts; .txt: one a line")
+    parser.add_argument("--text-b", nargs="+", default=[], metavar="TEXT", help="the second text of each pair")
+    parser.add_argument("--data", metavar="FILE", help=".tsv, .csv or .jsonl with columns of texts; .txt: one a line")
     add_labelled(parser)
     parser.add_argument("--out", metavar="FILE", help="write JSON Lines there")
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
@@ -24,21 +29,20 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Classify and print."""
+    """Ask and print."""
     from unmask.model import load_model
     from unmask.serving.pipeline import Pipeline
-    from unmask.tasks.labelled_file import parse_columns, read_texts
 
     if bool(options.texts) == bool(options.data):
         raise UserError("give texts or --data FILE, one of the two")
     if options.out and options.json:
         raise UserError("--json has no effect with --out, which writes JSON Lines anyway")
-    columns = parse_columns(options.columns)
-    if options.texts and (columns or options.format):
+    if options.texts and (options.columns or options.format):
         raise UserError("--columns and --format have no effect without --data")
-    texts = options.texts or read_texts(options.data, columns=columns, kind=options.format)
+    if options.data and options.text_b:
+        raise UserError("--text-b has no effect with --data, whose pairs stand in two columns")
     model = load_model(options.model, allow_pickle=options.allow_pickle)
-    predictions = Pipeline(model, machine(options)).predict(texts)
+    predictions = _ask(Pipeline(model, machine(options)), options)
     if options.out:
         lines = b"".join(msgspec.json.encode(prediction) + b"\n" for prediction in predictions)
         Path(options.out).write_bytes(lines)
@@ -49,4 +53,26 @@ def run(options: argparse.Namespace) -> None:
         if options.json:
             print_json(prediction)
         else:
-            print(f"{prediction.label}\t{prediction.scores[prediction.label]:.3f}\t{prediction.text}")
+            print(_line(prediction))
+
+
+def _ask(pipeline: Pipeline, options: argparse.Namespace) -> list[Any]:
+    from unmask.tasks.labelled_file import parse_columns, read_texts
+
+    if options.texts:
+        return pipeline.predict(options.texts, options.text_b or None)
+    columns = parse_columns(options.columns)
+    if options.format is None and ".txt" in Path(options.data).suffixes:
+        return pipeline.predict(read_texts(options.data, columns=columns))
+    task = pipeline.model.task
+    if task is None:
+        return pipeline.predict([])
+    return pipeline.run(task.read([options.data], columns=columns, kind=options.format, gold=False))
+
+
+def _line(prediction: Any) -> str:
+    """Return what a person wants to see: the answer, how sure it is, the text."""
+    texts = "\t".join(text for text in (prediction.text, prediction.text_b) if text is not None)
+    if hasattr(prediction, "score"):
+        return f"{prediction.score:.3f}\t{texts}"
+    return f"{prediction.label}\t{prediction.scores[prediction.label]:.3f}\t{texts}"

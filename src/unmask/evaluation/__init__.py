@@ -1,1 +1,1 @@
-"""Official metrics with confidence intervals."""
+"""Whole models, scored."""

@@ -1,4 +1,4 @@
-"""Score a whole model: a classifier on labelled files, a pretrained encoder on plain text."""
+"""Score a whole model: a fine-tuned one on labelled files, a pretrained encoder on plain text."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from unmask.batches.document_sentences import DocumentSentencesSettings
 from unmask.batches.feed import Feed
 from unmask.batches.masking import MaskingSettings
@@ -16,19 +14,19 @@ from unmask.batches.sentence_pairs import SentencePairsSettings
 from unmask.corpus.build import build_corpus
 from unmask.corpus.corpus import Documents
 from unmask.errors import UserError
-from unmask.evaluation.classification import confusion, intervals, scores
+from unmask.metrics.classification import confusion
+from unmask.metrics.intervals import intervals, whole
 from unmask.model import Model
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
 from unmask.serving.pipeline import Pipeline
-from unmask.tasks import classification
-from unmask.tasks.labelled_file import read_rows
+from unmask.tasks.classification import Classification, gold_and_said
 from unmask.text.documents import TextOptions
 from unmask.training.evaluate import evaluate
 from unmask.training.machine import Machine, choose_machine
 
 
-def evaluate_classifier(
+def evaluate_task(
     model: Model,
     paths: Sequence[str | Path],
     *,
@@ -36,24 +34,35 @@ def evaluate_classifier(
     kind: str | None = None,
     machine: Machine | None = None,
 ) -> dict[str, Any]:
-    """Return `{task, metrics, intervals, examples, confusion}` of a classifier; scores are times 100.
+    """Score a fine-tuned model on labelled files; see `score_examples`.
 
     Raises:
-        UserError: a bad row, or a label that the model does not know.
+        UserError: the model was fine-tuned for nothing, a bad file, or a label that the model does not know.
     """
-    rows = read_rows(paths, columns=columns, wanted=classification.COLUMNS, kind=kind)
-    gold = np.array(classification.gold_labels(rows, model.labels))
-    predictions = Pipeline(model, machine).predict([row.values["text"] for row in rows])
-    said = np.array([model.labels.index(prediction.label) for prediction in predictions])
-    counts = confusion(gold, said, len(model.labels))
-    return {
-        "task": "classification",
-        "metrics": {name: float(value) for name, value in scores(counts).items()},
-        "intervals": intervals(counts),
-        "examples": len(rows),
-        "labels": model.labels,
-        "confusion": counts.tolist(),
+    if model.task is None:
+        raise UserError("this model was fine-tuned for no task")
+    return score_examples(model, model.task.read(paths, columns=columns, kind=kind), machine)
+
+
+def score_examples(model: Model, examples: Sequence[Any], machine: Machine | None = None) -> dict[str, Any]:
+    """Return `{task, metrics, intervals, examples}` of a fine-tuned model; scores are times 100.
+
+    Of a classifier also `labels` and `confusion` (rows are what is true).
+    """
+    task = model.task
+    assert task is not None
+    predictions = Pipeline(model, machine).run(examples)
+    measure = task.measure(examples, predictions, model.labels)
+    result = {
+        "task": task.part.replace("_", "-"),
+        "metrics": whole(measure, len(examples)),
+        "intervals": intervals(measure, len(examples)),
+        "examples": len(examples),
     }
+    if isinstance(task, Classification):
+        counts = confusion(*gold_and_said(examples, predictions, model.labels), len(model.labels))
+        result |= {"labels": model.labels, "confusion": counts.tolist()}
+    return result
 
 
 def evaluate_encoder(

@@ -42,6 +42,7 @@ class MaskedLM(Objective):
         weight: in the sum of losses.
     """
 
+    at = "hidden"
     needs = frozenset({"hidden"})
 
     def __init__(self, encoder: TransformerSettings, vocabulary: int, weight: float = 1.0) -> None:

@@ -35,6 +35,7 @@ class NextSentence(Objective):
         weight: in the sum of losses.
     """
 
+    at = "summary"
     needs = frozenset({"next_sentence"})
 
     def __init__(self, encoder: TransformerSettings, weight: float = 1.0) -> None:

@@ -24,7 +24,7 @@ class Part(NamedTuple):
 
     Attributes:
         sum: scalar with graph, float32; 0 with graph where there is no target.
-        metrics: further sums over the same terms, without graph: "correct".
+        metrics: further sums over the same terms, without graph: "correct", where something is classified.
     """
 
     sum: Tensor
@@ -36,9 +36,11 @@ class Objective(nn.Module):
 
     Attributes:
         needs: names of labels that a layout or the masking must have given.
+        at: name of the positions at which `predict` gives logits.
         weight: in the sum of losses.
     """
 
+    at: str
     needs: frozenset[str] = frozenset()
     weight: float = 1.0
 
@@ -48,7 +50,7 @@ class Objective(nn.Module):
 
     @abstractmethod
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
-        """Return the logits, (targets, classes), in the batch's order."""
+        """Return the logits at the positions `at`, (targets, classes), in the batch's order."""
 
     @abstractmethod
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:

@@ -52,14 +52,25 @@ def pretraining_report(run: RunDirectory, name: str, done: Done) -> str:
 
 
 def finetuning_report(
-    run: RunDirectory, labels: Sequence[str], done: Done, examples: int, metrics: Mapping[str, float] | None
+    run: RunDirectory,
+    title: str,
+    labels: Sequence[str],
+    done: Done,
+    examples: int,
+    metrics: Mapping[str, float] | None,
 ) -> str:
     """Return report.md of a fine-tuning run; `metrics` are those of the dev data, 0 to 100."""
-    lines = [f"# A classifier: {', '.join(labels)}", "", f"{examples:,} training examples. {_how_it_went(done)}", ""]
+    lines = [
+        f"# {title}" + (f": {', '.join(labels)}" if labels else ""),
+        "",
+        f"{examples:,} training examples. {_how_it_went(done)}",
+        "",
+    ]
     if metrics:
         lines += ["| on the dev data, which were used for no choice | |", "|---|---|"]
         lines += [f"| {name} | {value:.2f} |" for name, value in metrics.items()]
-        lines += ["", "![confusion](plots/confusion.png)"]
+        if (run.plots / "confusion.png").exists():
+            lines += ["", "![confusion](plots/confusion.png)"]
     lines += [
         "",
         "![training](plots/training.png)",

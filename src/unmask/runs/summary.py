@@ -63,7 +63,7 @@ class Summary:
     @property
     def name(self) -> str:
         """Of the recipe; a fine-tuning's is its task."""
-        return str(self.recipe.get("name", self.recipe.get("task", "?")))
+        return str(self.recipe.get("name", self.recipe.get("task", {}).get("kind", "?")))
 
     @property
     def kind(self) -> str:

@@ -3,39 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 import torch
 
-from unmask.batches.batch import Batch, Sample, collate, split
+from unmask.batches.batch import Sample, collate, split
 from unmask.batches.frame import Frame
 from unmask.errors import UserError
 from unmask.model import Model, load_model
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import Objective
-from unmask.tasks import classification
+from unmask.tasks.classification import Classification
+from unmask.tasks.labelled_file import Row
+from unmask.tasks.regression import Regression
 from unmask.training.machine import Machine, choose_machine
 
 PIECE_TOKENS = 8192
 """How many tokens are in memory at once."""
-
-
-class Prediction(msgspec.Struct, frozen=True):
-    """A classified text.
-
-    Attributes:
-        text: as given.
-        label: the most probable one.
-        scores: probability of each label, in the model's order.
-    """
-
-    text: str
-    label: str
-    scores: dict[str, float]
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -65,7 +54,7 @@ class Filling(msgspec.Struct, frozen=True):
 
 
 class Pipeline:
-    """A loaded model: `predict` classifies, `fill` fills masks.
+    """A loaded model: `predict` classifies, `run` does what it was fine-tuned for, `fill` fills masks.
 
     Args:
         model: encoder, tokenizer, heads.
@@ -79,30 +68,51 @@ class Pipeline:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels of `predict`, in order; empty where the model is no classifier."""
+        """The labels that are told apart, in order; empty where the model tells none apart."""
         return self.model.labels
 
-    def predict(self, texts: Sequence[str]) -> list[Prediction]:
-        """Classify texts; longer ones than the model was trained on are cut at their end.
+    def predict(self, texts: str | Sequence[str], texts_b: str | Sequence[str] | None = None) -> list[Any]:
+        """Classify texts, or pairs of them, or give each its number, as the model was fine-tuned.
+
+        Args:
+            texts: what is cut at its end where it is longer than in training.
+            texts_b: the other texts of pairs.
+
+        Returns:
+            `tasks.classification.Prediction` or `tasks.regression.Score` for each text.
 
         Raises:
-            UserError: the model has no classification head.
+            UserError: the model was fine-tuned for nothing of this kind.
         """
-        if not self.labels:
+        if not isinstance(self.model.task, Classification | Regression):
             raise UserError(
                 "this model has no classification head",
                 remedy="train one: unmask finetune classification --model MODEL --train FILE --out RUN",
             )
-        texts = [texts] if isinstance(texts, str) else texts
-        head = classification.Classification(self.encoder.settings, len(self.labels))
-        self.model.take("classification", head)
-        samples = classification.samples(self.model.tokenizer, texts, self.model.length)
-        found: list[Prediction | None] = [None] * len(texts)
-        for batch, logits in self._run(head, "classification", samples):
-            for (_, number), row in zip(batch.keys, torch.softmax(logits, 1).tolist(), strict=True):
-                scores = dict(zip(self.labels, row, strict=True))
-                found[number] = Prediction(texts[number], max(scores, key=lambda label: scores[label]), scores)
-        return [prediction for prediction in found if prediction]
+        first = [texts] if isinstance(texts, str) else list(texts)
+        if texts_b is None:
+            return self.run([Row({"text": text}, "", 0) for text in first])
+        second = [texts_b] if isinstance(texts_b, str) else list(texts_b)
+        if len(first) != len(second):
+            raise UserError(f"{len(first)} texts and {len(second)} second texts are no pairs")
+        return self.run([Row({"text": one, "text_b": other}, "", 0) for one, other in zip(first, second, strict=True)])
+
+    def run(self, examples: Sequence[Any]) -> list[Any]:
+        """Return the prediction of the model's task for each of its examples.
+
+        Raises:
+            UserError: the model was not fine-tuned.
+        """
+        task = self.model.task
+        if task is None:
+            raise UserError(
+                "this model was fine-tuned for no task",
+                remedy="unmask finetune TASK --model MODEL --train FILE --out RUN",
+            )
+        head = task.build(self.encoder.settings, self.labels)
+        self.model.take(task.part, head)
+        framed = task.frame(self.model.tokenizer, examples, self.labels, gold=False)
+        return framed.read(self._logits(head, task.part, framed.samples))
 
     def fill(self, texts: Sequence[str], *, top: int = 5) -> list[Filling]:
         """Say what may stand at each mask of each text.
@@ -120,16 +130,15 @@ class Pipeline:
                 remedy="take a pretrained one, or adapt it: unmask pretrain RECIPE --init MODEL",
             )
         masks = [self._masks(text) for text in texts]
-        samples = [sample.named((number,)) for number, (_, sample) in enumerate(masks)]
-        found: list[Filling | None] = [None] * len(texts)
-        for batch, logits in self._run(head, "masked_lm", samples):
-            logits[:, self.model.tokenizer.size :] = -torch.inf  # rows that pad the table have no piece
-            chances, ids = torch.softmax(logits, 1).topk(min(top, self.model.tokenizer.size))
-            rows = iter(zip(chances.tolist(), ids.tolist(), strict=True))
-            for (number,) in batch.keys:
-                filled = [Mask(place, self._candidates(*next(rows))) for place in masks[number][0]]
-                found[number] = Filling(texts[number], filled)
-        return [filling for filling in found if filling]
+        filled = []
+        for text, (places, _), logits in zip(
+            texts, masks, self._logits(head, "masked_lm", [sample for _, sample in masks]), strict=True
+        ):
+            logits[:, self.model.tokenizer.size :] = -np.inf  # rows that pad the table have no piece
+            chances, ids = torch.from_numpy(logits).softmax(1).topk(min(top, self.model.tokenizer.size))
+            rows = zip(places, chances.tolist(), ids.tolist(), strict=True)
+            filled.append(Filling(text, [Mask(place, self._candidates(*row)) for place, *row in rows]))
+        return filled
 
     def _masks(self, text: str) -> tuple[list[int], Sample]:
         """Find a text's masks: their characters, and the sample with its hidden positions."""
@@ -148,14 +157,20 @@ class Pipeline:
         places = [match.start() for match in re.finditer(f"{re.escape(tokenizer.mask_token)}|\\[MASK\\]", text)]
         return places, sample
 
-    def _run(self, head: Objective, name: str, samples: Sequence[Sample]) -> Iterator[tuple[Batch, torch.Tensor]]:
-        """Give each piece's batch and logits (targets, classes), in float32 on the CPU."""
+    def _logits(self, head: Objective, name: str, samples: Sequence[Sample]) -> list[np.ndarray]:
+        """Return each sample's logits, (targets, classes), in float32."""
         learner = Learner(self.encoder, {name: head}).to(self.machine.device, self.machine.dtype).eval()
-        for piece in split(samples, PIECE_TOKENS) if samples else ():
+        numbered = [sample.named((number,)) for number, sample in enumerate(samples)]
+        found: dict[int, np.ndarray] = {}
+        for piece in split(numbered, PIECE_TOKENS) if numbered else ():
             batch = collate(piece)
             with torch.inference_mode():
                 encoded = learner.encoder((moved := batch.to(self.machine.device)).tokens)
-                yield batch, head.predict(learner.encoder, encoded, moved).float().cpu()
+                logits = head.predict(learner.encoder, encoded, moved).float().cpu().numpy()
+            sizes = [len(numbered[number].positions[head.at]) for (number,) in batch.keys]
+            parts = np.split(logits, np.cumsum(sizes)[:-1])
+            found |= {number: part for (number,), part in zip(batch.keys, parts, strict=True)}
+        return [found[number] for number in range(len(samples))]
 
     def _candidates(self, chances: Sequence[float], ids: Sequence[int]) -> list[Candidate]:
         pieces = self.model.tokenizer.pieces(ids)

@@ -1,46 +1,166 @@
-"""Classify a text: [CLS], one softmax layer, and every parameter tuned.
+"""Classify a text or a pair of texts: [CLS], one softmax layer, and every parameter tuned.
 
-In: labelled rows. Out: samples, the objective with its head, predictions.
+In: labelled rows. Out: samples, the head with its loss, predictions.
 
-Devlin et al. 2019, section 4.1: the pooled vector of [CLS], dropout, a new layer, cross-entropy. Truncation keeps the
-beginning of a text.
+Devlin et al. 2019, section 4.1: the pooled vector of [CLS], dropout, a new layer, cross-entropy. A pair is one sequence
+with segments 0 and 1. What is too long is cut at its end, of a pair the longer text (`_truncate_seq_pair` of
+google-research/bert).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
 
+import msgspec
 import numpy as np
+import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from unmask.batches.batch import Batch, Sample
-from unmask.batches.frame import Frame
 from unmask.encoders.encoder import Encoded, Encoder
 from unmask.encoders.transformer import TransformerSettings, initialise
 from unmask.errors import UserError
 from unmask.layers.dropout import Dropout
-from unmask.objectives.objective import Objective, Part, classify
-from unmask.tasks.labelled_file import Row
+from unmask.layers.vocabulary import count_correct
+from unmask.metrics import classification as metrics
+from unmask.metrics.intervals import Measure
+from unmask.objectives.objective import Objective, Part
+from unmask.tasks.labelled_file import Row, read_rows
+from unmask.tasks.rows import frame_rows, hold_out
+from unmask.tasks.task import Framed
 from unmask.tokenizers.tokenizer import Tokenizer
 
-COLUMNS = ("text", "label")
+
+class Prediction(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A classified text, or pair of texts.
+
+    Attributes:
+        text, text_b: as given.
+        label: the most probable one.
+        scores: probability of each label, in the model's order.
+    """
+
+    text: str
+    label: str
+    scores: dict[str, float]
+    text_b: str | None = None
 
 
-class Classification(Objective):
+class Classification(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="classification"
+):
+    """The recipe's [task] for `kind = "classification"`; satisfies `Task`.
+
+    Attributes:
+        length: longer texts are cut to that many tokens, special ones included.
+        weights: of the labels in the loss, in the model's order; none: all the same; "balanced": each label weighs
+            as much as any other, whatever their numbers.
+    """
+
+    length: int = 128
+    weights: tuple[float, ...] | Literal["balanced"] = ()
+
+    def __post_init__(self) -> None:
+        if self.length < 3:
+            raise ValueError("length must be at least 3")
+        if any(weight <= 0 for weight in self._weights):
+            raise ValueError("weights must be above 0")
+
+    @property
+    def part(self) -> str:
+        """See `Task`."""
+        return "classification"
+
+    def read(
+        self, paths: Sequence[str | Path], *, columns: Mapping[str, str], kind: str | None = None, gold: bool = True
+    ) -> list[Row]:
+        """See `Task`."""
+        return read_rows(paths, columns=columns, gold=gold, kind=kind)
+
+    def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
+        """See `Task`: by value where all are integers, else alphabetically."""
+        names = {row.values["label"] for row in examples}
+        if len(names) < 2:
+            raise UserError(
+                f"all {len(examples)} examples have the label '{names.pop()}'",
+                file=examples[0].file,
+                remedy="is it the right column?",
+            )
+        if all(_is_integer(name) for name in names):
+            return tuple(sorted(names, key=lambda name: (int(name), name)))
+        return tuple(sorted(names))
+
+    def settle(self, examples: Sequence[Row], labels: Sequence[str]) -> Classification:
+        """See `Task`: balanced weights become numbers, of mean 1 over the examples."""
+        if self.weights != "balanced":
+            return self
+        counts = np.bincount(_numbers(examples, labels), minlength=len(labels))
+        weights = len(examples) / (len(labels) * np.maximum(1, counts))
+        return msgspec.structs.replace(self, weights=tuple(weights.tolist()))
+
+    def hold_out(self, examples: Sequence[Row], seed: int) -> tuple[list[Row], list[Row]]:
+        """See `Task`: the same share of each label."""
+        labels = self.label_names(examples)
+        return hold_out(examples, [labels.index(row.values["label"]) for row in examples], seed)
+
+    def build(self, encoder: TransformerSettings, labels: Sequence[str]) -> ClassificationHead:
+        """See `Task`.
+
+        Raises:
+            UserError: there are not as many weights as labels.
+        """
+        if self._weights and len(self._weights) != len(labels):
+            raise UserError(
+                f"{len(self._weights)} weights for {len(labels)} labels",
+                remedy=f"give one each for {', '.join(labels)}",
+            )
+        return ClassificationHead(encoder, len(labels), self._weights)
+
+    def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
+        """See `Task`."""
+        samples = frame_rows(tokenizer, examples, self.length)
+        if gold:
+            numbers = np.array(_numbers(examples, labels), np.int64)
+            samples = [
+                sample.add(labels={"classification": numbers[place : place + 1]})
+                for place, sample in enumerate(samples)
+            ]
+
+        def read(logits: Sequence[np.ndarray]) -> list[Prediction]:
+            chances = torch.from_numpy(np.concatenate(logits)).softmax(1).tolist() if logits else []
+            return [_prediction(row, labels, chance) for row, chance in zip(examples, chances, strict=True)]
+
+        return Framed(samples, read)
+
+    def measure(self, examples: Sequence[Row], predictions: Sequence[Prediction], labels: Sequence[str]) -> Measure:
+        """See `Task`."""
+        return metrics.measure(*gold_and_said(examples, predictions, labels), len(labels))
+
+    @property
+    def _weights(self) -> tuple[float, ...]:
+        return () if self.weights == "balanced" else self.weights
+
+
+class ClassificationHead(Objective):
     """The head and its loss.
 
     Args:
         encoder: settings of the body that the head sits on.
         num_labels: classes of the softmax layer.
-        dropout: before it.
+        weights: of the classes in the loss; none: all the same.
     """
 
+    at = "summary"
     needs = frozenset({"classification"})
 
-    def __init__(self, encoder: TransformerSettings, num_labels: int) -> None:
+    def __init__(self, encoder: TransformerSettings, num_labels: int, weights: Sequence[float] = ()) -> None:
         super().__init__()
         self.dropout = Dropout(encoder.dropout)
         self.out = nn.Linear(encoder.width, num_labels)
+        self.weights = tuple(weights)
         initialise(self, encoder.deviation)
 
     def prepare(self, sample: Sample, name: str) -> Sample:
@@ -53,50 +173,28 @@ class Classification(Objective):
         return self.out(self.dropout(rows))
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
-        """See `Objective`."""
-        return classify(self.predict(encoder, encoded, batch), batch.labels["classification"])
+        """See `Objective`; an example's loss is multiplied by its label's weight."""
+        logits, gold = self.predict(encoder, encoded, batch).float(), batch.labels["classification"]
+        weights = logits.new_tensor(self.weights) if self.weights else None
+        loss = cross_entropy(logits, gold, weight=weights, reduction="sum")
+        return Part(loss, {"correct": count_correct(logits.detach(), gold)})
 
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
         """See `Objective`: the pooler and the softmax layer, once a sequence."""
         return 2 * len(batch.positions["summary"]) * encoder.width * (encoder.width + self.out.out_features)
 
 
-def samples(tokenizer: Tokenizer, texts: Sequence[str], length: int, gold: Sequence[int] | None = None) -> list[Sample]:
-    """Return a sample for each text, its key its number; `gold` are numbers of labels."""
-    frame = Frame(tokenizer.cls, tokenizer.sep)
-    room = frame.room(length, texts=1)
-    made = []
-    for number, ids in enumerate(tokenizer.encode_many(texts)):
-        sample = frame.wrap(ids[:room])
-        labels = {} if gold is None else {"classification": np.array([gold[number]], np.int64)}
-        made.append(sample.add(labels=labels).named((0, number)))
-    return made
+def gold_and_said(
+    examples: Sequence[Row], predictions: Sequence[Prediction], labels: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers of the true and of the predicted labels, each (examples,)."""
+    numbers = {label: number for number, label in enumerate(labels)}
+    said = np.array([numbers[prediction.label] for prediction in predictions])
+    return np.array(_numbers(examples, labels)), said
 
 
-def label_names(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Return the labels of training rows: by value where all are integers, else alphabetically.
-
-    Raises:
-        UserError: only one label.
-    """
-    names = {row.values["label"] for row in rows}
-    if len(names) < 2:
-        raise UserError(
-            f"all {len(rows)} examples have the label '{names.pop()}'",
-            file=rows[0].file,
-            remedy="is it the right column?",
-        )
-    if all(_is_integer(name) for name in names):
-        return tuple(sorted(names, key=lambda name: (int(name), name)))
-    return tuple(sorted(names))
-
-
-def gold_labels(rows: Sequence[Row], labels: Sequence[str]) -> list[int]:
-    """Return the number of each row's label.
-
-    Raises:
-        UserError: a label that is not among `labels`.
-    """
+def _numbers(rows: Sequence[Row], labels: Sequence[str]) -> list[int]:
+    """Return the number of each row's label."""
     numbers = {label: number for number, label in enumerate(labels)}
     for row in rows:
         if row.values["label"] not in numbers:
@@ -107,6 +205,12 @@ def gold_labels(rows: Sequence[Row], labels: Sequence[str]) -> list[int]:
                 remedy="mend the label, or train on a file that has it",
             )
     return [numbers[row.values["label"]] for row in rows]
+
+
+def _prediction(row: Row, labels: Sequence[str], chances: Sequence[float]) -> Prediction:
+    scores = dict(zip(labels, chances, strict=True))
+    label = max(scores, key=lambda name: scores[name])
+    return Prediction(row.values["text"], label, scores, row.values.get("text_b"))
 
 
 def _is_integer(text: str) -> bool:

@@ -18,8 +18,10 @@ def evaluate(
     machine: Machine,
     processes: Processes | None = None,
 ) -> dict[str, float]:
-    """Return, for each objective, `NAME_loss` (mean over its targets, nats) and `NAME_accuracy` (0 to 1), and the
-    weighted sum of losses as `loss`. A part without any target is left out. Several processes share the batches.
+    """Return the means of each objective over its targets, and the weighted sum of losses as `loss`.
+
+    `NAME_loss` is in nats; where the objective classifies there is `NAME_accuracy`, 0 to 1. A part without any target
+    is left out. Several processes share the batches.
     """
     processes = processes or Processes()
     counts = add_counts(batches)
@@ -43,5 +45,6 @@ def summarise(sums: dict[str, float], counts: dict[str, int], weights: Mapping[s
         if count:
             metrics["loss"] += weights[name] * sums[f"{name}.loss"] / count
             metrics[f"{name}_loss"] = sums[f"{name}.loss"] / count
-            metrics[f"{name}_accuracy"] = sums[f"{name}.correct"] / count
+            if f"{name}.correct" in sums:
+                metrics[f"{name}_accuracy"] = sums[f"{name}.correct"] / count
     return metrics

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from unmask.evaluation.classification import RESAMPLES, confusion, intervals, scores
+from unmask.metrics.classification import confusion, measure, scores
+from unmask.metrics.intervals import RESAMPLES, intervals
 
 
 def reference(gold, said, labels):
@@ -66,9 +67,11 @@ def test_intervals_are_those_of_a_naive_bootstrap(labels, size):
     gold = rng.integers(0, labels, size)
     said = np.where(rng.random(size) < 0.7, gold, rng.integers(0, labels, size))
     counts = confusion(gold, said, labels)
-    found, point = intervals(counts), scores(counts)
-    assert found == intervals(counts)
-    assert found != intervals(counts, seed=1)
+    metrics = measure(gold, said, labels)
+    found, point = intervals(metrics, size), scores(counts)
+    assert metrics(np.arange(size)) == pytest.approx(point)
+    assert found == intervals(metrics, size)
+    assert found != intervals(metrics, size, seed=1)
     drawn = []
     for _ in range(RESAMPLES):
         chosen = rng.integers(0, size, size)
@@ -84,4 +87,5 @@ def test_intervals_are_those_of_a_naive_bootstrap(labels, size):
 
 
 def test_intervals_of_perfect_predictions_have_no_width():
-    assert set(map(tuple, intervals(np.diag([5, 5])).values())) <= {(100.0, 100.0)}
+    gold = np.arange(10) % 2
+    assert set(map(tuple, intervals(measure(gold, gold, 2), 10).values())) <= {(100.0, 100.0)}

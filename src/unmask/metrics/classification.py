@@ -1,4 +1,4 @@
-"""Scores of a classifier, times 100 as GLUE prints them, with bootstrap intervals.
+"""Scores of a classifier, times 100 as GLUE prints them.
 
 Definitions: scikit-learn's `accuracy_score`, `f1_score`, `matthews_corrcoef`, against which the tests hold these.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-RESAMPLES = 2000
+from unmask.metrics.intervals import Measure
 
 
 def confusion(gold: np.ndarray, predicted: np.ndarray, num_labels: int) -> np.ndarray:
@@ -40,15 +40,14 @@ def scores(counts: np.ndarray) -> dict[str, float]:
     }
 
 
-def intervals(counts: np.ndarray, *, seed: int = 0) -> dict[str, list[float]]:
-    """Return 95 % intervals by the percentile bootstrap over examples (Efron and Tibshirani 1993, chapter 13).
+def measure(gold: np.ndarray, predicted: np.ndarray, num_labels: int) -> Measure:
+    """Return the metrics of any selection of examples; `gold` and `predicted` are numbers of labels, (examples,)."""
 
-    Drawing examples anew is drawing the cells of their confusion matrix, (labels, labels), from a multinomial.
-    """
-    rng = np.random.default_rng(seed)
-    resampled = rng.multinomial(counts.sum(), counts.ravel() / counts.sum(), size=RESAMPLES)
-    spread = scores(resampled.reshape(RESAMPLES, *counts.shape))
-    return {name: [float(x) for x in np.percentile(values, [2.5, 97.5])] for name, values in spread.items()}
+    def chosen(examples: np.ndarray) -> dict[str, float]:
+        found = scores(confusion(gold[examples], predicted[examples], num_labels))
+        return {name: float(value) for name, value in found.items()}
+
+    return chosen
 
 
 def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:

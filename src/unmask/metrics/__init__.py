@@ -1,0 +1,1 @@
+"""Official metrics and their intervals; numpy alone."""

@@ -1,0 +1,72 @@
+"""What tasks over labelled rows share: rows of one text or two as samples, and a tenth of them held out."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from unmask.batches.batch import Sample
+from unmask.batches.chance import generator
+from unmask.batches.frame import Frame
+from unmask.errors import UserError
+from unmask.tasks.labelled_file import Row
+from unmask.tokenizers.tokenizer import Tokenizer
+
+DEV_SHARE = 0.1
+"""How much of the training examples is held out where no dev data is given."""
+
+
+def frame_rows(tokenizer: Tokenizer, rows: Sequence[Row], length: int) -> list[Sample]:
+    """Return a sample for each row, its key (0, its number); what exceeds `length` tokens is cut."""
+    frame = Frame(tokenizer.cls, tokenizer.sep)
+    first = tokenizer.encode_many([row.values["text"] for row in rows])
+    if not rows or "text_b" not in rows[0].values:
+        room = frame.room(length, texts=1)
+        return [frame.wrap(ids[:room]).named((0, number)) for number, ids in enumerate(first)]
+    second = tokenizer.encode_many([row.values["text_b"] for row in rows])
+    made = []
+    for number, (one, other) in enumerate(zip(first, second, strict=True)):
+        here, there = cut_longer(len(one), len(other), frame.room(length, texts=2))
+        made.append(frame.wrap(one[:here], other[:there]).named((0, number)))
+    return made
+
+
+def cut_longer(first: int, second: int, room: int) -> tuple[int, int]:
+    """Return how much of two texts is kept where the last token of the longer one goes until both fit.
+
+    Of equally long ones the second loses (`_truncate_seq_pair` of google-research/bert).
+    """
+    if first + second <= room:
+        return first, second
+    half = room // 2
+    if min(first, second) <= half:
+        return (first, room - first) if first <= second else (room - second, second)
+    return room - half, half
+
+
+def hold_out(rows: Sequence[Row], strata: Sequence[Hashable], seed: int) -> tuple[list[Row], list[Row]]:
+    """Split a seeded tenth off, the same share of each stratum.
+
+    Args:
+        rows: to split.
+        strata: of each row, its label for example.
+        seed: decides which.
+
+    Returns:
+        The rows to train on, and those to score on.
+
+    Raises:
+        UserError: too few rows.
+    """
+    chosen: set[int] = set()
+    for place, stratum in enumerate(dict.fromkeys(strata)):
+        numbers = np.array([index for index, other in enumerate(strata) if other == stratum])
+        order = generator(seed, "dev", place).permutation(len(numbers))
+        chosen |= set(numbers[order[: round(DEV_SHARE * len(numbers))]].tolist())
+    if not chosen:
+        raise UserError(
+            f"{len(rows)} examples are too few to hold a tenth out", file=rows[0].file, remedy="pass --dev FILE"
+        )
+    train = [row for index, row in enumerate(rows) if index not in chosen]
+    return train, [row for index, row in enumerate(rows) if index in chosen]
