@@ -4,9 +4,12 @@ import json
 
 import msgspec
 import pytest
+import safetensors.torch
+import torch
 import transformers
 
 from unmask.checkpoints import huggingface
+from unmask.errors import UserError
 from unmask.finetuning import defaults, finetune
 from unmask.model import Model, build_encoder, load_model, save_model
 from unmask.serving.pipeline import load
@@ -110,3 +113,35 @@ def test_the_rule_depends_on_width(recipe):
     assert rate(768, True) == pytest.approx(5e-5)
     assert rate(192, True) == pytest.approx(1e-4)
     assert rate(768, False) == pytest.approx(2 * rate(768, True))
+
+
+@pytest.mark.parametrize("layers", [0, 1])
+def test_the_top_is_drawn_anew(start, rows, tmp_path, layers):
+    still = ["budget.steps=1", "optimizer.learning_rate=1e-9", f"reset={layers}"]
+    tuned, before = run(start, rows, tmp_path / "run", *still), load_model(start)
+    moved = {
+        name
+        for name, value in tuned.encoder.state_dict().items()
+        if (value - before.encoder.state_dict()[name]).abs().max() > 1e-4
+    }
+    assert {name.split(".")[0] for name in moved} == ({"pooler", "blocks"} if layers else {"pooler"})
+    assert all(name.startswith(("pooler.", "blocks.1.")) for name in moved)
+    with pytest.raises(UserError, match=r"reset = 3, but the model has 2 layers"):
+        run(start, rows, tmp_path / "other", "reset=3")
+
+
+def test_early_stopping_takes_the_best_and_scores_on_other_data(start, rows, tmp_path):
+    settings = ["budget.steps=40", "budget.patience=2", "optimizer.learning_rate=0.3", "schedule.kind=constant"]
+    finetune("classification", start, [rows], tmp_path / "run", settings=["task.length=32", *settings], machine=CPU)
+    lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    losses = [line["loss"] for line in lines if line["kind"] == "heldout"]
+    best = losses.index(min(losses))
+    assert len(losses) == best + 3, "two evaluations without a lower loss end the run"
+    assert len(losses) < 21
+    kept = safetensors.torch.load_file(tmp_path / "run/checkpoints/best.safetensors")
+    tuned = load_model(tmp_path / "run").encoder.state_dict()
+    assert all(torch.equal(value, kept[f"encoder.{name}"]) for name, value in tuned.items())
+    newest = max((tmp_path / "run/checkpoints").glob("step-*"))
+    last = safetensors.torch.load_file(newest / "model.safetensors")
+    assert not torch.equal(last["encoder.pooler.weight"], kept["encoder.pooler.weight"])
+    assert json.loads((tmp_path / "run/dev.json").read_text())["examples"] == 12

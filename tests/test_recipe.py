@@ -10,7 +10,7 @@ from unmask.batches.layout import Stage, stage_ends
 from unmask.cli.pretrain import run as pretrain_command
 from unmask.errors import UserError
 from unmask.recipe import FinetuningRecipe, convert, put, read_recipe, recipe_text, shipped, write
-from unmask.training.settings import BatchSettings
+from unmask.training.settings import BatchSettings, BudgetSettings
 
 PAPERS = {  # layers, width, heads: Devlin et al. 2019 and Turc et al. 2019
     "bert-tiny": (2, 128, 2),
@@ -105,7 +105,9 @@ def test_bad_values_are_named(setting, message):
 
 def test_one_unit_replaces_the_other():
     recipe = read_recipe("bert-tiny", ["budget.steps=7", "batch.sequences=3", "batch.micro_tokens=99"])
-    assert msgspec.structs.asdict(recipe.budget) == {"steps": 7, "tokens": None, "minutes": None, "epochs": None}
+    assert recipe.budget == BudgetSettings(steps=7)
+    both = put({"budget": {"epochs": 3.0}}, ["budget.patience=2"])
+    assert both == {"budget": {"epochs": 3.0, "patience": 2}}
     assert recipe.batch == BatchSettings(sequences=3, micro_tokens=99)
     recipe = read_recipe("bert-tiny", ["budget.steps=7", "budget.tokens=1e6", "batch.sequences=3", "batch.tokens=64"])
     assert (recipe.budget.steps, recipe.budget.tokens) == (None, 1e6)
@@ -242,7 +244,15 @@ def test_settings_that_a_layout_does_not_have_are_refused():
 
 def test_what_is_not_set_is_left_away():
     recipe = convert(
-        {"batch": {"tokens": 5}, "optimizer": {}, "schedule": {}, "budget": {"epochs": 2}}, FinetuningRecipe, "x"
+        {
+            "task": {"kind": "classification"},
+            "batch": {"tokens": 5},
+            "optimizer": {},
+            "schedule": {},
+            "budget": {"epochs": 2},
+        },
+        FinetuningRecipe,
+        "x",
     )
     table = tomllib.loads(write(recipe))
     assert "dropout" not in table

@@ -19,7 +19,7 @@ import torch
 from unmask.batches.batch import collate, split
 from unmask.batches.chance import number
 from unmask.batches.sources import ExampleSource
-from unmask.encoders.transformer import TransformerSettings
+from unmask.encoders.transformer import TransformerSettings, initialise
 from unmask.errors import UserError, nearest
 from unmask.evaluation.model import score_examples
 from unmask.model import Model, load_model, save_model
@@ -36,6 +36,8 @@ from unmask.training.machine import Machine, choose_machine
 from unmask.training.processes import Processes
 from unmask.version import __version__
 
+HOLD_OUT_SEED = 0
+"""Decides which tenth is held out, whatever the seed of the run, so that runs can be compared."""
 EVALUATION_TOKENS = 8192
 """Tokens of a batch to evaluate on."""
 
@@ -83,6 +85,7 @@ def finetune(
     resume: bool = False,
     machine: Machine | None = None,
     quiet: bool = False,
+    choosing: bool = False,
 ) -> Path:
     """Fine-tune a model for a task and leave a run directory.
 
@@ -91,7 +94,7 @@ def finetune(
         model: MODEL: a run, a Hugging Face directory, or random:RECIPE with `tokenizer`.
         train: labelled files.
         out: the run directory.
-        dev: labelled files to score on, used for no choice; none: a seeded tenth of `train`.
+        dev: labelled files to score on, used for no choice; none: a tenth of `train`, the same one for all seeds.
         columns: our column names to theirs.
         kind: the files' format where the suffix does not tell.
         settings: KEY=VALUE over the defaults.
@@ -100,6 +103,7 @@ def finetune(
         resume: go on where the run in `out` stands.
         machine: device and precision; None chooses.
         quiet: print nothing.
+        choosing: the run serves a choice: score on a tenth of what is left to train on, and leave `dev` alone.
 
     Returns:
         The model's directory, RUN/model.
@@ -115,11 +119,14 @@ def finetune(
     machine = machine or choose_machine()
     early = convert(put({}, [text for text in settings if text.startswith(("seed=", "dropout="))]), _Early, "--set")
     base = load_model(model, tokenizer=tokenizer, allow_pickle=allow_pickle, dropout=early.dropout, seed=early.seed)
-    data = _read(TASKS[task](), train, dev, columns or {}, kind, base, early.seed)
+    data = _read(TASKS[task](), train, dev, columns or {}, kind, base)
+    if choosing:
+        data = data.inner(TASKS[task]())
     recipe = _resolve(task, base, data, settings, pretrained=not str(model).startswith("random:"))
     learner, kept = build_learner(base, data.labels, recipe)
     learner.to(machine.device)
-    held = recipe.task.frame(base.tokenizer, data.held, data.labels, gold=True).samples
+    learnt = data.inner(recipe.task) if recipe.budget.patience else data  # what ends a run early scores none
+    held = recipe.task.frame(base.tokenizer, learnt.held, data.labels, gold=True).samples
     inputs = {
         "model": base.fingerprint(),
         "train": _fingerprint(data.train),
@@ -130,7 +137,7 @@ def finetune(
         trainer = Trainer(
             learner,
             ExampleSource(
-                recipe.task.frame(base.tokenizer, data.train, data.labels, gold=True).samples, seed=recipe.seed
+                recipe.task.frame(base.tokenizer, learnt.train, data.labels, gold=True).samples, seed=recipe.seed
             ),
             prepare=learner.prepare,
             heldout=[collate(piece) for piece in split([learner.prepare(it) for it in held], EVALUATION_TOKENS)],
@@ -147,10 +154,10 @@ def finetune(
         heads = {part: learner.parts[part].state_dict()}
         finished = Model(base.encoder, base.tokenizer, heads, data.labels, recipe.task)
         metrics = _score(finished, data.held, run, machine)
-        about = f"Fine-tuned with unmask {__version__} on {len(data.train):,} examples{_to_tell(data.labels)}."
+        about = f"Fine-tuned with unmask {__version__} on {len(learnt.train):,} examples{_to_tell(data.labels)}."
         save_model(run.model, finished, model_card(TITLES[task], about, metrics))
         plot_training(run)
-        run.report(finetuning_report(run, TITLES[task], data.labels, trainer.progress, len(data.train), metrics))
+        run.report(finetuning_report(run, TITLES[task], data.labels, trainer.progress, len(learnt.train), metrics))
     display.say("dev: " + ", ".join(f"{name} {value:.2f}" for name, value in metrics.items()))
     display.say(f"model: {run.model}")
     return run.model
@@ -161,7 +168,15 @@ TITLES = {"classification": "A text classifier", "regression": "A regression on 
 
 
 def build_learner(base: Model, labels: Sequence[str], recipe: FinetuningRecipe) -> tuple[Learner, bool]:
-    """Return encoder and head, and whether the head is the model's own (it had one for the same labels)."""
+    """Return encoder and head, and whether the head is the model's own (it had one for the same labels).
+
+    What the recipe resets is drawn anew, in place.
+
+    Raises:
+        UserError: more layers are to be reset than there are.
+    """
+    if recipe.reset is not None:
+        _reset(base, recipe.reset, recipe.seed)
     torch.manual_seed(number(recipe.seed, "heads"))
     head = recipe.task.build(base.encoder.settings, labels)
     kept = tuple(base.labels) == tuple(labels) and base.take(recipe.task.part, head)
@@ -176,6 +191,10 @@ class _Data:
     held: list[Any]
     labels: tuple[str, ...]
 
+    def inner(self, task: Task) -> _Data:
+        """Return a tenth of the training examples as those to score on, for choices that must not see the others."""
+        return _Data(*task.hold_out(self.train, HOLD_OUT_SEED), self.labels)
+
 
 def _read(
     task: Task,
@@ -184,7 +203,6 @@ def _read(
     columns: Mapping[str, str],
     kind: str | None,
     base: Model,
-    seed: int,
 ) -> _Data:
     """Read the files; where the labels are those of the model, they are in its order."""
     examples = task.read(train, columns=columns, kind=kind)
@@ -193,7 +211,16 @@ def _read(
         labels = base.labels
     if dev:
         return _Data(examples, task.read(dev, columns=columns, kind=kind), labels)
-    return _Data(*task.hold_out(examples, seed), labels)
+    return _Data(*task.hold_out(examples, HOLD_OUT_SEED), labels)
+
+
+def _reset(base: Model, layers: int, seed: int) -> None:
+    """Draw the pooler and the uppermost layers anew."""
+    if layers > len(base.encoder.blocks):
+        raise UserError(f"reset = {layers}, but the model has {len(base.encoder.blocks)} layers")
+    torch.manual_seed(number(seed, "reset"))
+    for part in (base.encoder.pooler, *base.encoder.blocks[len(base.encoder.blocks) - layers :]):
+        initialise(part, base.encoder.settings.deviation)
 
 
 class _Early(msgspec.Struct, frozen=True):

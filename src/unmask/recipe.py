@@ -26,7 +26,11 @@ from unmask.training.settings import TrainingSettings
 
 KEPT = {"layout.kind": ("length", "stages"), "schedule.kind": ("warmup",)}
 """What stays of a table when --set changes its kind."""
-EITHER = {"batch": ("tokens", "sequences"), "layout": ("length", "stages")}
+EITHER = {
+    "batch": ("tokens", "sequences"),
+    "layout": ("length", "stages"),
+    "budget": ("steps", "tokens", "minutes", "epochs"),
+}
 """Keys of a table of which setting one replaces the other."""
 
 _Settings = TypeVar("_Settings", bound=msgspec.Struct)
@@ -79,8 +83,8 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError("layout: the length must be at least 8")
         if not self.objectives:
             raise ValueError("at least one [objective.NAME] is needed")
-        if self.budget.epochs is not None:
-            raise ValueError("a pretraining budget is given in steps, tokens or minutes")
+        if self.budget.epochs is not None or self.budget.patience is not None:
+            raise ValueError("a pretraining budget is given in steps, tokens or minutes, and knows no patience")
         has_label = isinstance(self.layout, SentencePairsSettings) and self.layout.second == "random"
         if ("next_sentence" in self.objectives) != has_label:
             raise ValueError(
@@ -101,9 +105,11 @@ class FinetuningRecipe(TrainingSettings, frozen=True, kw_only=True, forbid_unkno
     Attributes:
         task: its table: what is learnt, and how examples become samples.
         dropout: in the encoder and before the last layer; None keeps the encoder's own.
+        reset: draw the pooler and so many of the uppermost layers anew (Zhang et al. 2021, section 5); None: nothing.
     """
 
     task: AnyTask
+    reset: Annotated[int, msgspec.Meta(ge=0)] | None = None
     dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
 
 
@@ -157,8 +163,6 @@ def put(table: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
         except tomllib.TOMLDecodeError:
             value = text
         *path, last = key.split(".")
-        if path == ["budget"]:
-            table["budget"] = {}
         if len(path) == 1 and last in (either := EITHER.get(path[0], ())):
             table[path[0]] = {k: v for k, v in table.get(path[0], {}).items() if k not in either}
         if key in KEPT and value != table.get(path[0], {}).get("kind"):

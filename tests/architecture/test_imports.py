@@ -23,6 +23,7 @@ ORDER = [
     {"serving"},
     {"evaluation"},
     {"pretraining", "finetuning"},
+    {"trials"},
     {"demo"},
     {"cli"},
     {"__init__", "__main__"},

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from functools import partial
+from pathlib import Path
 
 from unmask.cli.options import add_labelled, add_machine, add_model, add_workers, machine
 
@@ -18,6 +21,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--train", nargs="+", required=True, metavar="FILE", help=".tsv, .csv or .jsonl, also .gz, .xz")
     parser.add_argument("--dev", nargs="+", default=[], metavar="FILE", help="default: a tenth of --train")
     add_labelled(parser)
+    parser.add_argument("--seeds", type=int, metavar="N", help="runs RUN/seed-0 …, the best by dev as RUN/model")
+    parser.add_argument("--search", action="store_true", help="try three learning rates on a tenth of --train first")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for example budget.epochs=5")
     parser.add_argument("--resume", action="store_true", help="go on where RUN stands")
     parser.add_argument("--out", required=True, metavar="RUN")
@@ -26,22 +31,35 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Fine-tune."""
+    """Fine-tune, once or several times."""
     from unmask.finetuning import finetune
     from unmask.tasks.labelled_file import parse_columns
+    from unmask.trials import several
 
-    finetune(
+    tune = partial(
+        finetune,
         options.task,
         options.model,
         options.train,
-        options.out,
         dev=options.dev,
         columns=parse_columns(options.columns),
         kind=options.format,
-        settings=options.set,
         tokenizer=options.tokenizer,
         allow_pickle=options.allow_pickle,
-        resume=options.resume,
         machine=machine(options),
         quiet=options.quiet,
     )
+    if options.seeds is None and not options.search:
+        tune(options.out, settings=options.set, resume=options.resume)
+        return
+    several(
+        tune,
+        options.task,
+        options.out,
+        seeds=1 if options.seeds is None else options.seeds,
+        search=options.search,
+        settings=options.set,
+        resume=options.resume,
+    )
+    if not options.quiet:
+        print((Path(options.out) / "report.md").read_text(encoding="utf8"), file=sys.stderr)

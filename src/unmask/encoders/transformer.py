@@ -140,3 +140,6 @@ def initialise(module: nn.Module, deviation: float) -> None:
             nn.init.trunc_normal_(part.weight, std=deviation, a=-2 * deviation, b=2 * deviation)
         if isinstance(part, nn.Linear) and part.bias is not None:
             nn.init.zeros_(part.bias)
+        if isinstance(part, nn.LayerNorm):
+            nn.init.ones_(part.weight)
+            nn.init.zeros_(part.bias)

@@ -74,6 +74,11 @@ class Classification(
         """See `Task`."""
         return "classification"
 
+    @property
+    def metric(self) -> str:
+        """See `Task`."""
+        return "accuracy"
+
     def read(
         self, paths: Sequence[str | Path], *, columns: Mapping[str, str], kind: str | None = None, gold: bool = True
     ) -> list[Row]:

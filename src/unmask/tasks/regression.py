@@ -60,6 +60,11 @@ class Regression(
         """See `Task`."""
         return "regression"
 
+    @property
+    def metric(self) -> str:
+        """See `Task`."""
+        return "pearson"
+
     def read(
         self, paths: Sequence[str | Path], *, columns: Mapping[str, str], kind: str | None = None, gold: bool = True
     ) -> list[Row]:

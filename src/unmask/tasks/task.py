@@ -51,6 +51,11 @@ class Task(Protocol):
         """What its head and its part of the loss are called."""
         ...
 
+    @property
+    def metric(self) -> str:
+        """By which of its metrics, the more the better, one model is chosen among several."""
+        ...
+
     def read(
         self, paths: Sequence[str | Path], *, columns: Mapping[str, str], kind: str | None = None, gold: bool = True
     ) -> list[Any]:

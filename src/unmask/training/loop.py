@@ -31,6 +31,7 @@ from unmask.training.interrupt import Interrupt, Interrupted
 from unmask.training.machine import Machine
 from unmask.training.memory import find_micro_tokens, name_remedy
 from unmask.training.optimizer import Optimizer
+from unmask.training.patience import Patience
 from unmask.training.precision import Working
 from unmask.training.processes import Processes
 from unmask.training.settings import BudgetSettings, TrainingSettings
@@ -134,6 +135,7 @@ class Trainer:
         self.working.copy.encoder.recompute = settings.batch.recompute
         self.optimizer = Optimizer(learner, settings.optimizer, learner.encoder.levels)
         self.saver = Saver(run.checkpoints)
+        self.patience = Patience(run, settings.budget.patience if heldout else None, self.processes)
         self.progress = Progress(cursor=source.start, threads=torch.get_num_threads())
         self.failures = 0
         self._steps: Iterator[Step] | None = None
@@ -146,6 +148,9 @@ class Trainer:
             else:
                 self.start()
             self.train()
+            if (best := self.patience.take_best(self.learner)) is not None:
+                self.display.say(f"the held-out loss was lowest at step {best}: its weights are taken")
+                self.working.refresh()
 
     def start(self) -> None:
         """Begin: check that checkpoints can be written, turn the budget into steps, say what is to come."""
@@ -202,7 +207,8 @@ class Trainer:
         every = max(1, progress.total // EVALUATIONS)
         saved = time.monotonic()
         with Interrupt() as interrupt, self.display.bar(progress, self._measure_peak()) as advance, self.saver:
-            while progress.step < progress.total:
+            done = progress.step == progress.total or self.patience.is_over()
+            while not done:
                 metrics = self.step()
                 self.run.log({"kind": "train", **metrics})
                 advance(metrics)
@@ -211,6 +217,7 @@ class Trainer:
                 evaluated = progress.step % every == 0 or done
                 if evaluated:
                     self._evaluate()
+                    done = done or self.patience.is_over()
                 waited = time.monotonic() - saved
                 if done or signal or waited > (SAVE_PAUSE if evaluated else SAVE_SECONDS):
                     self.save()
@@ -325,6 +332,7 @@ class Trainer:
         metrics = evaluate(self.working.copy, self.heldout, self.machine, self.processes)
         self.run.log({"kind": "heldout", "step": self.progress.step, "tokens": self.progress.tokens, **metrics})
         self.display.evaluated(self.progress, metrics)
+        self.patience.evaluated(self.learner)
 
     def _restore(self, name: str) -> None:
         model, optimizer, self.progress = load_checkpoint(self.run.checkpoints / name)

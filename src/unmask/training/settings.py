@@ -111,18 +111,24 @@ class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The recipe's [budget], in exactly one unit. Tokens count special tokens, never padding."""
+    """The recipe's [budget], in exactly one unit. Tokens count special tokens, never padding.
+
+    Attributes:
+        steps, tokens, minutes, epochs: how long to train.
+        patience: end earlier, after so many evaluations without a lower held-out loss, and go back to the best one.
+    """
 
     steps: int | None = None
     tokens: float | None = None
     minutes: float | None = None
     epochs: float | None = None
+    patience: int | None = None
 
     def __post_init__(self) -> None:
         given = [value for value in (self.steps, self.tokens, self.minutes, self.epochs) if value is not None]
         if len(given) != 1:
             raise ValueError("a budget is given in exactly one of steps, tokens, minutes, epochs")
-        if not 0 < given[0] < math.inf:
+        if not 0 < given[0] < math.inf or (self.patience is not None and self.patience < 1):
             raise ValueError("a budget must be positive")
 
 

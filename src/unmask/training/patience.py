@@ -1,0 +1,58 @@
+"""Early stopping: end when the held-out loss has not fallen for a while, and go back to where it was lowest.
+
+In: the held-out losses that the run has logged, so that a resumed run decides as one that was never stopped. The
+weights of the lowest loss lie in RUN/checkpoints/best.safetensors. What stopped a run is no data to report it on:
+fine-tuning holds a part of the training examples out for it (finetuning.py).
+"""
+
+from __future__ import annotations
+
+import safetensors.torch
+from torch import nn
+
+from unmask.durable import sync
+from unmask.runs.directory import RunDirectory
+from unmask.training.processes import Processes
+
+BEST = "best.safetensors"
+
+
+class Patience:
+    """Watches a run.
+
+    Args:
+        run: whose metrics are read.
+        evaluations: how many without a lower loss end the run; None: never.
+        processes: those that train together; the first decides.
+    """
+
+    def __init__(self, run: RunDirectory, evaluations: int | None, processes: Processes) -> None:
+        self.run = run
+        self.evaluations = evaluations
+        self.processes = processes
+
+    def evaluated(self, learner: nn.Module) -> None:
+        """Keep the weights if the newest loss is the lowest."""
+        if self.evaluations and self.processes.leads:
+            losses = [line["loss"] for line in self.run.read_metrics("heldout")]
+            if losses[-1] == min(losses):
+                path, aside = self.run.checkpoints / BEST, self.run.checkpoints / f".writing-{BEST}"
+                safetensors.torch.save_file({name: value.cpu() for name, value in learner.state_dict().items()}, aside)
+                sync(aside)
+                aside.replace(path)
+
+    def is_over(self) -> bool:
+        """Say whether the last evaluations were all worse than one before them."""
+        if not self.evaluations:
+            return False
+        losses = [line["loss"] for line in self.run.read_metrics("heldout")] if self.processes.leads else []
+        waited = len(losses) - 1 - losses.index(min(losses)) if losses else 0
+        return self.processes.first(waited >= self.evaluations)
+
+    def take_best(self, learner: nn.Module) -> int | None:
+        """Load the weights of the lowest loss; return the step they are of, or None where nobody watched."""
+        if not self.evaluations or not (self.run.checkpoints / BEST).exists():
+            return None
+        learner.load_state_dict(safetensors.torch.load_file(self.run.checkpoints / BEST))
+        lines = self.run.read_metrics("heldout")
+        return int(min(lines, key=lambda line: line["loss"])["step"])

@@ -1,0 +1,110 @@
+"""Several seeds and a search of the rate: whole runs, what is chosen on what, and going on after an interruption."""
+
+import json
+import tomllib
+from functools import partial
+
+import pytest
+
+from unmask.errors import UserError
+from unmask.finetuning import finetune
+from unmask.model import load_model
+from unmask.training.machine import choose_machine
+from unmask.trials import several
+
+CPU = choose_machine("cpu", "float32")
+SETTINGS = ["task.length=32", "budget.steps=2"]
+
+
+@pytest.fixture
+def rows(tmp_path, documents):
+    path = tmp_path / "rows.tsv"
+    lines = [f"{text}\t{'long' if text.count('.') > 5 else 'brief'}\n" for text in documents]
+    path.write_text("text\tlabel\n" + "".join(lines))
+    return path
+
+
+@pytest.fixture
+def tune(rows, recipe_path, tokenizer_directory):
+    return partial(
+        finetune,
+        "classification",
+        f"random:{recipe_path}",
+        [rows],
+        tokenizer=tokenizer_directory,
+        machine=CPU,
+        quiet=True,
+    )
+
+
+@pytest.fixture
+def recipe_path(tmp_path, recipe):
+    from unmask.recipe import write
+
+    path = tmp_path / "small.toml"
+    path.write_text(write(recipe))
+    return path
+
+
+def scores(run):
+    return json.loads((run / "dev.json").read_text())["metrics"]
+
+
+def test_seeds_are_runs_and_the_best_is_the_model(tune, tmp_path):
+    out = tmp_path / "runs"
+    several(tune, "classification", out, seeds=3, settings=[*SETTINGS, "seed=5"])
+    runs = [out / f"seed-{seed}" for seed in (5, 6, 7)]
+    assert [tomllib.loads((run / "recipe.toml").read_text())["seed"] for run in runs] == [5, 6, 7]
+    assert len({json.loads((run / "provenance.json").read_text())["inputs"]["dev"] for run in runs}) == 1
+    best = max(runs, key=lambda run: scores(run)["accuracy"])
+    assert load_model(out).fingerprint() == load_model(best).fingerprint()
+    report = (out / "report.md").read_text()
+    mean = sum(scores(run)["accuracy"] for run in runs) / 3
+    assert f"| **mean** | {mean:.2f} |" in report
+    assert "standard deviation" in report
+
+
+def test_the_rate_is_chosen_on_training_examples(tune, rows, tmp_path):
+    dev = tmp_path / "dev.tsv"
+    dev.write_text(rows.read_text())
+    several(partial(tune, dev=[dev]), "classification", tmp_path / "runs", seeds=1, search=True, settings=SETTINGS)
+    found = json.loads((tmp_path / "runs/seeds.json").read_text())
+    rates = {float(rate): score for rate, score in found["rates"].items()}
+    rule = min(rates, key=lambda rate: abs(rate - sorted(rates)[1]))
+    assert sorted(rates) == pytest.approx([rule / 2, rule, 2 * rule], rel=0.01)
+    used = tomllib.loads((tmp_path / "runs/seed-0/recipe.toml").read_text())["optimizer"]["learning_rate"]
+    assert rates[used] == max(rates.values())
+    dev_examples = [
+        json.loads((tmp_path / "runs" / name / "dev.json").read_text())["examples"] for name in ("rate-x1", "seed-0")
+    ]
+    assert dev_examples[1] == 120
+    assert dev_examples[0] == 12
+
+
+def test_what_is_done_is_not_done_again(tune, tmp_path):
+    out = tmp_path / "runs"
+    several(tune, "classification", out, seeds=1, settings=SETTINGS)
+    with pytest.raises(UserError, match="not empty"):
+        several(tune, "classification", out, seeds=2, settings=SETTINGS)
+    before = (out / "seed-0/dev.json").stat().st_mtime_ns
+    several(tune, "classification", out, seeds=2, settings=SETTINGS, resume=True)
+    assert (out / "seed-0/dev.json").stat().st_mtime_ns == before
+    assert (out / "seed-1/dev.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seeds": 0}, "0 seeds are none"),
+        ({"seeds": 1, "search": True, "settings": ["optimizer.learning_rate=1e-4"]}, "--search has no effect"),
+    ],
+)
+def test_what_cannot_be_is_refused(tune, tmp_path, options, message):
+    with pytest.raises(UserError, match=message):
+        several(tune, "classification", tmp_path / "runs", **options)
+
+
+def test_several_processes_are_refused(tune, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="torchrun"):
+        several(tune, "classification", tmp_path / "runs", seeds=2)
