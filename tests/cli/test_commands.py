@@ -122,6 +122,18 @@ def test_evaluate_a_classifier(line):
     assert all(low <= result["metrics"][name] <= high for name, (low, high) in result["intervals"].items())
 
 
+def test_several_seeds(line, tmp_path):
+    here, _ = line
+    tune = ("finetune", "classification", "--model", here / "run", "--train", here / "train.tsv")
+    options = ("--seeds", 2, *sets(["budget.steps=2"]), "--out", tmp_path / "runs")
+    output, said = run(*tune, *options)
+    assert output == ""
+    assert said.endswith((tmp_path / "runs/report.md").read_text() + "\n")
+    assert "| **mean** | " in said
+    assert {path.name for path in (tmp_path / "runs").glob("seed-*")} == {"seed-0", "seed-1"}
+    assert json.loads(run("evaluate", "--model", tmp_path / "runs", "--data", here / "train.tsv", "--json")[0])
+
+
 def test_evaluate_an_encoder_on_text(line, text_file):
     here, _ = line
     output, said = run("evaluate", "--model", here / "run", "--data", text_file, "--json")
