@@ -116,6 +116,8 @@ def finetune(
     early = convert(put({}, [text for text in settings if text.startswith(("seed=", "dropout="))]), _Early, "--set")
     base = load_model(model, tokenizer=tokenizer, allow_pickle=allow_pickle, dropout=early.dropout, seed=early.seed)
     data = _read(TASKS[task](), train, dev, columns or {}, kind, base, early.seed)
+    for note in data.notes:
+        display.say(note)
     recipe = _resolve(task, base, data, settings, pretrained=not str(model).startswith("random:"))
     learner, kept = build_learner(base, data.labels, recipe)
     learner.to(machine.device)
@@ -170,11 +172,12 @@ def build_learner(base: Model, labels: Sequence[str], recipe: FinetuningRecipe) 
 
 @dataclass(frozen=True)
 class _Data:
-    """Examples to train on and to score on, and the labels, where there are any."""
+    """Examples to train on and to score on, the labels, where there are any, and what was left out."""
 
     train: list[Any]
     held: list[Any]
     labels: tuple[str, ...]
+    notes: list[str]
 
 
 def _read(
@@ -187,13 +190,14 @@ def _read(
     seed: int,
 ) -> _Data:
     """Read the files; where the labels are those of the model, they are in its order."""
-    examples = task.read(train, columns=columns, kind=kind)
+    notes: list[str] = []
+    examples = task.read(train, columns=columns, kind=kind, notes=notes)
     labels = task.label_names(examples)
     if set(labels) == set(base.labels):
         labels = base.labels
     if dev:
-        return _Data(examples, task.read(dev, columns=columns, kind=kind), labels)
-    return _Data(*task.hold_out(examples, seed), labels)
+        return _Data(examples, task.read(dev, columns=columns, kind=kind, notes=notes), labels, notes)
+    return _Data(*task.hold_out(examples, seed), labels, notes)
 
 
 class _Early(msgspec.Struct, frozen=True):

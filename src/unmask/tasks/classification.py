@@ -75,10 +75,16 @@ class Classification(
         return "classification"
 
     def read(
-        self, paths: Sequence[str | Path], *, columns: Mapping[str, str], kind: str | None = None, gold: bool = True
+        self,
+        paths: Sequence[str | Path],
+        *,
+        columns: Mapping[str, str],
+        kind: str | None = None,
+        gold: bool = True,
+        notes: list[str] | None = None,
     ) -> list[Row]:
         """See `Task`."""
-        return read_rows(paths, columns=columns, gold=gold, kind=kind)
+        return read_rows(paths, columns=columns, gold=gold, kind=kind, notes=notes)
 
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
         """See `Task`: by value where all are integers, else alphabetically."""

@@ -23,13 +23,11 @@ from unmask.layers.dropout import Dropout
 from unmask.metrics import regression as metrics
 from unmask.metrics.intervals import Measure
 from unmask.objectives.objective import Objective, Part
-from unmask.tasks.labelled_file import LABELS, Row, read_rows
+from unmask.tasks.columns import LABELS, NUMBERS, SIMILARITY
+from unmask.tasks.labelled_file import Row, read_rows
 from unmask.tasks.rows import frame_rows, hold_out
 from unmask.tasks.task import Framed
 from unmask.tokenizers.tokenizer import Tokenizer
-
-NUMBERS = ("score", "similarity", "relatedness_score")
-"""Names under which a number is found."""
 
 
 class Score(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -61,10 +59,19 @@ class Regression(
         return "regression"
 
     def read(
-        self, paths: Sequence[str | Path], *, columns: Mapping[str, str], kind: str | None = None, gold: bool = True
+        self,
+        paths: Sequence[str | Path],
+        *,
+        columns: Mapping[str, str],
+        kind: str | None = None,
+        gold: bool = True,
+        notes: list[str] | None = None,
     ) -> list[Row]:
         """See `Task`."""
-        rows = read_rows(paths, columns=columns, gold=gold, kind=kind, labels=(*NUMBERS, *LABELS))
+        labels = (*NUMBERS, *LABELS)
+        rows = read_rows(
+            paths, columns=columns, gold=gold, kind=kind, labels=labels, headerless=SIMILARITY, notes=notes
+        )
         if gold:
             _values(rows)
         return rows

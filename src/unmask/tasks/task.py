@@ -52,9 +52,17 @@ class Task(Protocol):
         ...
 
     def read(
-        self, paths: Sequence[str | Path], *, columns: Mapping[str, str], kind: str | None = None, gold: bool = True
+        self,
+        paths: Sequence[str | Path],
+        *,
+        columns: Mapping[str, str],
+        kind: str | None = None,
+        gold: bool = True,
+        notes: list[str] | None = None,
     ) -> list[Any]:
         """Read examples from files, with what is to be predicted or, without `gold`, without it.
+
+        What a format itself leaves out is counted in `notes`, a line each, for the user.
 
         Raises:
             UserError: a bad file; names file and line.
