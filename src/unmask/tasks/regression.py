@@ -25,7 +25,8 @@ from unmask.metrics.intervals import Measure
 from unmask.objectives.objective import Objective, Part
 from unmask.tasks.columns import LABELS, NUMBERS, SIMILARITY
 from unmask.tasks.labelled_file import Row, read_rows
-from unmask.tasks.rows import frame_rows, hold_out
+from unmask.tasks.mistake import Mistake
+from unmask.tasks.rows import frame_rows, hold_out, passages
 from unmask.tasks.task import Framed
 from unmask.tokenizers.tokenizer import Tokenizer
 
@@ -117,6 +118,21 @@ class Regression(
         """See `Task`."""
         said = np.array([prediction.score for prediction in predictions])
         return metrics.measure(np.array(_values(examples)), said)
+
+    def mistakes(self, examples: Sequence[Row], predictions: Sequence[Score], labels: Sequence[str]) -> list[Mistake]:
+        """See `Task`: the largest errors first."""
+        found = [
+            Mistake(
+                passages(row),
+                caption=f"{row.file}:{row.line}",
+                score=abs(prediction.score - value),
+                measure="off by",
+                gold=row.values["label"],
+                predicted=f"{prediction.score:.3f}",
+            )
+            for row, value, prediction in zip(examples, _values(examples), predictions, strict=True)
+        ]
+        return sorted(found, key=lambda mistake: -mistake.score)
 
 
 class RegressionHead(Objective):

@@ -11,6 +11,7 @@ from unmask.batches.chance import generator
 from unmask.batches.frame import Frame
 from unmask.errors import UserError
 from unmask.tasks.labelled_file import Row
+from unmask.tasks.mistake import Passage
 from unmask.tokenizers.tokenizer import Tokenizer
 
 DEV_SHARE = 0.1
@@ -70,3 +71,10 @@ def hold_out(rows: Sequence[Row], strata: Sequence[Hashable], seed: int) -> tupl
         )
     train = [row for index, row in enumerate(rows) if index not in chosen]
     return train, [row for index, row in enumerate(rows) if index in chosen]
+
+
+def passages(row: Row) -> tuple[Passage, ...]:
+    """Return the texts of a row for whoever reads them."""
+    if "text_b" not in row.values:
+        return (Passage(row.values["text"]),)
+    return (Passage(row.values["text"], "first text"), Passage(row.values["text_b"], "second text"))

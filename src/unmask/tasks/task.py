@@ -19,6 +19,7 @@ from unmask.batches.batch import Sample
 from unmask.encoders.transformer import TransformerSettings
 from unmask.metrics.intervals import Measure
 from unmask.objectives.objective import Objective
+from unmask.tasks.mistake import Mistake
 from unmask.tokenizers.tokenizer import Tokenizer
 
 
@@ -103,4 +104,8 @@ class Task(Protocol):
 
     def measure(self, examples: Sequence[Any], predictions: Sequence[Any], labels: Sequence[str]) -> Measure:
         """Return the official metrics, times 100, as a function of the examples chosen."""
+        ...
+
+    def mistakes(self, examples: Sequence[Any], predictions: Sequence[Any], labels: Sequence[str]) -> list[Mistake]:
+        """Describe where the model is wrong, the worst first."""
         ...
