@@ -45,7 +45,7 @@ sup.gold { color: var(--gold); } sup.said { color: var(--said); }
 .word { font-weight: 600; }
 table { border-collapse: collapse; margin: .4rem 0 0; font-size: .9rem; }
 td { padding: .05rem .8rem .05rem 0; overflow-wrap: anywhere; } td.number { font-variant-numeric: tabular-nums; }
-meter { width: 8rem; }
+td.bar { min-width: 8rem; padding-right: .8rem; } td.bar i { display: block; border-top: .5rem solid var(--line); }
 @media print { body { max-width: none; margin: 0; font-size: 10pt; } article { break-inside: avoid; }
   mark, .text { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
 """
@@ -92,7 +92,7 @@ def _article(number: int, mistake: Mistake) -> str:
     lines = [
         "<article>",
         f'<div class="top"><span>{number}. <bdi>{escape(mistake.caption)}</bdi></span>'
-        f"<span>{escape(mistake.measure)} {mistake.score:.3g}</span></div>",
+        f"<span>{escape(mistake.measure)}: {mistake.score:.3g}</span></div>",
     ]
     for passage in mistake.passages:
         lines += [f"<h2>{escape(passage.name)}</h2>"] if passage.name else []
@@ -112,7 +112,7 @@ def _table(mistake: Mistake) -> str:
     left = len(ranked) - len(rows)
     cells = [
         f"<tr><td><bdi>{escape(name)}</bdi></td>"
-        f'<td><meter value="{chance:.4f}" aria-hidden="true"></meter></td><td class="number">{chance:.3f}</td></tr>'
+        f'<td class="bar"><i style="width: {100 * chance:.1f}%"></i></td><td class="number">{chance:.3f}</td></tr>'
         for name, chance in rows
     ]
     return f"<table>{''.join(cells)}</table>" + (f"<div>and {left:,} others</div>" if left else "")

@@ -126,7 +126,7 @@ class Regression(
                 passages(row),
                 caption=f"{row.file}:{row.line}",
                 score=abs(prediction.score - value),
-                measure="off by",
+                measure="error",
                 gold=row.values["label"],
                 predicted=f"{prediction.score:.3f}",
             )
