@@ -36,7 +36,8 @@ def frame_rows(tokenizer: Tokenizer, rows: Sequence[Row], length: int) -> list[S
 def cut_longer(first: int, second: int, room: int) -> tuple[int, int]:
     """Return how much of two texts is kept where the last token of the longer one goes until both fit.
 
-    Of equally long ones the second loses (`_truncate_seq_pair` of google-research/bert).
+    Of equally long ones the second loses (`_truncate_seq_pair` of google-research/bert). transformers differs by one
+    token where both are cut and `room` is odd: there the longer one, or the second, keeps one more.
     """
     if first + second <= room:
         return first, second
