@@ -269,6 +269,7 @@ FILES = [
 ]
 
 
+@pytest.mark.shared
 @pytest.mark.parametrize(("name", "examples", "labels", "left"), FILES, ids=[name for name, *_ in FILES])
 def test_the_files_at_hand(shared, name, examples, labels, left):
     """Sizes are those that their authors give, where they give any (SemEval 2015 and 2016: pairs that were scored)."""
