@@ -171,7 +171,7 @@ def test_test_files_without_labels(tmp_path, header, expected):
     [
         (Classification(), *OTHERS["SNLI, JSON Lines"][:2], "1 pairs without a label"),
         (Classification(), *OTHERS["SNLI, text"][:2], "1 pairs without a label"),
-        (Classification(), *GLUE["QQP"][:2], "2 rows torn by a line break in a question"),
+        (Classification(), *GLUE["QQP"][:2], "2 pieces of rows torn by a line break in a question"),
         (Regression(), *NUMBERS["STS"][:2], "1 pairs without a label"),
     ],
 )

@@ -27,12 +27,12 @@ STYLE = """
 * { box-sizing: border-box; }
 body { max-width: 52rem; margin: 2rem auto; padding: 0 1rem; color: var(--ink); background: var(--paper);
   font: 1rem/1.6 system-ui, -apple-system, "Segoe UI", "Noto Sans", "Noto Sans CJK SC", "PingFang SC", sans-serif; }
-h1 { font-size: 1.5rem; line-height: 1.3; margin: 0 0 .5rem; overflow-wrap: anywhere; }
+h1 { font-size: 1.5em; line-height: 1.3; margin: 0 0 .5rem; overflow-wrap: anywhere; }
 header p { margin: .2rem 0; overflow-wrap: anywhere; }
 article { border: 1px solid var(--line); border-radius: .5rem; margin: 1.2rem 0; padding: .8rem 1rem; }
-.top { display: flex; flex-wrap: wrap; justify-content: space-between; gap: 0 1rem; font-size: .85rem; }
+.top { display: flex; flex-wrap: wrap; justify-content: space-between; gap: 0 1rem; font-size: .85em; }
 .top span { overflow-wrap: anywhere; }
-h2 { font-size: .85rem; font-weight: 600; margin: .6rem 0 0; }
+h2 { font-size: .85em; font-weight: 600; margin: .6rem 0 0; }
 .text { white-space: pre-wrap; overflow-wrap: anywhere; background: var(--pale); border-radius: .3rem;
   margin: .3rem 0 .6rem; padding: .5rem .7rem; line-height: 2; }
 mark { color: inherit; background: none; padding: .1em 0; border: 0 solid; }
@@ -43,7 +43,7 @@ sup { font-size: .7em; font-weight: 600; line-height: 0; margin: 0 .2em; unicode
 .gold > sup, .word.gold { color: var(--gold); } .said > sup, .word.said { color: var(--said); }
 sup.gold { color: var(--gold); } sup.said { color: var(--said); }
 .word { font-weight: 600; }
-table { border-collapse: collapse; margin: .4rem 0 0; font-size: .9rem; }
+table { border-collapse: collapse; margin: .4rem 0 0; font-size: .9em; }
 td { padding: .05rem .8rem .05rem 0; overflow-wrap: anywhere; } td.number { font-variant-numeric: tabular-nums; }
 td.bar { min-width: 8rem; padding-right: .8rem; } td.bar i { display: block; border-top: .5rem solid var(--line); }
 @media print { body { max-width: none; margin: 0; font-size: 10pt; } article { break-inside: avoid; }

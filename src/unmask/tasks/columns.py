@@ -130,17 +130,16 @@ class Wanted:
         disagreed = "text_b" in places and "label" in places and names[places["label"]] == "gold_label"
         return Found(places, "-" if disagreed else None, torn=tuple(names) == QUESTIONS)
 
-    def unnamed(self, rows: Sequence[tuple[int, Sequence[str]]], name: str) -> Found | None:
-        """Find the columns of a file without header, its rows given with their lines.
+    def may_lack_header(self, first: Sequence[str]) -> bool:
+        """Say whether the first row looks like the one format that needs no header."""
+        return not self.columns and self.headerless.fits(first)
 
-        Returns:
-            None where the first row does not look like the one format that needs no header.
+    def unnamed(self, rows: Sequence[tuple[int, Sequence[str]]], name: str) -> Found:
+        """Return the columns of the format that needs no header, given all rows with their lines.
 
         Raises:
-            UserError: the first row looks like it, another one does not.
+            UserError: a row is not of this format.
         """
-        if self.columns or not self.headerless.fits(rows[0][1]):
-            return None
         for line, cells in rows:
             if not self.headerless.fits(cells):
                 raise UserError(

@@ -164,7 +164,7 @@ def _read(text: io.TextIOBase, kind: str, wanted: Wanted, name: str, left: Count
         raise UserError(f"there is no column {max(found.places.values())}, counted from 0", file=name, line=first[0])
     for line, cells in rest:
         if len(cells) < width and found.torn:
-            left["rows torn by a line break in a question"] += 1
+            left["pieces of rows torn by a line break in a question"] += 1
             continue
         if len(cells) != width:
             raise UserError(
@@ -187,11 +187,10 @@ def _find(first: _Line, rows: Iterator[_Line], kind: str, wanted: Wanted, name: 
     try:
         return wanted.named(first[1], name, first[0]), rows
     except UserError:
-        held = [first, *rows]
-        found = wanted.unnamed(held, name) if kind == "tsv" else None
-        if found is None:
+        if kind != "tsv" or not wanted.may_lack_header(first[1]):
             raise
-        return found, held
+    held = [first, *rows]
+    return wanted.unnamed(held, name), held
 
 
 def _split_tsv(text: io.TextIOBase) -> Iterator[tuple[int, list[str]]]:
