@@ -34,6 +34,25 @@ def sst2(result: dict[str, Any]) -> list[str]:
     return lines
 
 
+def pairs(result: dict[str, Any]) -> list[str]:
+    """Official scores of pairs and acceptability by set and start, mean and standard deviation over seeds."""
+    official = {
+        "sick-relatedness": ("pearson", "spearman"),
+        "mrpc": ("accuracy", "f1"),
+        "cola": ("matthews_correlation",),
+    }
+    lines = ["| set | start | seeds | score | mean ± s.d. | minutes a seed |", "|---|---|---|---|---|---|"]
+    for name, start in dict.fromkeys((run["set"], run["start"]) for run in result["runs"]):
+        runs = [run for run in result["runs"] if (run["set"], run["start"]) == (name, start)]
+        minutes = statistics.mean(run["seconds"] for run in runs) / 60
+        for metric in official.get(name, ("accuracy",)):
+            values = [run["metrics"][metric] for run in runs]
+            spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+            score = f"{metric.replace('_', ' ')} | {statistics.mean(values):.1f}{spread}"
+            lines.append(f"| {name} | {start} | {len(runs)} | {score} | {minutes:.1f} |")
+    return lines
+
+
 def pretrain_mini(result: dict[str, Any]) -> list[str]:
     """Held-out scores before and after, beside the guess."""
     first, last = result["heldout"][0], result["heldout"][-1]
@@ -263,6 +282,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "finetuning_rule": finetuning_rule,
     "gpu": gpu,
     "loss_parity": loss_parity,
+    "pairs": pairs,
     "pretrain_mini": pretrain_mini,
     "pretrain_speed": pretrain_speed,
     "pretraining_pays": pretraining_pays,

@@ -120,6 +120,8 @@ def finetune(
     early = convert(put({}, [text for text in settings if text.startswith(("seed=", "dropout="))]), _Early, "--set")
     base = load_model(model, tokenizer=tokenizer, allow_pickle=allow_pickle, dropout=early.dropout, seed=early.seed)
     data = _read(TASKS[task](), train, dev, columns or {}, kind, base)
+    for note in data.notes:
+        display.say(note)
     if choosing:
         data = data.inner(TASKS[task]())
     recipe = _resolve(task, base, data, settings, pretrained=not str(model).startswith("random:"))
@@ -185,15 +187,16 @@ def build_learner(base: Model, labels: Sequence[str], recipe: FinetuningRecipe) 
 
 @dataclass(frozen=True)
 class _Data:
-    """Examples to train on and to score on, and the labels, where there are any."""
+    """Examples to train on and to score on, the labels, where there are any, and what was left out."""
 
     train: list[Any]
     held: list[Any]
     labels: tuple[str, ...]
+    notes: list[str]
 
     def inner(self, task: Task) -> _Data:
         """Return a tenth of the training examples as those to score on, for choices that must not see the others."""
-        return _Data(*task.hold_out(self.train, HOLD_OUT_SEED), self.labels)
+        return _Data(*task.hold_out(self.train, HOLD_OUT_SEED), self.labels, self.notes)
 
 
 def _read(
@@ -205,13 +208,14 @@ def _read(
     base: Model,
 ) -> _Data:
     """Read the files; where the labels are those of the model, they are in its order."""
-    examples = task.read(train, columns=columns, kind=kind)
+    notes: list[str] = []
+    examples = task.read(train, columns=columns, kind=kind, notes=notes)
     labels = task.label_names(examples)
     if set(labels) == set(base.labels):
         labels = base.labels
     if dev:
-        return _Data(examples, task.read(dev, columns=columns, kind=kind), labels)
-    return _Data(*task.hold_out(examples, HOLD_OUT_SEED), labels)
+        return _Data(examples, task.read(dev, columns=columns, kind=kind, notes=notes), labels, notes)
+    return _Data(*task.hold_out(examples, HOLD_OUT_SEED), labels, notes)
 
 
 def _reset(base: Model, layers: int, seed: int) -> None:

@@ -328,7 +328,8 @@ FILES = ("--train", "{line}/train.tsv")
             ("finetune", "classification", *MODEL, "--train", "{here}/no.tsv", "--out", "{here}/r"),
             "no.tsv: cannot be read",
         ),
-        (("finetune", "classification", *MODEL, "--train", "{here}/empty.txt", "--out", "{here}/r"), "pass --format"),
+        (("finetune", "classification", *MODEL, "--train", "{line}/run", "--out", "{here}/r"), "pass --format"),
+        (("finetune", "classification", *MODEL, "--train", "{here}/empty.txt", "--out", "{here}/r"), "no examples"),
         (
             ("finetune", "classification", *MODEL, *FILES, "--columns", "label=stars", "--out", "{here}/r"),
             "train.tsv:1: no column called stars",

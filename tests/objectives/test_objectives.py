@@ -1,5 +1,6 @@
 """What holds for every objective and every head: pure preparation, sums over counted targets, any cut of a batch."""
 
+from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -17,12 +18,15 @@ from unmask.model import Model, load_model, save_model
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
 from unmask.tasks.classification import ClassificationHead
+from unmask.tasks.regression import RegressionHead
 from unmask.training.loop import Trainer
 from unmask.training.machine import choose_machine
 from unmask.training.precision import Working
 from unmask.training.processes import Processes
 
-NAMES = [*OBJECTIVES, "classification"]
+NAMES = [*OBJECTIVES, "classification", "regression"]
+SUMMED = {"regression": lambda found, gold: (found.squeeze(1) - gold).square().sum()}
+"""What is summed where it is no cross-entropy."""
 SETTINGS = TransformerSettings(layers=2, width=32, heads=2, feed_forward=64, positions=64, dropout=0.0, deviation=0.2)
 VOCABULARY = 100
 LENGTHS = (3, 40, 5, 61, 17, 17, 2, 30, 9, 55)
@@ -33,6 +37,8 @@ def build(name, weight=1.0, seed=1, settings=SETTINGS, vocabulary=VOCABULARY):
     torch.manual_seed(seed)
     if name == "classification":
         return ClassificationHead(settings, num_labels=3)
+    if name == "regression":
+        return RegressionHead(settings)
     return OBJECTIVES[name](weight=weight).build(settings, vocabulary)
 
 
@@ -48,6 +54,7 @@ def samples(seed=0):
     for number, length in enumerate(LENGTHS):
         sample = frame.wrap(rng.integers(5, VOCABULARY, length)).named((0, number))
         labels = {"next_sentence": rng.integers(0, 2, 1), "classification": rng.integers(0, 3, 1)}
+        labels |= {"regression": rng.normal(size=1).astype(np.float32)}
         made.append(mask(sample.add(labels=labels), generator(seed, "masking", *sample.key)))
     return made
 
@@ -117,9 +124,11 @@ def test_the_sum_runs_over_the_counted_targets(name):
     logits, gold = run(learner, batch)[name], batch.labels[next(iter(learner.parts[name].needs))]
     assert batch.counts[name] == len(logits) == len(gold) == sum(sample.counts[name] for sample in prepared)
     part = learner(batch)[name]
-    torch.testing.assert_close(part.sum, cross_entropy(logits.double(), gold, reduction="sum").float())
-    assert int(part.metrics["correct"]) == int((logits.argmax(1) == gold).sum())
-    assert not part.metrics["correct"].requires_grad
+    summed = SUMMED.get(name, partial(cross_entropy, reduction="sum"))
+    torch.testing.assert_close(part.sum, summed(logits.double(), gold).float())
+    if name not in SUMMED:
+        assert int(part.metrics["correct"]) == int((logits.argmax(1) == gold).sum())
+    assert not any(value.requires_grad for value in part.metrics.values())
     assert part.sum.dtype == learner.bfloat16()(batch)[name].sum.dtype == torch.float32
 
 
@@ -190,7 +199,7 @@ def test_without_targets_the_sum_is_0_with_graph(name):
     learner = learner_of(name)
     batch = collate([empty(sample).add(counts={name: 0}) for sample in samples()])
     part = learner(batch)[name]
-    assert part.sum.detach() == part.metrics["correct"] == 0
+    assert not any([part.sum.detach(), *part.metrics.values()])
     part.sum.backward()
     assert gradient(learner).keys() >= {f"objectives.{name}.{key}" for key, _ in learner.parts[name].named_parameters()}
     assert all(not value.any() for value in gradient(learner).values())

@@ -1,17 +1,22 @@
 """Labels, truncation and the training of a classifier."""
 
 import json
+import tomllib
 
 import numpy as np
 import pytest
 import torch
+from sklearn.utils.class_weight import compute_class_weight
 
+from unmask.batches.batch import collate
+from unmask.encoders.transformer import TransformerSettings
 from unmask.errors import UserError
 from unmask.finetuning import defaults, finetune
 from unmask.model import load_model
+from unmask.objectives.learner import Learner
 from unmask.recipe import read_recipe, write
 from unmask.serving.pipeline import load
-from unmask.tasks.classification import Classification
+from unmask.tasks.classification import Classification, Prediction
 from unmask.tasks.labelled_file import Row
 from unmask.training.machine import Machine
 
@@ -185,3 +190,76 @@ def test_defaults_are_a_rule():
     assert (few["budget"], many["budget"]) == ({"epochs": 20.0}, {"epochs": 3.0})
     assert many["optimizer"]["learning_rate"] == 5e-5
     assert few["optimizer"]["learning_rate"] == pytest.approx(5e-5 * 6**0.5, rel=0.03)
+
+
+# Class weights
+
+
+def head_of(labels, **settings):
+    shape = TransformerSettings(layers=1, width=16, heads=2, feed_forward=32, positions=32, dropout=0.0)
+    task = Classification(**settings)
+    return Learner(shape.build(200), {"classification": task.build(shape, labels)}).eval()
+
+
+@pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0), (0.5, 2.0, 7.0)])
+def test_weights_are_those_of_cross_entropy(tokenizer, weights):
+    labels, rows = ("a", "b", "c"), make(["a", "c", "b", "c", "a"])
+    learner = head_of(labels, weights=weights)
+    batch = collate([learner.prepare(it) for it in TASK.frame(tokenizer, rows, labels, gold=True).samples])
+    part = learner(batch)["classification"]
+    logits = learner.parts["classification"].predict(learner.encoder, learner.encoder(batch.tokens), batch)
+    theirs = torch.nn.CrossEntropyLoss(torch.tensor(weights), reduction="none")
+    torch.testing.assert_close(part.sum, theirs(logits, torch.tensor([0, 2, 1, 2, 0])).sum())
+    assert batch.counts == {"classification": 5}, "the mean is over examples, whatever they weigh"
+    plain = head_of(labels)
+    plain.load_state_dict(learner.state_dict())
+    assert torch.equal(plain(batch)["classification"].sum, part.sum) == (weights == (1.0, 1.0, 1.0))
+
+
+def test_balanced_weights_are_those_of_scikit_learn():
+    rows = make(["b"] * 6 + ["a"] * 3 + ["c"])
+    settled = Classification(weights="balanced").settle(rows, ("b", "c", "a"))
+    names = np.array([row.values["label"] for row in rows])
+    expected = compute_class_weight("balanced", classes=np.array(["b", "c", "a"]), y=names)
+    assert settled.weights == pytest.approx(expected)
+    totals = {label: weight * (names == label).sum() for label, weight in zip("bca", settled.weights, strict=True)}
+    assert set(np.round(list(totals.values()), 9)) == {round(10 / 3, 9)}, "each label weighs the same"
+    assert np.mean([dict(zip("bca", settled.weights, strict=True))[name] for name in names]) == pytest.approx(1)
+    assert settled.settle(rows, ("b", "c", "a")) == settled
+    assert TASK.settle(rows, ("b", "c", "a")) is TASK
+
+
+def test_weights_reach_the_run_and_stay_with_the_model(recipe_file, tokenizer_directory, task, tmp_path):
+    lines = task.read_text().splitlines()
+    rare = tmp_path / "rare.tsv"
+    rare.write_text("\n".join([*lines, *(line for line in lines if line.endswith("\tbad"))]))
+    tune(recipe_file, tokenizer_directory, rare, tmp_path / "run", "task.weights=balanced", dev=[task])
+    low, high = load_model(tmp_path / "run").task.weights
+    assert low < 1 < high
+    assert tomllib.loads((tmp_path / "run" / "recipe.toml").read_text())["task"]["weights"] == [low, high]
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("task.weights=[1.0, 2.0, 3.0]", "3 weights for 2 labels; give one each for bad, good"),
+        ("task.weights=[1.0, 0.0]", "weights must be above 0"),
+        ("task.weights=even", "Invalid enum value 'even'"),
+    ],
+)
+def test_bad_weights_are_refused(recipe_file, tokenizer_directory, task, tmp_path, setting, message):
+    with pytest.raises(UserError, match=message):
+        tune(recipe_file, tokenizer_directory, task, tmp_path / "run", setting)
+
+
+# Mistakes
+
+
+def test_mistakes_are_the_wrong_ones_the_most_confident_first():
+    rows, labels = make(["a", "b", "a", "b"]), ("a", "b")
+    chances = [(0.4, 0.6), (0.1, 0.9), (0.1, 0.9), (0.7, 0.3)]
+    said = [Prediction("x", "ab"[y > x], {"a": x, "b": y}) for x, y in chances]
+    found = TASK.mistakes(rows, said, labels)
+    assert [(it.caption, it.score) for it in found] == [("a.tsv:4", 0.9), ("a.tsv:5", 0.7), ("a.tsv:2", 0.6)]
+    assert (found[0].gold, found[0].predicted, found[0].chances) == ("a", "b", {"a": 0.1, "b": 0.9})
+    assert [passage.text for passage in found[0].passages] == ["x"]

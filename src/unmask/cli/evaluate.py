@@ -1,9 +1,12 @@
-"""`unmask evaluate`: a classifier on labelled examples, a pretrained encoder on plain text."""
+"""`unmask evaluate`: a fine-tuned model on labelled examples, a pretrained encoder on plain text."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
+from pathlib import Path
+from typing import Any
 
 from unmask.cli.options import add_labelled, add_machine, add_model, add_text, machine, print_json, text_options
 from unmask.errors import UserError
@@ -12,8 +15,12 @@ from unmask.errors import UserError
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_model(parser)
-    parser.add_argument("--data", nargs="+", required=True, metavar="FILE", help="labelled examples, or plain text")
+    parser.add_argument(
+        "--data", nargs="+", required=True, metavar="FILE", help="labelled examples, or plain text; several are one set"
+    )
     add_labelled(parser)
+    parser.add_argument("--against", metavar="MODEL2", help="score this one too, and say whether they differ")
+    parser.add_argument("--errors", metavar="FILE.html", help="write a page of the worst mistakes")
     add_text(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_machine(parser, precision="float32", quiet=False)
@@ -26,20 +33,32 @@ def run(options: argparse.Namespace) -> None:
     from unmask.tasks.labelled_file import parse_columns
     from unmask.text.documents import TextOptions
 
+    if options.errors:
+        _check_page(Path(options.errors))
     model = load_model(options.model, allow_pickle=options.allow_pickle)
+    other = load_model(options.against, allow_pickle=options.allow_pickle) if options.against else None
     begun = time.perf_counter()
     if model.task:
         if text_options(options) != TextOptions():
             raise UserError("--field, --documents and --strict have no effect: the model is fine-tuned for a task")
         result = evaluate_task(
-            model, options.data, columns=parse_columns(options.columns), kind=options.format, machine=machine(options)
+            model,
+            options.data,
+            columns=parse_columns(options.columns),
+            kind=options.format,
+            machine=machine(options),
+            against=other,
+            errors=options.errors,
         )
     else:
-        if options.columns or options.format:
+        if without := [f"--{name}" for name in ("columns", "format", "against", "errors") if getattr(options, name)]:
+            verb = "has" if len(without) == 1 else "have"
             raise UserError(
-                "--columns and --format have no effect: the model is fine-tuned for no task, so the data is text"
+                f"{', '.join(without)} {verb} no effect: the model is fine-tuned for no task, so the data is text"
             )
         result = evaluate_encoder(model, options.data, options=text_options(options), machine=machine(options))
+    for note in result.get("notes", []):
+        print(note, file=sys.stderr)
     result["seconds"] = round(time.perf_counter() - begun, 3)
     if options.json:
         print_json(result)
@@ -48,3 +67,25 @@ def run(options: argparse.Namespace) -> None:
     for name, value in result["metrics"].items():
         low, high = result["intervals"].get(name, (None, None))
         print(f"  {name:24} {value:.4g}" + ("" if low is None else f"  (95 %: {low:.4g} to {high:.4g})"))
+    if other:
+        _print_differences(options.against, result)
+
+
+def _check_page(path: Path) -> None:
+    """Refuse, before anything is computed, a page that could not be written or would not be opened as what it is."""
+    if path.suffix != ".html":
+        raise UserError("the page of mistakes is HTML", file=path, remedy="call it FILE.html")
+    if not path.parent.is_dir():
+        raise UserError("there is no such folder", file=path.parent, remedy="make it, or write the page elsewhere")
+
+
+def _print_differences(name: str, result: dict[str, Any]) -> None:
+    """Print the second model's scores and what the first one has more, metric by metric."""
+    print(f"against {name}, this model has more (p: by a paired bootstrap):")
+    for metric, found in result["against"]["differences"].items():
+        low, high = found["interval"]
+        value = result["against"]["metrics"][metric]
+        print(
+            f"  {metric:24} {value:.4g}  {found['difference']:+.4g}"
+            f"  (95 %: {low:+.4g} to {high:+.4g}; p = {found['p']:.2g})"
+        )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from unmask.cli.options import add_labelled, add_machine, add_model, machine, print_json
+from unmask.cli.options import add_labelled, add_machine, add_model, machine, print_json, report
 from unmask.errors import UserError
 
 if TYPE_CHECKING:
@@ -67,7 +67,11 @@ def _ask(pipeline: Pipeline, options: argparse.Namespace) -> list[Any]:
     task = pipeline.model.task
     if task is None:
         return pipeline.predict([])
-    return pipeline.run(task.read([options.data], columns=columns, kind=options.format, gold=False))
+    notes: list[str] = []
+    examples = task.read([options.data], columns=columns, kind=options.format, gold=False, notes=notes)
+    for note in notes:
+        report(options, note)
+    return pipeline.run(examples)
 
 
 def _line(prediction: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,38 @@ from unmask.batches.sentence_pairs import SentencePairsSettings
 from unmask.corpus.build import build_corpus
 from unmask.corpus.corpus import Documents
 from unmask.errors import UserError
+from unmask.evaluation.errors_page import errors_page
 from unmask.metrics.classification import confusion
-from unmask.metrics.intervals import intervals, whole
+from unmask.metrics.intervals import Measure, differences, intervals, whole
 from unmask.model import Model
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
 from unmask.serving.pipeline import Pipeline
+from unmask.tasks import AnyTask
 from unmask.tasks.classification import Classification, gold_and_said
 from unmask.text.documents import TextOptions
+from unmask.text.files import display_name
 from unmask.training.evaluate import evaluate
 from unmask.training.machine import Machine, choose_machine
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a fine-tuned model says of examples."""
+
+    model: Model
+    examples: Sequence[Any]
+    predictions: Sequence[Any]
+
+    @property
+    def task(self) -> AnyTask:
+        """What the model was fine-tuned for."""
+        assert self.model.task is not None
+        return self.model.task
+
+    def measure(self, labels: Sequence[str]) -> Measure:
+        """Return the official metrics, the labels numbered as given."""
+        return self.task.measure(self.examples, self.predictions, labels)
 
 
 def evaluate_task(
@@ -33,15 +56,45 @@ def evaluate_task(
     columns: Mapping[str, str],
     kind: str | None = None,
     machine: Machine | None = None,
+    against: Model | None = None,
+    errors: str | Path | None = None,
 ) -> dict[str, Any]:
-    """Score a fine-tuned model on labelled files; see `score_examples`.
+    """Score a fine-tuned model on labelled files, several of them as one set.
+
+    Args:
+        model: to score.
+        paths: labelled files.
+        columns: our column names to theirs.
+        kind: the files' format where the suffix does not tell.
+        machine: device and precision; None: float32 on the best device.
+        against: a second model, scored on the same examples.
+        errors: where to write a page of the worst mistakes.
+
+    Returns:
+        That of `score_examples`; `notes` on what the files' formats leave out, if anything; with `against` its
+        `metrics` and, by metric, the `differences` of `intervals.differences`, the first model minus the second.
 
     Raises:
-        UserError: the model was fine-tuned for nothing, a bad file, or a label that the model does not know.
+        UserError: the model was fine-tuned for nothing, a bad file, a label that the model does not know, or a second
+            model for another task or other labels.
     """
     if model.task is None:
         raise UserError("this model was fine-tuned for no task")
-    return score_examples(model, model.task.read(paths, columns=columns, kind=kind), machine)
+    if against is not None:
+        _check_comparable(model, against)
+    notes: list[str] = []
+    examples = model.task.read(paths, columns=columns, kind=kind, notes=notes)
+    answers = _answer(model, examples, machine)
+    result = _scores(answers) | ({"notes": notes} if notes else {})
+    if against is not None:
+        other = _answer(against, examples, machine).measure(model.labels)
+        result["against"] = {
+            "metrics": whole(other, len(examples)),
+            "differences": differences(answers.measure(model.labels), other, len(examples)),
+        }
+    if errors is not None:
+        Path(errors).write_text(_errors_page(answers, paths, result["metrics"]), encoding="utf8")
+    return result
 
 
 def score_examples(model: Model, examples: Sequence[Any], machine: Machine | None = None) -> dict[str, Any]:
@@ -49,10 +102,16 @@ def score_examples(model: Model, examples: Sequence[Any], machine: Machine | Non
 
     Of a classifier also `labels` and `confusion` (rows are what is true).
     """
-    task = model.task
-    assert task is not None
-    predictions = Pipeline(model, machine).run(examples)
-    measure = task.measure(examples, predictions, model.labels)
+    return _scores(_answer(model, examples, machine))
+
+
+def _answer(model: Model, examples: Sequence[Any], machine: Machine | None) -> Answers:
+    return Answers(model, examples, Pipeline(model, machine).run(examples))
+
+
+def _scores(answers: Answers) -> dict[str, Any]:
+    task, labels, examples = answers.task, answers.model.labels, answers.examples
+    measure = answers.measure(labels)
     result = {
         "task": task.part.replace("_", "-"),
         "metrics": whole(measure, len(examples)),
@@ -60,9 +119,34 @@ def score_examples(model: Model, examples: Sequence[Any], machine: Machine | Non
         "examples": len(examples),
     }
     if isinstance(task, Classification):
-        counts = confusion(*gold_and_said(examples, predictions, model.labels), len(model.labels))
-        result |= {"labels": model.labels, "confusion": counts.tolist()}
+        counts = confusion(*gold_and_said(examples, answers.predictions, labels), len(labels))
+        result |= {"labels": labels, "confusion": counts.tolist()}
     return result
+
+
+def _check_comparable(model: Model, other: Model) -> None:
+    """Refuse two models that cannot be scored on the same examples; labels may be in another order."""
+    if other.task is None:
+        raise UserError("--against: this model was fine-tuned for no task")
+    for what, ours, theirs in (
+        ("task", model.task.part if model.task else "", other.task.part),
+        ("labels", ", ".join(sorted(model.labels)), ", ".join(sorted(other.labels))),
+    ):
+        if ours != theirs:
+            raise UserError(
+                f"--against: the {what} of the two models differ: {ours or 'none'}; {theirs or 'none'}",
+                remedy="compare models that were fine-tuned for the same",
+            )
+
+
+def _errors_page(answers: Answers, paths: Sequence[str | Path], metrics: Mapping[str, float]) -> str:
+    names = ", ".join(map(display_name, paths))
+    about = [
+        f"{len(answers.examples):,} examples",
+        ", ".join(f"{name} {value:.2f}" for name, value in metrics.items()),
+    ]
+    mistakes = answers.task.mistakes(answers.examples, answers.predictions, answers.model.labels)
+    return errors_page(f"Mistakes: {answers.task.part.replace('_', ' ')}, {names}", about, mistakes)
 
 
 def evaluate_encoder(

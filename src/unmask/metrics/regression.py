@@ -25,6 +25,8 @@ def measure(gold: np.ndarray, predicted: np.ndarray) -> Measure:
 
 
 def _correlation(x: np.ndarray, y: np.ndarray) -> float:
+    if np.ptp(x) == 0 or np.ptp(y) == 0:  # less the mean, equal values may be a rounding away from 0
+        return 0.0
     x, y = x - x.mean(), y - y.mean()
     spread = np.sqrt((x @ x) * (y @ y))
     return float(x @ y / spread) if spread > 0 else 0.0

@@ -29,7 +29,8 @@ from unmask.metrics import classification as metrics
 from unmask.metrics.intervals import Measure
 from unmask.objectives.objective import Objective, Part
 from unmask.tasks.labelled_file import Row, read_rows
-from unmask.tasks.rows import frame_rows, hold_out
+from unmask.tasks.mistake import Mistake
+from unmask.tasks.rows import frame_rows, hold_out, passages
 from unmask.tasks.task import Framed
 from unmask.tokenizers.tokenizer import Tokenizer
 
@@ -80,10 +81,16 @@ class Classification(
         return "accuracy"
 
     def read(
-        self, paths: Sequence[str | Path], *, columns: Mapping[str, str], kind: str | None = None, gold: bool = True
+        self,
+        paths: Sequence[str | Path],
+        *,
+        columns: Mapping[str, str],
+        kind: str | None = None,
+        gold: bool = True,
+        notes: list[str] | None = None,
     ) -> list[Row]:
         """See `Task`."""
-        return read_rows(paths, columns=columns, gold=gold, kind=kind)
+        return read_rows(paths, columns=columns, gold=gold, kind=kind, notes=notes)
 
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
         """See `Task`: by value where all are integers, else alphabetically."""
@@ -143,6 +150,25 @@ class Classification(
     def measure(self, examples: Sequence[Row], predictions: Sequence[Prediction], labels: Sequence[str]) -> Measure:
         """See `Task`."""
         return metrics.measure(*gold_and_said(examples, predictions, labels), len(labels))
+
+    def mistakes(
+        self, examples: Sequence[Row], predictions: Sequence[Prediction], labels: Sequence[str]
+    ) -> list[Mistake]:
+        """See `Task`: the most confident first."""
+        found = [
+            Mistake(
+                passages(row),
+                caption=f"{row.file}:{row.line}",
+                score=prediction.scores[prediction.label],
+                measure="probability",
+                gold=row.values["label"],
+                predicted=prediction.label,
+                chances=prediction.scores,
+            )
+            for row, prediction in zip(examples, predictions, strict=True)
+            if prediction.label != row.values["label"]
+        ]
+        return sorted(found, key=lambda mistake: -mistake.score)
 
     @property
     def _weights(self) -> tuple[float, ...]:

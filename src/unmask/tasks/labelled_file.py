@@ -1,8 +1,8 @@
 """Labelled files: rows of named or numbered columns, from TSV, CSV or JSON Lines, also compressed.
 
 In: files and, where columns have other names or there is no header, `--columns text=NAME_OR_NUMBER,label=…`.
-Out: rows with their place, so that an error can name file and line. A bad row ends the reading: nothing is silently
-dropped.
+Out: rows with their place, so that an error can name file and line. A bad row ends the reading: nothing is dropped but
+what a published format says has no label, and that is counted.
 
 TSV has no quoting; CSV follows RFC 4180; a byte-order mark is dropped.
 """
@@ -11,24 +11,18 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import msgspec
 
 from unmask.errors import UserError, nearest
+from unmask.tasks.columns import ACCEPTABILITY, LABELS, Found, Headerless, Wanted
 from unmask.text.files import display_name, open_bytes
 
-PAIRS = (
-    *(("text", "text_b"), ("text_a", "text_b"), ("sentence1", "sentence2"), ("sentence_A", "sentence_B")),
-    *(("premise", "hypothesis"), ("question1", "question2"), ("#1 String", "#2 String"), ("question", "sentence")),
-)
-"""Names under which the texts of a pair are found unless `--columns` says otherwise;"""
-TEXTS = ("text", "sentence", "review", "content", "text_a")
-"""and, where a file has no pairs, a single text;"""
-LABELS = ("label", "labels", "gold_label", "class", "sentiment", "Quality", "is_duplicate", "entailment_judgment")
-"""and a label."""
 NAMES = ("text", "text_b", "label")
 """What a row consists of."""
 
@@ -73,34 +67,41 @@ def read_rows(
     kind: str | None = None,
     gold: bool = True,
     labels: Sequence[str] = LABELS,
+    headerless: Headerless = ACCEPTABILITY,
+    notes: list[str] | None = None,
 ) -> list[Row]:
     """Read all rows of some files: single texts, or all of them pairs.
 
     Args:
-        paths: `.tsv`, `.csv`, `.jsonl` or `.json`, each also `.gz` or `.xz`; `-` is standard input and needs `kind`.
+        paths: `.tsv` or `.txt`, `.csv`, `.jsonl` or `.json`, each also `.gz` or `.xz`; `-` is standard input and needs
+            `kind`.
         columns: our names to theirs, or to numbers from 0, which say that there is no header.
         kind: the format, where the suffix does not tell.
         gold: whether labels are wanted.
         labels: names of their column unless `columns` says otherwise.
+        headerless: the published format that needs no header.
+        notes: gets a line for each file of which rows were left out, as its format says.
 
     Raises:
         UserError: a missing column, a bad row, no rows; names file and line.
     """
     if columns.keys() - {"text", "text_b", *(("label",) if gold else ())}:
         raise UserError("--columns label=… has no effect: no labels are read")
-    wanted = _Wanted(columns, tuple(labels) if gold else ())
+    wanted = Wanted(columns, tuple(labels) if gold else (), headerless)
     rows: list[Row] = []
     for path in paths:
-        name = display_name(path)
+        name, left = display_name(path), Counter[str]()
         found = _format(path, kind)
         with open_bytes(path) as stream:
             text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="" if found == "csv" else "\n")
             try:
-                rows += list(_read(text, found, wanted, name))
+                rows += list(_read(text, found, wanted, name, left))
             except UnicodeDecodeError as error:
                 raise UserError(f"not UTF-8 ({error.reason} near line {_bad_line(path)})", file=name) from error
             finally:
                 text.detach()
+        if notes is not None:
+            notes += [f"{name}: left out, as the format says: {count:,} {what}" for what, count in left.items()]
     if not rows:
         raise UserError("no examples are in the file", file=", ".join(map(display_name, paths)))
     first = rows[0]
@@ -137,7 +138,7 @@ def _format(path: str | Path, kind: str | None) -> str:
     suffixes = [suffix.lower().removeprefix(".") for suffix in Path(path).suffixes]
     suffixes = [suffix for suffix in suffixes if suffix not in ("gz", "xz")]
     found = kind or (suffixes[-1] if suffixes else "")
-    found = {"json": "jsonl", "ndjson": "jsonl"}.get(found, found)
+    found = {"json": "jsonl", "ndjson": "jsonl", "txt": "tsv"}.get(found, found)
     if found not in FORMATS:
         raise UserError(
             "the format of labelled examples goes by the file's suffix",
@@ -147,68 +148,24 @@ def _format(path: str | Path, kind: str | None) -> str:
     return found
 
 
-@dataclass(frozen=True)
-class _Wanted:
-    """Which columns to take.
-
-    Attributes:
-        columns: our names to theirs, as the user gave them.
-        labels: names of the label's column; none where no label is wanted.
-    """
-
-    columns: Mapping[str, str]
-    labels: tuple[str, ...]
-
-    def numbered(self, name: str) -> dict[str, int]:
-        """Return the columns' places where they are given as numbers, which say that there is no header."""
-        numbers = {ours: int(theirs) for ours, theirs in self.columns.items() if theirs.isdecimal()}
-        needed = {"text", *self.columns, *(("label",) if self.labels else ())}
-        if numbers and (named := sorted(needed - numbers.keys())):
-            raise UserError(f"--columns gives numbers, but none for {', '.join(named)}", file=name)
-        return numbers
-
-    def named(self, cells: Sequence[str], name: str, line: int) -> dict[str, int]:
-        """Find the columns among the names of a header."""
-        names = [cell.strip() for cell in cells]
-        chosen: dict[str, tuple[str, ...]] = {ours: (theirs,) for ours, theirs in self.columns.items()}
-        if "text" not in chosen:
-            pair = next((pair for pair in PAIRS if set(pair) <= set(names)), None)
-            if pair and "text_b" not in chosen:
-                chosen |= {"text": (pair[0],), "text_b": (pair[1],)}
-            else:
-                chosen["text"] = (*TEXTS, *(first for first, _ in PAIRS))
-        if self.labels:
-            chosen.setdefault("label", self.labels)
-        places = {}
-        for ours, candidates in chosen.items():
-            found = next((theirs for theirs in candidates if theirs in names), None)
-            if found is None:
-                raise UserError(
-                    f"no column called {' or '.join(dict.fromkeys(candidates))}; there are: {', '.join(names)[:200]}",
-                    file=name,
-                    line=line,
-                    remedy=f"pass --columns {ours}=NAME, or numbers from 0 if there is no header",
-                )
-            places[ours] = names.index(found)
-        return places
-
-
-def _read(text: io.TextIOBase, kind: str, wanted: _Wanted, name: str) -> Iterator[Row]:
+def _read(text: io.TextIOBase, kind: str, wanted: Wanted, name: str, left: Counter[str]) -> Iterator[Row]:
+    """Yield the rows of a file; count in `left` what the format itself leaves out."""
     if kind == "jsonl":
-        yield from _read_jsonl(text, wanted, name)
+        yield from _read_jsonl(text, wanted, name, left)
         return
     lines = _split_csv(text, name) if kind == "csv" else _split_tsv(text)
-    places = wanted.numbered(name)
-    has_header = not places
-    width = None
-    for line, cells in lines:
-        if cells in ([], [""]):
+    rows = ((line, cells) for line, cells in lines if cells not in ([], [""]))
+    first = next(rows, None)
+    if first is None:
+        return
+    width = len(first[1])
+    found, rest = _find(first, rows, kind, wanted, name)
+    if max(found.places.values()) >= width:
+        raise UserError(f"there is no column {max(found.places.values())}, counted from 0", file=name, line=first[0])
+    for line, cells in rest:
+        if len(cells) < width and found.torn:
+            left["pieces of rows torn by a line break in a question"] += 1
             continue
-        if width is None:
-            width = len(cells)
-            if has_header:
-                places = wanted.named(cells, name, line)
-                continue
         if len(cells) != width:
             raise UserError(
                 f"{len(cells)} columns where there should be {width}",
@@ -216,9 +173,24 @@ def _read(text: io.TextIOBase, kind: str, wanted: _Wanted, name: str) -> Iterato
                 line=line,
                 remedy="a tab inside a text? TSV has no quoting" if kind == "tsv" else "quote texts with commas",
             )
-        if max(places.values()) >= width:
-            raise UserError(f"there is no column {max(places.values())}, counted from 0", file=name, line=line)
-        yield _row({ours: cells[place] for ours, place in places.items()}, name, line)
+        yield from _row({ours: cells[place] for ours, place in found.places.items()}, name, line, found, left)
+
+
+_Line = tuple[int, list[str]]
+"""A row's line and its cells."""
+
+
+def _find(first: _Line, rows: Iterator[_Line], kind: str, wanted: Wanted, name: str) -> tuple[Found, Iterable[_Line]]:
+    """Return where to look, and the rows, which the first line is one of where it is no header."""
+    if found := wanted.numbered(name):
+        return found, chain([first], rows)
+    try:
+        return wanted.named(first[1], name, first[0]), rows
+    except UserError:
+        if kind != "tsv" or not wanted.may_lack_header(first[1]):
+            raise
+    held = [first, *rows]
+    return wanted.unnamed(held, name), held
 
 
 def _split_tsv(text: io.TextIOBase) -> Iterator[tuple[int, list[str]]]:
@@ -239,7 +211,7 @@ def _split_csv(text: io.TextIOBase, name: str) -> Iterator[tuple[int, list[str]]
         yield line, cells
 
 
-def _read_jsonl(text: io.TextIOBase, wanted: _Wanted, name: str) -> Iterator[Row]:
+def _read_jsonl(text: io.TextIOBase, wanted: Wanted, name: str, left: Counter[str]) -> Iterator[Row]:
     for number, line in enumerate(text, start=1):
         if not line.strip():
             continue
@@ -249,21 +221,25 @@ def _read_jsonl(text: io.TextIOBase, wanted: _Wanted, name: str) -> Iterator[Row
             raise UserError(f"broken JSON ({error})", file=name, line=number) from error
         if not isinstance(record, dict):
             raise UserError("not a JSON object", file=name, line=number)
-        keys = wanted.named(list(record), name, number)
+        found = wanted.named(list(record), name, number)
         values = list(record.values())
-        found = {ours: values[place] for ours, place in keys.items()}
-        for ours, value in found.items():
+        chosen = {ours: values[place] for ours, place in found.places.items()}
+        for ours, value in chosen.items():
             if not isinstance(value, str | int | float) or (ours != "label" and not isinstance(value, str)):
                 raise UserError(f"'{ours}' is {type(value).__name__}, not text", file=name, line=number)
-        yield _row({ours: str(value) for ours, value in found.items()}, name, number)
+        yield from _row({ours: str(value) for ours, value in chosen.items()}, name, number, found, left)
 
 
-def _row(values: Mapping[str, str], name: str, line: int) -> Row:
+def _row(values: Mapping[str, str], name: str, line: int, found: Found, left: Counter[str]) -> Iterator[Row]:
+    """Yield the row, unless its format says that it has no label."""
     values = {ours: value.strip() for ours, value in values.items()}
+    if found.unlabelled is not None and values["label"] == found.unlabelled:
+        left["pairs without a label"] += 1
+        return
     for ours, value in values.items():
         if not value:
             raise UserError(f"the {ours} is empty", file=name, line=line, remedy="mend or remove the row")
-    return Row(values, name, line)
+    yield Row(values, name, line)
 
 
 def _bad_line(path: str | Path) -> str:

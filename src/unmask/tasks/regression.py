@@ -23,13 +23,12 @@ from unmask.layers.dropout import Dropout
 from unmask.metrics import regression as metrics
 from unmask.metrics.intervals import Measure
 from unmask.objectives.objective import Objective, Part
-from unmask.tasks.labelled_file import LABELS, Row, read_rows
-from unmask.tasks.rows import frame_rows, hold_out
+from unmask.tasks.columns import LABELS, NUMBERS, SIMILARITY
+from unmask.tasks.labelled_file import Row, read_rows
+from unmask.tasks.mistake import Mistake
+from unmask.tasks.rows import frame_rows, hold_out, passages
 from unmask.tasks.task import Framed
 from unmask.tokenizers.tokenizer import Tokenizer
-
-NUMBERS = ("score", "similarity", "relatedness_score")
-"""Names under which a number is found."""
 
 
 class Score(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -66,10 +65,19 @@ class Regression(
         return "pearson"
 
     def read(
-        self, paths: Sequence[str | Path], *, columns: Mapping[str, str], kind: str | None = None, gold: bool = True
+        self,
+        paths: Sequence[str | Path],
+        *,
+        columns: Mapping[str, str],
+        kind: str | None = None,
+        gold: bool = True,
+        notes: list[str] | None = None,
     ) -> list[Row]:
         """See `Task`."""
-        rows = read_rows(paths, columns=columns, gold=gold, kind=kind, labels=(*NUMBERS, *LABELS))
+        labels = (*NUMBERS, *LABELS)
+        rows = read_rows(
+            paths, columns=columns, gold=gold, kind=kind, labels=labels, headerless=SIMILARITY, notes=notes
+        )
         if gold:
             _values(rows)
         return rows
@@ -115,6 +123,21 @@ class Regression(
         """See `Task`."""
         said = np.array([prediction.score for prediction in predictions])
         return metrics.measure(np.array(_values(examples)), said)
+
+    def mistakes(self, examples: Sequence[Row], predictions: Sequence[Score], labels: Sequence[str]) -> list[Mistake]:
+        """See `Task`: the largest errors first."""
+        found = [
+            Mistake(
+                passages(row),
+                caption=f"{row.file}:{row.line}",
+                score=abs(prediction.score - value),
+                measure="error",
+                gold=row.values["label"],
+                predicted=f"{prediction.score:.3f}",
+            )
+            for row, value, prediction in zip(examples, _values(examples), predictions, strict=True)
+        ]
+        return sorted(found, key=lambda mistake: -mistake.score)
 
 
 class RegressionHead(Objective):

@@ -11,6 +11,7 @@ from unmask.batches.chance import generator
 from unmask.batches.frame import Frame
 from unmask.errors import UserError
 from unmask.tasks.labelled_file import Row
+from unmask.tasks.mistake import Passage
 from unmask.tokenizers.tokenizer import Tokenizer
 
 DEV_SHARE = 0.1
@@ -35,7 +36,8 @@ def frame_rows(tokenizer: Tokenizer, rows: Sequence[Row], length: int) -> list[S
 def cut_longer(first: int, second: int, room: int) -> tuple[int, int]:
     """Return how much of two texts is kept where the last token of the longer one goes until both fit.
 
-    Of equally long ones the second loses (`_truncate_seq_pair` of google-research/bert).
+    Of equally long ones the second loses (`_truncate_seq_pair` of google-research/bert). transformers differs by one
+    token where both are cut and `room` is odd: there the longer one, or the second, keeps one more.
     """
     if first + second <= room:
         return first, second
@@ -70,3 +72,10 @@ def hold_out(rows: Sequence[Row], strata: Sequence[Hashable], seed: int) -> tupl
         )
     train = [row for index, row in enumerate(rows) if index not in chosen]
     return train, [row for index, row in enumerate(rows) if index in chosen]
+
+
+def passages(row: Row) -> tuple[Passage, ...]:
+    """Return the texts of a row for whoever reads them."""
+    if "text_b" not in row.values:
+        return (Passage(row.values["text"]),)
+    return (Passage(row.values["text"], "first text"), Passage(row.values["text_b"], "second text"))

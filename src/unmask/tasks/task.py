@@ -19,6 +19,7 @@ from unmask.batches.batch import Sample
 from unmask.encoders.transformer import TransformerSettings
 from unmask.metrics.intervals import Measure
 from unmask.objectives.objective import Objective
+from unmask.tasks.mistake import Mistake
 from unmask.tokenizers.tokenizer import Tokenizer
 
 
@@ -57,9 +58,17 @@ class Task(Protocol):
         ...
 
     def read(
-        self, paths: Sequence[str | Path], *, columns: Mapping[str, str], kind: str | None = None, gold: bool = True
+        self,
+        paths: Sequence[str | Path],
+        *,
+        columns: Mapping[str, str],
+        kind: str | None = None,
+        gold: bool = True,
+        notes: list[str] | None = None,
     ) -> list[Any]:
         """Read examples from files, with what is to be predicted or, without `gold`, without it.
+
+        What a format itself leaves out is counted in `notes`, a line each, for the user.
 
         Raises:
             UserError: a bad file; names file and line.
@@ -100,4 +109,8 @@ class Task(Protocol):
 
     def measure(self, examples: Sequence[Any], predictions: Sequence[Any], labels: Sequence[str]) -> Measure:
         """Return the official metrics, times 100, as a function of the examples chosen."""
+        ...
+
+    def mistakes(self, examples: Sequence[Any], predictions: Sequence[Any], labels: Sequence[str]) -> list[Mistake]:
+        """Describe where the model is wrong, the worst first."""
         ...

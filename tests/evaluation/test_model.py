@@ -1,0 +1,108 @@
+"""Scoring one model, two models on the same examples, and the page of what is wrong."""
+
+import numpy as np
+import pytest
+import torch
+
+from unmask.encoders.transformer import TransformerSettings
+from unmask.errors import UserError
+from unmask.evaluation.model import evaluate_task, score_examples
+from unmask.metrics.intervals import whole
+from unmask.model import Model
+from unmask.serving.pipeline import Pipeline
+from unmask.tasks.classification import Classification
+from unmask.tasks.regression import Regression
+
+SETTINGS = TransformerSettings(layers=1, width=16, heads=2, feed_forward=32, positions=32, dropout=0.0, deviation=0.9)
+NLI = ("entailment", "neutral", "contradiction")
+
+
+def model(tokenizer, task, labels=(), seed=0):
+    torch.manual_seed(seed)
+    head = task.build(SETTINGS, labels)
+    torch.nn.init.normal_(head.out.weight)
+    return Model(SETTINGS.build(tokenizer.size), tokenizer, {task.part: head.state_dict()}, labels, task)
+
+
+@pytest.fixture
+def pairs(tmp_path, documents):
+    """40 pairs with the names of three classes and a number, one pair without gold label."""
+    rng = np.random.default_rng(0)
+    lines = ["sentence1\tsentence2\tgold_label\tscore"]
+    for number in range(40):
+        gold = "-" if number == 7 else NLI[rng.integers(3)]
+        lines.append(f"{documents[number][:60]}\t{documents[number + 1][:40]}\t{gold}\t{rng.random():.3f}")
+    path = tmp_path / "pairs.tsv"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_against_scores_both_on_the_same_examples(tokenizer, pairs):
+    first = model(tokenizer, Classification(length=16), NLI)
+    second = model(tokenizer, Classification(length=24), NLI[::-1], seed=1)
+    result = evaluate_task(first, [pairs], columns={}, against=second)
+    alone = [evaluate_task(it, [pairs], columns={}) for it in (first, second)]
+    assert result["metrics"] == alone[0]["metrics"] != alone[1]["metrics"]
+    assert result["examples"] == 39
+    assert result["against"]["metrics"] == alone[1]["metrics"], "labels in another order are the same labels"
+    for name, found in result["against"]["differences"].items():
+        assert found["difference"] == alone[0]["metrics"][name] - alone[1]["metrics"][name]
+        assert found["interval"][0] <= found["interval"][1]
+        assert 0 < found["p"] <= 1
+    assert result["notes"] == alone[0]["notes"] == [f"{pairs}: left out, as the format says: 1 pairs without a label"]
+    same = evaluate_task(first, [pairs], columns={}, against=first)["against"]["differences"]
+    assert all(found == {"difference": 0, "interval": [0, 0], "p": 1} for found in same.values())
+
+
+def test_f1_of_two_labels_is_that_of_the_first_models_second_label(tokenizer, tmp_path, documents):
+    path = tmp_path / "a.tsv"
+    path.write_text("text\tlabel\n" + "".join(f"{text[:40]}\t{n % 3 == 0}\n" for n, text in enumerate(documents[:60])))
+    first = model(tokenizer, Classification(length=16), ("False", "True"))
+    second = model(tokenizer, Classification(length=16), ("True", "False"), seed=2)
+    examples = Classification().read([path], columns={})
+    said = Pipeline(second).run(examples)
+    expected = whole(Classification().measure(examples, said, first.labels), len(examples))
+    result = evaluate_task(first, [path], columns={}, against=second)
+    assert result["against"]["metrics"] == expected
+    assert expected["f1"] != evaluate_task(second, [path], columns={})["metrics"]["f1"]
+
+
+def test_models_that_cannot_be_compared_are_refused_before_anything_is_read(tokenizer):
+    classes, other = (model(tokenizer, Classification(length=16), labels) for labels in (NLI, ("no", "yes")))
+    number = model(tokenizer, Regression(length=16))
+    untrained = Model(classes.encoder, tokenizer)
+    for first, second, message in (
+        (classes, other, r"the labels of the two models differ: contradiction, entailment, neutral; no, yes"),
+        (classes, number, r"the task of the two models differ: classification; regression"),
+        (number, classes, r"the task of the two models differ: regression; classification"),
+        (classes, untrained, "fine-tuned for no task"),
+    ):
+        with pytest.raises(UserError, match=message):
+            evaluate_task(first, ["missing.tsv"], columns={}, against=second)
+
+
+@pytest.mark.parametrize("kind", [Classification, Regression])
+def test_the_page_has_the_worst_first(tokenizer, pairs, tmp_path, kind):
+    labels = NLI if kind is Classification else ()
+    made = model(tokenizer, kind(length=16), labels)
+    page = tmp_path / "errors.html"
+    result = evaluate_task(made, [pairs], columns={}, errors=page)
+    text = page.read_text(encoding="utf8")
+    examples = made.task.read([pairs], columns={})
+    mistakes = made.task.mistakes(examples, Pipeline(made).run(examples), labels)
+    places = [text.index(f"<bdi>{mistake.caption}</bdi>") for mistake in mistakes]
+    assert places == sorted(places)
+    assert f"{len(examples)} examples" in text
+    metric, value = next(iter(result["metrics"].items()))
+    assert f"{metric} {value:.2f}" in text
+    if kind is Classification:
+        assert len(mistakes) == round(len(examples) * (1 - result["metrics"]["accuracy"] / 100))
+    assert result == evaluate_task(made, [pairs], columns={}), "the page changes no score"
+    assert score_examples(made, examples) == {name: it for name, it in result.items() if name != "notes"}
+
+
+def test_several_files_are_one_set(tokenizer, pairs):
+    made = model(tokenizer, Regression(length=16))
+    one, two = (evaluate_task(made, [pairs] * times, columns={}) for times in (1, 2))
+    assert two["examples"] == 2 * one["examples"] == 80
+    assert two["metrics"] == pytest.approx(one["metrics"])

@@ -1,0 +1,123 @@
+"""Numbers as labels: what is refused, what is learnt, what comes back."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from unmask.batches.batch import collate
+from unmask.encoders.transformer import TransformerSettings
+from unmask.errors import UserError
+from unmask.finetuning import finetune
+from unmask.objectives.learner import Learner
+from unmask.recipe import read_recipe, write
+from unmask.serving.pipeline import load
+from unmask.tasks.labelled_file import Row
+from unmask.tasks.regression import Regression, RegressionHead, Score
+from unmask.training.machine import choose_machine
+
+TASK = Regression()
+CPU = choose_machine("cpu", "float32")
+
+
+def make(*values):
+    return [
+        Row({"text": "dog", "text_b": "cat", "label": value}, "a.tsv", line) for line, value in enumerate(values, 2)
+    ]
+
+
+@pytest.mark.parametrize("value", ["high", "nan", "inf", "-inf", "1,5", "1.5 points", "0x3"])
+@pytest.mark.parametrize("name", ["a.tsv", "a.jsonl"])
+def test_D17_a_label_that_is_no_number_is_named(tmp_path, value, name):
+    good, bad = (json.dumps({"text": "dog", "score": it}) for it in (1.5, value))
+    lines = ["text\tscore", "dog\t1.5", f"cat\t{value}"] if name == "a.tsv" else [good, good, bad]
+    (tmp_path / name).write_text("\n".join(lines))
+    with pytest.raises(UserError) as error:
+        TASK.read([tmp_path / name], columns={})
+    assert str(error.value) == f"{tmp_path / name}:3: the label '{value}' is no number"
+    assert len(TASK.read([tmp_path / name], columns={}, gold=False)) == 2 + (name == "a.jsonl"), "not read for predict"
+
+
+@pytest.mark.parametrize("value", ["-1.5e2", " 3 ", "+.5"])
+def test_numbers_as_people_write_them(tmp_path, value):
+    path = tmp_path / "a.tsv"
+    path.write_text(f"sentence\tsimilarity\ndog\t{value}\n")
+    (row,) = TASK.read([path], columns={})
+    assert float(row.values["label"]) == float(value)
+
+
+def test_numbers_that_are_all_the_same_teach_nothing():
+    with pytest.raises(UserError, match=r"a\.tsv: all 3 examples have the same number; the right column\?"):
+        TASK.label_names(make("1", "1.0", "1"))
+    assert TASK.label_names(make("1", "2")) == ()
+    with pytest.raises(ValueError, match="at least 3"):
+        Regression(length=2)
+
+
+def test_samples_carry_their_numbers(tokenizer):
+    samples = TASK.frame(tokenizer, make("1.5", "-2"), (), gold=True).samples
+    assert [sample.labels["regression"].tolist() for sample in samples] == [[1.5], [-2]]
+    assert {sample.labels["regression"].dtype for sample in samples} == {np.dtype(np.float32)}
+    framed = TASK.frame(tokenizer, make("1.5", "-2"), (), gold=False)
+    assert all(not sample.labels for sample in framed.samples)
+    read = framed.read([np.array([[0.25]], np.float32), np.array([[4]], np.float32)])
+    assert read == [Score("dog", 0.25, "cat"), Score("dog", 4.0, "cat")]
+
+
+def test_the_loss_is_the_squared_error(tokenizer):
+    settings = TransformerSettings(layers=1, width=16, heads=2, feed_forward=32, positions=32, dropout=0.0)
+    learner = Learner(settings.build(tokenizer.size), {"regression": RegressionHead(settings)}).eval()
+    samples = TASK.frame(tokenizer, make("1.5", "-2"), (), gold=True).samples
+    batch = collate([learner.prepare(sample) for sample in samples])
+    part = learner(batch)["regression"]
+    found = learner.parts["regression"].predict(learner.encoder, learner.encoder(batch.tokens), batch)
+    assert batch.counts == {"regression": 2}
+    expected = (found[0, 0] - 1.5) ** 2 + (found[1, 0] + 2) ** 2
+    torch.testing.assert_close(part.sum, expected)
+
+
+def test_mistakes_come_worst_first():
+    said = [Score("dog", value, "cat") for value in (1.0, 4.5, 2.0)]
+    found = TASK.mistakes(make("1.5", "1", "2"), said, ())
+    assert [mistake.caption for mistake in found] == ["a.tsv:3", "a.tsv:2", "a.tsv:4"]
+    assert [mistake.score for mistake in found] == [3.5, 0.5, 0.0]
+    assert (found[0].gold, found[0].predicted, found[0].measure) == ("1", "4.500", "error")
+
+
+@pytest.fixture(scope="module")
+def trained(tokenizer, tokenizer_directory, tmp_path_factory):
+    """A run on pairs whose first word decides the number."""
+    here, rng = tmp_path_factory.mktemp("regression"), np.random.default_rng(0)
+    lines = ["sentence1\tsentence2\tscore"]
+    for _ in range(160):
+        word = rng.choice(["dog", "cat"])
+        lines.append(f"{word} near the sea\tthe {rng.choice(['river', 'house'])}\t{3 if word == 'dog' else 1}")
+    (here / "train.tsv").write_text("\n".join(lines))
+    shape = ["encoder.layers=1", "encoder.width=32", "encoder.feed_forward=64", "encoder.positions=64"]
+    (here / "tiny.toml").write_text(write(read_recipe("bert-tiny", [*shape, "layout.length=48"])))
+    settings = ["budget.epochs=15", "optimizer.learning_rate=3e-3", "task.length=24", "dropout=0.0"]
+    finetune(
+        "regression",
+        f"random:{here / 'tiny.toml'}",
+        [here / "train.tsv"],
+        here / "run",
+        tokenizer=tokenizer_directory,
+        settings=settings,
+        machine=CPU,
+        quiet=True,
+    )
+    return here
+
+
+def test_a_regression_learns_and_comes_back(trained):
+    result = json.loads((trained / "run" / "dev.json").read_text())
+    assert result["task"] == "regression"
+    assert result["metrics"]["pearson"] > 95
+    assert "labels" not in result
+    model = load(trained / "run", device="cpu")
+    assert (model.labels, model.model.task) == ((), Regression(length=24))
+    high, low = model.predict(["dog near the sea", "cat near the sea"], ["the river"] * 2)
+    assert (high.score, low.score) == pytest.approx((3, 1), abs=0.4)
+    assert (high.text, high.text_b) == ("dog near the sea", "the river")
+    assert "A regression on texts" in (trained / "run" / "model" / "README.md").read_text()

@@ -1,0 +1,96 @@
+"""Pairs as one sequence: segments, and which text loses how many tokens."""
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from unmask.batches.frame import Frame
+from unmask.tasks.labelled_file import Row
+from unmask.tasks.mistake import Passage
+from unmask.tasks.rows import cut_longer, frame_rows, hold_out, passages
+
+
+def popped(first, second, room):
+    """What is left of two lists where one token after the other goes, as BERT's own program has it."""
+    first, second = list(range(first)), list(range(second))
+    while len(first) + len(second) > room:
+        (first if len(first) > len(second) else second).pop()
+    return len(first), len(second)
+
+
+SIZES = st.integers(0, 80)
+
+
+@given(SIZES, SIZES, st.integers(0, 100))
+@example(7, 7, 7)
+@example(0, 9, 4)
+@example(9, 0, 4)
+@example(3, 9, 7)
+@example(9, 3, 7)
+@example(80, 80, 0)
+def test_the_longer_text_loses_its_last_token_until_both_fit(first, second, room):
+    assert cut_longer(first, second, room) == popped(first, second, room)
+
+
+@pytest.mark.parametrize("planted", ["the first of equal ones", "only the second"])
+def test_another_rule_is_noticed(planted):
+    """The comparison above tells rules apart that differ in a single token."""
+
+    def other(first, second, room):
+        if planted == "only the second":
+            return first, max(0, min(second, room - first))
+        while first + second > room:
+            first, second = (first - 1, second) if first >= second else (first, second - 1)
+        return first, second
+
+    assert any(
+        other(one, two, room) != popped(one, two, room) == cut_longer(one, two, room)
+        for one in range(8)
+        for two in range(8)
+        for room in range(1, 12)
+    )
+
+
+def row(text, text_b=None):
+    values = {"text": text} if text_b is None else {"text": text, "text_b": text_b}
+    return Row({**values, "label": "0"}, "a.tsv", 2)
+
+
+def test_segments_of_pairs(tokenizer):
+    (sample,) = frame_rows(tokenizer, [row("The dog sees", "the cat.")], 32)
+    first, second = tokenizer.encode("The dog sees"), tokenizer.encode("the cat.")
+    cls, sep = tokenizer.cls, tokenizer.sep
+    assert sample.ids.tolist() == [cls, *first, sep, *second, sep]
+    assert sample.segments.tolist() == [0] * (len(first) + 2) + [1] * (len(second) + 1)
+    assert sample.positions["summary"].tolist() == [0]
+    assert sample.key == (0, 0)
+
+
+WORDS = st.lists(st.sampled_from(["dog", "cat", "river", "sea", "."]), max_size=30).map(" ".join)
+
+
+@given(st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=4), st.integers(4, 40))
+def test_pairs_fit_and_keep_their_beginnings(tokenizer, pairs, length):
+    samples = frame_rows(tokenizer, [row(*pair) for pair in pairs], length)
+    for number, (sample, texts) in enumerate(zip(samples, pairs, strict=True)):
+        one, other = (tokenizer.encode(text) for text in texts)
+        here, there = popped(len(one), len(other), length - 3)
+        expected = Frame(tokenizer.cls, tokenizer.sep).wrap(one[:here], other[:there])
+        assert np.array_equal(sample.ids, expected.ids)
+        assert np.array_equal(sample.segments, expected.segments)
+        assert len(sample.ids) <= length
+        assert sample.key == (0, number)
+
+
+def test_the_texts_of_a_row_are_named_where_there_are_two():
+    assert passages(row("one")) == (Passage("one"),)
+    assert passages(row("one", "two")) == (Passage("one", "first text"), Passage("two", "second text"))
+
+
+def test_each_stratum_gives_its_tenth():
+    rows = [row(str(number)) for number in range(250)]
+    strata = [number % 5 == 0 for number in range(250)]
+    train, held = hold_out(rows, strata, seed=3)
+    assert (len(train), len(held)) == (225, 25)
+    assert sum(int(it.values["text"]) % 5 == 0 for it in held) == 5
