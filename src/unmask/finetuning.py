@@ -127,6 +127,8 @@ def finetune(
     }
     with open_run(out, write(recipe), inputs, machine, processes, resume=resume) as run, processes:
         display.say(_announce(model, base, recipe, data, kept))
+        for remark in recipe.task.remarks([*data.train, *data.held]):
+            display.say(remark)
         trainer = Trainer(
             learner,
             ExampleSource(
@@ -156,7 +158,11 @@ def finetune(
     return run.model
 
 
-TITLES = {"classification": "A text classifier", "regression": "A regression on texts"}
+TITLES = {
+    "classification": "A text classifier",
+    "regression": "A regression on texts",
+    "token-classification": "A tagger of entities",
+}
 """What a model is called in its card, by task."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 
 from unmask.cli.options import add_labelled, add_machine, add_model, add_text, machine, print_json, text_options
@@ -44,7 +45,11 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print_json(result)
         return
+    for remark in result.get("remarks", ()):
+        print(remark, file=sys.stderr)
     print(f"{result['task']}: {result['examples']:,} examples, {result['seconds']:.1f} s")
     for name, value in result["metrics"].items():
         low, high = result["intervals"].get(name, (None, None))
         print(f"  {name:24} {value:.4g}" + ("" if low is None else f"  (95 %: {low:.4g} to {high:.4g})"))
+    for kind, scores in result.get("by_type", {}).items():
+        print(f"  {kind:24} " + ", ".join(f"{name} {value:.4g}" for name, value in scores.items()))

@@ -16,11 +16,14 @@ from unmask.corpus.corpus import Documents
 from unmask.errors import UserError
 from unmask.metrics.classification import confusion
 from unmask.metrics.intervals import intervals, whole
+from unmask.metrics.token_classification import by_type
 from unmask.model import Model
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
 from unmask.serving.pipeline import Pipeline
+from unmask.tasks import token_classification
 from unmask.tasks.classification import Classification, gold_and_said
+from unmask.tasks.token_classification import TokenClassification
 from unmask.text.documents import TextOptions
 from unmask.training.evaluate import evaluate
 from unmask.training.machine import Machine, choose_machine
@@ -47,7 +50,8 @@ def evaluate_task(
 def score_examples(model: Model, examples: Sequence[Any], machine: Machine | None = None) -> dict[str, Any]:
     """Return `{task, metrics, intervals, examples}` of a fine-tuned model; scores are times 100.
 
-    Of a classifier also `labels` and `confusion` (rows are what is true).
+    Of a classifier also `labels` and `confusion` (rows are what is true), of a tagger `by_type` (the scores of each
+    type of entity); `remarks`, where there is something to know of how the examples were read.
     """
     task = model.task
     assert task is not None
@@ -62,6 +66,10 @@ def score_examples(model: Model, examples: Sequence[Any], machine: Machine | Non
     if isinstance(task, Classification):
         counts = confusion(*gold_and_said(examples, predictions, model.labels), len(model.labels))
         result |= {"labels": model.labels, "confusion": counts.tolist()}
+    if isinstance(task, TokenClassification):
+        result["by_type"] = by_type(*token_classification.gold_and_said(examples, predictions, model.labels))
+    if remarks := task.remarks(examples):
+        result["remarks"] = remarks
     return result
 
 

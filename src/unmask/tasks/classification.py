@@ -80,6 +80,10 @@ class Classification(
         """See `Task`."""
         return read_rows(paths, columns=columns, gold=gold, kind=kind)
 
+    def remarks(self, examples: Sequence[Row]) -> list[str]:
+        """See `Task`: nothing."""
+        return []
+
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
         """See `Task`: by value where all are integers, else alphabetically."""
         names = {row.values["label"] for row in examples}

@@ -69,6 +69,10 @@ class Regression(
             _values(rows)
         return rows
 
+    def remarks(self, examples: Sequence[Row]) -> list[str]:
+        """See `Task`: nothing."""
+        return []
+
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
         """See `Task`: none."""
         if len(set(_values(examples))) < 2:

@@ -61,6 +61,10 @@ class Task(Protocol):
         """
         ...
 
+    def remarks(self, examples: Sequence[Any]) -> list[str]:
+        """Return what a user should know of examples as they were read, a line each."""
+        ...
+
     def label_names(self, examples: Sequence[Any]) -> tuple[str, ...]:
         """Return the labels of training examples, in order; none where nothing is classified.
 
