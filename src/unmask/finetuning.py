@@ -48,7 +48,8 @@ def defaults(kind: str, settings: TransformerSettings, examples: int, *, pretrai
     data the rule was chosen.
     """
     sequences = 16 if examples < FEW_EXAMPLES else 32
-    epochs = min(MAX_EPOCHS, max(MIN_EPOCHS, math.ceil(MIN_STEPS * sequences / examples)))
+    least = TAGGING_EPOCHS if kind == "token-classification" else MIN_EPOCHS
+    epochs = min(MAX_EPOCHS, max(least, math.ceil(MIN_STEPS * sequences / examples)))
     rate = (PRETRAINED_RATE if pretrained else RANDOM_RATE) * math.sqrt(768 / settings.width)
     return {
         "task": {"kind": kind, "length": min(TASKS[kind]().length, settings.positions)},
@@ -66,6 +67,8 @@ RANDOM_RATE = 1e-4
 FEW_EXAMPLES = 2000
 MIN_STEPS = 400
 MIN_EPOCHS, MAX_EPOCHS = 3, 20
+TAGGING_EPOCHS = 4
+"""Passes to find entities, at least, as Devlin et al. 2019, appendix A.3, have at most."""
 
 
 def finetune(
