@@ -16,5 +16,7 @@ $python benchmarks/finetuning_rule.py --data sst2 --examples 12000 --factors 0.5
 $python benchmarks/finetuning_rule.py --data sst2 --examples 70000 --factors 1 --passes 1 2
 $python benchmarks/sst2.py --start minilm
 $python benchmarks/sst2.py --start random
+$python benchmarks/token_classification.py --start minilm
+$python benchmarks/token_classification.py --start random
 $python benchmarks/adapt_minilm.py
 $python benchmarks/pretraining_pays.py
