@@ -2,7 +2,9 @@
 
 import json
 
+import numpy as np
 import pytest
+from seqeval.metrics import f1_score
 
 from unmask.cli.main import main
 from unmask.tasks.tagged_file import read_sentences
@@ -43,6 +45,21 @@ def test_evaluate(here, capsys):
     )
 
 
+def test_scores_are_those_of_seqeval_on_the_columns_that_predict_writes(here, capsys, tmp_path):
+    rng = np.random.default_rng(0)
+    text = "\n".join("".join(f"{ROWS[n][0]} {ROWS[n][1]}\n" for n in rng.integers(7, size=9)) for _ in range(40))
+    (tmp_path / "test.conll").write_text(text)
+    model = ("--model", here / "run", "--data", tmp_path / "test.conll")
+    found = json.loads(ask(capsys, "evaluate", *model, "--json").out)["metrics"]["f1"]
+    ask(capsys, "predict", *model, "--out", tmp_path / "out.conll")
+    gold, said = (
+        [[line.split()[1] for line in one.splitlines()] for one in path.read_text().strip().split("\n\n")]
+        for path in (tmp_path / "test.conll", tmp_path / "out.conll")
+    )
+    assert 10 < found < 99
+    assert found == pytest.approx(100 * f1_score(gold, said))
+
+
 def test_predict_texts(here, capsys, tmp_path):
     text = "The dog River sees the sea."
     model = ("predict", "--model", here / "run")
@@ -75,6 +92,9 @@ def test_predicted_rows(here, capsys, tmp_path):
     out = tmp_path / "out.jsonl"
     ask(capsys, "predict", "--model", here / "run", "--data", tmp_path / "words.jsonl", "--out", out)
     assert json.loads(out.read_text())["text"] == "The dog River"
+    (tmp_path / "texts.jsonl").write_text(json.dumps({"text": "The dog-River"}) + "\n")
+    ask(capsys, "predict", "--model", here / "run", "--data", tmp_path / "texts.jsonl", "--out", tmp_path / "a.conll")
+    assert [one.words for one in read_sentences([tmp_path / "a.conll"], columns={})] == [["The", "dog", "-", "River"]]
     ask(capsys, "predict", "--model", here / "run", "--data", here / "train.conll", "--format", "conll", "--out", out)
     assert len(out.read_text().splitlines()) == 13
 

@@ -3,8 +3,9 @@
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from transformers.models.bert.tokenization_bert_legacy import BasicTokenizer
 
 from unmask.tasks.sentence import Sentence, join_words, split_text
 
@@ -25,6 +26,14 @@ def test_words_of_a_text():
 def test_places_are_code_points():
     sentence = split_text("😀 Zürich 𠀀𠀁!")
     assert [*zip(sentence.starts, sentence.stops, strict=True)] == [(0, 1), (2, 8), (9, 10), (10, 11), (11, 12)]
+
+
+@given(st.text(st.characters(exclude_categories=["C", "Zl", "Zp"])))
+@example("U.S. 李明met 「東京」 €5 naïve—x")
+def test_words_are_those_of_bert(text):
+    """Its normaliser would also drop controls and change letters."""
+    basic = BasicTokenizer(do_lower_case=False, strip_accents=False)
+    assert words_of(unicodedata.normalize("NFC", text)) == basic.tokenize(text)
 
 
 @given(st.text())

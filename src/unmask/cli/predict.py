@@ -22,7 +22,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("texts", nargs="*", metavar="TEXT")
     parser.add_argument("--text-b", nargs="+", default=[], metavar="TEXT", help="the second text of each pair")
-    parser.add_argument("--data", metavar="FILE", help=".tsv, .csv or .jsonl with columns of texts; .txt: one a line")
+    parser.add_argument(
+        "--data", metavar="FILE", help=".tsv, .csv or .jsonl with columns of texts, for tags CoNLL's; .txt: one a line"
+    )
     add_labelled(parser)
     parser.add_argument(
         "--out", metavar="FILE", help="write JSON Lines there (tags: .conll, .tsv and .txt get columns)"

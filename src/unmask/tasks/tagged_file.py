@@ -20,13 +20,15 @@ import msgspec
 
 from unmask.errors import UserError
 from unmask.metrics.token_classification import chunks, split_tag
-from unmask.tasks.sentence import Sentence, join_words
+from unmask.tasks.sentence import Sentence, join_words, split_text
 from unmask.tasks.tag_schemes import PREFIXES, recognise, write_tags
 from unmask.text.files import display_name, read_lines
 
 WORDS = ("words", "tokens")
 TAGS = ("tags", "ner_tags", "labels")
-"""Names under which words and tags are found in JSON Lines unless `--columns` says otherwise."""
+"""Names under which words and tags are found in JSON Lines unless `--columns` says otherwise;"""
+TEXTS = ("text", "sentence")
+"""and, where no tags are wanted, a text whose words are to be found."""
 
 DOCUMENT = "-DOCSTART-"
 
@@ -175,7 +177,7 @@ def _check_cells(cells: Sequence[str], width: int, last: int, gold: bool, name: 
 
 def _read_rows(path: str | Path, columns: Mapping[str, str], gold: bool, known: _Tags) -> Iterator[Sentence]:
     name = known.name
-    word_keys = (columns["text"],) if "text" in columns else WORDS
+    word_keys = (columns["text"],) if "text" in columns else WORDS if gold else (*WORDS, *TEXTS)
     tag_keys = (columns["label"],) if "label" in columns else TAGS
     for number, line in _decoded(path):
         if not line.strip():
@@ -186,6 +188,10 @@ def _read_rows(path: str | Path, columns: Mapping[str, str], gold: bool, known: 
             raise UserError(f"broken JSON ({error})", file=name, line=number) from error
         if not isinstance(record, dict):
             raise UserError("not a JSON object", file=name, line=number)
+        _, found = _value(record, word_keys, name, number)
+        if isinstance(found, str) and not gold:
+            yield replace(split_text(found), file=name, line=number)
+            continue
         words = _strings(record, word_keys, name, number)
         tags = _strings(record, tag_keys, name, number) if gold else []
         if gold and len(words) != len(tags):
@@ -197,7 +203,8 @@ def _read_rows(path: str | Path, columns: Mapping[str, str], gold: bool, known: 
         yield Sentence(*placed, tuple(known.check(tag, number) for tag in tags), name, number)
 
 
-def _strings(record: Mapping[str, Any], keys: Sequence[str], name: str, line: int) -> list[str]:
+def _value(record: Mapping[str, Any], keys: Sequence[str], name: str, line: int) -> tuple[str, Any]:
+    """Return the first of the keys that is there, and what is not empty under it."""
     key = next((key for key in keys if key in record), None)
     if key is None:
         raise UserError(
@@ -206,11 +213,15 @@ def _strings(record: Mapping[str, Any], keys: Sequence[str], name: str, line: in
             line=line,
             remedy="pass --columns text=WORDS,label=TAGS",
         )
-    values = record[key]
+    if record[key] in ("", []):
+        raise UserError(f"'{key}' is empty", file=name, line=line)
+    return key, record[key]
+
+
+def _strings(record: Mapping[str, Any], keys: Sequence[str], name: str, line: int) -> list[str]:
+    key, values = _value(record, keys, name, line)
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise UserError(f"'{key}' is no list of strings", file=name, line=line, remedy="tags by name, not by number")
-    if not values:
-        raise UserError(f"'{key}' is empty", file=name, line=line)
     return values
 
 
