@@ -11,6 +11,7 @@ from seqeval.metrics.sequence_labeling import get_entities
 
 from unmask.errors import UserError
 from unmask.metrics.token_classification import chunks
+from unmask.tasks.sentence import split_text
 from unmask.tasks.tagged_file import read_sentences, write_columns
 from unmask.tasks.token_classification import TokenClassification
 
@@ -197,6 +198,8 @@ def test_written_columns_are_read_again(tmp_path):
     (odd,) = read(tmp_path / "c.jsonl", '{"words": ["a\\tb"], "tags": ["O"]}')
     with pytest.raises(UserError, match=r"c\.jsonl:1: the word 'a\\tb' cannot stand in a column; write JSON Lines"):
         write_columns(odd, odd.tags)
+    with pytest.raises(UserError, match="the word '' cannot stand in a column"):
+        write_columns(split_text(" "), [])
 
 
 def count(path):

@@ -64,9 +64,9 @@ def write_columns(sentence: Sentence, tags: Sequence[str]) -> str:
     """Return the lines of a sentence, `word TAB tag`, and the blank one after it.
 
     Raises:
-        UserError: a word holds a tab or a line end, or nothing but spaces.
+        UserError: a word holds a tab or a line end, or nothing but spaces; there is no word.
     """
-    for word in sentence.words:
+    for word in sentence.words or [""]:
         if "\t" in word or "\n" in word or not word.strip(" \r"):
             raise UserError(
                 f"the word {word!r} cannot stand in a column",
