@@ -18,5 +18,7 @@ $python benchmarks/sst2.py --start minilm
 $python benchmarks/sst2.py --start random
 $python benchmarks/pairs.py --start minilm
 $python benchmarks/pairs.py --start random
+$python benchmarks/token_classification.py --start minilm
+$python benchmarks/token_classification.py --start random
 $python benchmarks/adapt_minilm.py
 $python benchmarks/pretraining_pays.py

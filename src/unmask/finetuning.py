@@ -50,7 +50,8 @@ def defaults(kind: str, settings: TransformerSettings, examples: int, *, pretrai
     data the rule was chosen.
     """
     sequences = 16 if examples < FEW_EXAMPLES else 32
-    epochs = min(MAX_EPOCHS, max(MIN_EPOCHS, math.ceil(MIN_STEPS * sequences / examples)))
+    least = TAGGING_EPOCHS if kind == "token-classification" else MIN_EPOCHS
+    epochs = min(MAX_EPOCHS, max(least, math.ceil(MIN_STEPS * sequences / examples)))
     rate = (PRETRAINED_RATE if pretrained else RANDOM_RATE) * math.sqrt(768 / settings.width)
     return {
         "task": {"kind": kind, "length": min(TASKS[kind]().length, settings.positions)},
@@ -68,6 +69,8 @@ RANDOM_RATE = 1e-4
 FEW_EXAMPLES = 2000
 MIN_STEPS = 400
 MIN_EPOCHS, MAX_EPOCHS = 3, 20
+TAGGING_EPOCHS = 4
+"""Passes to find entities, at least, as Devlin et al. 2019, appendix A.3, have at most."""
 
 
 def finetune(
@@ -165,7 +168,11 @@ def finetune(
     return run.model
 
 
-TITLES = {"classification": "A text classifier", "regression": "A regression on texts"}
+TITLES = {
+    "classification": "A text classifier",
+    "regression": "A regression on texts",
+    "token-classification": "A tagger of entities",
+}
 """What a model is called in its card, by task."""
 
 

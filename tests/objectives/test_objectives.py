@@ -19,14 +19,20 @@ from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
 from unmask.tasks.classification import ClassificationHead
 from unmask.tasks.regression import RegressionHead
+from unmask.tasks.token_classification import TokenClassificationHead
 from unmask.training.loop import Trainer
 from unmask.training.machine import choose_machine
 from unmask.training.precision import Working
 from unmask.training.processes import Processes
 
-NAMES = [*OBJECTIVES, "classification", "regression"]
 SUMMED = {"regression": lambda found, gold: (found.squeeze(1) - gold).square().sum()}
 """What is summed where it is no cross-entropy."""
+HEADS = {
+    "classification": lambda settings: ClassificationHead(settings, num_labels=3),
+    "regression": RegressionHead,
+    "token_classification": lambda settings: TokenClassificationHead(settings, num_labels=3),
+}
+NAMES = [*OBJECTIVES, *HEADS]
 SETTINGS = TransformerSettings(layers=2, width=32, heads=2, feed_forward=64, positions=64, dropout=0.0, deviation=0.2)
 VOCABULARY = 100
 LENGTHS = (3, 40, 5, 61, 17, 17, 2, 30, 9, 55)
@@ -35,10 +41,8 @@ CUTS = {"one": [10], "four": [1, 2, 3, 4], "each": [1] * 10}
 
 def build(name, weight=1.0, seed=1, settings=SETTINGS, vocabulary=VOCABULARY):
     torch.manual_seed(seed)
-    if name == "classification":
-        return ClassificationHead(settings, num_labels=3)
-    if name == "regression":
-        return RegressionHead(settings)
+    if name in HEADS:
+        return HEADS[name](settings)
     return OBJECTIVES[name](weight=weight).build(settings, vocabulary)
 
 
@@ -55,7 +59,10 @@ def samples(seed=0):
         sample = frame.wrap(rng.integers(5, VOCABULARY, length)).named((0, number))
         labels = {"next_sentence": rng.integers(0, 2, 1), "classification": rng.integers(0, 3, 1)}
         labels |= {"regression": rng.normal(size=1).astype(np.float32)}
-        made.append(mask(sample.add(labels=labels), generator(seed, "masking", *sample.key)))
+        first = 1 + np.flatnonzero(rng.random(length) < 0.7)  # what begins a word
+        labels["token_classification"] = rng.integers(0, 3, len(first))
+        sample = sample.add(positions={"first": first}, labels=labels)
+        made.append(mask(sample, generator(seed, "masking", *sample.key)))
     return made
 
 
@@ -137,7 +144,9 @@ def test_gradient_reaches_the_encoder_and_the_whole_head(name):
     learner = learner_of(name)
     learner(collate([learner.prepare(sample) for sample in samples()]))[name].sum.backward()
     idle = {key for key, p in learner.named_parameters() if p.grad is None or not p.grad.any()}
-    assert idle == ({"encoder.pooler.weight", "encoder.pooler.bias"} if name == "masked_lm" else set())
+    assert idle == (
+        {"encoder.pooler.weight", "encoder.pooler.bias"} if name in ("masked_lm", "token_classification") else set()
+    )
 
 
 def gather(learner, pieces, counts):
@@ -221,7 +230,7 @@ def test_a_head_is_the_same_saved_and_loaded(name, tokenizer, tmp_path):
     head = build(name, vocabulary=tokenizer.size)
     for parameter in head.parameters():
         torch.nn.init.normal_(parameter)
-    labels = ("a", "b", "c") if name == "classification" else ()
+    labels = ("O", "B-X", "I-X") if name in HEADS else ()
     save_model(tmp_path, Model(encoder, tokenizer, {name: head.state_dict()}, labels), "card")
     loaded = load_model(tmp_path)
     fresh = build(name, seed=2, vocabulary=tokenizer.size)

@@ -89,3 +89,5 @@ def _print_differences(name: str, result: dict[str, Any]) -> None:
             f"  {metric:24} {value:.4g}  {found['difference']:+.4g}"
             f"  (95 %: {low:+.4g} to {high:+.4g}; p = {found['p']:.2g})"
         )
+    for kind, scores in result.get("by_type", {}).items():
+        print(f"  {kind:24} " + ", ".join(f"{name} {value:.4g}" for name, value in scores.items()))

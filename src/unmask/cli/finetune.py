@@ -9,7 +9,7 @@ from pathlib import Path
 
 from unmask.cli.options import add_labelled, add_machine, add_model, add_workers, machine
 
-TASKS = ("classification", "regression")
+TASKS = ("classification", "regression", "token-classification")
 """Those of `unmask.tasks.TASKS`, which only torch can import."""
 
 
@@ -18,7 +18,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("task", choices=TASKS)
     add_model(parser)
     parser.add_argument("--tokenizer", metavar="DIR", help="with --model random:RECIPE, for untrained weights")
-    parser.add_argument("--train", nargs="+", required=True, metavar="FILE", help=".tsv, .csv or .jsonl, also .gz, .xz")
+    parser.add_argument(
+        "--train", nargs="+", required=True, metavar="FILE", help=".tsv, .csv or .jsonl, of tags also columns; .gz, .xz"
+    )
     parser.add_argument("--dev", nargs="+", default=[], metavar="FILE", help="default: a tenth of --train")
     add_labelled(parser)
     parser.add_argument("--seeds", type=int, metavar="N", help="runs RUN/seed-0 …, the best by dev as RUN/model")

@@ -78,7 +78,9 @@ def add_model(parser: argparse.ArgumentParser, flag: str = "--model", *, require
 def add_labelled(parser: argparse.ArgumentParser) -> None:
     """How labelled files are read."""
     parser.add_argument("--columns", metavar="text=…,label=…", help="names of columns, or numbers from 0 (no header)")
-    parser.add_argument("--format", choices=("tsv", "csv", "jsonl"), help="where the file's suffix does not tell")
+    parser.add_argument(
+        "--format", choices=("tsv", "csv", "jsonl", "conll"), help="where the file's suffix does not tell"
+    )
 
 
 def print_json(value: object) -> None:

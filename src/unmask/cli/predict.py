@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +22,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("texts", nargs="*", metavar="TEXT")
     parser.add_argument("--text-b", nargs="+", default=[], metavar="TEXT", help="the second text of each pair")
-    parser.add_argument("--data", metavar="FILE", help=".tsv, .csv or .jsonl with columns of texts; .txt: one a line")
+    parser.add_argument(
+        "--data", metavar="FILE", help=".tsv, .csv or .jsonl with columns of texts, for tags CoNLL's; .txt: one a line"
+    )
     add_labelled(parser)
-    parser.add_argument("--out", metavar="FILE", help="write JSON Lines there")
+    parser.add_argument(
+        "--out", metavar="FILE", help="write JSON Lines there (tags: .conll, .tsv and .txt get columns)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     add_machine(parser, precision="float32")
 
@@ -42,10 +47,11 @@ def run(options: argparse.Namespace) -> None:
     if options.data and options.text_b:
         raise UserError("--text-b has no effect with --data, whose pairs stand in two columns")
     model = load_model(options.model, allow_pickle=options.allow_pickle)
-    predictions = _ask(Pipeline(model, machine(options)), options)
+    pipeline = Pipeline(model, machine(options))
+    examples = _examples(pipeline, options)
+    predictions = pipeline.run(examples)
     if options.out:
-        lines = b"".join(msgspec.json.encode(prediction) + b"\n" for prediction in predictions)
-        Path(options.out).write_bytes(lines)
+        Path(options.out).write_bytes(_encode(Path(options.out), examples, predictions))
         if not options.quiet:
             print(f"{len(predictions)} predictions: {options.out}", file=sys.stderr)
         return
@@ -56,26 +62,40 @@ def run(options: argparse.Namespace) -> None:
             print(_line(prediction))
 
 
-def _ask(pipeline: Pipeline, options: argparse.Namespace) -> list[Any]:
+def _examples(pipeline: Pipeline, options: argparse.Namespace) -> list[Any]:
     from unmask.tasks.labelled_file import parse_columns, read_texts
 
     if options.texts:
-        return pipeline.predict(options.texts, options.text_b or None)
+        return pipeline.examples(options.texts, options.text_b or None)
     columns = parse_columns(options.columns)
     if options.format is None and ".txt" in Path(options.data).suffixes:
-        return pipeline.predict(read_texts(options.data, columns=columns))
+        return pipeline.examples(read_texts(options.data, columns=columns))
     task = pipeline.model.task
     if task is None:
-        return pipeline.predict([])
+        return pipeline.examples([])
     notes: list[str] = []
     examples = task.read([options.data], columns=columns, kind=options.format, gold=False, notes=notes)
     for note in notes:
         report(options, note)
-    return pipeline.run(examples)
+    return examples
+
+
+def _encode(path: Path, examples: Sequence[Any], predictions: Sequence[Any]) -> bytes:
+    """Return what is written: JSON Lines or, of tagged words by the file's suffix, columns that `evaluate` reads."""
+    from unmask.tasks.tagged_file import write_columns
+    from unmask.tasks.token_classification import Tagged, tags_of
+
+    if path.suffix not in (".conll", ".tsv", ".txt") or not all(isinstance(one, Tagged) for one in predictions):
+        return b"".join(msgspec.json.encode(prediction) + b"\n" for prediction in predictions)
+    pairs = zip(examples, predictions, strict=True)
+    return "".join(write_columns(example, tags_of(example, prediction)) for example, prediction in pairs).encode()
 
 
 def _line(prediction: Any) -> str:
     """Return what a person wants to see: the answer, how sure it is, the text."""
+    if hasattr(prediction, "entities"):
+        found = (f"{entity.label} {entity.probability:.3f} {entity.text}" for entity in prediction.entities)
+        return "\t".join((prediction.text, *found))
     texts = "\t".join(text for text in (prediction.text, prediction.text_b) if text is not None)
     if hasattr(prediction, "score"):
         return f"{prediction.score:.3f}\t{texts}"

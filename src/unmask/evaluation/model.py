@@ -100,7 +100,8 @@ def evaluate_task(
 def score_examples(model: Model, examples: Sequence[Any], machine: Machine | None = None) -> dict[str, Any]:
     """Return `{task, metrics, intervals, examples}` of a fine-tuned model; scores are times 100.
 
-    Of a classifier also `labels` and `confusion` (rows are what is true).
+    Of a classifier also `labels` and `confusion` (rows are what is true), of a tagger `by_type` (the scores of each
+    type of entity).
     """
     return _scores(_answer(model, examples, machine))
 

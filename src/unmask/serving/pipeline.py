@@ -21,6 +21,8 @@ from unmask.objectives.objective import Objective
 from unmask.tasks.classification import Classification
 from unmask.tasks.labelled_file import Row
 from unmask.tasks.regression import Regression
+from unmask.tasks.sentence import Sentence, join_words, split_text
+from unmask.tasks.token_classification import Tagged, TokenClassification
 from unmask.training.machine import Machine, choose_machine
 
 PIECE_TOKENS = 8192
@@ -54,7 +56,7 @@ class Filling(msgspec.Struct, frozen=True):
 
 
 class Pipeline:
-    """A loaded model: `predict` classifies, `run` does what it was fine-tuned for, `fill` fills masks.
+    """A loaded model: `predict` and `run` do what it was fine-tuned for, `tag` finds entities, `fill` fills masks.
 
     Args:
         model: encoder, tokenizer, heads.
@@ -72,18 +74,45 @@ class Pipeline:
         return self.model.labels
 
     def predict(self, texts: str | Sequence[str], texts_b: str | Sequence[str] | None = None) -> list[Any]:
-        """Classify texts, or pairs of them, or give each its number, as the model was fine-tuned.
+        """Classify texts, or pairs of them, give each its number, or find its entities, as the model was fine-tuned.
 
         Args:
-            texts: what is cut at its end where it is longer than in training.
+            texts: what is cut at its end where it is longer than in training (but to find entities nothing is cut).
             texts_b: the other texts of pairs.
 
         Returns:
-            `tasks.classification.Prediction` or `tasks.regression.Score` for each text.
+            `tasks.classification.Prediction`, `tasks.regression.Score` or `tasks.token_classification.Tagged` for each
+            text.
 
         Raises:
             UserError: the model was fine-tuned for nothing of this kind.
         """
+        return self.run(self.examples(texts, texts_b))
+
+    def tag(self, text: str | Sequence[str]) -> Tagged:
+        """Find the entities of a text, or of words (which are joined to a text); of many texts `predict` finds them.
+
+        Raises:
+            UserError: the model was not fine-tuned for this, or a word is empty.
+        """
+        if not isinstance(self.model.task, TokenClassification):
+            raise UserError(
+                "this model has no token classification head",
+                remedy="train one: unmask finetune token-classification --model MODEL --train FILE --out RUN",
+            )
+        found: Tagged = self.run([_sentence(text)])[0]
+        return found
+
+    def examples(self, texts: str | Sequence[str], texts_b: str | Sequence[str] | None = None) -> list[Any]:
+        """Return texts, or pairs of them, as examples of the model's task.
+
+        Raises:
+            UserError: the model was fine-tuned for nothing that takes them.
+        """
+        if isinstance(self.model.task, TokenClassification):
+            if texts_b is not None:
+                raise UserError("second texts have no effect: this model finds entities in single texts")
+            return [_sentence(text) for text in ([texts] if isinstance(texts, str) else texts)]
         if not isinstance(self.model.task, Classification | Regression):
             raise UserError(
                 "this model has no classification head",
@@ -91,11 +120,11 @@ class Pipeline:
             )
         first = [texts] if isinstance(texts, str) else list(texts)
         if texts_b is None:
-            return self.run([Row({"text": text}, "", 0) for text in first])
+            return [Row({"text": text}, "", 0) for text in first]
         second = [texts_b] if isinstance(texts_b, str) else list(texts_b)
         if len(first) != len(second):
             raise UserError(f"{len(first)} texts and {len(second)} second texts are no pairs")
-        return self.run([Row({"text": one, "text_b": other}, "", 0) for one, other in zip(first, second, strict=True)])
+        return [Row({"text": one, "text_b": other}, "", 0) for one, other in zip(first, second, strict=True)]
 
     def run(self, examples: Sequence[Any]) -> list[Any]:
         """Return the prediction of the model's task for each of its examples.
@@ -175,6 +204,15 @@ class Pipeline:
     def _candidates(self, chances: Sequence[float], ids: Sequence[int]) -> list[Candidate]:
         pieces = self.model.tokenizer.pieces(ids)
         return [Candidate(piece, chance) for piece, chance in zip(pieces, chances, strict=True)]
+
+
+def _sentence(text: str | Sequence[str]) -> Sentence:
+    if isinstance(text, str):
+        return split_text(text)
+    try:
+        return Sentence(*join_words(text))
+    except ValueError as error:
+        raise UserError(str(error)) from error
 
 
 def load(

@@ -2,12 +2,14 @@
 
 from unmask.tasks.classification import Classification
 from unmask.tasks.regression import Regression
+from unmask.tasks.token_classification import TokenClassification
 
-TASKS: dict[str, type[Classification] | type[Regression]] = {
+TASKS: dict[str, type[Classification] | type[Regression] | type[TokenClassification]] = {
     "classification": Classification,
     "regression": Regression,
+    "token-classification": TokenClassification,
 }
 """TASK on the command line and `kind` in [task] to its settings."""
 
-AnyTask = Classification | Regression
+AnyTask = Classification | Regression | TokenClassification
 """What [task] of a recipe may be."""

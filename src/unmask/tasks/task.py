@@ -68,7 +68,7 @@ class Task(Protocol):
     ) -> list[Any]:
         """Read examples from files, with what is to be predicted or, without `gold`, without it.
 
-        What a format itself leaves out is counted in `notes`, a line each, for the user.
+        What a format itself leaves out, or what departs from it, is counted in `notes`, a line each, for the user.
 
         Raises:
             UserError: a bad file; names file and line.

@@ -1,0 +1,235 @@
+"""Files of tagged words: CoNLL's columns, or JSON Lines, also compressed.
+
+In: columns, a word a line (the first column is the word, the last one its tag; between them spaces, or tabs where the
+first line has one; a blank line ends a sentence, a line -DOCSTART- begins a document); or rows of `words` (or `tokens`)
+and `tags` (or `ner_tags`, `labels`). Out: sentences, their tags in IOB2, with their place, so that an error can name
+file and line. A bad line ends the reading: nothing is silently dropped.
+
+What the scheme of a file does not allow (I- without B- among others with it) is read as conlleval reads it, and counted
+in `Sentence.irregular`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from unmask.errors import UserError
+from unmask.metrics.token_classification import chunks, split_tag
+from unmask.tasks.sentence import Sentence, join_words, split_text
+from unmask.tasks.tag_schemes import PREFIXES, recognise, write_tags
+from unmask.text.files import display_name, read_lines
+
+WORDS = ("words", "tokens")
+TAGS = ("tags", "ner_tags", "labels")
+"""Names under which words and tags are found in JSON Lines unless `--columns` says otherwise;"""
+TEXTS = ("text", "sentence")
+"""and, where no tags are wanted, a text whose words are to be found."""
+
+DOCUMENT = "-DOCSTART-"
+
+
+def read_sentences(
+    paths: Sequence[str | Path], *, columns: Mapping[str, str], kind: str | None = None, gold: bool = True
+) -> list[Sentence]:
+    """Read all sentences of some files.
+
+    Args:
+        paths: `.jsonl`, `.json` or `.ndjson` are JSON Lines, all else is columns; each also `.gz` or `.xz`; `-` is
+            standard input.
+        columns: "text" (the words) and "label" (their tags) to numbers of columns from 0, or names in JSON Lines.
+        kind: "jsonl" or "conll", where the suffix does not tell; "tsv" are columns too.
+        gold: whether tags are wanted.
+
+    Raises:
+        UserError: a bad line, unknown tags, no sentence; names file and line.
+    """
+    if unknown := sorted(columns.keys() - {"text", *(("label",) if gold else ())}):
+        raise UserError(f"--columns {unknown[0]}=… has no effect: sentences are read with {'' if gold else 'no '}tags")
+    sentences: list[Sentence] = []
+    for path in paths:
+        name, read = display_name(path), _read_rows if _is_jsonl(path, kind) else _read_columns
+        found = list(read(path, columns, gold, _Tags(name)))
+        if not found:
+            raise UserError("no sentences are in the file", file=name)
+        sentences += _in_iob2(found) if gold else found
+    return sentences
+
+
+def write_columns(sentence: Sentence, tags: Sequence[str]) -> str:
+    """Return the lines of a sentence, `word TAB tag`, and the blank one after it.
+
+    Raises:
+        UserError: a word holds a tab or a line end, or nothing but spaces; there is no word.
+    """
+    for word in sentence.words or [""]:
+        if "\t" in word or "\n" in word or not word.strip(" \r"):
+            raise UserError(
+                f"the word {word!r} cannot stand in a column",
+                file=sentence.file or None,
+                line=sentence.line or None,
+                remedy="write JSON Lines: --out FILE.jsonl",
+            )
+    return "".join(f"{word}\t{tag}\n" for word, tag in zip(sentence.words, tags, strict=True)) + "\n"
+
+
+def _is_jsonl(path: str | Path, kind: str | None) -> bool:
+    suffixes = [suffix for suffix in Path(path).suffixes if suffix.lower() not in (".gz", ".xz")]
+    found = kind or (suffixes[-1].lower().removeprefix(".") if suffixes else "")
+    if found == "csv":
+        raise UserError("tagged words are no CSV", file=display_name(path), remedy="columns between tabs, for example")
+    return found in ("jsonl", "json", "ndjson")
+
+
+@dataclass
+class _Tags:
+    """The tags of a file, so far: each is looked at once."""
+
+    name: str
+    known: dict[str, str] = field(default_factory=dict)
+    prefixes: set[str] = field(default_factory=set)
+
+    def check(self, tag: str, line: int) -> str:
+        """Return the tag (always the same object).
+
+        Raises:
+            UserError: it is no tag, or its prefix goes with the others in no scheme.
+        """
+        if tag not in self.known:
+            try:
+                split_tag(tag)
+            except ValueError as error:
+                remedy = "is it the right column? --columns text=0,label=3, for example, counts from 0"
+                raise UserError(str(error), file=self.name, line=line, remedy=remedy) from error
+            if tag != "O":
+                self.prefixes.add(tag[0])
+            if not any(self.prefixes <= set(together) for together in PREFIXES):
+                prefixes = ", ".join(sorted(self.prefixes))
+                raise UserError(f"'{tag}': no scheme has the prefixes {prefixes} together", file=self.name, line=line)
+            self.known[tag] = tag
+        return self.known[tag]
+
+
+def _in_iob2(sentences: Sequence[Sentence]) -> list[Sentence]:
+    """Convert the sentences of one file."""
+    _, irregular = recognise([sentence.tags for sentence in sentences])
+    return [
+        replace(
+            sentence, tags=tuple(write_tags(chunks(sentence.tags), len(sentence.tags))), irregular=irregular[number]
+        )
+        for number, sentence in enumerate(sentences)
+    ]
+
+
+def _read_columns(path: str | Path, columns: Mapping[str, str], gold: bool, known: _Tags) -> Iterator[Sentence]:
+    name = known.name
+    word_at, tag_at = (_number(columns, ours, default, name) for ours, default in (("text", 0), ("label", -1)))
+    words: list[str] = []
+    tags: list[str] = []
+    begun, document, width, separator = 0, None, 0, " "
+
+    def finished() -> Iterator[Sentence]:
+        if words:
+            yield Sentence(*join_words(words), tuple(tags), name, begun, 1, document)
+            words.clear()
+            tags.clear()
+
+    for number, line in _decoded(path):
+        if not line.strip(" \t"):
+            yield from finished()
+            continue
+        if line.split(" ")[0].split("\t")[0] == DOCUMENT:
+            yield from finished()
+            document = 0 if document is None else document + 1
+            continue
+        separator = separator if width else "\t" if "\t" in line else " "
+        cells = [cell for cell in line.split(separator) if cell or separator == "\t"]  # no break at other white space
+        _check_cells(cells, width, max(word_at, tag_at), gold, name, number)
+        width = len(cells)
+        begun = begun if words else number
+        words.append(cells[word_at])
+        if not cells[word_at].strip("\r"):
+            raise UserError("the word is empty", file=name, line=number)
+        if gold:
+            tags.append(known.check(cells[tag_at].strip(), number))
+    yield from finished()
+
+
+def _number(columns: Mapping[str, str], ours: str, default: int, name: str) -> int:
+    theirs = columns.get(ours)
+    if theirs is not None and not theirs.isdecimal():
+        raise UserError(f"--columns {ours}={theirs}: columns of words have no names", file=name, remedy="count from 0")
+    return default if theirs is None else int(theirs)
+
+
+def _check_cells(cells: Sequence[str], width: int, last: int, gold: bool, name: str, line: int) -> None:
+    if gold and len(cells) < 2:
+        raise UserError(f"the word '{cells[0][:40]}' has no tag", file=name, line=line, remedy="columns: WORD … TAG")
+    if width and len(cells) != width:
+        raise UserError(f"{len(cells)} columns, where the lines before have {width}", file=name, line=line)
+    if last >= len(cells):
+        raise UserError(f"there is no column {last}, counted from 0", file=name, line=line)
+
+
+def _read_rows(path: str | Path, columns: Mapping[str, str], gold: bool, known: _Tags) -> Iterator[Sentence]:
+    name = known.name
+    word_keys = (columns["text"],) if "text" in columns else WORDS if gold else (*WORDS, *TEXTS)
+    tag_keys = (columns["label"],) if "label" in columns else TAGS
+    for number, line in _decoded(path):
+        if not line.strip():
+            continue
+        try:
+            record = msgspec.json.decode(line)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise UserError(f"broken JSON ({error})", file=name, line=number) from error
+        if not isinstance(record, dict):
+            raise UserError("not a JSON object", file=name, line=number)
+        _, found = _value(record, word_keys, name, number)
+        if isinstance(found, str) and not gold:
+            yield replace(split_text(found), file=name, line=number)
+            continue
+        words = _strings(record, word_keys, name, number)
+        tags = _strings(record, tag_keys, name, number) if gold else []
+        if gold and len(words) != len(tags):
+            raise UserError(f"{len(words)} words, but {len(tags)} tags", file=name, line=number)
+        try:
+            placed = join_words(words)
+        except ValueError as error:
+            raise UserError(str(error), file=name, line=number) from error
+        yield Sentence(*placed, tuple(known.check(tag, number) for tag in tags), name, number)
+
+
+def _value(record: Mapping[str, Any], keys: Sequence[str], name: str, line: int) -> tuple[str, Any]:
+    """Return the first of the keys that is there, and what is not empty under it."""
+    key = next((key for key in keys if key in record), None)
+    if key is None:
+        raise UserError(
+            f"no key {' or '.join(keys)}; there are: {', '.join(record)[:200]}",
+            file=name,
+            line=line,
+            remedy="pass --columns text=WORDS,label=TAGS",
+        )
+    if record[key] in ("", []):
+        raise UserError(f"'{key}' is empty", file=name, line=line)
+    return key, record[key]
+
+
+def _strings(record: Mapping[str, Any], keys: Sequence[str], name: str, line: int) -> list[str]:
+    key, values = _value(record, keys, name, line)
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise UserError(f"'{key}' is no list of strings", file=name, line=line, remedy="tags by name, not by number")
+    return values
+
+
+def _decoded(path: str | Path) -> Iterator[tuple[int, str]]:
+    for number, line in read_lines(path):
+        if line is None:
+            raise UserError("the line is longer than 10 MB", file=display_name(path), line=number)
+        try:
+            yield number, line.decode()
+        except UnicodeDecodeError as error:
+            raise UserError(f"not UTF-8 ({error.reason})", file=display_name(path), line=number) from error

@@ -1,0 +1,355 @@
+"""Find entities: a tag for each word, at its first piece, and every parameter tuned.
+
+In: sentences of tagged words. Out: samples, the head with its loss, entities.
+
+Devlin et al. 2019, section 5.3: the first piece of each word, no layer but the softmax between tags. The head is that
+of `BertForTokenClassification`: dropout and one linear layer over the last layer. No document context is used.
+
+Nothing is cut: a sentence longer than `length` becomes windows that overlap by half, and each word is learnt, and
+predicted, once: in the window in which it has most context (as BERT's reading of long passages has it, run_squad.py,
+`_check_is_max_context`). A word of which the tokenizer leaves nothing is read as [UNK].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from torch import Tensor, nn
+
+from unmask.batches.batch import Batch, Sample
+from unmask.batches.chance import generator
+from unmask.batches.frame import Frame
+from unmask.encoders.encoder import Encoded, Encoder
+from unmask.encoders.transformer import TransformerSettings, initialise
+from unmask.errors import UserError
+from unmask.layers.dropout import Dropout
+from unmask.metrics import token_classification as metrics
+from unmask.metrics.intervals import Measure
+from unmask.metrics.token_classification import Chunk, chunks, split_tag
+from unmask.objectives.objective import Objective, Part, classify
+from unmask.tasks.mistake import Mark, Mistake, Passage
+from unmask.tasks.rows import DEV_SHARE
+from unmask.tasks.sentence import Sentence
+from unmask.tasks.tag_schemes import write_tags
+from unmask.tasks.tagged_file import read_sentences
+from unmask.tasks.task import Framed
+from unmask.tokenizers.tokenizer import Ids, Tokenizer
+
+
+class Entity(msgspec.Struct, frozen=True):
+    """An entity of a text.
+
+    Attributes:
+        label: its type.
+        start, end: its place in the text, in code points, `end` exclusive.
+        text: what stands there.
+        probability: of the tag of that one of its words whose tag is least probable.
+    """
+
+    label: str
+    start: int
+    end: int
+    text: str
+    probability: float
+
+
+class Tagged(msgspec.Struct, frozen=True):
+    """A text, as given or joined of words, and its entities in order."""
+
+    text: str
+    entities: list[Entity]
+
+
+class TokenClassification(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="token-classification"
+):
+    """The recipe's [task] for `kind = "token-classification"`; satisfies `Task`.
+
+    Attributes:
+        length: of a window, in tokens, special ones included.
+    """
+
+    length: int = 128
+
+    def __post_init__(self) -> None:
+        if self.length < 3:
+            raise ValueError("length must be at least 3")
+
+    @property
+    def part(self) -> str:
+        """See `Task`."""
+        return "token_classification"
+
+    @property
+    def metric(self) -> str:
+        """See `Task`."""
+        return "f1"
+
+    def read(
+        self,
+        paths: Sequence[str | Path],
+        *,
+        columns: Mapping[str, str],
+        kind: str | None = None,
+        gold: bool = True,
+        notes: list[str] | None = None,
+    ) -> list[Sentence]:
+        """See `Task`; counted are the entities that depart from the scheme of their file."""
+        sentences = read_sentences(paths, columns=columns, kind=kind, gold=gold)
+        for file in dict.fromkeys(sentence.file for sentence in sentences if sentence.irregular):
+            irregular = [sentence for sentence in sentences if sentence.file == file and sentence.irregular]
+            number = sum(sentence.irregular for sentence in irregular)
+            if notes is not None:
+                notes.append(
+                    f"{file}: {number:,} entities are not tagged as the others are (I- without B-, for example), the "
+                    f"first in the sentence of line {irregular[0].line}; they are read as conlleval reads them"
+                )
+        return sentences
+
+    def label_names(self, examples: Sequence[Sentence]) -> tuple[str, ...]:
+        """See `Task`: O, then B- and I- of each type, the types alphabetically."""
+        kinds = sorted({split_tag(tag)[1] for sentence in examples for tag in sentence.tags} - {""})
+        if not kinds:
+            raise UserError(
+                f"no entity is tagged in {len(examples)} sentences",
+                file=examples[0].file,
+                remedy="is it the right column?",
+            )
+        return ("O", *(f"{role}-{kind}" for kind in kinds for role in "BI"))
+
+    def settle(self, examples: Sequence[Sentence], labels: Sequence[str]) -> TokenClassification:
+        """See `Task`: nothing is open."""
+        return self
+
+    def hold_out(self, examples: Sequence[Sentence], seed: int) -> tuple[list[Sentence], list[Sentence]]:
+        """See `Task`: a tenth of the documents where they are marked, as their sentences share names."""
+        units = [
+            (sentence.file, number if sentence.document is None else -1 - sentence.document)
+            for number, sentence in enumerate(examples)
+        ]
+        names = list(dict.fromkeys(units))
+        order = generator(seed, "dev", 0).permutation(len(names))
+        chosen = {names[place] for place in order[: round(DEV_SHARE * len(names))]}
+        if not chosen:
+            raise UserError(
+                f"{len(names)} sentences or documents are too few to hold a tenth out",
+                file=examples[0].file,
+                remedy="pass --dev FILE",
+            )
+        parts: tuple[list[Sentence], list[Sentence]] = ([], [])
+        for sentence, unit in zip(examples, units, strict=True):
+            parts[unit in chosen].append(sentence)
+        return parts
+
+    def build(self, encoder: TransformerSettings, labels: Sequence[str]) -> TokenClassificationHead:
+        """See `Task`."""
+        return TokenClassificationHead(encoder, len(labels))
+
+    def frame(self, tokenizer: Tokenizer, examples: Sequence[Sentence], labels: Sequence[str], *, gold: bool) -> Framed:
+        """See `Task`: a sample for each window."""
+        _check_labels(labels)
+        frame = Frame(tokenizer.cls, tokenizer.sep)
+        room = frame.room(self.length, texts=1)
+        pieces = _pieces(tokenizer, examples)
+        samples: list[Sample] = []
+        owners: list[int] = []
+        for number, sentence in enumerate(examples):
+            ids = [pieces[word][:room] for word in sentence.words]  # (words) of (pieces of the word,)
+            sizes = np.array([len(one) for one in ids], np.int64)
+            truth = _numbers(sentence, labels) if gold else None
+            for window in cut_windows(sizes, room):
+                sample = frame.wrap(np.concatenate(ids[window.start : window.stop]))
+                places = 1 + np.cumsum(sizes[window.start : window.stop]) - sizes[window.start : window.stop]
+                own = slice(window.first - window.start, window.last - window.start)
+                sample = sample.add(positions={"first": places[own]}).named((0, len(samples)))
+                if truth is not None:
+                    sample = sample.add(labels={"token_classification": truth[window.first : window.last]})
+                samples.append(sample)
+                owners.append(number)
+
+        def read(logits: Sequence[np.ndarray]) -> list[Tagged]:
+            of_sentence: list[list[np.ndarray]] = [[] for _ in examples]
+            for owner, rows in zip(owners, logits, strict=True):
+                of_sentence[owner].append(rows)
+            return [_tagged(sentence, labels, rows) for sentence, rows in zip(examples, of_sentence, strict=True)]
+
+        return Framed(samples, read)
+
+    def measure(self, examples: Sequence[Sentence], predictions: Sequence[Tagged], labels: Sequence[str]) -> Measure:
+        """See `Task`: entities are compared, so file and model may differ in their schemes."""
+        return metrics.measure(*gold_and_said(examples, predictions, labels))
+
+    def mistakes(
+        self, examples: Sequence[Sentence], predictions: Sequence[Tagged], labels: Sequence[str]
+    ) -> list[Mistake]:
+        """See `Task`: the sentences with the most entities missed or made up first."""
+        found = []
+        for sentence, prediction in zip(examples, predictions, strict=True):
+            gold = {(kind, start, end) for kind, start, end in sentence.entities}
+            said = {(one.label, one.start, one.end) for one in prediction.entities}
+            if gold != said:
+                marked = Passage(
+                    sentence.text,
+                    gold=tuple(Mark(start, end, kind) for kind, start, end in sorted(gold, key=lambda it: it[1])),
+                    predicted=tuple(Mark(start, end, kind) for kind, start, end in sorted(said, key=lambda it: it[1])),
+                )
+                caption = f"{sentence.file}:{sentence.line}"
+                found.append(Mistake((marked,), caption, score=len(gold ^ said), measure="entities missed or made up"))
+        return sorted(found, key=lambda mistake: -mistake.score)
+
+
+class TokenClassificationHead(Objective):
+    """The head and its loss.
+
+    Args:
+        encoder: settings of the body that the head sits on.
+        num_labels: tags that are told apart.
+    """
+
+    at = "first"
+    needs = frozenset({"token_classification"})
+
+    def __init__(self, encoder: TransformerSettings, num_labels: int) -> None:
+        super().__init__()
+        self.dropout = Dropout(encoder.dropout)
+        self.out = nn.Linear(encoder.width, num_labels)
+        initialise(self, encoder.deviation)
+
+    def prepare(self, sample: Sample, name: str) -> Sample:
+        """See `Objective`: a term for each word."""
+        return sample.add(counts={name: len(sample.positions["first"])})
+
+    def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
+        """Return logits, (words, labels)."""
+        rows = encoded.last.index_select(0, batch.positions["first"])  # (words, width)
+        return self.out(self.dropout(rows))
+
+    def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
+        """See `Objective`."""
+        return classify(self.predict(encoder, encoded, batch), batch.labels["token_classification"])
+
+    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
+        """See `Objective`: the linear layer, once a word."""
+        return 2 * len(batch.positions["first"]) * encoder.width * self.out.out_features
+
+
+class Window(NamedTuple):
+    """Words `start` to `stop` of a sentence, of which `first` to `last` are predicted here (ends exclusive)."""
+
+    start: int
+    stop: int
+    first: int
+    last: int
+
+
+def cut_windows(sizes: np.ndarray, room: int) -> list[Window]:
+    """Cut a sentence into windows that overlap by half; every word is predicted in exactly one.
+
+    It is that in which the smaller of its contexts, left and right, is largest; of equal ones the earlier.
+
+    Args:
+        sizes: how many pieces each word has, from 1 to `room`; (words,).
+        room: how many pieces a window holds.
+    """
+    stops = np.cumsum(sizes)
+    starts = stops - sizes
+    owner, most = np.zeros(len(sizes), np.int64), np.full(len(sizes), -1)
+    spans: list[tuple[int, int]] = []
+    start = stop = 0
+    while stop < len(sizes):
+        stop = int(np.searchsorted(stops, starts[start] + room, side="right"))
+        here = slice(start, stop)
+        context = np.minimum(starts[here] - starts[start], stops[stop - 1] - stops[here])
+        owner[here][context > most[here]] = len(spans)
+        most[here] = np.maximum(most[here], context)
+        spans.append((start, stop))
+        half = int(np.searchsorted(starts, starts[start] + (room + 1) // 2))
+        start = min(max(half, start + 1), stop)
+    bounds = np.searchsorted(owner, np.arange(len(spans) + 1))  # the owners never go back: see the test
+    return [
+        Window(*span, int(first), int(last))
+        for span, first, last in zip(spans, bounds[:-1], bounds[1:], strict=True)
+        if first < last
+    ]
+
+
+def gold_and_said(
+    examples: Sequence[Sentence], predictions: Sequence[Tagged], labels: Sequence[str]
+) -> tuple[list[list[Chunk]], list[list[Chunk]]]:
+    """Return the true and the predicted entities of each sentence, their places in code points.
+
+    Raises:
+        UserError: a type that the model does not know.
+    """
+    kinds = {split_tag(label)[1] for label in labels}
+    for sentence in examples:
+        for number, tag in enumerate(sentence.tags):
+            if split_tag(tag)[1] not in kinds:
+                raise _unknown(sentence, number, labels)
+    said = [[Chunk(one.label, one.start, one.end) for one in prediction.entities] for prediction in predictions]
+    return [sentence.entities for sentence in examples], said
+
+
+def tags_of(sentence: Sentence, prediction: Tagged) -> list[str]:
+    """Return the tag of each word, in IOB2, that a prediction means."""
+    starts = {start: number for number, start in enumerate(sentence.starts)}
+    stops = {stop: number + 1 for number, stop in enumerate(sentence.stops)}
+    found = [Chunk(one.label, starts[one.start], stops[one.end]) for one in prediction.entities]
+    return write_tags(found, len(sentence.starts))
+
+
+def _pieces(tokenizer: Tokenizer, examples: Sequence[Sentence]) -> dict[str, Ids]:
+    """Return the ids of each word; of nothing [UNK] is left."""
+    words = list(dict.fromkeys(word for sentence in examples for word in sentence.words))
+    unknown = np.array([tokenizer.unk], np.int32)
+    return {word: ids if len(ids) else unknown for word, ids in zip(words, tokenizer.encode_many(words), strict=True)}
+
+
+def _check_labels(labels: Sequence[str]) -> None:
+    """Refuse what others call the classes of a model that finds no entities."""
+    try:
+        for label in labels:
+            split_tag(label)
+    except ValueError as error:
+        raise UserError(
+            f"a label of this model: {error}", remedy="name its labels under id2label in config.json"
+        ) from error
+
+
+def _numbers(sentence: Sentence, labels: Sequence[str]) -> np.ndarray:
+    """Return the number of each word's tag, (words,)."""
+    numbers = {label: number for number, label in enumerate(labels)}
+    for place, tag in enumerate(sentence.tags):
+        if tag not in numbers:
+            raise _unknown(sentence, place, labels)
+    return np.array([numbers[tag] for tag in sentence.tags], np.int64)
+
+
+def _unknown(sentence: Sentence, place: int, labels: Sequence[str]) -> UserError:
+    kinds = sorted({split_tag(label)[1] for label in labels} - {""})
+    return UserError(
+        f"unknown type '{split_tag(sentence.tags[place])[1]}'; the model knows {', '.join(kinds)}",
+        file=sentence.file,
+        line=sentence.line + sentence.step * place,
+        remedy="mend the tag, or train on a file that has it",
+    )
+
+
+def _tagged(sentence: Sentence, labels: Sequence[str], rows: Sequence[np.ndarray]) -> Tagged:
+    """Read a sentence's entities from the logits of its windows, each (words, labels)."""
+    if not rows:
+        return Tagged(sentence.text, [])
+    logits = np.concatenate(rows).astype(np.float64)  # (words, labels)
+    chances = 1 / np.exp(logits - logits.max(1, keepdims=True)).sum(1)  # (words,), of the most probable label
+    found = chunks([labels[number] for number in logits.argmax(1)])
+    return Tagged(
+        sentence.text,
+        [
+            Entity(kind, start, end, sentence.text[start:end], float(chances[chunk.start : chunk.stop].min()))
+            for chunk, (kind, start, end) in zip(found, sentence.in_text(found), strict=True)
+        ],
+    )

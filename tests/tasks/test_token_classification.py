@@ -1,0 +1,324 @@
+"""Windows, labels and the training of a tagger: no word is lost, none is read twice."""
+
+import json
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unmask.errors import UserError
+from unmask.finetuning import defaults, finetune
+from unmask.metrics.intervals import whole
+from unmask.metrics.token_classification import Chunk
+from unmask.model import Model, load_model, save_model
+from unmask.recipe import read_recipe, write
+from unmask.serving.pipeline import Pipeline, load
+from unmask.tasks import token_classification
+from unmask.tasks.sentence import Sentence, join_words, split_text
+from unmask.tasks.tag_schemes import write_tags
+from unmask.tasks.token_classification import TokenClassification, cut_windows, tags_of
+from unmask.training.machine import Machine
+
+TASK = TokenClassification()
+LABELS = ("O", "B-X", "I-X", "B-Y", "I-Y")
+CPU = Machine(torch.device("cpu"), "float32")
+
+
+def tagged(text, *, line=1, **place):
+    """A sentence of word/tag pairs; no tag means O."""
+    pairs = [[*word.split("/"), "O"][:2] for word in text.split()]
+    tags = tuple(tag for _, tag in pairs)
+    return Sentence(*join_words([word for word, _ in pairs]), tags, "a.conll", line, 1, **place)
+
+
+def contexts(sizes, room, window, word):
+    """The smaller of a word's contexts in a window, reckoned naively."""
+    return min(sum(sizes[window[0] : word]), sum(sizes[word + 1 : window[1]]))
+
+
+def all_spans(sizes, room):
+    """The windows as the module describes them, found one word at a time."""
+    spans, start = [], 0
+    while True:
+        stop = start
+        while stop < len(sizes) and sum(sizes[start : stop + 1]) <= room:
+            stop += 1
+        spans.append((start, stop))
+        if stop == len(sizes):
+            return spans
+        begun = start
+        while start < stop and (start == begun or sum(sizes[begun:start]) < room / 2):
+            start += 1
+
+
+@st.composite
+def words_and_room(draw):
+    room = draw(st.integers(1, 30))
+    return draw(st.lists(st.integers(1, room), min_size=1, max_size=80)), room
+
+
+def assert_every_word_once_with_most_context(sizes, room):
+    windows = token_classification.cut_windows(np.array(sizes), room)
+    assert [word for window in windows for word in range(window.first, window.last)] == list(range(len(sizes)))
+    spans = all_spans(sizes, room)
+    assert {(window.start, window.stop) for window in windows} <= set(spans)
+    for window in windows:
+        assert window.start <= window.first < window.last <= window.stop
+        assert sum(sizes[window.start : window.stop]) <= room
+        for word in range(window.first, window.last):
+            most = max(contexts(sizes, room, span, word) for span in spans if span[0] <= word < span[1])
+            assert contexts(sizes, room, window, word) == most
+
+
+@given(words_and_room())
+@settings(max_examples=300)
+def test_every_word_is_in_one_window_that_with_most_context(made):
+    assert_every_word_once_with_most_context(*made)
+
+
+@pytest.mark.parametrize("fault", ["truncation", "no overlap", "every window its own words"])
+def test_the_property_notices_a_planted_fault(fault, monkeypatch):
+    def faulty(sizes, room):
+        windows = cut_windows(sizes, room)
+        if fault == "truncation":
+            return windows[:1]
+        if fault == "no overlap":
+            return [window._replace(start=window.first, stop=window.last) for window in windows]
+        return [window._replace(first=window.start, last=window.stop) for window in windows]
+
+    monkeypatch.setattr(token_classification, "cut_windows", faulty)
+    with pytest.raises(AssertionError):
+        assert_every_word_once_with_most_context([1, 2, 1, 3] * 10, 10)
+
+
+def test_context_stands_on_both_sides():
+    windows = cut_windows(np.ones(200, np.int64), 40)
+    assert windows[0] == (0, 40, 0, 30)
+    assert windows[1] == (20, 60, 30, 50)
+    assert windows[-1].last == 200
+    assert all(window.first - window.start >= 10 for window in windows[1:])
+    assert cut_windows(np.ones(40, np.int64), 40) == [(0, 40, 0, 40)]
+    assert cut_windows(np.zeros(0, np.int64), 40) == []
+
+
+WORDS = st.lists(st.text(min_size=1, max_size=9), min_size=1, max_size=40)
+
+
+@given(WORDS, st.integers(3, 40), st.randoms(use_true_random=False))
+@settings(max_examples=150, deadline=None)
+def test_no_word_and_no_entity_is_lost_whatever_the_words_and_the_length(tokenizer, words, length, rng):
+    found = []
+    for start in range(0, len(words) - 3, 4):
+        found.append(Chunk(rng.choice("XY"), start, start + rng.randint(1, 4)))
+    sentence = Sentence(*join_words(words), tuple(write_tags(found, len(words))))
+    framed = TokenClassification(length=length).frame(tokenizer, [sentence] * 2, LABELS, gold=True)
+    assert max(map(len, framed.samples)) <= length
+    gold = np.concatenate([sample.labels["token_classification"] for sample in framed.samples])
+    assert gold.tolist() == [LABELS.index(tag) for tag in sentence.tags] * 2, "each word is learnt once"
+    logits = [np.eye(len(LABELS))[sample.labels["token_classification"]] * 50 for sample in framed.samples]
+    predictions = framed.read(logits)
+    for prediction in predictions:
+        assert [(one.label, one.start, one.end) for one in prediction.entities] == sentence.entities
+        assert all(prediction.text[one.start : one.end] == one.text for one in prediction.entities)
+        assert tags_of(sentence, prediction) == list(sentence.tags)
+    scores = whole(TASK.measure([sentence] * 2, predictions, LABELS), 2)
+    assert not found or scores == {"precision": 100, "recall": 100, "f1": 100}
+
+
+def test_the_label_stands_at_the_first_piece(tokenizer):
+    words = ["dog", "sea-side", "cat"]
+    sentence = Sentence(*join_words(words), ("B-X", "I-X", "O"))
+    (sample,) = TASK.frame(tokenizer, [sentence], LABELS, gold=True).samples
+    pieces = [tokenizer.encode(word).tolist() for word in words]
+    assert len(pieces[1]) > 1
+    assert sample.ids.tolist() == [tokenizer.cls, *(id for ids in pieces for id in ids), tokenizer.sep]
+    assert sample.positions["first"].tolist() == [1, 1 + len(pieces[0]), 1 + len(pieces[0]) + len(pieces[1])]
+    assert sample.labels["token_classification"].tolist() == [1, 2, 0]
+
+
+def test_a_word_of_which_nothing_is_left_is_unknown(tokenizer):
+    sentence = Sentence(*join_words(["dog", "\u200b", "\x00", " ", "cat"]), ("O", "B-X", "O", "O", "O"))
+    assert not len(tokenizer.encode("\u200b"))
+    (sample,) = TASK.frame(tokenizer, [sentence], LABELS, gold=True).samples
+    assert sample.ids[2:5].tolist() == [tokenizer.unk] * 3
+    assert sample.labels["token_classification"].tolist() == [0, 1, 0, 0, 0]
+
+
+def test_a_word_longer_than_a_window_keeps_its_beginning(tokenizer):
+    sentence = Sentence(*join_words(["dog", ",".join("abcdefgh"), "cat"]), ("O", "B-X", "O"))
+    samples = TokenClassification(length=6).frame(tokenizer, [sentence], LABELS, gold=True).samples
+    assert [sample.labels["token_classification"].tolist() for sample in samples] == [[0], [1], [0]]
+    assert samples[1].ids[1:-1].tolist() == tokenizer.encode("a,b,c,d")[:4].tolist()
+
+
+def test_labels_are_in_a_fixed_order():
+    examples = [tagged("a/B-PER b/I-PER"), tagged("c/B-A-B"), tagged("d")]
+    assert TASK.label_names(examples) == TASK.label_names(examples[::-1]) == ("O", "B-A-B", "I-A-B", "B-PER", "I-PER")
+    with pytest.raises(UserError, match=r"a\.conll: no entity is tagged in 1 sentences; is it the right column"):
+        TASK.label_names([tagged("d")])
+
+
+def test_an_unknown_type_is_named_with_its_line(tokenizer):
+    examples = [tagged("a/B-X"), tagged("b c/B-Z", line=7)]
+    message = r"a\.conll:8: unknown type 'Z'; the model knows X, Y; mend the tag"
+    with pytest.raises(UserError, match=message):
+        TASK.frame(tokenizer, examples, LABELS, gold=True)
+    with pytest.raises(UserError, match=message):
+        TASK.measure(examples, [], LABELS)
+
+
+@pytest.mark.parametrize("label", ["LABEL_0", "PER", "NOUN"])
+def test_a_model_whose_labels_are_no_tags_is_refused(tokenizer, label):
+    with pytest.raises(UserError, match=f"a label of this model: '{label}' is no tag .*id2label in config.json"):
+        TASK.frame(tokenizer, [tagged("a")], ("O", label), gold=False)
+
+
+@pytest.mark.parametrize(
+    ("labels", "said", "expected"),
+    [
+        (("O", "B-X", "I-X"), "B-X I-X O I-X", [("X", 0, 2), ("X", 3, 4)]),
+        (("I-X", "O"), "I-X I-X O I-X", [("X", 0, 2), ("X", 3, 4)]),
+        (("S-X", "E-X", "O", "I-X", "B-X"), "B-X E-X S-X I-X", [("X", 0, 2), ("X", 2, 3), ("X", 3, 4)]),
+        (("O", "B-X", "M-X", "E-X", "S-X", "B-Y"), "B-X M-X E-X B-Y", [("X", 0, 3), ("Y", 3, 4)]),
+        (("B-X", "I-Y", "O"), "B-X I-Y I-Y O", [("X", 0, 1), ("Y", 1, 3)]),
+    ],
+)
+def test_predictions_are_read_in_the_scheme_of_the_model(tokenizer, labels, said, expected):
+    sentence = tagged("in New York now")
+    framed = TASK.frame(tokenizer, [sentence], labels, gold=False)
+    chances = np.full((4, len(labels)), 0.02)
+    for word, tag in enumerate(said.split()):
+        chances[word, labels.index(tag)] = 0.5 + word / 10
+    chances /= chances.sum(1, keepdims=True)
+    (prediction,) = framed.read([np.log(chances)])
+    assert [(one.label, one.start, one.end) for one in prediction.entities] == sentence.in_text(
+        [Chunk(*chunk) for chunk in expected]
+    )
+    for one, (_, start, stop) in zip(prediction.entities, expected, strict=True):
+        assert one.probability == pytest.approx(chances[start:stop].max(1).min()), "the least sure word's"
+    gold = Sentence(sentence.text, sentence.starts, sentence.stops, tuple(write_tags([Chunk(*c) for c in expected], 4)))
+    assert whole(TASK.measure([gold], [prediction], labels), 1)["f1"] == 100, "file and model differ in their schemes"
+
+
+def test_nothing_to_tag(tokenizer):
+    framed = TASK.frame(tokenizer, [split_text(""), split_text(" \n")], LABELS, gold=False)
+    assert framed.samples == []
+    assert [(one.text, one.entities) for one in framed.read([])] == [("", []), (" \n", [])]
+
+
+def test_a_tenth_is_held_out():
+    alone = [tagged("a", line=line) for line in range(100)]
+    train, held = TASK.hold_out(alone, seed=0)
+    assert sorted(one.line for one in train + held) == list(range(100))
+    assert len(held) == 10
+    assert TASK.hold_out(alone, seed=0)[1] == held != TASK.hold_out(alone, seed=1)[1]
+    marked = [tagged("a", line=line, document=line // 5) for line in range(100)]
+    train, held = TASK.hold_out(marked, seed=0)
+    assert len(held) == 10
+    assert not {one.document for one in train} & {one.document for one in held}, "documents stay whole"
+    with pytest.raises(UserError, match="3 sentences or documents are too few to hold a tenth out; pass --dev FILE"):
+        TASK.hold_out(alone[:3], seed=0)
+
+
+def test_settings():
+    with pytest.raises(ValueError, match="length must be at least 3"):
+        TokenClassification(length=2)
+    rule = defaults("token-classification", read_recipe("bert-base").encoder, 100_000, pretrained=True)
+    assert rule["task"] == {"kind": "token-classification", "length": 128}
+    assert rule["budget"] == {"epochs": 4.0}
+
+
+ROWS = [
+    "Dog/B-PER River/I-PER sees the town of Sea/B-LOC .",
+    "the teacher follows River/B-PER to Old/B-LOC Town/I-LOC ,",
+    "In Garden/B-LOC and Market/B-LOC it rains",
+    "nobody opens the letter under a tree",
+]
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory, tokenizer_directory):
+    """A tiny tagger that has seen four sentences for long, one of them longer than a window."""
+    here = tmp_path_factory.mktemp("tagger")
+    body = read_recipe("bert-tiny", ["encoder.layers=2", "encoder.width=32", "encoder.heads=2", "layout.length=48"])
+    body = msgspec.structs.replace(body, encoder=msgspec.structs.replace(body.encoder, positions=64, feed_forward=64))
+    (here / "tiny.toml").write_text(write(body))
+    rows = [*ROWS, " ".join(ROWS)]
+    text = "\n\n".join("\n".join("\t".join([*word.split("/"), "O"][:2]) for word in row.split()) for row in rows)
+    (here / "train.conll").write_text(text)
+    rates = ["optimizer.learning_rate=5e-3", "budget.steps=150", "batch.sequences=8"]
+    finetune(
+        "token-classification",
+        f"random:{here / 'tiny.toml'}",
+        [here / "train.conll"],
+        here / "run",
+        dev=[here / "train.conll"],
+        settings=[*rates, "task.length=40", "dropout=0.0"],
+        tokenizer=tokenizer_directory,
+        machine=CPU,
+        quiet=True,
+    )
+    return here
+
+
+def test_a_tagger_learns(tuned):
+    result = json.loads((tuned / "run" / "dev.json").read_text())
+    assert result["metrics"] == {"precision": 100, "recall": 100, "f1": 100}
+    assert result["by_type"]["LOC"] == {"precision": 100, "recall": 100, "f1": 100, "entities": 8}
+    assert result["task"] == "token-classification"
+    model = load_model(tuned / "run")
+    assert model.labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+    assert model.task == TokenClassification(length=40)
+
+
+def test_texts_and_words_are_tagged(tuned):
+    pipeline = load(tuned / "run", device="cpu")
+    text = "Dog River sees the town of Sea."
+    found = pipeline.tag(text)
+    assert (found.text, [(one.label, one.text) for one in found.entities]) == (
+        text,
+        [("PER", "Dog River"), ("LOC", "Sea")],
+    )
+    assert [text[one.start : one.end] for one in found.entities] == ["Dog River", "Sea"]
+    assert all(0.5 < one.probability <= 1 for one in found.entities)
+    words = pipeline.tag(["Dog", "River", "sees", "the", "town", "of", "Sea", "."])
+    assert (words.text, [one.text for one in words.entities]) == (
+        "Dog River sees the town of Sea .",
+        ["Dog River", "Sea"],
+    )
+    assert [one.text for one in pipeline.predict([text, ""])] == [text, ""]
+    assert pipeline.predict(text)[0] == found
+    long = pipeline.tag(" ".join([text] * 9))
+    assert long.entities[-1].start > 8 * len(text), "nothing is cut"
+    with pytest.raises(UserError, match="a word is empty"):
+        pipeline.tag(["a", ""])
+    with pytest.raises(UserError, match="second texts have no effect"):
+        pipeline.predict(["a"], ["b"])
+
+
+def test_who_cannot_tag_says_so(tokenizer):
+    encoder = read_recipe("bert-tiny").encoder.build(tokenizer.size)
+    with pytest.raises(UserError, match="no token classification head; train one: unmask finetune token-class"):
+        Pipeline(Model(encoder, tokenizer), CPU).tag("a")
+
+
+def test_the_order_of_the_model_is_kept_and_another_head_is_made_for_other_types(tuned, tmp_path, tokenizer, capsys):
+    model = load_model(tuned / "run")
+    order = tuple(reversed(model.labels))
+    head = {name: value.flip(0) for name, value in model.heads["token_classification"].items()}
+    save_model(
+        tmp_path / "start", Model(model.encoder, tokenizer, {"token_classification": head}, order, model.task), ""
+    )
+    train = [tuned / "train.conll"]
+    options = {"settings": ["budget.steps=1", "optimizer.learning_rate=1e-9"], "machine": CPU}
+    finetune("token-classification", tmp_path / "start", train, tmp_path / "same", dev=train, quiet=True, **options)
+    assert load_model(tmp_path / "same").labels == order
+    assert json.loads((tmp_path / "same/dev.json").read_text())["metrics"]["f1"] == 100
+    (tmp_path / "other").write_text((tuned / "train.conll").read_text().replace("LOC", "GPE") + "\n\nw\tI-PER\n")
+    finetune("token-classification", tmp_path / "start", [tmp_path / "other"], tmp_path / "run", **options)
+    said = capsys.readouterr().err
+    assert "the token classification head (its own is for I-PER, B-PER, I-LOC, B-LOC, O)" in said
+    assert f"{tmp_path / 'other'}: 1 entities are not tagged as the others are" in said
