@@ -29,6 +29,7 @@ from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
 from unmask.runs.plots import plot_confusion, plot_training
 from unmask.runs.report import finetuning_report, model_card
+from unmask.serving.pipeline import Pipeline
 from unmask.tasks import TASKS
 from unmask.tasks.task import Task
 from unmask.training.loop import Trainer, open_run
@@ -130,22 +131,29 @@ def finetune(
     recipe = _resolve(task, base, data, settings, pretrained=not str(model).startswith("random:"))
     learner, kept = build_learner(base, data.labels, recipe)
     learner.to(machine.device)
-    learnt = data.inner(recipe.task) if recipe.budget.patience else data  # what ends a run early scores none
-    held = recipe.task.frame(base.tokenizer, learnt.held, data.labels, gold=True).samples
+    settled: Task = recipe.task
+    # what ends a run early, or finds a setting, is neither trained on nor reported
+    learnt = data.inner(settled) if recipe.budget.patience or settled.tunes else data
+    framed, held = (
+        settled.frame(base.tokenizer, examples, data.labels, gold=True)
+        for examples in (learnt.train, learnt.held if recipe.budget.patience else data.held)
+    )
     inputs = {
         "model": base.fingerprint(),
         "train": _fingerprint(data.train),
         "dev": _fingerprint(data.held),
     }
     with open_run(out, write(recipe), inputs, machine, processes, resume=resume) as run, processes:
+        for note in (*framed.notes, *(f"dev: {note}" for note in held.notes)):
+            display.say(note)
         display.say(_announce(model, base, recipe, data, kept))
         trainer = Trainer(
             learner,
-            ExampleSource(
-                recipe.task.frame(base.tokenizer, learnt.train, data.labels, gold=True).samples, seed=recipe.seed
-            ),
+            ExampleSource(framed.samples, seed=recipe.seed),
             prepare=learner.prepare,
-            heldout=[collate(piece) for piece in split([learner.prepare(it) for it in held], EVALUATION_TOKENS)],
+            heldout=[
+                collate(piece) for piece in split([learner.prepare(it) for it in held.samples], EVALUATION_TOKENS)
+            ],
             settings=recipe,
             run=run,
             machine=machine,
@@ -158,22 +166,16 @@ def finetune(
         part = recipe.task.part
         heads = {part: learner.parts[part].state_dict()}
         finished = Model(base.encoder, base.tokenizer, heads, data.labels, recipe.task)
+        if settled.tunes:
+            finished = _tune(finished, learnt.held, machine, display)
         metrics = _score(finished, data.held, run, machine)
         about = f"Fine-tuned with unmask {__version__} on {len(learnt.train):,} examples{_to_tell(data.labels)}."
-        save_model(run.model, finished, model_card(TITLES[task], about, metrics))
+        save_model(run.model, finished, model_card(settled.title, about, metrics))
         plot_training(run)
-        run.report(finetuning_report(run, TITLES[task], data.labels, trainer.progress, len(learnt.train), metrics))
+        run.report(finetuning_report(run, settled, data.labels, trainer.progress, len(learnt.train), metrics))
     display.say("dev: " + ", ".join(f"{name} {value:.2f}" for name, value in metrics.items()))
     display.say(f"model: {run.model}")
     return run.model
-
-
-TITLES = {
-    "classification": "A text classifier",
-    "regression": "A regression on texts",
-    "token-classification": "A tagger of entities",
-}
-"""What a model is called in its card, by task."""
 
 
 def build_learner(base: Model, labels: Sequence[str], recipe: FinetuningRecipe) -> tuple[Learner, bool]:
@@ -258,6 +260,16 @@ def _score(model: Model, held: Sequence[Any], run: RunDirectory, machine: Machin
     (run.path / "dev.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)))
     metrics: dict[str, float] = result["metrics"]
     return metrics
+
+
+def _tune(model: Model, aside: Sequence[Any], machine: Machine, display: Display) -> Model:
+    """Return the model with its task tuned on training examples that it has not seen."""
+    assert model.task is not None
+    task = model.task.tune(aside, Pipeline(model, replace(machine, precision="float32")).run(aside))
+    before, after = msgspec.to_builtins(model.task), msgspec.to_builtins(task)
+    found = ", ".join(f"{name} {value:.4g}" for name, value in after.items() if value != before[name])
+    display.say(f"found on {len(aside):,} training examples set aside for it: {found}")
+    return replace(model, task=task)
 
 
 def _announce(source: str | Path, base: Model, recipe: FinetuningRecipe, data: _Data, kept: bool) -> str:

@@ -21,6 +21,7 @@ from unmask.errors import UserError
 from unmask.objectives.objective import Objective
 from unmask.recipe import convert, read_recipe, shipped
 from unmask.tasks import TASKS, AnyTask
+from unmask.tasks.task import Task
 from unmask.tokenizers.tokenizer import Tokenizer, load_tokenizer, read_length
 
 
@@ -41,7 +42,7 @@ class Model:
     tokenizer: Tokenizer
     heads: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
-    task: AnyTask | None = None
+    task: Task | None = None
     created: tuple[str, ...] = ()
 
     def fingerprint(self) -> str:
@@ -104,7 +105,7 @@ def load_model(
     return Model(encoder, words, found.heads, found.labels, _task(found, directory), created)
 
 
-def _task(found: huggingface.Pretrained, directory: Path) -> AnyTask | None:
+def _task(found: huggingface.Pretrained, directory: Path) -> Task | None:
     """Return what a directory's model is for: as we wrote it down, else by its head, with our defaults.
 
     Raises:

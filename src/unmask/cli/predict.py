@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from unmask.cli.options import add_labelled, add_machine, add_model, machine, print_json, report
 from unmask.errors import UserError
@@ -21,13 +17,18 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_model(parser)
     parser.add_argument("texts", nargs="*", metavar="TEXT")
+    parser.add_argument("--question", metavar="TEXT", help="to be answered from --passage")
+    parser.add_argument("--passage", metavar="TEXT")
     parser.add_argument("--text-b", nargs="+", default=[], metavar="TEXT", help="the second text of each pair")
     parser.add_argument(
-        "--data", metavar="FILE", help=".tsv, .csv or .jsonl with columns of texts, for tags CoNLL's; .txt: one a line"
+        "--data", metavar="FILE", help="as for evaluate, without what is to be predicted; .txt: a text a line"
     )
     add_labelled(parser)
     parser.add_argument(
-        "--out", metavar="FILE", help="write JSON Lines there (tags: .conll, .tsv and .txt get columns)"
+        "--out",
+        metavar="FILE",
+        help="write JSON Lines there (tags: .conll, .tsv and .txt get columns; questions: {id: answer} and, beside it, "
+        "FILE.nbest.json)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     add_machine(parser, precision="float32")
@@ -38,65 +39,48 @@ def run(options: argparse.Namespace) -> None:
     from unmask.model import load_model
     from unmask.serving.pipeline import Pipeline
 
-    if bool(options.texts) == bool(options.data):
-        raise UserError("give texts or --data FILE, one of the two")
-    if options.out and options.json:
-        raise UserError("--json has no effect with --out, which writes JSON Lines anyway")
-    if options.texts and (options.columns or options.format):
-        raise UserError("--columns and --format have no effect without --data")
-    if options.data and options.text_b:
-        raise UserError("--text-b has no effect with --data, whose pairs stand in two columns")
+    _check(options)
     model = load_model(options.model, allow_pickle=options.allow_pickle)
     pipeline = Pipeline(model, machine(options))
-    examples = _examples(pipeline, options)
-    predictions = pipeline.run(examples)
+    notes: list[str] = []
+    examples = _examples(pipeline, options, notes)
+    predictions = pipeline.run(examples, notes)
+    for note in notes:
+        report(options, note)
     if options.out:
-        Path(options.out).write_bytes(_encode(Path(options.out), examples, predictions))
-        if not options.quiet:
-            print(f"{len(predictions)} predictions: {options.out}", file=sys.stderr)
+        for path, content in pipeline.task.files(Path(options.out), examples, predictions).items():
+            path.write_bytes(content)
+        report(options, f"{len(predictions)} predictions: {options.out}")
         return
     for prediction in predictions:
         if options.json:
             print_json(prediction)
         else:
-            print(_line(prediction))
+            print(pipeline.task.line(prediction))
 
 
-def _examples(pipeline: Pipeline, options: argparse.Namespace) -> list[Any]:
+def _check(options: argparse.Namespace) -> None:
+    asked = options.question is not None or options.passage is not None
+    if sum(map(bool, (options.texts, options.data, asked))) != 1:
+        raise UserError("give texts, --question and --passage, or --data FILE, one of the three")
+    if asked and (options.question is None or options.passage is None):
+        raise UserError("--question and --passage go together")
+    if options.out and options.json:
+        raise UserError("--json has no effect with --out, which writes JSON anyway")
+    if not options.data and (options.columns or options.format):
+        raise UserError("--columns and --format have no effect without --data")
+    if options.text_b and not options.texts:
+        raise UserError("--text-b has no effect without TEXT (pairs of a file stand in two columns)")
+
+
+def _examples(pipeline: Pipeline, options: argparse.Namespace, notes: list[str]) -> list[Any]:
     from unmask.tasks.labelled_file import parse_columns, read_texts
 
+    if options.question is not None:
+        return [pipeline.question(options.question, options.passage)]
     if options.texts:
-        return pipeline.examples(options.texts, options.text_b or None)
+        return pipeline.task.from_texts(options.texts, options.text_b or None)
     columns = parse_columns(options.columns)
     if options.format is None and ".txt" in Path(options.data).suffixes:
-        return pipeline.examples(read_texts(options.data, columns=columns))
-    task = pipeline.model.task
-    if task is None:
-        return pipeline.examples([])
-    notes: list[str] = []
-    examples = task.read([options.data], columns=columns, kind=options.format, gold=False, notes=notes)
-    for note in notes:
-        report(options, note)
-    return examples
-
-
-def _encode(path: Path, examples: Sequence[Any], predictions: Sequence[Any]) -> bytes:
-    """Return what is written: JSON Lines or, of tagged words by the file's suffix, columns that `evaluate` reads."""
-    from unmask.tasks.tagged_file import write_columns
-    from unmask.tasks.token_classification import Tagged, tags_of
-
-    if path.suffix not in (".conll", ".tsv", ".txt") or not all(isinstance(one, Tagged) for one in predictions):
-        return b"".join(msgspec.json.encode(prediction) + b"\n" for prediction in predictions)
-    pairs = zip(examples, predictions, strict=True)
-    return "".join(write_columns(example, tags_of(example, prediction)) for example, prediction in pairs).encode()
-
-
-def _line(prediction: Any) -> str:
-    """Return what a person wants to see: the answer, how sure it is, the text."""
-    if hasattr(prediction, "entities"):
-        found = (f"{entity.label} {entity.probability:.3f} {entity.text}" for entity in prediction.entities)
-        return "\t".join((prediction.text, *found))
-    texts = "\t".join(text for text in (prediction.text, prediction.text_b) if text is not None)
-    if hasattr(prediction, "score"):
-        return f"{prediction.score:.3f}\t{texts}"
-    return f"{prediction.label}\t{prediction.scores[prediction.label]:.3f}\t{texts}"
+        return pipeline.task.from_texts(read_texts(options.data, columns=columns))
+    return pipeline.task.read([options.data], columns=columns, kind=options.format, gold=False, notes=notes)

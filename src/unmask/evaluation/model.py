@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,37 +15,16 @@ from unmask.corpus.build import build_corpus
 from unmask.corpus.corpus import Documents
 from unmask.errors import UserError
 from unmask.evaluation.errors_page import errors_page
-from unmask.metrics.classification import confusion
-from unmask.metrics.intervals import Measure, differences, intervals, whole
+from unmask.metrics.intervals import differences, intervals, whole
 from unmask.model import Model
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
 from unmask.serving.pipeline import Pipeline
-from unmask.tasks import AnyTask
-from unmask.tasks.classification import Classification, gold_and_said
+from unmask.tasks.mistake import Mistake
 from unmask.text.documents import TextOptions
 from unmask.text.files import display_name
 from unmask.training.evaluate import evaluate
 from unmask.training.machine import Machine, choose_machine
-
-
-@dataclass(frozen=True)
-class Answers:
-    """What a fine-tuned model says of examples."""
-
-    model: Model
-    examples: Sequence[Any]
-    predictions: Sequence[Any]
-
-    @property
-    def task(self) -> AnyTask:
-        """What the model was fine-tuned for."""
-        assert self.model.task is not None
-        return self.model.task
-
-    def measure(self, labels: Sequence[str]) -> Measure:
-        """Return the official metrics, the labels numbered as given."""
-        return self.task.measure(self.examples, self.predictions, labels)
 
 
 def evaluate_task(
@@ -84,45 +62,42 @@ def evaluate_task(
         _check_comparable(model, against)
     notes: list[str] = []
     examples = model.task.read(paths, columns=columns, kind=kind, notes=notes)
-    answers = _answer(model, examples, machine)
-    result = _scores(answers) | ({"notes": notes} if notes else {})
+    predictions = Pipeline(model, machine).run(examples, notes)
+    result = _scores(model, examples, predictions) | ({"notes": notes} if notes else {})
     if against is not None:
-        other = _answer(against, examples, machine).measure(model.labels)
+        first, second = (
+            model.task.measure(examples, said, model.labels)
+            for said in (predictions, Pipeline(against, machine).run(examples))
+        )
         result["against"] = {
-            "metrics": whole(other, len(examples)),
-            "differences": differences(answers.measure(model.labels), other, len(examples)),
+            "metrics": whole(second, len(examples)),
+            "differences": differences(first, second, len(examples)),
         }
     if errors is not None:
-        Path(errors).write_text(_errors_page(answers, paths, result["metrics"]), encoding="utf8")
+        mistakes = model.task.mistakes(examples, predictions, model.labels)
+        Path(errors).write_text(_errors_page(mistakes, paths, result), encoding="utf8")
     return result
 
 
 def score_examples(model: Model, examples: Sequence[Any], machine: Machine | None = None) -> dict[str, Any]:
-    """Return `{task, metrics, intervals, examples}` of a fine-tuned model; scores are times 100.
+    """Return `{task, metrics, intervals, examples}` of a fine-tuned model, and the task's `details`.
 
-    Of a classifier also `labels` and `confusion` (rows are what is true), of a tagger `by_type` (the scores of each
-    type of entity).
+    Scores are times 100; `intervals` are of 95 %.
     """
-    return _scores(_answer(model, examples, machine))
+    return _scores(model, examples, Pipeline(model, machine).run(examples))
 
 
-def _answer(model: Model, examples: Sequence[Any], machine: Machine | None) -> Answers:
-    return Answers(model, examples, Pipeline(model, machine).run(examples))
-
-
-def _scores(answers: Answers) -> dict[str, Any]:
-    task, labels, examples = answers.task, answers.model.labels, answers.examples
-    measure = answers.measure(labels)
-    result = {
+def _scores(model: Model, examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, Any]:
+    task = model.task
+    assert task is not None
+    measure = task.measure(examples, predictions, model.labels)
+    return {
         "task": task.part.replace("_", "-"),
         "metrics": whole(measure, len(examples)),
         "intervals": intervals(measure, len(examples)),
         "examples": len(examples),
+        **task.details(examples, predictions, model.labels),
     }
-    if isinstance(task, Classification):
-        counts = confusion(*gold_and_said(examples, answers.predictions, labels), len(labels))
-        result |= {"labels": labels, "confusion": counts.tolist()}
-    return result
 
 
 def _check_comparable(model: Model, other: Model) -> None:
@@ -140,14 +115,12 @@ def _check_comparable(model: Model, other: Model) -> None:
             )
 
 
-def _errors_page(answers: Answers, paths: Sequence[str | Path], metrics: Mapping[str, float]) -> str:
-    names = ", ".join(map(display_name, paths))
+def _errors_page(mistakes: Sequence[Mistake], paths: Sequence[str | Path], result: Mapping[str, Any]) -> str:
     about = [
-        f"{len(answers.examples):,} examples",
-        ", ".join(f"{name} {value:.2f}" for name, value in metrics.items()),
+        f"{result['examples']:,} examples",
+        ", ".join(f"{name} {value:.2f}" for name, value in result["metrics"].items()),
     ]
-    mistakes = answers.task.mistakes(answers.examples, answers.predictions, answers.model.labels)
-    return errors_page(f"Mistakes: {answers.task.part.replace('_', ' ')}, {names}", about, mistakes)
+    return errors_page(f"Mistakes: {result['task']}, {', '.join(map(display_name, paths))}", about, mistakes)
 
 
 def evaluate_encoder(

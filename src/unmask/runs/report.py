@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import duration
@@ -16,6 +16,13 @@ class Done(Protocol):
     tokens: int
     seconds: float
     skipped: int
+
+
+class Asked(Protocol):
+    """What is read of a task."""
+
+    title: ClassVar[str]
+    usage: ClassVar[str]
 
 
 def pretraining_report(run: RunDirectory, name: str, done: Done) -> str:
@@ -53,7 +60,7 @@ def pretraining_report(run: RunDirectory, name: str, done: Done) -> str:
 
 def finetuning_report(
     run: RunDirectory,
-    title: str,
+    task: Asked,
     labels: Sequence[str],
     done: Done,
     examples: int,
@@ -61,7 +68,7 @@ def finetuning_report(
 ) -> str:
     """Return report.md of a fine-tuning run; `metrics` are those of the dev data, 0 to 100."""
     lines = [
-        f"# {title}" + (f": {', '.join(labels)}" if labels else ""),
+        f"# {task.title}" + (f": {', '.join(labels)}" if labels else ""),
         "",
         f"{examples:,} training examples. {_how_it_went(done)}",
         "",
@@ -78,7 +85,7 @@ def finetuning_report(
         "Use it:",
         "",
         "```",
-        f'unmask predict --model {run.path} "A text."',
+        f"unmask predict --model {run.path} {task.usage}",
         f"unmask evaluate --model {run.path} --data FILE",
         "```",
     ]

@@ -18,10 +18,8 @@ from unmask.model import Model, load_model
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import Objective
-from unmask.tasks.classification import Classification
-from unmask.tasks.labelled_file import Row
-from unmask.tasks.regression import Regression
 from unmask.tasks.sentence import Sentence, join_words, split_text
+from unmask.tasks.task import Task
 from unmask.tasks.token_classification import Tagged, TokenClassification
 from unmask.training.machine import Machine, choose_machine
 
@@ -69,6 +67,20 @@ class Pipeline:
         self.encoder = model.encoder.to(self.machine.device, self.machine.dtype).eval()
 
     @property
+    def task(self) -> Task:
+        """What the model was fine-tuned for.
+
+        Raises:
+            UserError: nothing.
+        """
+        if self.model.task is None:
+            raise UserError(
+                "this model was fine-tuned for no task",
+                remedy="train one: unmask finetune classification --model MODEL --train FILE --out RUN",
+            )
+        return self.model.task
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """The labels that are told apart, in order; empty where the model tells none apart."""
         return self.model.labels
@@ -87,7 +99,9 @@ class Pipeline:
         Raises:
             UserError: the model was fine-tuned for nothing of this kind.
         """
-        return self.run(self.examples(texts, texts_b))
+        first = [texts] if isinstance(texts, str) else texts
+        second = [texts_b] if isinstance(texts_b, str) else texts_b
+        return self.run(self.task.from_texts(first, second))
 
     def tag(self, text: str | Sequence[str]) -> Tagged:
         """Find the entities of a text, or of words (which are joined to a text); of many texts `predict` finds them.
@@ -103,45 +117,22 @@ class Pipeline:
         found: Tagged = self.run([_sentence(text)])[0]
         return found
 
-    def examples(self, texts: str | Sequence[str], texts_b: str | Sequence[str] | None = None) -> list[Any]:
-        """Return texts, or pairs of them, as examples of the model's task.
-
-        Raises:
-            UserError: the model was fine-tuned for nothing that takes them.
-        """
-        if isinstance(self.model.task, TokenClassification):
-            if texts_b is not None:
-                raise UserError("second texts have no effect: this model finds entities in single texts")
-            return [_sentence(text) for text in ([texts] if isinstance(texts, str) else texts)]
-        if not isinstance(self.model.task, Classification | Regression):
-            raise UserError(
-                "this model has no classification head",
-                remedy="train one: unmask finetune classification --model MODEL --train FILE --out RUN",
-            )
-        first = [texts] if isinstance(texts, str) else list(texts)
-        if texts_b is None:
-            return [Row({"text": text}, "", 0) for text in first]
-        second = [texts_b] if isinstance(texts_b, str) else list(texts_b)
-        if len(first) != len(second):
-            raise UserError(f"{len(first)} texts and {len(second)} second texts are no pairs")
-        return [Row({"text": one, "text_b": other}, "", 0) for one, other in zip(first, second, strict=True)]
-
-    def run(self, examples: Sequence[Any]) -> list[Any]:
+    def run(self, examples: Sequence[Any], notes: list[str] | None = None) -> list[Any]:
         """Return the prediction of the model's task for each of its examples.
+
+        Args:
+            examples: of the task's type.
+            notes: is told, a line each, what was mended, cut or left out.
 
         Raises:
             UserError: the model was not fine-tuned.
         """
-        task = self.model.task
-        if task is None:
-            raise UserError(
-                "this model was fine-tuned for no task",
-                remedy="unmask finetune TASK --model MODEL --train FILE --out RUN",
-            )
-        head = task.build(self.encoder.settings, self.labels)
-        self.model.take(task.part, head)
-        framed = task.frame(self.model.tokenizer, examples, self.labels, gold=False)
-        return framed.read(self._logits(head, task.part, framed.samples))
+        head = self.task.build(self.encoder.settings, self.labels)
+        self.model.take(self.task.part, head)
+        framed = self.task.frame(self.model.tokenizer, examples, self.labels, gold=False)
+        if notes is not None:
+            notes += framed.notes
+        return framed.read(self._logits(head, self.task.part, framed.samples))
 
     def fill(self, texts: Sequence[str], *, top: int = 5) -> list[Filling]:
         """Say what may stand at each mask of each text.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -30,8 +30,8 @@ from unmask.metrics.intervals import Measure
 from unmask.objectives.objective import Objective, Part
 from unmask.tasks.labelled_file import Row, read_rows
 from unmask.tasks.mistake import Mistake
-from unmask.tasks.rows import frame_rows, hold_out, passages
-from unmask.tasks.task import Framed
+from unmask.tasks.rows import as_rows, frame_rows, hold_out, passages
+from unmask.tasks.task import Framed, Task
 from unmask.tokenizers.tokenizer import Tokenizer
 
 
@@ -50,10 +50,8 @@ class Prediction(msgspec.Struct, frozen=True, omit_defaults=True):
     text_b: str | None = None
 
 
-class Classification(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="classification"
-):
-    """The recipe's [task] for `kind = "classification"`; satisfies `Task`.
+class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="classification"):
+    """The recipe's [task] for `kind = "classification"`; see `Task`.
 
     Attributes:
         length: longer texts are cut to that many tokens, special ones included.
@@ -61,24 +59,16 @@ class Classification(
             as much as any other, whatever their numbers.
     """
 
-    length: int = 128
     weights: tuple[float, ...] | Literal["balanced"] = ()
 
+    part = "classification"
+    metric = "accuracy"
+    title = "A text classifier"
+
     def __post_init__(self) -> None:
-        if self.length < 3:
-            raise ValueError("length must be at least 3")
+        super().__post_init__()
         if any(weight <= 0 for weight in self._weights):
             raise ValueError("weights must be above 0")
-
-    @property
-    def part(self) -> str:
-        """See `Task`."""
-        return "classification"
-
-    @property
-    def metric(self) -> str:
-        """See `Task`."""
-        return "accuracy"
 
     def read(
         self,
@@ -91,6 +81,10 @@ class Classification(
     ) -> list[Row]:
         """See `Task`."""
         return read_rows(paths, columns=columns, gold=gold, kind=kind, notes=notes)
+
+    def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Row]:
+        """See `Task`."""
+        return as_rows(texts, texts_b)
 
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
         """See `Task`: by value where all are integers, else alphabetically."""
@@ -169,6 +163,18 @@ class Classification(
             if prediction.label != row.values["label"]
         ]
         return sorted(found, key=lambda mistake: -mistake.score)
+
+    def details(
+        self, examples: Sequence[Row], predictions: Sequence[Prediction], labels: Sequence[str]
+    ) -> dict[str, Any]:
+        """See `Task`: the labels and their confusion matrix, whose rows are what is true."""
+        counts = metrics.confusion(*gold_and_said(examples, predictions, labels), len(labels))
+        return {"labels": labels, "confusion": counts.tolist()}
+
+    def line(self, prediction: Prediction) -> str:
+        """See `Task`."""
+        texts = "\t".join(text for text in (prediction.text, prediction.text_b) if text is not None)
+        return f"{prediction.label}\t{prediction.scores[prediction.label]:.3f}\t{texts}"
 
     @property
     def _weights(self) -> tuple[float, ...]:

@@ -26,8 +26,8 @@ from unmask.objectives.objective import Objective, Part
 from unmask.tasks.columns import LABELS, NUMBERS, SIMILARITY
 from unmask.tasks.labelled_file import Row, read_rows
 from unmask.tasks.mistake import Mistake
-from unmask.tasks.rows import frame_rows, hold_out, passages
-from unmask.tasks.task import Framed
+from unmask.tasks.rows import as_rows, frame_rows, hold_out, passages
+from unmask.tasks.task import Framed, Task
 from unmask.tokenizers.tokenizer import Tokenizer
 
 
@@ -39,30 +39,16 @@ class Score(msgspec.Struct, frozen=True, omit_defaults=True):
     text_b: str | None = None
 
 
-class Regression(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="regression"
-):
-    """The recipe's [task] for `kind = "regression"`; satisfies `Task`.
+class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="regression"):
+    """The recipe's [task] for `kind = "regression"`; see `Task`.
 
     Attributes:
         length: longer texts are cut to that many tokens, special ones included.
     """
 
-    length: int = 128
-
-    def __post_init__(self) -> None:
-        if self.length < 3:
-            raise ValueError("length must be at least 3")
-
-    @property
-    def part(self) -> str:
-        """See `Task`."""
-        return "regression"
-
-    @property
-    def metric(self) -> str:
-        """See `Task`."""
-        return "pearson"
+    part = "regression"
+    metric = "pearson"
+    title = "A number for each text"
 
     def read(
         self,
@@ -82,6 +68,10 @@ class Regression(
             _values(rows)
         return rows
 
+    def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Row]:
+        """See `Task`."""
+        return as_rows(texts, texts_b)
+
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
         """See `Task`: none."""
         if len(set(_values(examples))) < 2:
@@ -89,10 +79,6 @@ class Regression(
                 f"all {len(examples)} examples have the same number", file=examples[0].file, remedy="the right column?"
             )
         return ()
-
-    def settle(self, examples: Sequence[Row], labels: Sequence[str]) -> Regression:
-        """See `Task`: nothing is open."""
-        return self
 
     def hold_out(self, examples: Sequence[Row], seed: int) -> tuple[list[Row], list[Row]]:
         """See `Task`."""
@@ -138,6 +124,11 @@ class Regression(
             for row, value, prediction in zip(examples, _values(examples), predictions, strict=True)
         ]
         return sorted(found, key=lambda mistake: -mistake.score)
+
+    def line(self, prediction: Score) -> str:
+        """See `Task`."""
+        texts = "\t".join(text for text in (prediction.text, prediction.text_b) if text is not None)
+        return f"{prediction.score:.3f}\t{texts}"
 
 
 class RegressionHead(Objective):

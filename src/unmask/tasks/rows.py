@@ -12,10 +12,21 @@ from unmask.batches.frame import Frame
 from unmask.errors import UserError
 from unmask.tasks.labelled_file import Row
 from unmask.tasks.mistake import Passage
+from unmask.tasks.task import DEV_SHARE
 from unmask.tokenizers.tokenizer import Tokenizer
 
-DEV_SHARE = 0.1
-"""How much of the training examples is held out where no dev data is given."""
+
+def as_rows(texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Row]:
+    """Return texts, or pairs of them, as rows without a label.
+
+    Raises:
+        UserError: not as many second texts as first ones.
+    """
+    if texts_b is None:
+        return [Row({"text": text}, "", 0) for text in texts]
+    if len(texts) != len(texts_b):
+        raise UserError(f"{len(texts)} texts and {len(texts_b)} second texts are no pairs")
+    return [Row({"text": one, "text_b": other}, "", 0) for one, other in zip(texts, texts_b, strict=True)]
 
 
 def frame_rows(tokenizer: Tokenizer, rows: Sequence[Row], length: int) -> list[Sample]:

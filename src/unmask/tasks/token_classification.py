@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -32,11 +32,10 @@ from unmask.metrics.intervals import Measure
 from unmask.metrics.token_classification import Chunk, chunks, split_tag
 from unmask.objectives.objective import Objective, Part, classify
 from unmask.tasks.mistake import Mark, Mistake, Passage
-from unmask.tasks.rows import DEV_SHARE
-from unmask.tasks.sentence import Sentence
+from unmask.tasks.sentence import Sentence, split_text
 from unmask.tasks.tag_schemes import write_tags
-from unmask.tasks.tagged_file import read_sentences
-from unmask.tasks.task import Framed
+from unmask.tasks.tagged_file import read_sentences, write_columns
+from unmask.tasks.task import DEV_SHARE, Framed, Task
 from unmask.tokenizers.tokenizer import Ids, Tokenizer
 
 
@@ -64,30 +63,16 @@ class Tagged(msgspec.Struct, frozen=True):
     entities: list[Entity]
 
 
-class TokenClassification(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="token-classification"
-):
-    """The recipe's [task] for `kind = "token-classification"`; satisfies `Task`.
+class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="token-classification"):
+    """The recipe's [task] for `kind = "token-classification"`; see `Task`.
 
     Attributes:
         length: of a window, in tokens, special ones included.
     """
 
-    length: int = 128
-
-    def __post_init__(self) -> None:
-        if self.length < 3:
-            raise ValueError("length must be at least 3")
-
-    @property
-    def part(self) -> str:
-        """See `Task`."""
-        return "token_classification"
-
-    @property
-    def metric(self) -> str:
-        """See `Task`."""
-        return "f1"
+    part = "token_classification"
+    metric = "f1"
+    title = "A finder of entities"
 
     def read(
         self,
@@ -110,6 +95,12 @@ class TokenClassification(
                 )
         return sentences
 
+    def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Sentence]:
+        """See `Task`: texts, whose words are found."""
+        if texts_b is not None:
+            raise UserError("second texts have no effect: this model finds entities in single texts")
+        return [split_text(text) for text in texts]
+
     def label_names(self, examples: Sequence[Sentence]) -> tuple[str, ...]:
         """See `Task`: O, then B- and I- of each type, the types alphabetically."""
         kinds = sorted({split_tag(tag)[1] for sentence in examples for tag in sentence.tags} - {""})
@@ -120,10 +111,6 @@ class TokenClassification(
                 remedy="is it the right column?",
             )
         return ("O", *(f"{role}-{kind}" for kind in kinds for role in "BI"))
-
-    def settle(self, examples: Sequence[Sentence], labels: Sequence[str]) -> TokenClassification:
-        """See `Task`: nothing is open."""
-        return self
 
     def hold_out(self, examples: Sequence[Sentence], seed: int) -> tuple[list[Sentence], list[Sentence]]:
         """See `Task`: a tenth of the documents where they are marked, as their sentences share names."""
@@ -200,6 +187,24 @@ class TokenClassification(
                 caption = f"{sentence.file}:{sentence.line}"
                 found.append(Mistake((marked,), caption, score=len(gold ^ said), measure="entities missed or made up"))
         return sorted(found, key=lambda mistake: -mistake.score)
+
+    def details(
+        self, examples: Sequence[Sentence], predictions: Sequence[Tagged], labels: Sequence[str]
+    ) -> dict[str, Any]:
+        """See `Task`: the scores of each type of entity."""
+        return {"by_type": metrics.by_type(*gold_and_said(examples, predictions, labels))}
+
+    def files(self, path: Path, examples: Sequence[Sentence], predictions: Sequence[Tagged]) -> dict[Path, bytes]:
+        """See `Task`: JSON Lines or, by the file's suffix, columns that `evaluate` reads."""
+        if path.suffix not in (".conll", ".tsv", ".txt"):
+            return super().files(path, examples, predictions)
+        pairs = zip(examples, predictions, strict=True)
+        return {path: "".join(write_columns(one, tags_of(one, prediction)) for one, prediction in pairs).encode()}
+
+    def line(self, prediction: Tagged) -> str:
+        """See `Task`."""
+        found = (f"{entity.label} {entity.probability:.3f} {entity.text}" for entity in prediction.entities)
+        return "\t".join((prediction.text, *found))
 
 
 class TokenClassificationHead(Objective):
