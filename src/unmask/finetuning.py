@@ -29,6 +29,7 @@ from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
 from unmask.runs.plots import plot_confusion, plot_training
 from unmask.runs.report import finetuning_report, model_card
+from unmask.serving.pipeline import Pipeline
 from unmask.tasks import TASKS
 from unmask.tasks.task import Task
 from unmask.training.loop import Trainer, open_run
@@ -119,7 +120,10 @@ def finetune(
     recipe = _resolve(task, base, data, settings, pretrained=not str(model).startswith("random:"))
     learner, kept = build_learner(base, data.labels, recipe)
     learner.to(machine.device)
-    held = recipe.task.frame(base.tokenizer, data.held, data.labels, gold=True).samples
+    settled: Task = recipe.task
+    examples, aside = settled.set_aside(data.train, recipe.seed)
+    framed = settled.frame(base.tokenizer, examples, data.labels, gold=True)
+    held = settled.frame(base.tokenizer, data.held, data.labels, gold=True)
     inputs = {
         "model": base.fingerprint(),
         "train": _fingerprint(data.train),
@@ -127,13 +131,15 @@ def finetune(
     }
     with open_run(out, write(recipe), inputs, machine, processes, resume=resume) as run, processes:
         display.say(_announce(model, base, recipe, data, kept))
+        for remark in (*framed.remarks, *(f"dev: {remark}" for remark in held.remarks)):
+            display.say(remark)
         trainer = Trainer(
             learner,
-            ExampleSource(
-                recipe.task.frame(base.tokenizer, data.train, data.labels, gold=True).samples, seed=recipe.seed
-            ),
+            ExampleSource(framed.samples, seed=recipe.seed),
             prepare=learner.prepare,
-            heldout=[collate(piece) for piece in split([learner.prepare(it) for it in held], EVALUATION_TOKENS)],
+            heldout=[
+                collate(piece) for piece in split([learner.prepare(it) for it in held.samples], EVALUATION_TOKENS)
+            ],
             settings=recipe,
             run=run,
             machine=machine,
@@ -146,18 +152,30 @@ def finetune(
         part = recipe.task.part
         heads = {part: learner.parts[part].state_dict()}
         finished = Model(base.encoder, base.tokenizer, heads, data.labels, recipe.task)
+        if aside:
+            finished = _tune(finished, aside, machine, display)
         metrics = _score(finished, data.held, run, machine)
         about = f"Fine-tuned with unmask {__version__} on {len(data.train):,} examples{_to_tell(data.labels)}."
         save_model(run.model, finished, model_card(TITLES[task], about, metrics))
         plot_training(run)
-        run.report(finetuning_report(run, TITLES[task], data.labels, trainer.progress, len(data.train), metrics))
+        run.report(
+            finetuning_report(
+                run, TITLES[task], data.labels, trainer.progress, len(data.train), metrics, USAGE.get(task, '"A text."')
+            )
+        )
     display.say("dev: " + ", ".join(f"{name} {value:.2f}" for name, value in metrics.items()))
     display.say(f"model: {run.model}")
     return run.model
 
 
-TITLES = {"classification": "A text classifier", "regression": "A regression on texts"}
+TITLES = {
+    "classification": "A text classifier",
+    "regression": "A regression on texts",
+    "question-answering": "Answers to questions about a passage",
+}
 """What a model is called in its card, by task."""
+USAGE = {"question-answering": '--question "A question?" --passage "A passage."'}
+"""What `unmask predict` is asked, where that is no text."""
 
 
 def build_learner(base: Model, labels: Sequence[str], recipe: FinetuningRecipe) -> tuple[Learner, bool]:
@@ -220,6 +238,17 @@ def _score(model: Model, held: Sequence[Any], run: RunDirectory, machine: Machin
     (run.path / "dev.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)))
     metrics: dict[str, float] = result["metrics"]
     return metrics
+
+
+def _tune(model: Model, aside: Sequence[Any], machine: Machine, display: Display) -> Model:
+    """Return the model with its task tuned on training examples that were set aside."""
+    assert model.task is not None
+    predictions = Pipeline(model, replace(machine, precision="float32")).run(aside)
+    task = model.task.tune(aside, predictions)
+    before, after = msgspec.to_builtins(model.task), msgspec.to_builtins(task)
+    found = ", ".join(f"{name} {value:.4g}" for name, value in after.items() if value != before[name])
+    display.say(f"found on {len(aside):,} training examples set aside for it: {found}")
+    return replace(model, task=task)
 
 
 def _announce(source: str | Path, base: Model, recipe: FinetuningRecipe, data: _Data, kept: bool) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from unmask.cli.options import add_labelled, add_machine, add_model, add_text, machine, print_json, text_options
+from unmask.cli.options import add_labelled, add_machine, add_model, add_text, machine, print_json, report, text_options
 from unmask.errors import UserError
 
 
@@ -32,7 +32,12 @@ def run(options: argparse.Namespace) -> None:
         if text_options(options) != TextOptions():
             raise UserError("--field, --documents and --strict have no effect: the model is fine-tuned for a task")
         result = evaluate_task(
-            model, options.data, columns=parse_columns(options.columns), kind=options.format, machine=machine(options)
+            model,
+            options.data,
+            columns=parse_columns(options.columns),
+            kind=options.format,
+            machine=machine(options),
+            report=lambda text: report(options, text),
         )
     else:
         if options.columns or options.format:
@@ -45,6 +50,8 @@ def run(options: argparse.Namespace) -> None:
         print_json(result)
         return
     print(f"{result['task']}: {result['examples']:,} examples, {result['seconds']:.1f} s")
+    if "scorer" in result:
+        print(f"  by the rules of {result['scorer']}")
     for name, value in result["metrics"].items():
         low, high = result["intervals"].get(name, (None, None))
         print(f"  {name:24} {value:.4g}" + ("" if low is None else f"  (95 %: {low:.4g} to {high:.4g})"))

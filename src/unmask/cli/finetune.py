@@ -6,7 +6,7 @@ import argparse
 
 from unmask.cli.options import add_labelled, add_machine, add_model, add_workers, machine
 
-TASKS = ("classification", "regression")
+TASKS = ("classification", "regression", "question-answering")
 """Those of `unmask.tasks.TASKS`, which only torch can import."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,13 @@ from unmask.corpus.corpus import Documents
 from unmask.errors import UserError
 from unmask.metrics.classification import confusion
 from unmask.metrics.intervals import intervals, whole
+from unmask.metrics.question_answering import choose_scorer
 from unmask.model import Model
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
 from unmask.serving.pipeline import Pipeline
 from unmask.tasks.classification import Classification, gold_and_said
+from unmask.tasks.question_answering import QuestionAnswering, gold_texts
 from unmask.text.documents import TextOptions
 from unmask.training.evaluate import evaluate
 from unmask.training.machine import Machine, choose_machine
@@ -33,6 +35,7 @@ def evaluate_task(
     columns: Mapping[str, str],
     kind: str | None = None,
     machine: Machine | None = None,
+    report: Callable[[str], object] = lambda _: None,
 ) -> dict[str, Any]:
     """Score a fine-tuned model on labelled files; see `score_examples`.
 
@@ -41,17 +44,23 @@ def evaluate_task(
     """
     if model.task is None:
         raise UserError("this model was fine-tuned for no task")
-    return score_examples(model, model.task.read(paths, columns=columns, kind=kind), machine)
+    return score_examples(model, model.task.read(paths, columns=columns, kind=kind), machine, report)
 
 
-def score_examples(model: Model, examples: Sequence[Any], machine: Machine | None = None) -> dict[str, Any]:
+def score_examples(
+    model: Model,
+    examples: Sequence[Any],
+    machine: Machine | None = None,
+    report: Callable[[str], object] = lambda _: None,
+) -> dict[str, Any]:
     """Return `{task, metrics, intervals, examples}` of a fine-tuned model; scores are times 100.
 
-    Of a classifier also `labels` and `confusion` (rows are what is true).
+    Of a classifier also `labels` and `confusion` (rows are what is true), of answers also `scorer`, whose rules they
+    were scored by. `report` is told what was mended, cut or left out.
     """
     task = model.task
     assert task is not None
-    predictions = Pipeline(model, machine).run(examples)
+    predictions = Pipeline(model, machine).run(examples, report)
     measure = task.measure(examples, predictions, model.labels)
     result = {
         "task": task.part.replace("_", "-"),
@@ -62,6 +71,8 @@ def score_examples(model: Model, examples: Sequence[Any], machine: Machine | Non
     if isinstance(task, Classification):
         counts = confusion(*gold_and_said(examples, predictions, model.labels), len(model.labels))
         result |= {"labels": model.labels, "confusion": counts.tolist()}
+    if isinstance(task, QuestionAnswering):
+        result["scorer"] = choose_scorer(gold_texts(examples))
     return result
 
 

@@ -58,8 +58,9 @@ def finetuning_report(
     done: Done,
     examples: int,
     metrics: Mapping[str, float] | None,
+    usage: str = '"A text."',
 ) -> str:
-    """Return report.md of a fine-tuning run; `metrics` are those of the dev data, 0 to 100."""
+    """Return report.md of a fine-tuning run; `metrics` are of the dev data, times 100, `usage` is for `predict`."""
     lines = [
         f"# {title}" + (f": {', '.join(labels)}" if labels else ""),
         "",
@@ -78,7 +79,7 @@ def finetuning_report(
         "Use it:",
         "",
         "```",
-        f'unmask predict --model {run.path} "A text."',
+        f"unmask predict --model {run.path} {usage}",
         f"unmask evaluate --model {run.path} --data FILE",
         "```",
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,9 @@ from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import Objective
 from unmask.tasks.classification import Classification
 from unmask.tasks.labelled_file import Row
+from unmask.tasks.question_answering import Answered, QuestionAnswering
 from unmask.tasks.regression import Regression
+from unmask.tasks.squad_file import Question
 from unmask.training.machine import Machine, choose_machine
 
 PIECE_TOKENS = 8192
@@ -97,8 +99,32 @@ class Pipeline:
             raise UserError(f"{len(first)} texts and {len(second)} second texts are no pairs")
         return self.run([Row({"text": one, "text_b": other}, "", 0) for one, other in zip(first, second, strict=True)])
 
-    def run(self, examples: Sequence[Any]) -> list[Any]:
+    def answer(self, question: str, passage: str) -> Answered:
+        """Answer a question from a passage.
+
+        Args:
+            question: what is cut at its end where it is longer than `task.question` tokens.
+            passage: of any length.
+
+        Raises:
+            UserError: one of them is empty, or the model was not fine-tuned for this.
+        """
+        if not isinstance(self.model.task, QuestionAnswering):
+            raise UserError(
+                "this model answers no questions",
+                remedy="train one: unmask finetune question-answering --model MODEL --train FILE --out RUN",
+            )
+        if not question.strip() or not passage.strip():
+            raise UserError("a question and a passage are needed, none of them empty")
+        answered: Answered = self.run([Question("", question, passage)])[0]
+        return answered
+
+    def run(self, examples: Sequence[Any], report: Callable[[str], object] = lambda _: None) -> list[Any]:
         """Return the prediction of the model's task for each of its examples.
+
+        Args:
+            examples: of the task's type.
+            report: is told what was mended, cut or left out.
 
         Raises:
             UserError: the model was not fine-tuned.
@@ -112,6 +138,8 @@ class Pipeline:
         head = task.build(self.encoder.settings, self.labels)
         self.model.take(task.part, head)
         framed = task.frame(self.model.tokenizer, examples, self.labels, gold=False)
+        for remark in framed.remarks:
+            report(remark)
         return framed.read(self._logits(head, task.part, framed.samples))
 
     def fill(self, texts: Sequence[str], *, top: int = 5) -> list[Filling]:

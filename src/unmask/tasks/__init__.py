@@ -1,13 +1,15 @@
 """Kinds of tasks, one a file. A new one: its file, a line here, a test."""
 
 from unmask.tasks.classification import Classification
+from unmask.tasks.question_answering import QuestionAnswering
 from unmask.tasks.regression import Regression
 
-TASKS: dict[str, type[Classification] | type[Regression]] = {
+TASKS: dict[str, type[Classification] | type[Regression] | type[QuestionAnswering]] = {
     "classification": Classification,
     "regression": Regression,
+    "question-answering": QuestionAnswering,
 }
 """TASK on the command line and `kind` in [task] to its settings."""
 
-AnyTask = Classification | Regression
+AnyTask = Classification | Regression | QuestionAnswering
 """What [task] of a recipe may be."""

@@ -106,6 +106,14 @@ class Classification(
         labels = self.label_names(examples)
         return hold_out(examples, [labels.index(row.values["label"]) for row in examples], seed)
 
+    def set_aside(self, examples: Sequence[Row], seed: int) -> tuple[list[Row], list[Row]]:
+        """See `Task`: nothing."""
+        return list(examples), []
+
+    def tune(self, examples: Sequence[Row], predictions: Sequence[Prediction]) -> Classification:
+        """See `Task`: nothing is tuned."""
+        return self
+
     def build(self, encoder: TransformerSettings, labels: Sequence[str]) -> ClassificationHead:
         """See `Task`.
 

@@ -85,6 +85,14 @@ class Regression(
         """See `Task`."""
         return hold_out(examples, [0] * len(examples), seed)
 
+    def set_aside(self, examples: Sequence[Row], seed: int) -> tuple[list[Row], list[Row]]:
+        """See `Task`: nothing."""
+        return list(examples), []
+
+    def tune(self, examples: Sequence[Row], predictions: Sequence[Score]) -> Regression:
+        """See `Task`: nothing is tuned."""
+        return self
+
     def build(self, encoder: TransformerSettings, labels: Sequence[str]) -> RegressionHead:
         """See `Task`."""
         return RegressionHead(encoder)

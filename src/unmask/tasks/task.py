@@ -30,10 +30,12 @@ class Framed:
         samples: one or several (windows) for each example.
         read: from the logits of each sample, in the samples' order, each (targets, classes), to the predictions, one
             for each example.
+        remarks: what the user should know of what was mended, cut or left out, in lines.
     """
 
     samples: list[Sample]
     read: Callable[[Sequence[np.ndarray]], list[Any]]
+    remarks: tuple[str, ...] = ()
 
 
 class Task(Protocol):
@@ -79,6 +81,18 @@ class Task(Protocol):
         Raises:
             UserError: too few examples.
         """
+        ...
+
+    def set_aside(self, examples: Sequence[Any], seed: int) -> tuple[list[Any], list[Any]]:
+        """Split training examples: what to train on, and what to `tune` on; nothing where nothing is tuned.
+
+        Raises:
+            UserError: too few examples.
+        """
+        ...
+
+    def tune(self, examples: Sequence[Any], predictions: Sequence[Any]) -> Task:
+        """Return the task with the settings that a trained model's predictions on examples set aside decide."""
         ...
 
     def build(self, encoder: TransformerSettings, labels: Sequence[str]) -> Objective:
