@@ -6,7 +6,7 @@ SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, section 6.1; 2018, section 6): without
 articles, F1 over words in any order. CMRC 2018 (Cui et al. 2019, section 3): without punctuation, F1 by the longest run
 that both share of Chinese characters and of words in other scripts. Of several gold answers the best counts. Tests hold
 both against definitions of their own. We differ where CMRC's script cuts non-Chinese text with NLTK's tokenizer: here a
-word is a run of letters and digits (with points and commas inside), anything else a token of its own.
+word runs to the next space or ASCII mark (points and commas may stand inside), and each such mark is a token.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _ASCII = str.maketrans("", "", string.punctuation)
 _IDEOGRAPHS = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]")
 _MARKS = str.maketrans("", "", "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
 """What CMRC's script takes for punctuation; its list has "……" too, which no single character equals."""
-_WORD = re.compile(r"[\u4e00-\u9fa5]|[^\W\u4e00-\u9fa5]+(?:[.,][^\W\u4e00-\u9fa5]+)*|[^\w\s]")
+_LETTERS = r"[^\s!-/:-@\[-`{-~\u4e00-\u9fa5]+"
+_WORD = re.compile(rf"[\u4e00-\u9fa5]|{_LETTERS}(?:[.,]{_LETTERS})*|\S")
 
 
 def choose_scorer(gold: Sequence[Sequence[str]]) -> Scorer:
