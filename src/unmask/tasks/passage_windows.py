@@ -103,14 +103,14 @@ def cut(
     made: list[Window] = []
     counts: Counter[str] = Counter()
     for number, (example, question) in enumerate(zip(examples, questions, strict=True)):
-        counts[f"questions were cut after {how.question} tokens"] += len(question) > how.question
+        counts[f"questions cut after {how.question} tokens"] += len(question) > how.question
         question = question[: how.question]
         passage = passages[example.passage]
         room = frame.room(how.length, texts=2) - len(question)
         begins = starts(len(passage.ids), room, how.stride)
         answer = _answer(example, passage.offsets) if gold else None
         if gold and (reason := _nothing_to_learn(example, answer, room, how.no_answer)):
-            counts[f"questions were left out of the loss: {reason}"] += 1
+            counts[f"questions left out of the loss, as {reason}"] += 1
             continue
         if answer and not any(begin <= answer[0] and answer[1] < begin + room for begin in begins):
             begins.append(_around(answer, room, len(passage.ids)))
@@ -119,13 +119,13 @@ def cut(
             if gold:
                 place = _place(answer, begin, len(window.offsets))
                 if place is None and not how.no_answer:
-                    counts["windows were left out of the loss: the answer is not in them"] += 1
+                    counts["windows left out of the loss, as the answer is not in them"] += 1
                     continue
                 shift = len(question) + 2
                 label = (0, 0) if place is None else (place[0] + shift, place[1] + shift)
                 window = Window(number, window.offsets, window.sample.add(labels={LABEL: np.array(label)}))
             made.append(Window(number, window.offsets, window.sample.named((0, len(made)))))
-    return made, tuple(f"{count:,} {what}" for what, count in counts.items() if count)
+    return made, tuple(f"{what}: {count:,}" for what, count in counts.items() if count)
 
 
 def _window(frame: Frame, number: int, question: Ids, passage: _Passage, part: slice, how: Cut) -> Window:

@@ -82,16 +82,16 @@ def read_squad(paths: Sequence[str | Path], *, gold: bool = True) -> list[Questi
 def remarks(questions: Sequence[Question]) -> tuple[str, ...]:
     """Say how many gold answers do not stand where the file says, in a line for each kind; the first is named."""
     kinds = {
-        "not where the file says, and were taken from the nearest place where they stand": [
+        "answers that are not where the file says, and were taken from the nearest place where they stand": [
             (question, answer) for question in questions for answer in question.answers if answer.moved
         ],
-        "nowhere in their passages: they serve for scoring alone": [
+        "answers that are nowhere in their passages, and serve for scoring alone": [
             (question, answer) for question in questions for answer in question.answers if answer.start is None
         ],
     }
     total = sum(len(question.answers) for question in questions)
     return tuple(
-        f"{len(found):,} of {total:,} answers are {what} (the first: {found[0][0].file}: {found[0][0].place})"
+        f"{what}: {len(found):,} of {total:,} (the first: {found[0][0].file}: {found[0][0].place})"
         for what, found in kinds.items()
         if found
     )
