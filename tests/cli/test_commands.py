@@ -330,8 +330,11 @@ FILES = ("--train", "{line}/train.tsv")
             ("evaluate", "--model", "{line}/run", "--data", "{line}/train.tsv", "--columns", "text=0"),
             "no effect: the model",
         ),
-        (("predict", *MODEL), "give texts or --data FILE, one of the two"),
-        (("predict", *MODEL, "a", "--data", "{line}/train.tsv"), "give texts or --data FILE, one of the two"),
+        (("predict", *MODEL), "give texts, --question and --passage, or --data FILE, one of the three"),
+        (
+            ("predict", *MODEL, "a", "--data", "{line}/train.tsv"),
+            "give texts, --question and --passage, or --data FILE, one of the three",
+        ),
         (("predict", *MODEL, "a", "--columns", "text=0"), "no effect without --data"),
         (("predict", *MODEL, "a", "--out", "{here}/no/file"), "No such file or directory"),
         (("predict", "--model", "{line}/run", "a"), "no classification head; train one: unmask finetune"),

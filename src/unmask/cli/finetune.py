@@ -15,7 +15,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("task", choices=TASKS)
     add_model(parser)
     parser.add_argument("--tokenizer", metavar="DIR", help="with --model random:RECIPE, for untrained weights")
-    parser.add_argument("--train", nargs="+", required=True, metavar="FILE", help=".tsv, .csv or .jsonl, also .gz, .xz")
+    parser.add_argument(
+        "--train",
+        nargs="+",
+        required=True,
+        metavar="FILE",
+        help=".tsv, .csv or .jsonl (questions: .json of SQuAD's format), also .gz, .xz",
+    )
     parser.add_argument("--dev", nargs="+", default=[], metavar="FILE", help="default: a tenth of --train")
     add_labelled(parser)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for example budget.epochs=5")
