@@ -18,14 +18,12 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from common import SHARED, add, minilm
 
 import unmask
 from unmask.batches.chance import generator
-from unmask.metrics.intervals import intervals, whole
+from unmask.evaluation.model import evaluate_task
 from unmask.model import load_model
-from unmask.serving.pipeline import Pipeline
 from unmask.tasks.question_answering import QuestionAnswering
 from unmask.tasks.squad_file import Question, read_squad
 
@@ -82,22 +80,9 @@ def limit(questions: list[Question], passages: int) -> list[Question]:
 
 def score(run: Path, path: Path) -> dict[str, Any]:
     """Return scores on a file, with intervals; where some questions have no answer, of both kinds apart too."""
-    model, questions = load_model(run), read_squad([path])
-    task = model.task
-    assert isinstance(task, QuestionAnswering)
-    predictions = Pipeline(model).run(questions, print)
-    measure = task.measure(questions, predictions, ())
-    result: dict[str, Any] = {"metrics": whole(measure, len(questions)), "questions": len(questions)}
-    result["intervals"] = intervals(measure, len(questions))
-    impossible = np.array([question.impossible for question in questions])
-    if impossible.any():
-        result |= {
-            "answerable": measure(np.flatnonzero(~impossible)),
-            "unanswerable": measure(np.flatnonzero(impossible)),
-        }
-        result["said_none"] = 100 * float(np.mean([not prediction.answer for prediction in predictions]))
-        result["threshold"] = task.threshold
-    return result
+    model = load_model(run)
+    assert isinstance(model.task, QuestionAnswering)
+    return {**evaluate_task(model, [path], columns={}, report=print), "threshold": model.task.threshold}
 
 
 def main() -> None:

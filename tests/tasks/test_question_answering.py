@@ -109,6 +109,12 @@ def test_a_tenth_of_the_passages_is_held_out():
         assert other.set_aside(examples, seed=0) == (examples, []), "nothing to tune"
 
 
+def test_nothing_to_learn_from_is_refused(tokenizer):
+    task = QuestionAnswering(length=64, no_answer=False)
+    with pytest.raises(UserError, match=r"f\.json: nothing can be learnt from these questions; questions left out of"):
+        task.frame(tokenizer, [question("a", "a?", "the dog")], (), gold=True)
+
+
 def test_columns_and_formats_are_for_rows(tmp_path):
     for idle in ({"columns": {"text": "0"}}, {"columns": {}, "kind": "tsv"}):
         with pytest.raises(UserError, match="--columns and --format have no effect"):
@@ -414,6 +420,12 @@ def test_mistakes_of_the_command_line(learnt, capsys, options, message):
     assert message in capsys.readouterr().err
 
 
+def test_a_question_that_is_cut_is_said(learnt, capsys):
+    long = "the dog " * 10
+    assert main(["predict", "--model", str(learnt[0]), "--question", long, "--passage", "the cat"]) == 0
+    assert capsys.readouterr().err == "questions cut after 8 tokens: 1\n"
+
+
 def test_other_models_answer_no_questions(recipe_file, tokenizer_directory):
     from unmask.serving.pipeline import Pipeline
 
@@ -457,6 +469,12 @@ def test_a_threshold_is_found_on_training_passages_set_aside(
     _, aside = QuestionAnswering(no_answer=True).set_aside(examples, seed=0)
     pipeline = load(model, device="cpu")
     assert best_threshold(aside, pipeline.run(aside)) == pytest.approx(task.threshold, abs=1e-4)
+    assert main(["evaluate", "--model", str(model), "--data", str(train), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    apart = (result["answerable"]["f1"] + result["unanswerable"]["f1"]) / 2
+    assert result["metrics"]["f1"] == pytest.approx(apart), "half of them are of each kind"
+    assert main(["evaluate", "--model", str(model), "--data", str(train)]) == 0
+    assert "  unanswerable: exact_match " in capsys.readouterr().out
     given = tune(recipe_file, tokenizer_directory, train, tmp_path / "given", *common, "task.threshold=1.5", dev=[dev])
     assert load_model(given).task.threshold == 1.5
     assert "set aside" not in capsys.readouterr().err

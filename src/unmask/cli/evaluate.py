@@ -55,3 +55,6 @@ def run(options: argparse.Namespace) -> None:
     for name, value in result["metrics"].items():
         low, high = result["intervals"].get(name, (None, None))
         print(f"  {name:24} {value:.4g}" + ("" if low is None else f"  (95 %: {low:.4g} to {high:.4g})"))
+    for name in ("answerable", "unanswerable"):
+        if name in result:
+            print(f"  {name}: " + ", ".join(f"{metric} {value:.4g}" for metric, value in result[name].items()))

@@ -81,7 +81,7 @@ def _ask(pipeline: Pipeline, options: argparse.Namespace) -> list[Any]:
     if options.texts:
         return pipeline.predict(options.texts, options.text_b or None)
     if options.question is not None:
-        return [pipeline.answer(options.question, options.passage)]
+        return [pipeline.answer(options.question, options.passage, lambda text: report(options, text))]
     columns = parse_columns(options.columns)
     if options.format is None and ".txt" in Path(options.data).suffixes:
         return pipeline.predict(read_texts(options.data, columns=columns))

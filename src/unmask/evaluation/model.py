@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from unmask.batches.document_sentences import DocumentSentencesSettings
 from unmask.batches.feed import Feed
 from unmask.batches.masking import MaskingSettings
@@ -55,8 +57,9 @@ def score_examples(
 ) -> dict[str, Any]:
     """Return `{task, metrics, intervals, examples}` of a fine-tuned model; scores are times 100.
 
-    Of a classifier also `labels` and `confusion` (rows are what is true), of answers also `scorer`, whose rules they
-    were scored by. `report` is told what was mended, cut or left out.
+    Of a classifier also `labels` and `confusion` (rows are what is true); of answers to questions `scorer`, whose rules
+    they were scored by, and where some questions have no answer the metrics of `answerable` and `unanswerable` ones.
+    `report` is told what was mended, cut or left out.
     """
     task = model.task
     assert task is not None
@@ -73,6 +76,10 @@ def score_examples(
         result |= {"labels": model.labels, "confusion": counts.tolist()}
     if isinstance(task, QuestionAnswering):
         result["scorer"] = choose_scorer(gold_texts(examples))
+        impossible = np.array([example.impossible for example in examples])
+        for name, chosen in (("answerable", ~impossible), ("unanswerable", impossible)):
+            if impossible.any() and chosen.any():
+                result[name] = measure(np.flatnonzero(chosen))
     return result
 
 

@@ -99,12 +99,13 @@ class Pipeline:
             raise UserError(f"{len(first)} texts and {len(second)} second texts are no pairs")
         return self.run([Row({"text": one, "text_b": other}, "", 0) for one, other in zip(first, second, strict=True)])
 
-    def answer(self, question: str, passage: str) -> Answered:
+    def answer(self, question: str, passage: str, report: Callable[[str], object] = lambda _: None) -> Answered:
         """Answer a question from a passage.
 
         Args:
             question: what is cut at its end where it is longer than `task.question` tokens.
             passage: of any length.
+            report: is told whether the question was cut.
 
         Raises:
             UserError: one of them is empty, or the model was not fine-tuned for this.
@@ -116,7 +117,7 @@ class Pipeline:
             )
         if not question.strip() or not passage.strip():
             raise UserError("a question and a passage are needed, none of them empty")
-        answered: Answered = self.run([Question("", question, passage)])[0]
+        answered: Answered = self.run([Question("", question, passage)], report)[0]
         return answered
 
     def run(self, examples: Sequence[Any], report: Callable[[str], object] = lambda _: None) -> list[Any]:

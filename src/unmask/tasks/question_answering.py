@@ -182,8 +182,14 @@ class QuestionAnswering(
         return QuestionAnsweringHead(encoder)
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Question], labels: Sequence[str], *, gold: bool) -> Framed:
-        """See `Task`; with `gold`, windows from which nothing can be learnt are left out, and that is said."""
+        """See `Task`; with `gold`, windows from which nothing can be learnt are left out, and that is said.
+
+        Raises:
+            UserError: no window is left.
+        """
         windows, said = cut(tokenizer, examples, self._cut, gold=gold)
+        if examples and not windows:
+            raise UserError("nothing can be learnt from these questions", file=examples[0].file, remedy="; ".join(said))
 
         def read(logits: Sequence[np.ndarray]) -> list[Answered]:
             return self._answers(examples, windows, logits)
