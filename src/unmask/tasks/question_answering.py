@@ -105,6 +105,7 @@ class QuestionAnswering(
     best: int = 20
 
     def __post_init__(self) -> None:
+        # resolved here, so that what is stored with a model are numbers, whatever the rule will be
         for name, share, most in (("stride", 3, 128), ("question", 6, 64), ("answer", 12, 30)):
             if getattr(self, name) == 0:
                 msgspec.structs.force_setattr(self, name, max(1, min(most, self.length // share)))
@@ -263,10 +264,10 @@ class QuestionAnsweringHead(Objective):
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`; right is a window of which start and end are."""
-        gold = batch.labels[LABEL].view(-1, 2)  # (windows, 2), tokens of the sequence
-        table = self._table(self.predict(encoder, encoded, batch).float(), batch, len(gold))
+        gold = batch.labels[LABEL]  # (windows * 2,): start and end of each, tokens of its sequence
+        table = self._table(self.predict(encoder, encoded, batch).float(), batch, len(gold) // 2)
         loss = cross_entropy(table, gold, reduction="sum") / 2
-        right = (table.detach().argmax(1) == gold).all(1).sum()
+        right = (table.detach().argmax(1) == gold).view(-1, 2).all(1).sum()
         return Part(loss, {"correct": right})
 
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
@@ -274,7 +275,7 @@ class QuestionAnsweringHead(Objective):
         return 2 * len(batch.positions["passage"]) * encoder.width * 2
 
     def _table(self, logits: Tensor, batch: Batch, windows: int) -> Tensor:
-        """Spread (targets, 2) over (windows, longest, 2), -inf where no answer starts or ends.
+        """Spread (targets, 2) over (windows * 2, longest), -inf where no answer starts or ends.
 
         A batch's sequences that have no target have no row; all shapes are known on the host.
         """
@@ -284,7 +285,7 @@ class QuestionAnsweringHead(Objective):
         row = (sequence.diff(prepend=sequence[:1]) > 0).cumsum(0)  # (targets,)
         index = row * longest + tokens.places.index_select(0, places)  # (targets,)
         table = logits.new_full((windows * longest, 2), -torch.inf).index_copy(0, index, logits)
-        return table.view(windows, longest, 2)
+        return table.view(windows, longest, 2).transpose(1, 2).reshape(windows * 2, longest)
 
 
 def gold_texts(examples: Sequence[Question]) -> list[tuple[str, ...]]:

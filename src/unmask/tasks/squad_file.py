@@ -171,7 +171,7 @@ def _question(record: dict[str, Any], passage: str, place: _Place, gold: bool) -
     name = record.get("id")
     if isinstance(name, int):
         record = {**record, "id": str(name)}
-    name = place.text(record, "id").strip()
+    name = place.text(record, "id")
     place = _Place(place.file, f"{place.path} (id {name})")
     found = Question(name, place.text(record, "question"), passage, file=place.file, place=place.path)
     if not gold:
