@@ -284,6 +284,27 @@ def pretraining_pays(result: dict[str, Any]) -> list[str]:
 STARTS = ("pretrained", "random")
 
 
+def question_answering(result: dict[str, Any]) -> list[str]:
+    """Scores on SQuAD's dev set by variant, each seed a row."""
+    lines = [
+        "| questions | seed | exact match | F1 [95 %] | F1 with answer, without | passes | minutes (threads) |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    names = {"always": "all with an answer", "none": "a third without"}
+    for run in sorted(result["runs"], key=lambda run: (run["variant"], run["seed"])):
+        if run["set"] or not run["dev"]:
+            continue
+        dev = run["dev"]
+        low, high = dev["intervals"]["f1"]
+        apart = ", ".join(f"{scores['f1']:.1f}" for scores in dev.get("by_kind", {}).values())
+        lines.append(
+            f"| {names[run['variant']]} | {run['seed']} | {dev['metrics']['exact_match']:.1f} "
+            f"| {dev['metrics']['f1']:.1f} [{low:.1f}, {high:.1f}] | {apart} | {run['passes']:.0f} "
+            f"| {run['seconds'] / 60:.0f} ({run['about']['threads']}) |"
+        )
+    return lines
+
+
 def welch(one: list[float], other: list[float]) -> tuple[float, float]:
     """Return the 95 % interval of the difference of two means (Welch 1947)."""
     from scipy import stats
@@ -304,6 +325,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "pretrain_mini": pretrain_mini,
     "pretrain_speed": pretrain_speed,
     "pretraining_pays": pretraining_pays,
+    "question_answering": question_answering,
     "sentences": sentences,
     "sst2": sst2,
     "start": start,

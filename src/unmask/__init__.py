@@ -4,6 +4,7 @@
     >>> model = unmask.load("RUN")                      # doctest: +SKIP
     >>> model.predict(["A text."])                      # doctest: +SKIP
     >>> model.tag("A text with Names in it.")           # doctest: +SKIP
+    >>> model.answer("Who?", "A passage.")              # doctest: +SKIP
     >>> model.fill(["A text with a [MASK] in it."])     # doctest: +SKIP
 
 `unmask.pretrain`, `unmask.finetune`, `unmask.read_recipe`, `unmask.build_corpus`, `unmask.open_corpus`,

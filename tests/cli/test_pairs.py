@@ -187,4 +187,4 @@ def test_numbers_of_texts_must_agree(line):
     _, said = run("predict", "--model", line[0] / "first", "a", "b", "--text-b", "c", status=2)
     assert "2 texts and 1 second texts are no pairs" in said
     _, said = run("predict", "--model", line[0] / "first", "--text-b", "c", "--data", line[0] / "test.jsonl", status=2)
-    assert "--text-b has no effect with --data" in said
+    assert "--text-b has no effect without TEXT" in said

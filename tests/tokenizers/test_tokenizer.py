@@ -213,3 +213,12 @@ def test_published_vocabulary_and_tokenizer_json_agree(shared, tmp_path):
     source = shared / "vocabularies" / "bert-base-uncased"
     (tmp_path / "vocab.txt").write_bytes((source / "vocab.txt").read_bytes())
     assert load_tokenizer(tmp_path).sha256 == load_tokenizer(source).sha256
+
+
+def test_many_texts_have_the_offsets_of_each_alone(tokenizer):
+    texts = ["The dog sees\tthe Café.", "", "\u200b\u0301", "각국 歐洲 😀 sea"]
+    for text, (ids, offsets) in zip(texts, tokenizer.encode_offsets_many(texts), strict=True):
+        expected, places = tokenizer.encode_offsets(text)
+        assert ids.tolist() == expected.tolist()
+        assert offsets.shape == (len(ids), 2)
+        assert list(map(tuple, offsets.tolist())) == places

@@ -67,6 +67,10 @@ def run(options: argparse.Namespace) -> None:
     for name, value in result["metrics"].items():
         low, high = result["intervals"].get(name, (None, None))
         print(f"  {name:24} {value:.4g}" + ("" if low is None else f"  (95 %: {low:.4g} to {high:.4g})"))
+    if scorer := result.get("scorer"):
+        print(f"  by the rules of {scorer}")
+    for part, scores in {**result.get("by_type", {}), **result.get("by_kind", {})}.items():
+        print(f"  {part:24} " + ", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
     if other:
         _print_differences(options.against, result)
 
@@ -89,5 +93,3 @@ def _print_differences(name: str, result: dict[str, Any]) -> None:
             f"  {metric:24} {value:.4g}  {found['difference']:+.4g}"
             f"  (95 %: {low:+.4g} to {high:+.4g}; p = {found['p']:.2g})"
         )
-    for kind, scores in result.get("by_type", {}).items():
-        print(f"  {kind:24} " + ", ".join(f"{name} {value:.4g}" for name, value in scores.items()))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from unmask.cli.options import add_labelled, add_machine, add_model, add_workers, machine
 
-TASKS = ("classification", "regression", "token-classification")
+TASKS = ("classification", "regression", "question-answering", "token-classification")
 """Those of `unmask.tasks.TASKS`, which only torch can import."""
 
 
@@ -19,7 +19,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--tokenizer", metavar="DIR", help="with --model random:RECIPE, for untrained weights")
     parser.add_argument(
-        "--train", nargs="+", required=True, metavar="FILE", help=".tsv, .csv or .jsonl, of tags also columns; .gz, .xz"
+        "--train",
+        nargs="+",
+        required=True,
+        metavar="FILE",
+        help=".tsv, .csv or .jsonl (tags: also columns; questions: .json of SQuAD's format), also .gz, .xz",
     )
     parser.add_argument("--dev", nargs="+", default=[], metavar="FILE", help="default: a tenth of --train")
     add_labelled(parser)

@@ -20,7 +20,7 @@ VERBS = {
     "pretrain": "pretrain an encoder from scratch, or adapt one that exists",
     "finetune": "fine-tune a model on labelled examples",
     "evaluate": "score a model on labelled examples, or a pretrained one on text",
-    "predict": "classify texts",
+    "predict": "classify texts, or answer questions",
     "fill": "fill [MASK] in texts",
     "recipes": "list, show and compare the shipped recipes",
     "runs": "list runs, describe one, draw the curves of several in one picture",

@@ -18,7 +18,9 @@ from unmask.model import Model, load_model
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import Objective
+from unmask.tasks.question_answering import Answered, QuestionAnswering
 from unmask.tasks.sentence import Sentence, join_words, split_text
+from unmask.tasks.squad_file import Question
 from unmask.tasks.task import Task
 from unmask.tasks.token_classification import Tagged, TokenClassification
 from unmask.training.machine import Machine, choose_machine
@@ -116,6 +118,30 @@ class Pipeline:
             )
         found: Tagged = self.run([_sentence(text)])[0]
         return found
+
+    def answer(self, question: str, passage: str) -> Answered:
+        """Answer a question from a passage.
+
+        Args:
+            question: what is cut at its end where it is longer than `task.question` tokens.
+            passage: of any length.
+
+        Raises:
+            UserError: one of them is empty, or the model was not fine-tuned for this.
+        """
+        answered: Answered = self.run([self.question(question, passage)])[0]
+        return answered
+
+    def question(self, question: str, passage: str) -> Question:
+        """Return a question and its passage as an example; see `answer`."""
+        if not isinstance(self.model.task, QuestionAnswering):
+            raise UserError(
+                "this model answers no questions",
+                remedy="train one: unmask finetune question-answering --model MODEL --train FILE --out RUN",
+            )
+        if not question.strip() or not passage.strip():
+            raise UserError("a question and a passage are needed, none of them empty")
+        return Question("", question, passage)
 
     def run(self, examples: Sequence[Any], notes: list[str] | None = None) -> list[Any]:
         """Return the prediction of the model's task for each of its examples.

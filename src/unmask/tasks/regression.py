@@ -48,7 +48,7 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
 
     part = "regression"
     metric = "pearson"
-    title = "A number for each text"
+    title = "A regression on texts"
 
     def read(
         self,

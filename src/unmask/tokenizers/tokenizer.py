@@ -106,6 +106,17 @@ class Tokenizer:
         encoding = self._library.encode(text, add_special_tokens=False)
         return np.array(encoding.ids, dtype=np.int32), encoding.offsets
 
+    def encode_offsets_many(self, texts: Sequence[str]) -> list[tuple[Ids, npt.NDArray[np.int64]]]:
+        """Encode many texts on all cores and say where each piece stands; see `encode_offsets`.
+
+        Returns:
+            For each text the ids and, (pieces, 2), the places.
+        """
+        return [
+            (np.array(encoding.ids, dtype=np.int32), np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2))
+            for encoding in self._library.encode_batch(list(texts), add_special_tokens=False)
+        ]
+
     def decode(self, ids: Iterable[int]) -> str:
         """Write ids as text; special tokens are written out."""
         return self._library.decode([int(id) for id in ids], skip_special_tokens=False)

@@ -1,0 +1,405 @@
+"""Find the answer to a question in a passage: a start, an end, and every parameter tuned.
+
+In: questions with their passages. Out: samples, one for each window of a passage, the head with its loss, answers.
+
+Devlin et al. 2019, sections 4.2 and 4.3: [CLS] question [SEP] passage [SEP]; each token is the start with the softmax
+of its product with one vector, the end with that of another; long passages are read in overlapping windows
+(google-research/bert, run_squad.py). Where questions may have no answer, [CLS] is the place of "none".
+
+We differ from run_squad.py: the softmax runs over the passage (and [CLS]) alone, as in the paper, not over question and
+padding; a training window without the answer is left out where every question has one; an answer that lies in no
+regular window gets a window of its own; the best span is searched for exactly; of several windows the best score of a
+span counts, wherever in the window it stands; an answer is cut out of the passage by characters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from unmask.batches.batch import Batch, Sample
+from unmask.batches.chance import generator
+from unmask.batches.frame import Frame
+from unmask.encoders.encoder import Encoded, Encoder
+from unmask.encoders.transformer import TransformerSettings, initialise
+from unmask.errors import UserError
+from unmask.metrics import question_answering as metrics
+from unmask.metrics.intervals import Measure
+from unmask.objectives.objective import Objective, Part
+from unmask.tasks.mistake import Mark, Mistake, Passage
+from unmask.tasks.passage_windows import LABEL, Cut, Window, cut
+from unmask.tasks.squad_file import Question, read_squad, what_was_mended
+from unmask.tasks.task import DEV_SHARE, Framed, Task
+from unmask.tokenizers.tokenizer import Tokenizer
+
+
+class Span(msgspec.Struct, frozen=True):
+    """One possible answer.
+
+    Attributes:
+        answer: a part of the passage; "" says that it has none.
+        start, end: its characters in the passage, the end exclusive; None for no answer.
+        probability: among all that are listed.
+    """
+
+    answer: str
+    start: int | None
+    end: int | None
+    probability: float
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """A question with its answer.
+
+    Attributes:
+        id, question: as given.
+        answer, start, end, probability: what is answered; see `Span`.
+        nbest: the most probable answers, no two with the same text; of models that may answer "" that is among them.
+    """
+
+    id: str
+    question: str
+    answer: str
+    start: int | None
+    end: int | None
+    probability: float
+    nbest: tuple[Span, ...]
+
+    @property
+    def margin(self) -> float:
+        """By how many logits "no answer" scores above the best answer; 0 where there are not both."""
+        none = [span.probability for span in self.nbest if span.start is None]
+        some = [span.probability for span in self.nbest if span.start is not None]
+        tiny = np.finfo(float).tiny
+        return float(np.log(max(none[0], tiny)) - np.log(max(some[0], tiny))) if none and some else 0.0
+
+
+class QuestionAnswering(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="question-answering"):
+    """The recipe's [task] for `kind = "question-answering"`; see `Task`.
+
+    Attributes:
+        length: of a window in tokens, question and special tokens included.
+        stride: by how many tokens of the passage the next window starts later; 0: a third of `length`, at most 128.
+        question: the longest question in tokens, the rest is cut off; 0: a sixth of `length`, at most 64.
+        answer: the longest answer in tokens; 0: a twelfth of `length`, at most 30.
+        no_answer: whether "" may be answered; None: if training questions are without answer.
+        threshold: "" is answered if its score exceeds that of the best answer by more than this (logits); None: found
+            on a tenth of the training passages, which is then not trained on.
+        best: how many answers are listed.
+    """
+
+    length: int = 384
+    stride: int = 0
+    question: int = 0
+    answer: int = 0
+    no_answer: bool | None = None
+    threshold: float | None = None
+    best: int = 20
+
+    part = "question_answering"
+    metric = "f1"
+    title = "Answers to questions about a passage"
+    usage = '--question "A question?" --passage "A passage."'
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # resolved here, so that what is stored with a model are numbers, whatever the rule will be
+        for name, share, most in (("stride", 3, 128), ("question", 6, 64), ("answer", 12, 30)):
+            if getattr(self, name) == 0:
+                msgspec.structs.force_setattr(self, name, max(1, min(most, self.length // share)))
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1")
+        if self.best < 1:
+            raise ValueError("best must be at least 1")
+        room = Frame(0, 0).room(self.length, texts=2) - self.question
+        if room - self.stride < self.answer:
+            raise ValueError(
+                f"windows with {room} tokens of a passage, {self.stride} apart, do not hold every answer of "
+                f"{self.answer} tokens: enlarge length, or take smaller stride, question or answer"
+            )
+
+    def read(
+        self,
+        paths: Sequence[str | Path],
+        *,
+        columns: Mapping[str, str],
+        kind: str | None = None,
+        gold: bool = True,
+        notes: list[str] | None = None,
+    ) -> list[Question]:
+        """See `Task`."""
+        if columns or kind:
+            raise UserError("--columns and --format have no effect: questions are read from SQuAD's format (JSON)")
+        questions = read_squad(paths, gold=gold)
+        if notes is not None:
+            notes += what_was_mended(questions)
+        return questions
+
+    def label_names(self, examples: Sequence[Question]) -> tuple[str, ...]:
+        """See `Task`: none."""
+        for example in examples:
+            if not example.impossible and all(answer.start is None for answer in example.answers):
+                raise UserError(
+                    f"{example.place}: the answer '{example.answers[0].text[:40]}' occurs nowhere in its passage",
+                    file=example.file,
+                    remedy="mend or remove the question",
+                )
+        if all(example.impossible for example in examples):
+            raise UserError(f"none of the {len(examples)} questions has an answer", file=examples[0].file)
+        return ()
+
+    def settle(self, examples: Sequence[Question], labels: Sequence[str]) -> QuestionAnswering:
+        """See `Task`: whether "" may be answered.
+
+        Raises:
+            UserError: a setting that contradicts the examples, or has no effect.
+        """
+        impossible = next((example for example in examples if example.impossible), None)
+        if self.no_answer is False and impossible:
+            raise UserError(
+                f"{impossible.place} has no answer, but task.no_answer is false",
+                file=impossible.file,
+                remedy="leave the setting away, or remove such questions",
+            )
+        no_answer = self.no_answer if self.no_answer is not None else impossible is not None
+        if self.threshold is not None and not no_answer:
+            raise UserError("task.threshold has no effect: every question has an answer", remedy="leave it away")
+        return msgspec.structs.replace(self, no_answer=no_answer)
+
+    def hold_out(self, examples: Sequence[Question], seed: int) -> tuple[list[Question], list[Question]]:
+        """See `Task`: a tenth of the passages, with all their questions."""
+        passages = list(dict.fromkeys(example.passage for example in examples))
+        order = generator(seed, "dev").permutation(len(passages))
+        chosen = {passages[place] for place in order[: round(DEV_SHARE * len(passages))]}
+        if not chosen:
+            raise UserError(
+                f"{len(passages)} passages are too few to hold a tenth out",
+                file=examples[0].file,
+                remedy="pass --dev FILE" + (", and --set task.threshold=0 instead of finding it" if self.tunes else ""),
+            )
+        train = [example for example in examples if example.passage not in chosen]
+        return train, [example for example in examples if example.passage in chosen]
+
+    @property
+    def tunes(self) -> bool:
+        """See `Task`: the threshold, where there is one to find."""
+        return bool(self.no_answer) and self.threshold is None
+
+    def tune(self, examples: Sequence[Question], predictions: Sequence[Answered]) -> QuestionAnswering:
+        """See `Task`: take the threshold that gives the best F1."""
+        return msgspec.structs.replace(self, threshold=best_threshold(examples, predictions))
+
+    def build(self, encoder: TransformerSettings, labels: Sequence[str]) -> QuestionAnsweringHead:
+        """See `Task`."""
+        return QuestionAnsweringHead(encoder)
+
+    def frame(self, tokenizer: Tokenizer, examples: Sequence[Question], labels: Sequence[str], *, gold: bool) -> Framed:
+        """See `Task`; with `gold`, windows from which nothing can be learnt are left out, and that is said.
+
+        Raises:
+            UserError: no window is left.
+        """
+        windows, said = cut(tokenizer, examples, self._cut, gold=gold)
+        if examples and not windows:
+            raise UserError("nothing can be learnt from these questions", file=examples[0].file, remedy="; ".join(said))
+
+        def read(logits: Sequence[np.ndarray]) -> list[Answered]:
+            return self._answers(examples, windows, logits)
+
+        return Framed([window.sample for window in windows], read, tuple(said))
+
+    def measure(self, examples: Sequence[Question], predictions: Sequence[Answered], labels: Sequence[str]) -> Measure:
+        """See `Task`."""
+        return metrics.measure(gold_texts(examples), [prediction.answer for prediction in predictions])
+
+    def details(
+        self, examples: Sequence[Question], predictions: Sequence[Answered], labels: Sequence[str]
+    ) -> dict[str, Any]:
+        """See `Task`: by whose rules, and where some questions have no answer both kinds apart."""
+        measure = self.measure(examples, predictions, labels)
+        impossible = np.array([example.impossible for example in examples])
+        kinds = {"answerable": np.flatnonzero(~impossible), "unanswerable": np.flatnonzero(impossible)}
+        apart = {name: measure(chosen) for name, chosen in kinds.items() if len(chosen)}
+        scorer = metrics.choose_scorer(gold_texts(examples))
+        return {"scorer": scorer} | ({"by_kind": apart} if impossible.any() else {})
+
+    def mistakes(
+        self, examples: Sequence[Question], predictions: Sequence[Answered], labels: Sequence[str]
+    ) -> list[Mistake]:
+        """See `Task`: the most confident of those whose answer is not exactly a right one first."""
+        gold_answers, answers = gold_texts(examples), [one.answer for one in predictions]
+        exact = metrics.example_scores(gold_answers, answers, metrics.choose_scorer(gold_answers))[:, 0]
+        found = []
+        for example, said, right in zip(examples, predictions, exact, strict=True):
+            if right:
+                continue
+            gold = {(one.start, one.start + len(one.text)) for one in example.answers if one.start is not None}
+            marks = tuple(Mark(start, end) for start, end in sorted(gold))
+            marked = () if said.start is None or said.end is None else (Mark(said.start, said.end),)
+            passages = Passage(example.question, "question"), Passage(example.passage, "passage", marks, marked)
+            wanted = " | ".join(dict.fromkeys(one.text for one in example.answers)) or "no answer"
+            caption = f"{example.file}: {example.id}"
+            found.append(
+                Mistake(passages, caption, said.probability, "probability", wanted, said.answer or "no answer")
+            )
+        return sorted(found, key=lambda mistake: -mistake.score)
+
+    def files(self, path: Path, examples: Sequence[Question], predictions: Sequence[Answered]) -> dict[Path, bytes]:
+        """See `Task`: the official {id: answer} and, beside it, what else was probable."""
+        return {
+            target: msgspec.json.format(msgspec.json.encode({one.id: getattr(one, name) for one in predictions}))
+            + b"\n"
+            for target, name in ((path, "answer"), (path.with_name(f"{path.name}.nbest.json"), "nbest"))
+        }
+
+    def line(self, prediction: Answered) -> str:
+        """See `Task`."""
+        return f"{prediction.answer}\t{prediction.probability:.3f}\t{prediction.question}"
+
+    @property
+    def _cut(self) -> Cut:
+        return Cut(self.length, self.stride, self.question, bool(self.no_answer))
+
+    def _answers(
+        self, examples: Sequence[Question], windows: Sequence[Window], logits: Sequence[np.ndarray]
+    ) -> list[Answered]:
+        found: list[dict[tuple[int, int], float]] = [{} for _ in examples]
+        nulls = [np.inf] * len(examples)
+        for window, values in zip(windows, logits, strict=True):
+            if self.no_answer:
+                nulls[window.example] = min(nulls[window.example], float(values[0].sum()))
+                values = values[1:]
+            spans = found[window.example]
+            for score, first, last in best_spans(values[:, 0], values[:, 1], self.answer, self.best):
+                characters = int(window.offsets[first, 0]), int(window.offsets[last, 1])
+                spans[characters] = max(score, spans.get(characters, score))
+        return [self._answered(*question) for question in zip(examples, found, nulls, strict=True)]
+
+    def _answered(self, example: Question, spans: Mapping[tuple[int, int], float], null: float) -> Answered:
+        texts: dict[str, tuple[float, int | None, int | None]] = {}
+        for (start, end), score in sorted(spans.items(), key=lambda item: (-item[1], item[0])):
+            if start < end and len(texts) < self.best:
+                texts.setdefault(example.passage[start:end], (score, start, end))
+        best = max((score for score, _, _ in texts.values()), default=-np.inf)
+        if self.no_answer and null < np.inf:
+            texts[""] = (null, None, None)
+        rows = sorted(texts.items(), key=lambda item: -item[1][0])
+        chances = torch.tensor([row[1][0] for row in rows], dtype=torch.float64).softmax(0).tolist()
+        nbest = tuple(
+            Span(text, start, end, chance) for (text, (_, start, end)), chance in zip(rows, chances, strict=True)
+        )
+        none = "" in texts and null - best > (self.threshold or 0.0)
+        chosen = next((span for span in nbest if (span.start is None) is none), Span("", None, None, 0.0))
+        said = chosen.answer, chosen.start, chosen.end, chosen.probability
+        return Answered(example.id, example.question, *said, nbest)
+
+
+class QuestionAnsweringHead(Objective):
+    """The head and its loss: the mean of the cross-entropies of start and end, once a window.
+
+    Args:
+        encoder: settings of the body that the head sits on.
+    """
+
+    at = "passage"
+    needs = frozenset({LABEL})
+
+    def __init__(self, encoder: TransformerSettings) -> None:
+        super().__init__()
+        self.out = nn.Linear(encoder.width, 2)
+        initialise(self, encoder.deviation)
+
+    def prepare(self, sample: Sample, name: str) -> Sample:
+        """See `Objective`."""
+        return sample.add(counts={name: 1})
+
+    def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
+        """Return logits of start and end at each place that may be one, (targets, 2)."""
+        return self.out(encoded.last.index_select(0, batch.positions["passage"]))
+
+    def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
+        """See `Objective`; right is a window of which start and end are."""
+        gold = batch.labels[LABEL]  # (windows * 2,): start and end of each, tokens of its sequence
+        table = self._table(self.predict(encoder, encoded, batch).float(), batch, len(gold) // 2)
+        loss = cross_entropy(table, gold, reduction="sum") / 2
+        right = (table.detach().argmax(1) == gold).view(-1, 2).all(1).sum()
+        return Part(loss, {"correct": right})
+
+    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
+        """See `Objective`: two products a target."""
+        return 2 * len(batch.positions["passage"]) * encoder.width * 2
+
+    def _table(self, logits: Tensor, batch: Batch, windows: int) -> Tensor:
+        """Spread (targets, 2) over (windows * 2, longest), -inf where no answer starts or ends.
+
+        A batch's sequences that have no target have no row; all shapes are known on the host.
+        """
+        places, tokens = batch.positions["passage"], batch.tokens
+        longest = max(group.longest for group in tokens.groups)
+        sequence = torch.bucketize(places, tokens.offsets.long(), right=True)  # (targets,)
+        row = (sequence.diff(prepend=sequence[:1]) > 0).cumsum(0)  # (targets,)
+        index = row * longest + tokens.places.index_select(0, places)  # (targets,)
+        table = logits.new_full((windows * longest, 2), -torch.inf).index_copy(0, index, logits)
+        return table.view(windows, longest, 2).transpose(1, 2).reshape(windows * 2, longest)
+
+
+def gold_texts(examples: Sequence[Question]) -> list[tuple[str, ...]]:
+    """Return the texts of each question's gold answers."""
+    return [tuple(answer.text for answer in example.answers) for example in examples]
+
+
+def best_spans(starts: np.ndarray, ends: np.ndarray, longest: int, number: int) -> list[tuple[float, int, int]]:
+    """Return the spans of at most `longest` tokens with the highest sums of logits, in no order.
+
+    Args:
+        starts, ends: logits, each (tokens,).
+        longest: in tokens.
+        number: how many spans, or all if there are fewer.
+
+    Returns:
+        Score, first and last token of each.
+    """
+    tokens = len(starts)
+    if not tokens:
+        return []
+    width = min(longest, tokens)
+    beyond = np.full(width - 1, -np.inf, ends.dtype)
+    band = np.lib.stride_tricks.sliding_window_view(np.concatenate([ends, beyond]), width)  # (tokens, width)
+    scores = (band + starts[:, None]).ravel()  # (tokens * width,): start, then how much later the end
+    chosen = np.argpartition(-scores, min(number, scores.size) - 1)[:number]
+    return [
+        (float(scores[place]), int(place // width), int(place // width + place % width))
+        for place in chosen
+        if scores[place] > -np.inf
+    ]
+
+
+def best_threshold(examples: Sequence[Question], predictions: Sequence[Answered]) -> float:
+    """Return the threshold of "no answer" with the best F1: the middle between the margins of two examples.
+
+    Of equally good ones, the nearest to 0.
+
+    Args:
+        examples: with their gold answers.
+        predictions: what the model says about them, by any threshold.
+    """
+    gold = gold_texts(examples)
+    scorer = metrics.choose_scorer(gold)
+    margins = np.array([prediction.margin for prediction in predictions])  # (examples,)
+    said = [next((span.answer for span in one.nbest if span.start is not None), "") for one in predictions]
+    order = np.argsort(margins, kind="stable")
+    some = metrics.example_scores(gold, said, scorer)[order, 1]
+    none = metrics.example_scores(gold, [""] * len(gold), scorer)[order, 1]
+    margins = margins[order]
+    totals = np.concatenate([[0], some.cumsum()]) + np.concatenate([none[::-1].cumsum()[::-1], [0]])
+    between = np.concatenate([[margins[0] - 1], (margins[1:] + margins[:-1]) / 2, [margins[-1] + 1]])
+    possible = np.concatenate([[True], margins[1:] > margins[:-1], [True]])
+    best = np.flatnonzero(possible & (totals >= totals[possible].max() - 1e-9))
+    return float(between[best[np.abs(between[best]).argmin()]])

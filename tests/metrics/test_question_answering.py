@@ -1,0 +1,203 @@
+"""Scores of answers are those of the official scripts, whose definitions stand here a second time, written apart."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unmask.metrics.question_answering import choose_scorer, example_scores, measure
+
+PUNCTUATION = set("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
+
+
+def words(text):
+    """SQuAD: lower case, no ASCII punctuation, no articles."""
+    text = "".join(
+        " " if character.isspace() else character for character in text.lower() if character not in PUNCTUATION
+    )
+    return re.sub(r"\b(?:a|an|the)\b", " ", text).split()
+
+
+def squad(golds, said, *, version):
+    """The best exact match and the best F1, by the definition of SQuAD 1.1 or 2.0."""
+    guess = words(said)
+    if version == 2:
+        golds = [gold for gold in golds if words(gold)] or [""]
+    exact, best = 0.0, 0.0
+    for gold in golds:
+        true, left, common = words(gold), list(guess), 0
+        exact = max(exact, float(true == guess))
+        for word in true:
+            if word in left:
+                left.remove(word)
+                common += 1
+        if version == 2 and (not true or not guess):
+            best = max(best, float(true == guess))
+        elif common:
+            precision, recall = common / len(guess), common / len(true)
+            best = max(best, 2 * precision * recall / (precision + recall))
+    return exact, best
+
+
+SQUAD = [
+    (["Denver Broncos"], "the Denver Broncos!"),
+    (["Denver Broncos", "The Denver Broncos"], "Broncos"),
+    (["a b b c"], "b b b"),
+    (["b a"], "B, b"),
+    (["theatre an"], "theatre"),
+    (["The"], "the"),
+    (["The"], ""),
+    (["The", "dog"], ""),
+    (["the", "dog"], "an"),
+    (["1,000"], "1000"),
+    (["don't"], "dont"),
+    (["a-b"], "ab"),
+    (["the-cat"], "thecat"),
+    (["Straße"], "strasse"),
+    (["“Paris”"], "Paris"),
+    (["x\u00a0y"], "x y"),
+    (["cat dog"], "dog cat"),
+    (["cat", "dog"], "bird"),
+    (["5 and 6", "5", "6"], "6"),
+]
+
+
+@pytest.mark.parametrize(("golds", "said"), SQUAD)
+def test_squad(golds, said):
+    assert example_scores([golds], [said], "SQuAD")[0] == pytest.approx(squad(golds, said, version=1))
+    # one question without an answer, and the rules are those of 2.0 for all
+    found = example_scores([golds, ()], [said, "x"], "SQuAD")
+    assert found[0] == pytest.approx(squad(golds, said, version=2))
+    assert found[1].tolist() == [0, 0]
+
+
+def test_the_versions_differ_where_nothing_is_left():
+    assert squad(["The"], "the", version=1) == (1, 0)
+    assert squad(["The"], "the", version=2) == (1, 1)
+    assert squad(["the", "dog"], "an", version=1) == (1, 0)
+    assert squad(["the", "dog"], "an", version=2) == (0, 0)
+
+
+WORDS = st.text(alphabet="aA theTHEndog.,'-5 \u00e9", max_size=12)
+
+
+@given(st.lists(WORDS, min_size=1, max_size=3), WORDS)
+def test_squad_of_any_texts(golds, said):
+    assert example_scores([golds], [said], "SQuAD")[0] == pytest.approx(squad(golds, said, version=1))
+    assert example_scores([golds, ()], [said, ""], "SQuAD")[0] == pytest.approx(squad(golds, said, version=2))
+
+
+def test_no_answer_is_right_where_there_is_none():
+    found = example_scores([(), (), ("dog",), ("dog",)], ["", "dog", "", "dog"], "SQuAD")
+    assert found.tolist() == [[1, 1], [0, 0], [0, 0], [1, 1]]
+    found = example_scores([(), (), ("狗",), ("狗",)], ["", "狗", "", "狗"], "CMRC 2018")
+    assert found.tolist() == [[1, 1], [0, 0], [0, 0], [1, 1]]
+
+
+MARKS = set("-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
+
+
+def pieces(text):
+    """CMRC 2018: each Chinese character is a piece, and each word of other scripts; no punctuation."""
+    found, word = [], ""
+    for character in [*(c for c in text.lower().strip() if c not in MARKS), " "]:
+        if "\u4e00" <= character <= "\u9fa5" or character.isspace():
+            found += [word] if word else []
+            found += [character] if not character.isspace() else []
+            word = ""
+        else:
+            word += character
+    return found
+
+
+def cmrc(golds, said):
+    """Exact match, and F1 by the longest common run of pieces; texts without punctuation of other scripts."""
+    exact, best = 0.0, 0.0
+    for gold in golds:
+        plain = ["".join(c for c in text.lower().strip() if c not in MARKS) for text in (gold, said)]
+        exact = max(exact, float(plain[0] == plain[1]))
+        true, guess = pieces(gold), pieces(said)
+        runs = {tuple(true[i:j]) for i in range(len(true)) for j in range(i + 1, len(true) + 1)}
+        longest = max(
+            (j - i for i in range(len(guess)) for j in range(i + 1, len(guess) + 1) if tuple(guess[i:j]) in runs),
+            default=0,
+        )
+        if longest:
+            precision, recall = longest / len(guess), longest / len(true)
+            best = max(best, 2 * precision * recall / (precision + recall))
+    return exact, best
+
+
+CMRC = [
+    (["歐洲"], "歐洲"),
+    (["歐洲"], "在歐洲。"),
+    (["《範廷頌》"], "範廷頌"),
+    (["abc在中國"], "在中國abc"),
+    (["2008年8月"], "2008 年"),
+    (["光荣和ω-force"], "光荣和ωforce"),
+    (["1963年", "1990年被擢升"], "1990年"),
+    (["中国 北京"], "中国北京"),
+    (["，。"], "！"),
+    (["中国"], "！"),
+    (["甲乙丙甲乙"], "乙丙甲"),
+    (["甲乙丙丁"], "甲丙乙丁"),
+    (["……中国"], "中国"),  # the script's list has this mark in vain: no single character equals it
+]
+
+
+@pytest.mark.parametrize(("golds", "said"), CMRC)
+def test_cmrc(golds, said):
+    assert example_scores([golds], [said], "CMRC 2018")[0] == pytest.approx(cmrc(golds, said))
+
+
+def test_cmrc_cuts_other_scripts_into_words_and_marks():
+    found = example_scores([["《Mr. O'Neil》 3.5%"]], ["neil 3.5%"], "CMRC 2018")[0]
+    assert found == pytest.approx([0, 2 * 3 / (7 + 3)])  # mr . o ' neil 3.5 %
+
+
+CHARACTERS = st.text(alphabet="中国北京，。 aB1《》-", max_size=10).filter(bool)
+
+
+@given(st.lists(CHARACTERS, min_size=1, max_size=3), CHARACTERS)
+def test_cmrc_of_any_texts(golds, said):
+    assert example_scores([golds], [said], "CMRC 2018")[0] == pytest.approx(cmrc(golds, said))
+
+
+@pytest.mark.parametrize(
+    ("golds", "expected"),
+    [
+        ([["歐洲"], ["1990年"]], "SQuAD"),
+        ([["歐洲"], ["90年"]], "CMRC 2018"),
+        ([["歐洲 \n  \u3000  "]], "CMRC 2018"),
+        ([["東京 とうきょう"]], "SQuAD"),
+        ([["Europe"], ["歐洲"]], "SQuAD"),
+        ([[], []], "SQuAD"),
+    ],
+)
+def test_the_rules_are_chosen_by_the_gold_answers(golds, expected):
+    assert choose_scorer(golds) == expected
+
+
+def test_a_measure_is_of_any_selection():
+    of = measure([["a dog"], ["cat"], ["red bird"]], ["dog", "bird", "bird"])
+    assert of(np.arange(3)) == {"exact_match": pytest.approx(100 / 3), "f1": pytest.approx((100 + 200 / 3) / 3)}
+    assert of(np.array([0, 0])) == {"exact_match": 100, "f1": 100}
+    assert of(np.array([1])) == {"exact_match": 0, "f1": 0}
+
+
+@pytest.mark.parametrize("planted", ["articles", "punctuation", "first gold"])
+def test_a_planted_fault_is_noticed(monkeypatch, planted):
+    if planted == "articles":
+        monkeypatch.setattr("unmask.metrics.question_answering._ARTICLES", re.compile(r"\b(a|an)\b"))
+    elif planted == "punctuation":
+        monkeypatch.setattr("unmask.metrics.question_answering._ASCII", {})
+    cases = (
+        [(golds[:1], said, golds) for golds, said in SQUAD]
+        if planted == "first gold"
+        else [(g, s, g) for g, s in SQUAD]
+    )
+    with pytest.raises(AssertionError):
+        for given, said, golds in cases:
+            assert example_scores([given], [said], "SQuAD")[0] == pytest.approx(squad(golds, said, version=1))

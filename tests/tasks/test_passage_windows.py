@@ -1,0 +1,210 @@
+"""Every answer that fits lies in a window, whatever the passage; the question is never cut away."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from unmask.tasks.passage_windows import Cut, cut, span_of, starts
+from unmask.tasks.question_answering import QuestionAnswering
+from unmask.tasks.squad_file import Answer, Question
+from unmask.tokenizers.tokenizer import Tokenizer, bert_wordpiece
+
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+LETTERS = "abcdeio歐洲在１.,?각ᄀ ̈"
+PIECES = [*SPECIAL, *LETTERS.replace(" ", ""), *(f"##{letter}" for letter in "abcdeio"), "cab", "##ab"]
+TOKENIZER = Tokenizer(bert_wordpiece({piece: id for id, piece in enumerate(PIECES)}, lowercase=True))
+TEXTS = st.text(alphabet=st.sampled_from(LETTERS + "AÉ\n\u200b"), min_size=1, max_size=80) | st.text(
+    min_size=1, max_size=40
+)
+
+
+@st.composite
+def tasks(draw):
+    """Settings that are allowed, of short windows."""
+    question, answer, stride = draw(st.integers(1, 6)), draw(st.integers(1, 6)), draw(st.integers(1, 8))
+    length = 3 + question + answer + stride + draw(st.integers(0, 6))
+    no_answer = draw(st.booleans())
+    return QuestionAnswering(length=length, question=question, answer=answer, stride=stride, no_answer=no_answer)
+
+
+def how(task):
+    return Cut(task.length, task.stride, task.question, task.no_answer)
+
+
+@st.composite
+def cases(draw):
+    """A task, a question, a passage, and tokens of it, the first and the last one of an answer."""
+    task, question, passage = draw(tasks()), draw(TEXTS), draw(TEXTS)
+    _, offsets = TOKENIZER.encode_offsets_many([passage])[0]
+    assume(len(offsets))
+    first = draw(st.integers(0, len(offsets) - 1))
+    last = draw(st.integers(first, min(len(offsets) - 1, first + task.answer - 1)))
+    start, end = int(offsets[first, 0]), int(offsets[last, 1])
+    assume(start < end)
+    first, last = span_of(offsets, start, end)  # several tokens may be of one character
+    return task, Question("q", question, passage, (Answer(passage[start:end], start),)), last - first + 1
+
+
+def check_sequence(task, example, window):
+    """[CLS] question [SEP] window [SEP], and what of it is the passage."""
+    question = TOKENIZER.encode(example.question)[: task.question]
+    ids = window.sample.ids.tolist()
+    assert len(ids) <= task.length
+    assert ids[: len(question) + 2] == [TOKENIZER.cls, *question, TOKENIZER.sep]
+    assert ids[-1] == TOKENIZER.sep
+    begin, tokens = len(question) + 2, len(window.offsets)
+    assert len(ids) == begin + tokens + 1
+    assert window.sample.segments.tolist() == [0] * begin + [1] * (tokens + 1)
+    places = window.sample.positions["passage"].tolist()
+    assert places == [0] * task.no_answer + list(range(begin, begin + tokens))
+
+
+@given(cases())
+@settings(deadline=None, max_examples=300)
+def test_every_answer_that_fits_is_in_a_window_and_comes_back(case):
+    task, example, tokens = case
+    answer, passage = example.answers[0], example.passage
+    end = answer.start + len(answer.text)
+    framed = task.frame(TOKENIZER, [example], (), gold=False)
+    windows, said = cut(TOKENIZER, [example], how(task), gold=False)
+    assert [window.sample.key for window in windows] == [(0, number) for number in range(len(windows))]
+    logits = []
+    for window in windows:
+        check_sequence(task, example, window)
+        values = np.zeros((len(window.offsets) + task.no_answer, 2), np.float32)
+        if window.offsets[0, 0] <= answer.start and window.offsets[-1, 1] >= end:
+            first, last = span_of(window.offsets, answer.start, end)
+            values[first + task.no_answer, 0] = values[last + task.no_answer, 1] = 9
+        logits.append(values)
+    if tokens > task.answer:
+        return
+    assert any(values.any() for values in logits), "the answer is in no window"
+    (found,) = framed.read(logits)
+    assert (found.answer, passage[found.start : found.end]) == (answer.text, answer.text)
+    assert found.nbest[0].answer == found.answer
+    assert sum(span.probability for span in found.nbest) == pytest.approx(1)
+    assert (said != ()) == (len(TOKENIZER.encode(example.question)) > task.question)
+
+
+@given(cases())
+@settings(deadline=None, max_examples=300)
+def test_every_answer_that_fits_is_learnt(case):
+    task, example, tokens = case
+    windows, said = cut(TOKENIZER, [example], how(task), gold=True)
+    question = min(task.question, len(TOKENIZER.encode(example.question)))
+    if tokens > task.length - 3 - question:
+        assert windows == []
+        assert "questions left out of the loss, as the answer is longer than a window: 1" in said
+        return
+    found = 0
+    for window in windows:
+        check_sequence(task, example, window)
+        first, last = window.sample.labels["question_answering"] - question - 2
+        if window.sample.labels["question_answering"].any():
+            found += 1
+            assert example.passage[window.offsets[first, 0] : window.offsets[last, 1]] == example.answers[0].text
+        else:
+            assert task.no_answer
+    assert found > 0
+
+
+@given(st.integers(0, 300), st.integers(1, 60), st.integers(1, 60))
+def test_windows_cover_the_passage(tokens, room, stride):
+    begins = starts(tokens, room, stride)
+    assert begins[0] == 0
+    assert all(0 < later - earlier <= min(room, stride) for earlier, later in itertools.pairwise(begins))
+    assert begins[-1] + room >= tokens
+    assert begins[-1] == 0 or begins[-2] + room < tokens, "no window more than needed"
+
+
+WORDS = "a b c d e a b c d e a b c d e a b c d e"  # 20 tokens
+HOW = Cut(length=12, stride=5, question=2, no_answer=False)  # 7 tokens of the passage a window
+
+
+def question(text, start, **more):
+    answers = () if start is None else (Answer(text, start),)
+    return Question("q", "a e", WORDS, answers, file="f.json", place="p", **more)
+
+
+def labels(windows):
+    return [tuple(window.sample.labels["question_answering"].tolist()) for window in windows]
+
+
+def test_windows_without_the_answer_are_left_out_or_point_to_cls():
+    example = question("c d", 2 * 7)  # tokens 7 and 8, in the windows from 5 on
+    assert [window.offsets[0, 0] // 2 for window in cut(TOKENIZER, [example], HOW, gold=False)[0]] == [0, 5, 10, 15]
+    windows, said = cut(TOKENIZER, [example], HOW, gold=True)
+    assert labels(windows) == [(4 + 2, 4 + 3)]
+    assert said == ("windows left out of the loss, as the answer is not in them: 3",)
+    nullable = Cut(12, 5, 2, no_answer=True)
+    windows, said = cut(TOKENIZER, [example], nullable, gold=True)
+    assert (labels(windows), said) == ([(0, 0), (6, 7), (0, 0), (0, 0)], ())
+    impossible = question("", None, impossible=True)
+    windows, said = cut(TOKENIZER, [impossible], nullable, gold=True)
+    assert (labels(windows), said) == ([(0, 0)] * 4, ())
+    assert cut(TOKENIZER, [impossible], HOW, gold=True) == (
+        [],
+        ("questions left out of the loss, as they have no answer, and the model always gives one: 1",),
+    )
+
+
+def test_an_answer_in_no_regular_window_gets_its_own():
+    example = question(WORDS[2 * 4 : 2 * 9 - 1], 2 * 4)  # tokens 4 to 8: over the ends of windows 0-6 and 5-11
+    windows, said = cut(TOKENIZER, [example], HOW, gold=True)
+    assert labels(windows) == [(4 + 1, 4 + 5)]
+    assert windows[0].offsets[0, 0] == 2 * 3, "in the middle"
+    assert said == ("windows left out of the loss, as the answer is not in them: 4",)
+    for first, last in ((13, 19), (0, 6), (9, 15)):
+        whole = question(WORDS[2 * first : 2 * last + 1], 2 * first)
+        assert labels(cut(TOKENIZER, [whole], HOW, gold=True)[0]) == [(4, 10)]
+
+
+def test_what_cannot_be_learnt_is_counted():
+    long = question(WORDS[: 2 * 8 - 1], 0)
+    nowhere = Question("q", "a b c d", WORDS, (Answer("x", None),))
+    windows, said = cut(TOKENIZER, [long, nowhere, nowhere], HOW, gold=True)
+    assert windows == []
+    assert said == (
+        "questions cut after 2 tokens: 2",
+        "questions left out of the loss, as the answer is longer than a window: 1",
+        "questions left out of the loss, as no gold answer stands in the passage: 2",
+    )
+
+
+def test_the_first_answer_that_stands_somewhere_is_learnt():
+    example = Question("q", "a", WORDS, (Answer("x", None), Answer("b", 2), Answer("c", 4)))
+    assert labels(cut(TOKENIZER, [example], HOW, gold=True)[0]) == [(3 + 1, 3 + 1)]
+
+
+CHARACTERS = "彼得住在哪裡？是一個居歐洲的聰明男孩。"
+
+
+@pytest.mark.parametrize("mark", ["？", " ？"])
+def test_the_example_of_the_lecture(mark):
+    """歐洲 stands at 17 and 18 where the question ends with its mark and so has 7 tokens; without, at 16 and 17."""
+    check_lecture(
+        Tokenizer(bert_wordpiece({p: id for id, p in enumerate([*SPECIAL, *CHARACTERS])}, lowercase=True)), mark
+    )
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("mark", ["？", " ?"])
+def test_the_example_of_the_lecture_with_a_published_vocabulary(shared, mark):
+    from unmask.tokenizers.tokenizer import load_tokenizer
+
+    check_lecture(load_tokenizer(shared / "vocabularies/bert-base-chinese"), mark)
+
+
+def check_lecture(tokenizer, mark):
+    passage = "彼得是一個居住在歐洲的聰明男孩。"
+    example = Question("q", f"彼得住在哪裡{mark}", passage, (Answer("歐洲", passage.index("歐洲")),))
+    task = QuestionAnswering(length=64, no_answer=False)
+    (sample,) = task.frame(tokenizer, [example], (), gold=True).samples
+    assert sample.labels["question_answering"].tolist() == [17, 18]
+    assert tokenizer.pieces(sample.ids[17:19]) == ["歐", "洲"]
+    without = Question("q", "彼得住在哪裡", passage, example.answers)
+    (sample,) = task.frame(tokenizer, [without], (), gold=True).samples
+    assert sample.labels["question_answering"].tolist() == [16, 17]

@@ -1,0 +1,165 @@
+"""Files of SQuAD's format are read as they are written; what is wrong is named, mended and counted, never dropped."""
+
+import gzip
+import json
+import lzma
+
+import pytest
+
+from unmask.errors import UserError
+from unmask.tasks.squad_file import Answer, read_squad, what_was_mended
+
+PASSAGE = "The tower in Paris was built in Paris by Eiffel's firm; 😀 it is 330 m high."
+
+
+def answer(text, start=None):
+    return {"text": text, "answer_start": PASSAGE.index(text) if start is None else start}
+
+
+def question(id="q1", *answers, text="Where?", **more):
+    return {"id": id, "question": text, "answers": list(answers), **more}
+
+
+def content(*questions, passage=PASSAGE):
+    return {"version": "1.1", "data": [{"title": "x", "paragraphs": [{"context": passage, "qas": list(questions)}]}]}
+
+
+def write(path, value):
+    raw = value if isinstance(value, bytes) else json.dumps(value).encode()
+    path.write_bytes({".gz": gzip.compress, ".xz": lzma.compress}.get(path.suffix, bytes)(raw))
+    return path
+
+
+def read(tmp_path, value, **options):
+    return read_squad([write(tmp_path / "data.json", value)], **options)
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.json.gz", "a.json.xz"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["plain", "BOM"])
+def test_questions_and_places(tmp_path, name, mark):
+    value = content(question("q1", answer("Paris"), answer("330 m")), question(7, is_impossible=True))
+    value["data"].append(content(question("q3", answer("😀"), unknown=[1]))["data"][0])
+    path = write(tmp_path / name, mark + json.dumps(value).encode())
+    first, second, third = read_squad([path])
+    assert (first.id, first.question, first.passage) == ("q1", "Where?", PASSAGE)
+    assert first.answers == (Answer("Paris", 13), Answer("330 m", 64))
+    assert first.place == "article 1, paragraph 1, question 1 (id q1)"
+    assert (second.id, second.answers, second.impossible, second.file) == ("7", (), True, str(path))
+    assert third.place == "article 2, paragraph 1, question 1 (id q3)"
+    assert third.passage[third.answers[0].start] == "😀", "offsets are code points"
+    assert what_was_mended([first, second, third]) == []
+
+
+def test_several_files_may_share_ids(tmp_path):
+    paths = [write(tmp_path / name, content(question("q", answer("Paris")))) for name in ("en.json", "de.json")]
+    assert [one.file for one in read_squad(paths)] == [str(path) for path in paths]
+
+
+def test_without_gold_no_answers_are_needed(tmp_path):
+    bare = {"id": "q", "question": "Where?"}
+    (found,) = read(tmp_path, content(bare), gold=False)
+    assert (found.answers, found.impossible) == ((), False)
+    (found,) = read(tmp_path, content(question("q", answer("Rome", 3))), gold=False)
+    assert found.answers == ()
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"), [(13, 13), (14, 13), (0, 13), (-1, 13), (22, 13), (23, 32), (31, 32), (33, 32), (500, 32)]
+)
+def test_a_wrong_offset_is_mended_to_the_nearest_place_and_counted(tmp_path, start, expected):
+    found = read(tmp_path, content(question("q", answer("Paris", start), answer("Eiffel"))))
+    assert found[0].answers[0] == Answer("Paris", expected, moved=start not in (13, 32))
+    said = what_was_mended(found)
+    if start == 13:
+        assert said == []
+    else:
+        assert len(said) == 1
+        assert said[0].startswith(
+            "answers that are not where the file says, and were taken from the nearest place where"
+        )
+        assert "stand: 1 of 2 (the first: " in said[0]
+        assert said[0].endswith("data.json: article 1, paragraph 1, question 1 (id q))")
+
+
+def test_an_answer_that_is_nowhere_serves_for_scoring_and_is_counted(tmp_path):
+    found = read(tmp_path, content(question("q", answer("Rome", 13), answer("Paris"))))
+    assert found[0].answers == (Answer("Rome", None), Answer("Paris", 13))
+    (said,) = what_was_mended(found)
+    assert said.startswith(
+        "answers that are nowhere in their passages, and serve for scoring alone: 1 of 2 (the first: "
+    )
+
+
+WHERE = r"data\.json: article 1, paragraph 1, question 1"
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (b"", r"data\.json: broken JSON"),
+        (b'{"data":\n [}', r"data\.json:2: broken JSON .*; files of SQuAD's format are one JSON object"),
+        (b'{"data": ["\xff"]}', r"data\.json.*: broken JSON"),
+        (b"[" * 100_000, r"data\.json: broken JSON"),
+        ([], r"data\.json: list, not an object with 'data'"),
+        ({"data": []}, r"data\.json: no questions are in the file"),
+        ({"data": {}}, r"data\.json: 'data' is dict, not list"),
+        ({"rows": []}, r"data\.json: 'data' is missing; files must be of SQuAD's format"),
+        ({"data": [1]}, r"data\.json: article 1: int, not an object"),
+        ({"data": [{"title": "x"}]}, r"data\.json: article 1: 'paragraphs' is missing"),
+        ({"data": [{"paragraphs": [{"qas": []}]}]}, r"data\.json: article 1, paragraph 1: 'context' is missing"),
+        (content(question("q", answer("Paris")), passage=" \n"), r"article 1, paragraph 1: the context is empty"),
+        (content({"question": "Where?"}), WHERE + ": 'id' is missing"),
+        (content({"id": 1.5, "question": "Where?"}), WHERE + ": 'id' is float, not str"),
+        (content(question("q", answer("Paris"), text=" ")), WHERE + r" \(id q\): the question is empty"),
+        (content({"id": "q", "question": "Where?"}), WHERE + r" \(id q\): 'answers' is missing"),
+        (content(question("q")), WHERE + r" \(id q\): no answer; a question that has none needs \"is_impossible\": t"),
+        (content(question("q", is_impossible=False)), WHERE + r" \(id q\): no answer"),
+        (content(question("q", answer("Paris"), is_impossible=True)), "is_impossible is true, but there are answers"),
+        (content(question("q", is_impossible="yes")), "'is_impossible' is str, not bool"),
+        (content(question("q", answer("", 3))), r"\(id q\), answer 1: the text is empty"),
+        (content(question("q", answer("Paris", True))), r"answer 1: 'answer_start' is bool, not int"),
+        (content(question("q", answer("Paris", "13"))), r"answer 1: 'answer_start' is str, not int"),
+        (
+            content(question("q", answer("Paris")), question("q", answer("Paris"))),
+            r"question 2: the id 'q' is that of article 1, paragraph 1, question 1 too; ids must differ",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path, value, message):
+    with pytest.raises(UserError, match=message):
+        read(tmp_path, value)
+
+
+def test_D10_a_bomb_is_capped(tmp_path, monkeypatch):
+    monkeypatch.setattr("unmask.tasks.squad_file.MAX_BYTES", 1000)
+    with pytest.raises(UserError, match="GB of JSON; divide it into several files"):
+        read(tmp_path, content(question("q", answer("Paris"), text="?" * 1000)))
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(
+    ("name", "questions", "said"),
+    [
+        ("squad/dev-v1.1", 10_570, []),
+        ("squad/train_sample", 4847, []),
+        ("cmrc2018/train", 10_142, ["21 of 10,142"]),
+        ("cmrc2018/dev", 3219, ["7 of 9,657", "193 of 9,657"]),
+        ("xquad/xquad.zh", 1190, []),
+    ],
+)
+def test_published_files(shared, name, questions, said):
+    found = read_squad([shared / f"data/qa/{name}.json.xz"])
+    assert len(found) == questions
+    assert [line.split(": ")[1].removesuffix(" (the first") for line in what_was_mended(found)] == said
+    for one in found:
+        assert all(one.passage.startswith(a.text, a.start) for a in one.answers if a.start is not None)
+
+
+@pytest.mark.shared
+def test_published_mistakes_are_named(shared):
+    with pytest.raises(
+        UserError, match=r"article 189, paragraph 1, question 5 \(id TRIAL_776_QUERY_4\): the question is"
+    ):
+        read_squad([shared / "data/qa/cmrc2018/trial.json.xz"])
+    with pytest.raises(UserError, match=r"paragraph 1, question 2: the id '5733be284776f41900661182' is that of"):
+        read_squad([shared / "data/qa/format_samples/squad2.json"])
