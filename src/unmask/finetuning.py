@@ -1,4 +1,4 @@
-"""Fine-tune a model on labelled examples: all parameters, one new layer, one documented rule of defaults.
+"""Fine-tune a model on labelled examples, or train a small model on its frozen features; one rule of defaults.
 
 examples -> samples -> the training loop -> RUN/model, scored on data that served no choice
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,9 +20,11 @@ import torch
 from unmask.batches.batch import collate, split
 from unmask.batches.chance import number
 from unmask.batches.sources import ExampleSource
+from unmask.encoders.downstream import Downstream, DownstreamSettings, number_layers
 from unmask.encoders.transformer import TransformerSettings
 from unmask.errors import UserError, nearest
 from unmask.evaluation.model import score_examples
+from unmask.frozen import FEATURES, freeze
 from unmask.model import Model, load_model, save_model
 from unmask.objectives.learner import Learner
 from unmask.recipe import FinetuningRecipe, convert, put, write
@@ -40,17 +43,34 @@ EVALUATION_TOKENS = 8192
 """Tokens of a batch to evaluate on."""
 
 
-def defaults(kind: str, settings: TransformerSettings, examples: int, *, pretrained: bool) -> dict[str, object]:
+def defaults(
+    kind: str,
+    settings: TransformerSettings,
+    examples: int,
+    *,
+    pretrained: bool,
+    frozen: bool = False,
+    downstream: str | None = None,
+) -> dict[str, object]:
     """Return the recipe that a fine-tuning starts from: a rule of the model's width and the number of examples.
 
     The smaller the model, the higher the learning rate; the fewer the examples, the smaller the batch and the more
     passes, so that few runs have fewer than `MIN_STEPS` steps. docs/fine-tuning.md shows on which splits of training
-    data the rule was chosen.
+    data the rule was chosen. Of a frozen encoder only the small model learns, from weights drawn at random: at a higher
+    rate and in more steps, which cost little (docs/features.md).
     """
     sequences = 16 if examples < FEW_EXAMPLES else 32
     epochs = min(MAX_EPOCHS, max(MIN_EPOCHS, math.ceil(MIN_STEPS * sequences / examples)))
     rate = (PRETRAINED_RATE if pretrained else RANDOM_RATE) * math.sqrt(768 / settings.width)
+    if frozen:
+        epochs = min(MAX_EPOCHS_FROZEN, max(MIN_EPOCHS_FROZEN, math.ceil(MIN_STEPS_FROZEN * sequences / examples)))
+        rate = FROZEN_RATE
+    chosen = {}
+    if frozen or downstream:
+        layers = [-1] if downstream in (None, "linear") else list(range(-min(LAYERS, settings.layers), 0))
+        chosen = {"frozen": frozen, "downstream": {"kind": downstream or "linear", "layers": layers}}
     return {
+        **chosen,
         "task": {"kind": kind, "length": min(TASKS[kind]().length, settings.positions)},
         "batch": {"sequences": sequences},
         "optimizer": {"kind": "adamw", "learning_rate": float(f"{rate:.2g}")},
@@ -66,6 +86,12 @@ RANDOM_RATE = 1e-4
 FEW_EXAMPLES = 2000
 MIN_STEPS = 400
 MIN_EPOCHS, MAX_EPOCHS = 3, 20
+FROZEN_RATE = 1e-3
+"""Peak learning rate on frozen features, whatever the width."""
+MIN_STEPS_FROZEN = 2000
+MIN_EPOCHS_FROZEN, MAX_EPOCHS_FROZEN = 10, 50
+LAYERS = 4
+"""So many of the last layers are read by `average` and `rnn`: the best in Devlin et al. 2019, table 7."""
 
 
 def finetune(
@@ -80,6 +106,8 @@ def finetune(
     settings: Sequence[str] = (),
     tokenizer: str | Path | None = None,
     allow_pickle: bool = False,
+    frozen: bool = False,
+    downstream: str | None = None,
     resume: bool = False,
     machine: Machine | None = None,
     quiet: bool = False,
@@ -97,6 +125,9 @@ def finetune(
         settings: KEY=VALUE over the defaults.
         tokenizer: for random:RECIPE.
         allow_pickle: let `model` hold pickled weights.
+        frozen: leave the encoder as it is and compute its features once.
+        downstream: a small model over its layers, "linear", "average" or "rnn"; none: the task's own head, which is
+            what "linear" is.
         resume: go on where the run in `out` stands.
         machine: device and precision; None chooses.
         quiet: print nothing.
@@ -113,13 +144,24 @@ def finetune(
     processes = Processes.launched()
     display = Display(quiet=quiet or not processes.leads)
     machine = machine or choose_machine()
+    if idle := [text for text in settings if text.startswith(("frozen=", "downstream.kind="))]:
+        raise UserError(f"--set {idle[0]} is an option of its own", remedy="pass --frozen or --downstream KIND")
     early = convert(put({}, [text for text in settings if text.startswith(("seed=", "dropout="))]), _Early, "--set")
     base = load_model(model, tokenizer=tokenizer, allow_pickle=allow_pickle, dropout=early.dropout, seed=early.seed)
     data = _read(TASKS[task](), train, dev, columns or {}, kind, base, early.seed)
-    recipe = _resolve(task, base, data, settings, pretrained=not str(model).startswith("random:"))
+    rule = defaults(
+        task,
+        base.encoder.settings,
+        len(data.train),
+        pretrained=not str(model).startswith("random:"),
+        frozen=frozen,
+        downstream=downstream,
+    )
+    recipe = _resolve(put(rule, settings), base, data)
     learner, kept = build_learner(base, data.labels, recipe)
     learner.to(machine.device)
     held = recipe.task.frame(base.tokenizer, data.held, data.labels, gold=True).samples
+    samples = recipe.task.frame(base.tokenizer, data.train, data.labels, gold=True).samples
     inputs = {
         "model": base.fingerprint(),
         "train": _fingerprint(data.train),
@@ -127,11 +169,14 @@ def finetune(
     }
     with open_run(out, write(recipe), inputs, machine, processes, resume=resume) as run, processes:
         display.say(_announce(model, base, recipe, data, kept))
+        if recipe.frozen:
+            (samples, held), about_them = freeze(
+                learner, recipe.task.part, recipe.downstream, (samples, held), run, machine, processes
+            )
+            display.say(about_them)
         trainer = Trainer(
             learner,
-            ExampleSource(
-                recipe.task.frame(base.tokenizer, data.train, data.labels, gold=True).samples, seed=recipe.seed
-            ),
+            ExampleSource(samples, seed=recipe.seed),
             prepare=learner.prepare,
             heldout=[collate(piece) for piece in split([learner.prepare(it) for it in held], EVALUATION_TOKENS)],
             settings=recipe,
@@ -145,12 +190,17 @@ def finetune(
             return run.model
         part = recipe.task.part
         heads = {part: learner.parts[part].state_dict()}
-        finished = Model(base.encoder, base.tokenizer, heads, data.labels, recipe.task)
+        small = None
+        if isinstance(learner.encoder, Downstream):
+            small, heads["downstream"] = learner.encoder.chosen, learner.encoder.own_state()
+        finished = Model(base.encoder, base.tokenizer, heads, data.labels, recipe.task, downstream=small)
         metrics = _score(finished, data.held, run, machine)
-        about = f"Fine-tuned with unmask {__version__} on {len(data.train):,} examples{_to_tell(data.labels)}."
+        how = "Trained on frozen features" if recipe.frozen else "Fine-tuned"
+        about = f"{how} with unmask {__version__} on {len(data.train):,} examples{_to_tell(data.labels)}."
         save_model(run.model, finished, model_card(TITLES[task], about, metrics))
         plot_training(run)
         run.report(finetuning_report(run, TITLES[task], data.labels, trainer.progress, len(data.train), metrics))
+        shutil.rmtree(run.path / FEATURES, ignore_errors=True)
     display.say("dev: " + ", ".join(f"{name} {value:.2f}" for name, value in metrics.items()))
     display.say(f"model: {run.model}")
     return run.model
@@ -161,11 +211,33 @@ TITLES = {"classification": "A text classifier", "regression": "A regression on 
 
 
 def build_learner(base: Model, labels: Sequence[str], recipe: FinetuningRecipe) -> tuple[Learner, bool]:
-    """Return encoder and head, and whether the head is the model's own (it had one for the same labels)."""
+    """Return encoder and head, and whether the head is the model's own (it had one for the same labels).
+
+    Raises:
+        UserError: the downstream model and the task, or the encoder, do not go together.
+    """
     torch.manual_seed(number(recipe.seed, "heads"))
-    head = recipe.task.build(base.encoder.settings, labels)
-    kept = tuple(base.labels) == tuple(labels) and base.take(recipe.task.part, head)
-    return Learner(base.encoder, {recipe.task.part: head}), kept
+    shape, chosen = base.encoder.settings, recipe.downstream
+    if chosen is not None and chosen.plain(shape.layers):
+        chosen = None
+    body = base.encoder if chosen is None else Downstream(chosen, base.encoder, shape)
+    head = recipe.task.build(body.settings, labels)
+    if chosen is not None:
+        _check_downstream(chosen, shape, recipe.task.part, head.at)
+    kept = tuple(base.labels) == tuple(labels) and base.downstream == chosen and base.take(recipe.task.part, head)
+    if kept and isinstance(body, Downstream):
+        body.load_own(base.heads.get("downstream", {}))
+    return Learner(body, {recipe.task.part: head}), kept
+
+
+def _check_downstream(chosen: DownstreamSettings, shape: TransformerSettings, part: str, at: str) -> None:
+    if chosen.kind == "average" and at != "summary":
+        raise UserError(
+            f"--downstream average is one vector a text, {part.replace('_', ' ')} needs one a token",
+            remedy="take linear or rnn",
+        )
+    if chosen.kind == "linear" and at == "summary" and number_layers(chosen.layers, shape.layers) == (0,):
+        raise UserError("layer 0 of [CLS] is the same for every text", remedy="take --downstream average or rnn")
 
 
 @dataclass(frozen=True)
@@ -203,13 +275,26 @@ class _Early(msgspec.Struct, frozen=True):
     dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
 
 
-def _resolve(task: str, base: Model, data: _Data, settings: Sequence[str], *, pretrained: bool) -> FinetuningRecipe:
-    """Return the recipe: the rule, then the user's settings, then what the training examples decide."""
-    table = put(defaults(task, base.encoder.settings, len(data.train), pretrained=pretrained), settings)
+def _resolve(table: dict[str, Any], base: Model, data: _Data) -> FinetuningRecipe:
+    """Return the recipe: the rule with the user's settings, then what the training examples decide."""
     recipe = convert(table, FinetuningRecipe, "--set")
     if recipe.task.length > base.encoder.longest:
         raise UserError(f"length {recipe.task.length} exceeds the {base.encoder.longest} positions of the model")
+    _refuse_idle(recipe, base.encoder.settings.layers)
     return msgspec.structs.replace(recipe, task=recipe.task.settle(data.train, data.labels))
+
+
+def _refuse_idle(recipe: FinetuningRecipe, layers: int) -> None:
+    """Refuse what has no effect with or without a frozen encoder."""
+    if recipe.frozen and recipe.optimizer.layer_decay != 1:
+        raise UserError("optimizer.layer_decay has no effect on a frozen encoder", remedy="leave it away")
+    if recipe.frozen and recipe.batch.recompute:
+        raise UserError("batch.recompute has no effect on a frozen encoder", remedy="leave it away")
+    if not recipe.frozen and recipe.downstream is not None and recipe.downstream.plain(layers):
+        raise UserError(
+            "--downstream linear has no effect without --frozen: it is what fine-tuning does",
+            remedy="pass --frozen, or leave it away",
+        )
 
 
 def _score(model: Model, held: Sequence[Any], run: RunDirectory, machine: Machine) -> dict[str, float]:

@@ -8,6 +8,8 @@ from unmask.cli.options import add_labelled, add_machine, add_model, add_workers
 
 TASKS = ("classification", "regression")
 """Those of `unmask.tasks.TASKS`, which only torch can import."""
+KINDS = ("linear", "average", "rnn")
+"""Those of [downstream]."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -18,6 +20,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--train", nargs="+", required=True, metavar="FILE", help=".tsv, .csv or .jsonl, also .gz, .xz")
     parser.add_argument("--dev", nargs="+", default=[], metavar="FILE", help="default: a tenth of --train")
     add_labelled(parser)
+    parser.add_argument(
+        "--frozen", action="store_true", help="leave the encoder as it is; its features are computed once"
+    )
+    parser.add_argument(
+        "--downstream", choices=KINDS, help="a small model over the encoder's layers (with --frozen default: linear)"
+    )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for example budget.epochs=5")
     parser.add_argument("--resume", action="store_true", help="go on where RUN stands")
     parser.add_argument("--out", required=True, metavar="RUN")
@@ -41,6 +49,8 @@ def run(options: argparse.Namespace) -> None:
         settings=options.set,
         tokenizer=options.tokenizer,
         allow_pickle=options.allow_pickle,
+        frozen=options.frozen,
+        downstream=options.downstream,
         resume=options.resume,
         machine=machine(options),
         quiet=options.quiet,

@@ -21,6 +21,7 @@ VERBS = {
     "finetune": "fine-tune a model on labelled examples",
     "evaluate": "score a model on labelled examples, or a pretrained one on text",
     "predict": "classify texts",
+    "features": "write the layers of an encoder for each token of texts, for models of your own",
     "fill": "fill [MASK] in texts",
     "recipes": "list, show and compare the shipped recipes",
     "runs": "list runs, describe one, draw the curves of several in one picture",
