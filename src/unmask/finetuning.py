@@ -226,7 +226,7 @@ def build_learner(base: Model, labels: Sequence[str], recipe: FinetuningRecipe) 
         _check_downstream(chosen, shape, recipe.task.part, head.at)
     kept = tuple(base.labels) == tuple(labels) and base.downstream == chosen and base.take(recipe.task.part, head)
     if kept and isinstance(body, Downstream):
-        body.load_own(base.heads.get("downstream", {}))
+        body.load_own(base.heads["downstream"])
     return Learner(body, {recipe.task.part: head}), kept
 
 

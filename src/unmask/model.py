@@ -67,7 +67,7 @@ class Model:
         if self.downstream is None:
             return self.encoder
         body = Downstream(self.downstream, self.encoder, self.encoder.settings)
-        body.load_own(self.heads.get("downstream", {}))
+        body.load_own(self.heads["downstream"])
         return body
 
 
@@ -113,7 +113,8 @@ def load_model(
     missing = encoder.load_state_dict(found.encoder, strict=False).missing_keys
     created = ("the pooler",) if missing else ()
     task, downstream = _task(found, directory)
-    model = Model(encoder, words, found.heads, found.labels, task, created, downstream)
+    heads = {"downstream": {}, **found.heads} if downstream else found.heads  # an average has no tensors
+    model = Model(encoder, words, heads, found.labels, task, created, downstream)
     if downstream is not None:
         _check_downstream(model, directory)
     return model

@@ -164,11 +164,11 @@ def write_features(
                 file.seek(len(header) + starts[name])
                 file.write(numbers.astype(np.int64).tobytes())
             for number, values in rows:
-                data = values.float().numpy().astype(TYPES[kind])
-                if half and not np.isfinite(data).all():
+                data = values.half() if half else values.float()
+                if half and not bool(data.isfinite().all()):
                     raise UnmaskError("a feature is not finite in float16: this encoder's layers cannot be stored")
                 file.seek(len(header) + starts["values"] + int(offsets[number]) * row_bytes)
-                file.write(data.tobytes())
+                file.write(data.numpy().tobytes())
         sync(aside)
         aside.replace(path)
         sync(path.parent)
