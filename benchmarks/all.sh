@@ -18,3 +18,4 @@ $python benchmarks/sst2.py --start minilm
 $python benchmarks/sst2.py --start random
 $python benchmarks/adapt_minilm.py
 $python benchmarks/pretraining_pays.py
+$python benchmarks/features.py

@@ -10,8 +10,9 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 
 from unmask import frozen
 from unmask.batches.batch import collate
+from unmask.cli import finetune as finetune_options
 from unmask.errors import UserError
-from unmask.finetuning import build_learner, finetune
+from unmask.finetuning import FROZEN_RATES, build_learner, defaults, finetune
 from unmask.model import Model, build_encoder, load_model, save_model
 from unmask.recipe import FinetuningRecipe, convert, put
 from unmask.runs.directory import RunDirectory
@@ -230,7 +231,7 @@ def test_regression_too(start, task, tmp_path):
 @pytest.mark.parametrize(
     ("options", "settings", "message"),
     [
-        ({"downstream": "tree"}, [], "Invalid enum value 'tree'"),
+        ({"downstream": "tree"}, [], "unknown downstream model 'tree'; known: average, linear, rnn"),
         ({"downstream": "rnn"}, ["downstream.layers=[3]"], "there is no layer 3; this model has 0"),
         ({"downstream": "linear"}, ["downstream.layers=[0]"], r"layer 0 of \[CLS\] is the same for every text"),
         ({"downstream": "linear", "frozen": False}, [], "--downstream linear has no effect without --frozen"),
@@ -281,3 +282,19 @@ def test_a_damaged_model_is_refused(start, task, tmp_path, damage):
     config.write_text(json.dumps(table))
     with pytest.raises(UserError, match=r"does not fit the weights|head on the downstream model is missing"):
         load_model(tmp_path / "run")
+
+
+def test_the_command_line_offers_every_kind():
+    assert set(KINDS) == set(FROZEN_RATES) == set(finetune_options.KINDS)
+
+
+def test_small_models_have_a_rule_of_their_own(recipe):
+    shape = recipe.encoder  # two layers
+    for kind, layers in (("linear", [-1]), ("average", [-2, -1]), ("rnn", [-2, -1])):
+        rule = defaults("classification", shape, 5000, pretrained=True, frozen=True, downstream=kind)
+        assert rule["downstream"] == {"kind": kind, "layers": layers}
+        assert (rule["frozen"], rule["budget"]) == (True, {"epochs": 13.0})
+        assert rule["optimizer"]["learning_rate"] == FROZEN_RATES[kind]
+    tuned = defaults("classification", shape, 5000, pretrained=True, downstream="rnn")
+    assert tuned["optimizer"] == defaults("classification", shape, 5000, pretrained=True)["optimizer"]
+    assert "downstream" not in defaults("classification", shape, 5000, pretrained=True)

@@ -64,7 +64,7 @@ def defaults(
     rate = (PRETRAINED_RATE if pretrained else RANDOM_RATE) * math.sqrt(768 / settings.width)
     if frozen:
         epochs = min(MAX_EPOCHS_FROZEN, max(MIN_EPOCHS_FROZEN, math.ceil(MIN_STEPS_FROZEN * sequences / examples)))
-        rate = FROZEN_RATE
+        rate = FROZEN_RATES[downstream or "linear"]
     chosen = {}
     if frozen or downstream:
         layers = [-1] if downstream in (None, "linear") else list(range(-min(LAYERS, settings.layers), 0))
@@ -86,8 +86,8 @@ RANDOM_RATE = 1e-4
 FEW_EXAMPLES = 2000
 MIN_STEPS = 400
 MIN_EPOCHS, MAX_EPOCHS = 3, 20
-FROZEN_RATE = 1e-3
-"""Peak learning rate on frozen features, whatever the width."""
+FROZEN_RATES = {"linear": 1e-2, "average": 1e-3, "rnn": 1e-3}
+"""Peak learning rates on frozen features, whatever the width."""
 MIN_STEPS_FROZEN = 2000
 MIN_EPOCHS_FROZEN, MAX_EPOCHS_FROZEN = 10, 50
 LAYERS = 4
@@ -141,6 +141,8 @@ def finetune(
     """
     if task not in TASKS:
         raise UserError(f"unknown task '{task}'", remedy=nearest(task, TASKS))
+    if downstream is not None and downstream not in FROZEN_RATES:
+        raise UserError(f"unknown downstream model '{downstream}'", remedy=nearest(downstream, FROZEN_RATES))
     processes = Processes.launched()
     display = Display(quiet=quiet or not processes.leads)
     machine = machine or choose_machine()
