@@ -44,7 +44,7 @@ DATA = {
     ),
     "rte": Data("classification", SHARED / "pairs/rte/train.tsv.xz", SHARED / "pairs/rte/dev.tsv", 10_000, "accuracy"),
     # CoNLL-2003: Data("token-classification", SHARED / "ner/conll2003/eng.train.xz", .../eng.testa.xz, 10_000, "f1"),
-    # without "average" and "static average", which have one vector a text; its sentences are no lines: see `sample`
+    # without "average" and "static average", which have one vector a text; its sentences are no lines: see `write_sample`
 }
 METHODS: dict[str, dict[str, Any]] = {
     "fine-tuned": {},
@@ -57,7 +57,7 @@ METHODS: dict[str, dict[str, Any]] = {
 STARTS = ("minilm", "random")
 
 
-def sample(data: Data, examples: int, folder: Path) -> Path:
+def write_sample(data: Data, examples: int, folder: Path) -> Path:
     """Write so many training examples, the same for every run."""
     with lzma.open(data.train, "rt", encoding="utf8") as file:
         header, *lines = file.read().splitlines()
@@ -76,7 +76,7 @@ def train(name: str, start: str, method: str, seed: int, folder: Path, *, toy: b
     unmask.finetune(
         data.task,
         minilm() if start == "minilm" else random_start(folder),
-        [sample(data, 64 if toy else data.examples, folder)],
+        [write_sample(data, 64 if toy else data.examples, folder)],
         folder / "run",
         dev=[data.dev],
         tokenizer=None if start == "minilm" else minilm(),
@@ -90,7 +90,7 @@ def train(name: str, start: str, method: str, seed: int, folder: Path, *, toy: b
     run: dict[str, Any] = {"data": name, "start": start, "method": method, "seed": seed, "metric": data.metric}
     return run | {
         "score": score,
-        "examples": data.examples,
+        "examples": sum(1 for _ in (folder / "train.tsv").open(encoding="utf8")) - 1,
         "passes": last["passes"],
         "step_seconds": last["seconds"],
         "seconds": round(time.time() - begun, 1),

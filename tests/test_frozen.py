@@ -14,6 +14,7 @@ from unmask.cli import finetune as finetune_options
 from unmask.errors import UserError
 from unmask.finetuning import FROZEN_RATES, build_learner, defaults, finetune
 from unmask.model import Model, build_encoder, load_model, save_model
+from unmask.objectives.objective import Objective, classify
 from unmask.recipe import FinetuningRecipe, convert, put
 from unmask.runs.directory import RunDirectory
 from unmask.serving.pipeline import load
@@ -148,6 +149,51 @@ def test_stored_features_are_those_computed_anew(start, tmp_path, kind):
         logits["stored"] = logits["stored"][order]
     torch.testing.assert_close(logits["stored"], logits["encoder"], rtol=0, atol=2e-3)  # of rounding to float16
     assert not torch.equal(logits["stored"], logits["encoder"])
+
+
+class Tagger(Objective):
+    """Reads the tokens at "first", as a head of tagging does."""
+
+    at = "first"
+
+    def __init__(self, encoder, *_):
+        super().__init__()
+        self.out = torch.nn.Linear(encoder.width, 3)
+
+    def prepare(self, sample, name):
+        return sample.add(counts={name: len(sample.positions["first"])})
+
+    def predict(self, encoder, encoded, batch):
+        return self.out(encoded.last.index_select(0, batch.positions["first"]))
+
+    def score(self, encoder, encoded, batch):
+        return classify(self.predict(encoder, encoded, batch), batch.labels["tags"])
+
+    def forward_flops(self, encoder, batch):
+        return 0
+
+
+@pytest.mark.parametrize("settings", ["downstream.layers=[-1]", "downstream.layers=[0]", "downstream.kind=rnn"])
+def test_heads_that_read_other_tokens_sit_on_stored_features(start, tmp_path, monkeypatch, settings):
+    recipe, base = recipe_of("downstream.kind=linear", settings), load_model(start)
+    monkeypatch.setattr(type(recipe.task), "build", lambda task, encoder, labels: Tagger(encoder))
+    rows = [Row({"text": text, "label": "a"}, "a.tsv", 1) for text in TEXTS]
+    framed = recipe.task.frame(base.tokenizer, rows, ("a", "b"), gold=True).samples
+    samples = [
+        sample.add(positions={"first": np.arange(1, len(sample) - 1, 2)}, labels={"tags": np.zeros(3, np.int64)})
+        for sample in framed
+    ]
+    logits = []
+    for stored in (False, True):
+        learner, _ = build_learner(base, ("a", "b"), recipe)
+        mine, run = samples, RunDirectory(tmp_path)
+        if stored:
+            (mine, _), _ = frozen.freeze(
+                learner, "classification", recipe.downstream, (samples, []), run, CPU, Processes()
+            )
+        batch = collate([learner.eval().prepare(sample) for sample in mine])
+        logits.append(learner.parts["classification"].predict(learner.encoder, learner.encoder(batch.tokens), batch))
+    torch.testing.assert_close(logits[1], logits[0], rtol=0, atol=2e-3)
 
 
 def losses(run):

@@ -5,8 +5,7 @@ are numbers of rows. An epoch then costs what the small model costs.
 
 The features are computed without dropout. They are kept in float16, as large as bf16 and with an eighth of its error:
 what comes out of a LayerNorm is nowhere near float16's largest number (if it is, the run ends and says so). A linear
-model reads some tokens of a sample only, [CLS] for example: then only these are stored, pooled where the task pools
-them.
+model of whole texts reads nothing but [CLS]: then only that row is stored, pooled where the task pools it.
 """
 
 from __future__ import annotations
@@ -29,6 +28,8 @@ from unmask.training.processes import Processes
 
 FEATURES = "features"
 """The folder of a run that holds them while it trains."""
+SUMMARY = "summary"
+"""The position that stands for a whole text."""
 
 
 def freeze(
@@ -58,13 +59,13 @@ def freeze(
     encoder = body.encoder if isinstance(body, Downstream) else body
     assert isinstance(encoder, Transformer)
     numbers = body.numbers if isinstance(body, Downstream) else (encoder.settings.layers,)
-    at = head.at if chosen is not None and chosen.kind == "linear" else None
+    at = SUMMARY if chosen is not None and chosen.kind == "linear" and head.at == SUMMARY else None
     every = [*samples[0], *samples[1]]
     offsets = np.cumsum([0, *(len(sample if at is None else sample.positions[at]) for sample in every)])
     path = run.path / FEATURES / FILE
     if processes.leads and not path.exists():
         computing = copy.deepcopy(encoder).to(machine.device, machine.dtype).eval()
-        rows = compute(computing, every, numbers, machine, at=at, pooled=body is encoder and at == "summary")
+        rows = compute(computing, every, numbers, machine, at=at, pooled=body is encoder and at == SUMMARY)
         write_features(path, rows, offsets, (len(numbers), encoder.width), half=True)
     processes.meet()
     table = open_table(path)
@@ -79,7 +80,7 @@ def freeze(
 
 
 def _by_row(sample: Sample, first: int, at: str | None) -> Sample:
-    """Return a sample whose token ids are numbers of rows, of the positions `at` only or of all tokens."""
+    """Return a sample whose token ids are numbers of rows, of all tokens or only of those `at` some positions."""
     if at is None:
         return sample.add(ids=first + np.arange(len(sample)))
     rows = np.arange(len(sample.positions[at]))
