@@ -44,7 +44,7 @@ DATA = {
     ),
     "rte": Data("classification", SHARED / "pairs/rte/train.tsv.xz", SHARED / "pairs/rte/dev.tsv", 10_000, "accuracy"),
     # CoNLL-2003: Data("token-classification", SHARED / "ner/conll2003/eng.train.xz", .../eng.testa.xz, 10_000, "f1"),
-    # without "average" and "static average", which have one vector a text; its sentences are no lines: see `write_sample`
+    # without both averages, which have one vector a text; write_sample must then keep its sentences whole
 }
 METHODS: dict[str, dict[str, Any]] = {
     "fine-tuned": {},
