@@ -123,8 +123,7 @@ def recipe_of(*settings):
     return convert(put(table, settings), FinetuningRecipe, "test")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_stored_features_are_those_computed_anew(start, tmp_path, kind):
+def assert_stored_is_computed(start, tmp_path, kind):
     recipe, base = recipe_of(f"downstream.kind={kind}"), load_model(start)
     rows = [Row({"text": text, "label": label}, "a.tsv", 1) for text, label in zip(TEXTS, "aba", strict=True)]
     samples = recipe.task.frame(base.tokenizer, rows, ("a", "b"), gold=True).samples
@@ -149,6 +148,19 @@ def test_stored_features_are_those_computed_anew(start, tmp_path, kind):
         logits["stored"] = logits["stored"][order]
     torch.testing.assert_close(logits["stored"], logits["encoder"], rtol=0, atol=2e-3)  # of rounding to float16
     assert not torch.equal(logits["stored"], logits["encoder"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_stored_features_are_those_computed_anew(start, tmp_path, kind):
+    assert_stored_is_computed(start, tmp_path, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_of_another_text_are_noticed(start, tmp_path, monkeypatch, kind):
+    right = frozen._by_row
+    monkeypatch.setattr(frozen, "_by_row", lambda sample, first, at: right(sample, max(0, first - 1), at))
+    with pytest.raises(AssertionError):
+        assert_stored_is_computed(start, tmp_path, kind)
 
 
 class Tagger(Objective):

@@ -312,7 +312,8 @@ def _score(model: Model, held: Sequence[Any], run: RunDirectory, machine: Machin
 def _announce(source: str | Path, base: Model, recipe: FinetuningRecipe, data: _Data, kept: bool) -> str:
     title = recipe.task.part.replace("_", " ")
     own = f" (its own is for {', '.join(base.labels)})" if base.labels else ""
-    created = [*base.created, *(() if kept else (f"the {title} head{own}",))]
+    small = "" if recipe.downstream is None else f" ({recipe.downstream.kind})"
+    created = [*base.created, *(() if kept else (f"the {title} head{small}{own}",))]
     labels = f", labels: {', '.join(data.labels)}" if data.labels else ""
     return (
         f"{len(data.train):,} examples to train on, {len(data.held):,} to score on{labels}\n"
