@@ -22,3 +22,4 @@ $python benchmarks/token_classification.py --start minilm
 $python benchmarks/token_classification.py --start random
 $python benchmarks/adapt_minilm.py
 $python benchmarks/pretraining_pays.py
+$python benchmarks/features.py

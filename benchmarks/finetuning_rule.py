@@ -18,8 +18,8 @@ from pathlib import Path
 from common import HERE, SHARED, add, minilm
 
 import unmask
-from unmask.finetuning import defaults
 from unmask.model import load_model
+from unmask.rule import defaults
 from unmask.tasks.labelled_file import read_rows
 
 WHOLE = 15

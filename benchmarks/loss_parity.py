@@ -19,6 +19,7 @@ from pretrain_mini import HELDOUT, TRAIN, prepare
 import unmask
 from unmask.batches.feed import Feed
 from unmask.corpus.corpus import Corpus
+from unmask.encoders.transformer import Transformer
 from unmask.model import load_model
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLM
@@ -114,6 +115,7 @@ def run_trainer(recipe: Recipe, corpus: Corpus, out: Path, tokens: list[int]) ->
     for path in sorted(out.glob("checkpoint-*"), key=lambda path: int(path.name.partition("-")[2])):
         found = load_model(path, tokenizer=corpus.directory / "tokenizer")
         assert found.take("masked_lm", head), "the peer has a masked-LM head"
+        assert isinstance(learner.encoder, Transformer)
         learner.encoder.load_state_dict(found.encoder.state_dict())
         step = int(path.name.partition("-")[2])
         metrics = evaluate(learner, heldout, choose_machine("cpu", "float32"))

@@ -305,6 +305,24 @@ def question_answering(result: dict[str, Any]) -> list[str]:
     return lines
 
 
+def features(result: dict[str, Any]) -> list[str]:
+    """Scores of fine-tuning and of small models on frozen features, mean and standard deviation over seeds."""
+    runs = result["runs"]
+    columns = sorted({(run["data"], run["start"]) for run in runs}, reverse=True)
+    names = ", ".join(f"{data} ({start})" for data, start in columns)
+    lines = [f"| | {names.replace(', ', ' | ')} |", "|---|" + "---|" * len(columns)]
+    for method in dict.fromkeys(run["method"] for run in runs):
+        cells = []
+        for column in columns:
+            found = [run for run in runs if (run["data"], run["start"]) == column and run["method"] == method]
+            scores = [run["score"] for run in found]
+            mean = f"{statistics.mean(scores):.1f}" if scores else ""
+            cells.append(mean + (f" ± {statistics.stdev(scores):.1f}" if len(scores) > 1 else ""))
+        lines.append(f"| {method} | {' | '.join(cells)} |")
+    lines += ["", f"Means ± standard deviations over {len({run['seed'] for run in runs})} seeds."]
+    return lines
+
+
 def welch(one: list[float], other: list[float]) -> tuple[float, float]:
     """Return the 95 % interval of the difference of two means (Welch 1947)."""
     from scipy import stats
@@ -317,6 +335,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "adapt_minilm": adapt_minilm,
     "corpus": corpus,
     "cost": cost,
+    "features": features,
     "finetune_speed": finetune_speed,
     "finetuning_rule": finetuning_rule,
     "gpu": gpu,

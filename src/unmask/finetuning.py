@@ -6,7 +6,7 @@ examples -> samples -> the training loop -> RUN/model, scored on data that serve
 from __future__ import annotations
 
 import hashlib
-import math
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,15 +16,18 @@ import msgspec
 import numpy as np
 import torch
 
-from unmask.batches.batch import collate, split
+from unmask.batches.batch import Sample, collate, split
 from unmask.batches.chance import number
 from unmask.batches.sources import ExampleSource
+from unmask.encoders.downstream import Downstream, DownstreamSettings, number_layers
 from unmask.encoders.transformer import TransformerSettings, initialise
 from unmask.errors import UserError, nearest
 from unmask.evaluation.model import score_examples
+from unmask.frozen import FEATURES, freeze
 from unmask.model import Model, load_model, save_model
 from unmask.objectives.learner import Learner
 from unmask.recipe import FinetuningRecipe, convert, put, write
+from unmask.rule import FROZEN_RATES, defaults
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
 from unmask.runs.plots import plot_confusion, plot_training
@@ -43,37 +46,6 @@ EVALUATION_TOKENS = 8192
 """Tokens of a batch to evaluate on."""
 
 
-def defaults(kind: str, settings: TransformerSettings, examples: int, *, pretrained: bool) -> dict[str, object]:
-    """Return the recipe that a fine-tuning starts from: a rule of the model's width and the number of examples.
-
-    The smaller the model, the higher the learning rate; the fewer the examples, the smaller the batch and the more
-    passes, so that few runs have fewer than `MIN_STEPS` steps. docs/fine-tuning.md shows on which splits of training
-    data the rule was chosen.
-    """
-    sequences = 16 if examples < FEW_EXAMPLES else 32
-    least = TAGGING_EPOCHS if kind == "token-classification" else MIN_EPOCHS
-    epochs = min(MAX_EPOCHS, max(least, math.ceil(MIN_STEPS * sequences / examples)))
-    rate = (PRETRAINED_RATE if pretrained else RANDOM_RATE) * math.sqrt(768 / settings.width)
-    return {
-        "task": {"kind": kind, "length": min(TASKS[kind]().length, settings.positions)},
-        "batch": {"sequences": sequences},
-        "optimizer": {"kind": "adamw", "learning_rate": float(f"{rate:.2g}")},
-        "schedule": {"kind": "linear", "warmup": 0.1},
-        "budget": {"epochs": float(epochs)},
-    }
-
-
-PRETRAINED_RATE = 5e-5
-"""Peak learning rate at BERT-base's width, from pretrained weights."""
-RANDOM_RATE = 1e-4
-"""The same from random weights."""
-FEW_EXAMPLES = 2000
-MIN_STEPS = 400
-MIN_EPOCHS, MAX_EPOCHS = 3, 20
-TAGGING_EPOCHS = 4
-"""Passes to find entities, at least, as Devlin et al. 2019, appendix A.3, have at most."""
-
-
 def finetune(
     task: str,
     model: str | Path,
@@ -86,6 +58,8 @@ def finetune(
     settings: Sequence[str] = (),
     tokenizer: str | Path | None = None,
     allow_pickle: bool = False,
+    frozen: bool = False,
+    downstream: str | None = None,
     resume: bool = False,
     machine: Machine | None = None,
     quiet: bool = False,
@@ -104,6 +78,9 @@ def finetune(
         settings: KEY=VALUE over the defaults.
         tokenizer: for random:RECIPE.
         allow_pickle: let `model` hold pickled weights.
+        frozen: leave the encoder as it is and compute its features once.
+        downstream: a small model over its layers, "linear", "average" or "rnn"; none: the task's own head, which is
+            what "linear" is.
         resume: go on where the run in `out` stands.
         machine: device and precision; None chooses.
         quiet: print nothing.
@@ -118,6 +95,10 @@ def finetune(
     """
     if task not in TASKS:
         raise UserError(f"unknown task '{task}'", remedy=nearest(task, TASKS))
+    if downstream is not None and downstream not in FROZEN_RATES:
+        raise UserError(f"unknown downstream model '{downstream}'", remedy=nearest(downstream, FROZEN_RATES))
+    if idle := [text for text in settings if text.startswith(("frozen=", "downstream.kind="))]:
+        raise UserError(f"--set {idle[0]} is an option of its own", remedy="pass --frozen or --downstream KIND")
     processes = Processes.launched()
     display = Display(quiet=quiet or not processes.leads)
     machine = machine or choose_machine()
@@ -128,7 +109,15 @@ def finetune(
         display.say(note)
     if choosing:
         data = data.inner(TASKS[task]())
-    recipe = _resolve(task, base, data, settings, pretrained=not str(model).startswith("random:"))
+    rule = defaults(
+        task,
+        base.encoder.settings,
+        len(data.train),
+        pretrained=not str(model).startswith("random:"),
+        frozen=frozen,
+        downstream=downstream,
+    )
+    recipe = _resolve(put(rule, settings), base, data)
     learner, kept = build_learner(base, data.labels, recipe)
     learner.to(machine.device)
     settled: Task = recipe.task
@@ -147,13 +136,15 @@ def finetune(
         for note in (*framed.notes, *(f"dev: {note}" for note in held.notes)):
             display.say(note)
         display.say(_announce(model, base, recipe, data, kept))
+        samples: tuple[list[Sample], list[Sample]] = framed.samples, held.samples
+        if recipe.frozen:
+            samples, about = freeze(learner, settled.part, recipe.downstream, samples, run, machine, processes)
+            display.say(about)
         trainer = Trainer(
             learner,
-            ExampleSource(framed.samples, seed=recipe.seed),
+            ExampleSource(samples[0], seed=recipe.seed),
             prepare=learner.prepare,
-            heldout=[
-                collate(piece) for piece in split([learner.prepare(it) for it in held.samples], EVALUATION_TOKENS)
-            ],
+            heldout=[collate(piece) for piece in split([learner.prepare(it) for it in samples[1]], EVALUATION_TOKENS)],
             settings=recipe,
             run=run,
             machine=machine,
@@ -163,16 +154,16 @@ def finetune(
         trainer.complete(resume=resume)
         if not processes.leads:
             return run.model
-        part = recipe.task.part
-        heads = {part: learner.parts[part].state_dict()}
-        finished = Model(base.encoder, base.tokenizer, heads, data.labels, recipe.task)
+        finished = _finished(base, learner, data.labels, settled)
         if settled.tunes:
             finished = _tune(finished, learnt.held, machine, display)
         metrics = _score(finished, data.held, run, machine)
-        about = f"Fine-tuned with unmask {__version__} on {len(learnt.train):,} examples{_to_tell(data.labels)}."
+        how = "Trained on frozen features" if recipe.frozen else "Fine-tuned"
+        about = f"{how} with unmask {__version__} on {len(learnt.train):,} examples{_to_tell(data.labels)}."
         save_model(run.model, finished, model_card(settled.title, about, metrics))
         plot_training(run)
         run.report(finetuning_report(run, settled, data.labels, trainer.progress, len(learnt.train), metrics))
+        shutil.rmtree(run.path / FEATURES, ignore_errors=True)
     display.say("dev: " + ", ".join(f"{name} {value:.2f}" for name, value in metrics.items()))
     display.say(f"model: {run.model}")
     return run.model
@@ -184,14 +175,32 @@ def build_learner(base: Model, labels: Sequence[str], recipe: FinetuningRecipe) 
     What the recipe resets is drawn anew, in place.
 
     Raises:
-        UserError: more layers are to be reset than there are.
+        UserError: the downstream model and the task, or the encoder, do not go together.
     """
     if recipe.reset is not None:
         _reset(base, recipe.reset, recipe.seed)
     torch.manual_seed(number(recipe.seed, "heads"))
-    head = recipe.task.build(base.encoder.settings, labels)
-    kept = tuple(base.labels) == tuple(labels) and base.take(recipe.task.part, head)
-    return Learner(base.encoder, {recipe.task.part: head}), kept
+    shape, chosen = base.encoder.settings, recipe.downstream
+    if chosen is not None and chosen.plain(shape.layers):
+        chosen = None
+    body = base.encoder if chosen is None else Downstream(chosen, base.encoder, shape)
+    head = recipe.task.build(body.settings, labels)
+    if chosen is not None:
+        _check_downstream(chosen, shape, recipe.task.part, head.at)
+    kept = tuple(base.labels) == tuple(labels) and base.downstream == chosen and base.take(recipe.task.part, head)
+    if kept and isinstance(body, Downstream):
+        body.load_own(base.heads["downstream"])
+    return Learner(body, {recipe.task.part: head}), kept
+
+
+def _check_downstream(chosen: DownstreamSettings, shape: TransformerSettings, part: str, at: str) -> None:
+    if chosen.kind == "average" and at != "summary":
+        raise UserError(
+            f"--downstream average is one vector a text, {part.replace('_', ' ')} needs one a token",
+            remedy="take linear or rnn",
+        )
+    if chosen.kind == "linear" and at == "summary" and number_layers(chosen.layers, shape.layers) == (0,):
+        raise UserError("layer 0 of [CLS] is the same for every text", remedy="take --downstream average or rnn")
 
 
 @dataclass(frozen=True)
@@ -243,13 +252,36 @@ class _Early(msgspec.Struct, frozen=True):
     dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
 
 
-def _resolve(task: str, base: Model, data: _Data, settings: Sequence[str], *, pretrained: bool) -> FinetuningRecipe:
-    """Return the recipe: the rule, then the user's settings, then what the training examples decide."""
-    table = put(defaults(task, base.encoder.settings, len(data.train), pretrained=pretrained), settings)
+def _resolve(table: dict[str, Any], base: Model, data: _Data) -> FinetuningRecipe:
+    """Return the recipe: the rule with the user's settings, then what the training examples decide."""
     recipe = convert(table, FinetuningRecipe, "--set")
     if recipe.task.length > base.encoder.longest:
         raise UserError(f"length {recipe.task.length} exceeds the {base.encoder.longest} positions of the model")
+    _refuse_idle(recipe, base.encoder.settings.layers)
     return msgspec.structs.replace(recipe, task=recipe.task.settle(data.train, data.labels))
+
+
+def _refuse_idle(recipe: FinetuningRecipe, layers: int) -> None:
+    """Refuse what has no effect with or without a frozen encoder."""
+    if recipe.frozen and recipe.optimizer.layer_decay != 1:
+        raise UserError("optimizer.layer_decay has no effect on a frozen encoder", remedy="leave it away")
+    if recipe.frozen and recipe.reset is not None:
+        raise UserError("reset has no effect on a frozen encoder: it would never learn", remedy="leave it away")
+    if recipe.frozen and recipe.batch.recompute:
+        raise UserError("batch.recompute has no effect on a frozen encoder", remedy="leave it away")
+    if not recipe.frozen and recipe.downstream is not None and recipe.downstream.plain(layers):
+        raise UserError(
+            "--downstream linear has no effect without --frozen: it is what fine-tuning does",
+            remedy="pass --frozen, or leave it away",
+        )
+
+
+def _finished(base: Model, learner: Learner, labels: Sequence[str], task: Task) -> Model:
+    """Return what is saved and used: encoder, downstream model if any, head."""
+    heads, small = {task.part: learner.parts[task.part].state_dict()}, None
+    if isinstance(learner.encoder, Downstream):
+        small, heads["downstream"] = learner.encoder.chosen, learner.encoder.own_state()
+    return Model(base.encoder, base.tokenizer, heads, tuple(labels), task, downstream=small)
 
 
 def _score(model: Model, held: Sequence[Any], run: RunDirectory, machine: Machine) -> dict[str, float]:

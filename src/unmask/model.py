@@ -16,6 +16,7 @@ from torch import Tensor
 
 from unmask.batches.chance import number
 from unmask.checkpoints import huggingface
+from unmask.encoders.downstream import Downstream, DownstreamSettings
 from unmask.encoders.transformer import Transformer, TransformerSettings
 from unmask.errors import UserError
 from unmask.objectives.objective import Objective
@@ -36,6 +37,7 @@ class Model:
         labels: of the classification or token classification head, in order.
         task: what it was fine-tuned for.
         created: what the source lacked and was drawn at random, for the log.
+        downstream: the small model between encoder and head, where there is one; its tensors are the head "downstream".
     """
 
     encoder: Transformer
@@ -44,6 +46,7 @@ class Model:
     labels: tuple[str, ...] = ()
     task: Task | None = None
     created: tuple[str, ...] = ()
+    downstream: DownstreamSettings | None = None
 
     def fingerprint(self) -> str:
         """Return a digest of all weights."""
@@ -59,6 +62,14 @@ class Model:
             return False
         objective.load_state_dict(state)
         return True
+
+    def body(self) -> Transformer | Downstream:
+        """Return what the task's head sits on: the encoder, or the downstream model over it."""
+        if self.downstream is None:
+            return self.encoder
+        body = Downstream(self.downstream, self.encoder, self.encoder.settings)
+        body.load_own(self.heads["downstream"])
+        return body
 
 
 def load_model(
@@ -102,28 +113,52 @@ def load_model(
     encoder = build_encoder(found.settings, found.vocabulary, dropout=dropout, seed=seed)
     missing = encoder.load_state_dict(found.encoder, strict=False).missing_keys
     created = ("the pooler",) if missing else ()
-    return Model(encoder, words, found.heads, found.labels, _task(found, directory), created)
+    task, downstream = _task(found, directory)
+    heads = {"downstream": {}, **found.heads} if downstream else found.heads  # an average has no tensors
+    model = Model(encoder, words, heads, found.labels, task, created, downstream)
+    if downstream is not None:
+        _check_downstream(model, directory)
+    return model
 
 
-def _task(found: huggingface.Pretrained, directory: Path) -> Task | None:
+def _task(found: huggingface.Pretrained, directory: Path) -> tuple[Task | None, DownstreamSettings | None]:
     """Return what a directory's model is for: as we wrote it down, else by its head, with our defaults.
+
+    Beside it the downstream model, where one is written down.
 
     Raises:
         UserError: what is written down is damaged, or the head that it needs is not there.
     """
     kind = next((kind for kind, task in TASKS.items() if task().part in found.heads), None)
+    if kind is None and found.task is not None and "downstream" in found.task:
+        raise UserError("the head on the downstream model is missing", file=directory / "model.safetensors")
     if kind is None:
-        return None
+        return None, None
     length = min(found.settings.positions, read_length(directory))
     written = found.task or {"kind": kind, "length": length}
-    task = convert({"task": dict(written)}, _Task, f"{directory / 'config.json'}: unmask").task
+    own = {key: value for key, value in written.items() if key != "downstream"}
+    table = {"task": own, "downstream": written.get("downstream")}
+    read = convert(table, _Task, f"{directory / 'config.json'}: unmask")
+    task = read.task
     if task.part not in found.heads or task.length > found.settings.positions:
         raise UserError("what stands under 'unmask' does not fit the weights", file=directory / "config.json")
-    return task
+    return task, read.downstream
 
 
 class _Task(msgspec.Struct):
     task: AnyTask
+    downstream: DownstreamSettings | None = None
+
+
+def _check_downstream(model: Model, directory: Path) -> None:
+    """Refuse a downstream model or a head on it whose tensors are not those that its settings ask for."""
+    assert model.task is not None
+    try:
+        model.take(model.task.part, model.task.build(model.body().settings, model.labels))
+    except (RuntimeError, UserError) as error:
+        raise UserError(
+            "what stands under 'unmask' does not fit the weights", file=directory / "config.json"
+        ) from error
 
 
 def find(source: str | Path) -> Path:
@@ -166,6 +201,8 @@ def build_encoder(
 def save_model(directory: Path, model: Model, card: str) -> None:
     """Write a directory that `load_model` and transformers load; `card` becomes its README.md."""
     task = None if model.task is None else msgspec.to_builtins(model.task)
+    if task is not None and model.downstream is not None:
+        task["downstream"] = msgspec.to_builtins(model.downstream)
     huggingface.write(directory, model.encoder, model.heads, model.labels, task)
     model.tokenizer.save(directory, length=model.task.length if model.task else model.encoder.longest)
     (directory / "README.md").write_text(card, encoding="utf8")

@@ -17,6 +17,7 @@ from unmask.batches.chance import number
 from unmask.batches.feed import Feed
 from unmask.corpus.build import build_corpus, check_sources
 from unmask.corpus.corpus import Corpus, open_corpus
+from unmask.encoders.transformer import Transformer
 from unmask.errors import UserError
 from unmask.model import Model, build_encoder, find, load_model, save_model
 from unmask.objectives.learner import Learner
@@ -110,6 +111,7 @@ def pretrain(
         metrics = evaluate(learner, heldout, machine) if heldout else {}
         heads = {name: part.state_dict() for name, part in learner.parts.items()}
         about = f"Pretrained with unmask {__version__}: {', '.join(heads)}."
+        assert isinstance(learner.encoder, Transformer)
         finished = Model(learner.encoder, corpus.tokenizer, heads)
         save_model(run.model, finished, model_card(recipe.name, about, metrics))
         plot_training(run)

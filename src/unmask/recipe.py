@@ -18,6 +18,7 @@ import msgspec
 from unmask.batches.document_sentences import DocumentSentencesSettings
 from unmask.batches.masking import MaskingSettings
 from unmask.batches.sentence_pairs import SentencePairsSettings
+from unmask.encoders.downstream import DownstreamSettings
 from unmask.encoders.transformer import TransformerSettings
 from unmask.errors import UserError, nearest
 from unmask.objectives import OBJECTIVES
@@ -106,11 +107,15 @@ class FinetuningRecipe(TrainingSettings, frozen=True, kw_only=True, forbid_unkno
         task: its table: what is learnt, and how examples become samples.
         dropout: in the encoder and before the last layer; None keeps the encoder's own.
         reset: draw the pooler and so many of the uppermost layers anew (Zhang et al. 2021, section 5); None: nothing.
+        frozen: the encoder stays as it is, and its features are computed once.
+        downstream: the small model over the encoder's layers; None: the task's head sits on the encoder itself.
     """
 
     task: AnyTask
     reset: Annotated[int, msgspec.Meta(ge=0)] | None = None
     dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
+    frozen: bool = False
+    downstream: DownstreamSettings | None = None
 
 
 def shipped() -> list[str]:

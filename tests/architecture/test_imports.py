@@ -21,7 +21,7 @@ ORDER = [
     {"recipe"},
     {"model"},
     {"serving"},
-    {"evaluation"},
+    {"evaluation", "frozen", "rule"},
     {"pretraining", "finetuning"},
     {"trials"},
     {"demo"},

@@ -68,6 +68,9 @@ WITHOUT_POOLER = ("BertForTokenClassification", "BertForQuestionAnswering")
 """What reads every token has no use for the pooled [CLS]."""
 OUR_KEY = "unmask"
 """Under this name config.json holds what the model is for."""
+OWN = "unmask."
+"""So begin the tensors of a downstream model and of the head on it, which transformers knows not: there the directory
+is the encoder alone."""
 DECODER = "cls.predictions.decoder.weight"
 ARCHITECTURES = {
     ("classification",): "BertForSequenceClassification",
@@ -124,12 +127,14 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
     _check_decoder(tensors, path)
     heads = _head_names(tensors, path, _of_classifier(config, tensors))
     task = config.get(OUR_KEY)
+    if isinstance(task, dict) and "downstream" in task:
+        heads = _own_names(tensors)
     return Pretrained(
         settings,
         vocabulary,
         {ours: _take(tensors, names) for ours, names in _encoder_names(settings).items() if names[0] in tensors},
         {head: {ours: tensors[name] for ours, name in names.items()} for head, names in heads.items()},
-        _labels(config, config_file, tensors) if {"classification", "token_classification"} & heads.keys() else (),
+        _labels(config, config_file, tensors, heads),
         task if isinstance(task, dict) else None,
     )
 
@@ -146,7 +151,7 @@ def write(
     Args:
         directory: is created.
         encoder: the body.
-        heads: tensors by our head's name and part, as in `Pretrained`.
+        heads: tensors by our head's name and part, as in `Pretrained`; with a "downstream" the names are ours.
         labels: of the classification or token classification head, in order.
         task: what the model is for, written into config.json for us.
     """
@@ -162,7 +167,7 @@ def write(
             tensors[prefix + name] = value
     for head, values in heads.items():
         for ours, value in values.items():
-            tensors[_head_name(head, ours)] = value
+            tensors[f"{OWN}{head}.{ours}" if "downstream" in heads else _head_name(head, ours)] = value
     plain = {name: value.detach().cpu().float().contiguous() for name, value in tensors.items()}
     config = _config(encoder.settings, encoder.vocabulary, architecture, labels)
     if "regression" in heads:
@@ -248,7 +253,9 @@ def _ours(name: str) -> bool:
     if name == DECODER:
         return True
     heads = tuple(theirs for names in HEADS.values() for theirs in names.values())
-    return name.startswith(("embeddings.", "encoder.layer.", "pooler.", *heads)) and not name.endswith("position_ids")
+    return name.startswith(("embeddings.", "encoder.layer.", "pooler.", OWN, *heads)) and not name.endswith(
+        "position_ids"
+    )
 
 
 def _encoder_names(settings: TransformerSettings) -> dict[str, tuple[str, ...]]:
@@ -372,6 +379,16 @@ def _head_names(tensors: Mapping[str, Tensor], path: Path, classifier: str) -> d
     return found
 
 
+def _own_names(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, str]]:
+    """Return the heads that only we know: our names to those in the file."""
+    found: dict[str, dict[str, str]] = {}
+    for name in tensors:
+        if name.startswith(OWN):
+            head, _, ours = name.removeprefix(OWN).partition(".")
+            found.setdefault(head, {})[ours] = name
+    return found
+
+
 def _of_classifier(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
     """Say which of our heads their `classifier` is: several have this name."""
     architectures = tuple(str(name) for name in config.get("architectures") or ())
@@ -385,8 +402,13 @@ def _of_classifier(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
     return "classification" if rows is None or len(rows) > 1 else "regression"
 
 
-def _labels(config: Mapping[str, Any], path: Path, tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
-    number = tensors["classifier.weight"].shape[0]
+def _labels(
+    config: Mapping[str, Any], path: Path, tensors: Mapping[str, Tensor], heads: Mapping[str, Mapping[str, str]]
+) -> tuple[str, ...]:
+    head = next((heads[name] for name in ("classification", "token_classification") if name in heads), None)
+    if head is None:
+        return ()
+    number = len(tensors[head["out.weight"]]) if "out.weight" in head else 0
     names = config.get("id2label") or {str(index): f"LABEL_{index}" for index in range(number)}
     try:
         labels = tuple(str(names[str(index)]) for index in range(number))

@@ -11,6 +11,8 @@ from unmask.cli.options import add_labelled, add_machine, add_model, add_workers
 
 TASKS = ("classification", "regression", "question-answering", "token-classification")
 """Those of `unmask.tasks.TASKS`, which only torch can import."""
+KINDS = ("linear", "average", "rnn")
+"""Those of [downstream]."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +31,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_labelled(parser)
     parser.add_argument("--seeds", type=int, metavar="N", help="runs RUN/seed-0 …, the best by dev as RUN/model")
     parser.add_argument("--search", action="store_true", help="try three learning rates on a tenth of --train first")
+    parser.add_argument(
+        "--frozen", action="store_true", help="leave the encoder as it is; its features are computed once"
+    )
+    parser.add_argument(
+        "--downstream", choices=KINDS, help="a small model over the encoder's layers (with --frozen default: linear)"
+    )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for example budget.epochs=5")
     parser.add_argument("--resume", action="store_true", help="go on where RUN stands")
     parser.add_argument("--out", required=True, metavar="RUN")
@@ -52,6 +60,8 @@ def run(options: argparse.Namespace) -> None:
         kind=options.format,
         tokenizer=options.tokenizer,
         allow_pickle=options.allow_pickle,
+        frozen=options.frozen,
+        downstream=options.downstream,
         machine=machine(options),
         quiet=options.quiet,
     )

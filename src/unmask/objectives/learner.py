@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from torch import nn
 
 from unmask.batches.batch import Batch, Sample
-from unmask.encoders.transformer import Transformer
+from unmask.encoders.encoder import Encoder
 from unmask.objectives.objective import Objective, Part
 
 
@@ -19,7 +19,7 @@ class Learner(nn.Module):
         objectives: by name; the names are those of the loss's parts, of metrics and of the recipe's tables.
     """
 
-    def __init__(self, encoder: Transformer, objectives: Mapping[str, Objective]) -> None:
+    def __init__(self, encoder: Encoder, objectives: Mapping[str, Objective]) -> None:
         super().__init__()
         self.encoder = encoder
         self.objectives = nn.ModuleDict(objectives)

@@ -15,7 +15,7 @@ from unmask.runs.directory import flat
 from unmask.runs.display import duration, speed
 from unmask.runs.summary import Summary, metric_names
 
-TABLES = ("task", "encoder", "layout", "objective", "batch", "optimizer", "budget")
+TABLES = ("task", "encoder", "downstream", "layout", "objective", "batch", "optimizer", "budget")
 """What is shown of a recipe."""
 
 

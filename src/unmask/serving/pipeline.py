@@ -13,12 +13,17 @@ import torch
 
 from unmask.batches.batch import Sample, collate, split
 from unmask.batches.frame import Frame
+from unmask.encoders.downstream import number_layers
+from unmask.encoders.encoder import Encoder
 from unmask.errors import UserError
 from unmask.model import Model, load_model
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import Objective
+from unmask.serving.features import Features, compute, frame_words, write_features
+from unmask.tasks.labelled_file import Row
 from unmask.tasks.question_answering import Answered, QuestionAnswering
+from unmask.tasks.rows import as_rows
 from unmask.tasks.sentence import Sentence, join_words, split_text
 from unmask.tasks.squad_file import Question
 from unmask.tasks.task import Task
@@ -153,12 +158,54 @@ class Pipeline:
         Raises:
             UserError: the model was not fine-tuned.
         """
-        head = self.task.build(self.encoder.settings, self.labels)
+        body = self.model.body()
+        head = self.task.build(body.settings, self.labels)
         self.model.take(self.task.part, head)
         framed = self.task.frame(self.model.tokenizer, examples, self.labels, gold=False)
         if notes is not None:
             notes += framed.notes
-        return framed.read(self._logits(head, self.task.part, framed.samples))
+        return framed.read(self._logits(head, self.task.part, framed.samples, body))
+
+    def features(
+        self, texts: str | Sequence[str], layers: Sequence[int] = (-1,), texts_b: str | Sequence[str] | None = None
+    ) -> Features:
+        """Return layers of texts, or of pairs of them, for all tokens.
+
+        Args:
+            texts: what is longer than the model reads is cut at its end.
+            layers: 0 is the embeddings, negatives count from the end.
+            texts_b: the other texts of pairs.
+
+        Raises:
+            UserError: the model has no such layer.
+        """
+        numbers = number_layers(layers, self.encoder.settings.layers)
+        first = [texts] if isinstance(texts, str) else texts
+        second = [texts_b] if isinstance(texts_b, str) else texts_b
+        words = frame_words(self.model.tokenizer, as_rows(first, second), self.encoder.longest)
+        offsets = words.offsets
+        values = torch.empty(int(offsets[-1]), len(numbers), self.encoder.width)
+        for number, rows in compute(self.encoder, words.samples, numbers, self.machine):
+            values[offsets[number] : offsets[number + 1]] = rows
+        return Features(values, torch.from_numpy(offsets), torch.from_numpy(words.word_ids), words.cut)
+
+    def write_features(self, examples: Sequence[Row], layers: Sequence[int], path: Path) -> tuple[int, int]:
+        """Stream layers of rows into a safetensors file (see serving/features.py).
+
+        Returns:
+            How many tokens were written, and how many texts were cut.
+
+        Raises:
+            UserError: the model has no such layer.
+        """
+        numbers = number_layers(layers, self.encoder.settings.layers)
+        about = {"model": self.model.fingerprint(), "layers": ",".join(map(str, numbers)), "texts": str(len(examples))}
+        words = frame_words(self.model.tokenizer, examples, self.encoder.longest)
+        rows = compute(self.encoder, words.samples, numbers, self.machine)
+        about |= {"cut": str(words.cut), "precision": self.machine.precision}
+        shape = len(numbers), self.encoder.width
+        write_features(path, rows, words.offsets, shape, word_ids=words.word_ids, about=about)
+        return int(words.offsets[-1]), words.cut
 
     def fill(self, texts: Sequence[str], *, top: int = 5) -> list[Filling]:
         """Say what may stand at each mask of each text.
@@ -203,9 +250,11 @@ class Pipeline:
         places = [match.start() for match in re.finditer(f"{re.escape(tokenizer.mask_token)}|\\[MASK\\]", text)]
         return places, sample
 
-    def _logits(self, head: Objective, name: str, samples: Sequence[Sample]) -> list[np.ndarray]:
-        """Return each sample's logits, (targets, classes), in float32."""
-        learner = Learner(self.encoder, {name: head}).to(self.machine.device, self.machine.dtype).eval()
+    def _logits(
+        self, head: Objective, name: str, samples: Sequence[Sample], body: Encoder | None = None
+    ) -> list[np.ndarray]:
+        """Return each sample's logits, (targets, classes), in float32; `body` is what the head sits on."""
+        learner = Learner(body or self.encoder, {name: head}).to(self.machine.device, self.machine.dtype).eval()
         numbered = [sample.named((number,)) for number, sample in enumerate(samples)]
         found: dict[int, np.ndarray] = {}
         for piece in split(numbered, PIECE_TOKENS) if numbered else ():

@@ -97,6 +97,14 @@ class Tokenizer:
         encodings = self._library.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
 
+    def encode_words(self, texts: Sequence[str]) -> list[tuple[Ids, Ids]]:
+        """Encode many texts; with the ids of each come the numbers of the words that its pieces are of."""
+        encodings = self._library.encode_batch(list(texts), add_special_tokens=False)
+        return [
+            (np.array(encoding.ids, dtype=np.int32), np.array(encoding.word_ids, dtype=np.int32))
+            for encoding in encodings
+        ]
+
     def encode_offsets(self, text: str) -> tuple[Ids, list[tuple[int, int]]]:
         """Encode one text and say where each piece stands.
 

@@ -1,0 +1,87 @@
+"""Freeze an encoder for fine-tuning: its features are computed once, and looked up in every pass.
+
+In: a learner and its samples. Out: the learner with stored features in the encoder's place, and samples whose token ids
+are numbers of rows. An epoch then costs what the small model costs.
+
+The features are computed without dropout. They are kept in float16, as large as bf16 and with an eighth of its error:
+what comes out of a LayerNorm is nowhere near float16's largest number (if it is, the run ends and says so). A linear
+model of whole texts reads nothing but [CLS]: then only that row is stored, pooled where the task pools it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from unmask.batches.batch import Sample
+from unmask.encoders.downstream import Downstream, DownstreamSettings
+from unmask.encoders.stored import Stored
+from unmask.encoders.transformer import Transformer
+from unmask.objectives.learner import Learner
+from unmask.runs.directory import RunDirectory
+from unmask.serving.features import FILE, compute, open_table, write_features
+from unmask.training.machine import Machine
+from unmask.training.processes import Processes
+
+FEATURES = "features"
+"""The folder of a run that holds them while it trains."""
+SUMMARY = "summary"
+"""The position that stands for a whole text."""
+
+
+def freeze(
+    learner: Learner,
+    part: str,
+    chosen: DownstreamSettings | None,
+    samples: tuple[Sequence[Sample], Sequence[Sample]],
+    run: RunDirectory,
+    machine: Machine,
+    processes: Processes,
+) -> tuple[tuple[list[Sample], list[Sample]], str]:
+    """Store the features of all samples in the run, unless they are there, and put them in the encoder's place.
+
+    Args:
+        learner: is changed.
+        part: its objective.
+        chosen: the recipe's [downstream].
+        samples: to train and to score on.
+        run: where they are stored.
+        machine: where and how precisely they are computed.
+        processes: of which the first one computes.
+
+    Returns:
+        The samples, their token ids now numbers of stored rows, and a line about what is stored.
+    """
+    body, head = learner.encoder, learner.parts[part]
+    encoder = body.encoder if isinstance(body, Downstream) else body
+    assert isinstance(encoder, Transformer)
+    numbers = body.numbers if isinstance(body, Downstream) else (encoder.settings.layers,)
+    at = SUMMARY if chosen is not None and chosen.kind == "linear" and head.at == SUMMARY else None
+    every = [*samples[0], *samples[1]]
+    offsets = np.cumsum([0, *(len(sample if at is None else sample.positions[at]) for sample in every)])
+    path = run.path / FEATURES / FILE
+    if processes.leads and not path.exists():
+        computing = copy.deepcopy(encoder).to(machine.device, machine.dtype).eval()
+        rows = compute(computing, every, numbers, machine, at=at, pooled=body is encoder and at == SUMMARY)
+        write_features(path, rows, offsets, (len(numbers), encoder.width), half=True)
+    processes.meet()
+    table = open_table(path)
+    stored = Stored(table, numbers, encoder.settings).to(machine.device)
+    if isinstance(body, Downstream):
+        body.encoder = stored
+    else:
+        learner.encoder = stored
+    made = [_by_row(sample, first, at) for sample, first in zip(every, offsets[:-1].tolist(), strict=True)]
+    about = f"features of {len(every):,} samples: {len(table):,} rows, {table.nbytes / 2**20:,.1f} MiB"
+    return (made[: len(samples[0])], made[len(samples[0]) :]), about
+
+
+def _by_row(sample: Sample, first: int, at: str | None) -> Sample:
+    """Return a sample whose token ids are numbers of rows, of all tokens or only of those `at` some positions."""
+    if at is None:
+        return sample.add(ids=first + np.arange(len(sample)))
+    rows = np.arange(len(sample.positions[at]))
+    return replace(sample, ids=first + rows, segments=np.zeros_like(rows), positions={at: rows})

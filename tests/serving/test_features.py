@@ -1,0 +1,144 @@
+"""Features are the hidden states of transformers and the words of its tokenizer, in memory and in a file."""
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from transformers import AutoModel, AutoTokenizer
+
+import unmask
+from unmask.encoders.transformer import TransformerSettings
+from unmask.errors import UnmaskError, UserError
+from unmask.model import Model, save_model
+from unmask.serving import features as module
+from unmask.serving.features import FILE, compute, frame_words, open_table, parse_layers, write_features
+from unmask.tasks.labelled_file import Row
+
+SETTINGS = TransformerSettings(layers=3, width=32, heads=4, feed_forward=64, positions=32, deviation=0.3)
+TEXTS = ["The dog sees the unbelievably-good cat, near the sea.", "poem", "", "A [MASK] 北京 garden! " * 20, "x y"]
+SECOND = ["Cat.", "The garden opens the letter. " * 20, "a", "the sea", "poem"]
+
+
+@pytest.fixture(scope="module")
+def directory(tokenizer, tmp_path_factory):
+    path = tmp_path_factory.mktemp("model")
+    torch.manual_seed(0)
+    save_model(path, Model(SETTINGS.build(tokenizer.size), tokenizer), "card")
+    return path
+
+
+@pytest.fixture
+def pipeline(directory):
+    return unmask.load(directory, device="cpu")
+
+
+def assert_features_are_theirs(pipeline, directory, layers, second=None):
+    found = pipeline.features(TEXTS, layers, second)
+    words, model = AutoTokenizer.from_pretrained(directory), AutoModel.from_pretrained(directory).eval()
+    for number, text in enumerate(TEXTS):
+        pair = [second[number]] if second else []
+        inputs = words(text, *pair, truncation=True, max_length=SETTINGS.positions, return_tensors="pt")
+        with torch.no_grad():
+            states = model(**inputs, output_hidden_states=True).hidden_states
+        start, stop = found.offsets[number : number + 2].tolist()
+        expected = torch.stack([states[layer][0] for layer in layers], 1)
+        torch.testing.assert_close(found.values[start:stop], expected, rtol=0, atol=1e-5)
+        ids = [-1 if word is None else word for word in inputs.word_ids()]
+        assert found.word_ids[start:stop].tolist() == ids
+    assert found.offsets[-1] == len(found.values) == len(found.word_ids)
+    return found
+
+
+@pytest.mark.parametrize("layers", [(-1,), (0,), (0, 1, 2, 3), (-1, -4)])
+def test_features_are_the_hidden_states_of_transformers(pipeline, directory, layers):
+    found = assert_features_are_theirs(pipeline, directory, layers)
+    assert found.cut == 1 and found.values.shape[1:] == (len(layers), 32)
+
+
+def test_pairs_too(pipeline, directory):
+    assert assert_features_are_theirs(pipeline, directory, (-1, 1), SECOND).cut == 2
+    with pytest.raises(UserError, match="2 texts and 1 second texts are no pairs"):
+        pipeline.features(["a", "b"], (-1,), ["c"])
+
+
+@pytest.mark.parametrize("planted", ["layer", "words", "order"])
+def test_the_comparison_notices_a_planted_fault(pipeline, directory, monkeypatch, planted):
+    from unmask.serving import pipeline as serving
+
+    if planted == "layer":
+        right = serving.number_layers
+        monkeypatch.setattr(serving, "number_layers", lambda *given: [max(0, one - 1) for one in right(*given)])
+    elif planted == "words":
+        monkeypatch.setattr(module, "_between", lambda *given: np.zeros(2 + len(given[0]), np.int64))
+    else:
+        right = serving.compute
+        monkeypatch.setattr(serving, "compute", lambda *given: [(0, right_rows) for _, right_rows in right(*given)])
+    with pytest.raises((AssertionError, RuntimeError)):
+        assert_features_are_theirs(pipeline, directory, (1, -1))
+
+
+def test_one_text_and_none(pipeline):
+    assert pipeline.features("poem").values.shape == pipeline.features(["poem"]).values.shape
+    nothing = pipeline.features([])
+    assert (nothing.values.shape, nothing.offsets.tolist()) == ((0, 1, 32), [0])
+
+
+def test_the_file_holds_the_same(pipeline, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "BATCH_TOKENS", 40)  # several batches, written out of order
+    rows = [Row({"text": text}, "a.tsv", 1) for text in TEXTS]
+    said = pipeline.write_features(rows, (0, -1), tmp_path / "new" / FILE)
+    expected = pipeline.features(TEXTS, (0, -1))
+    with safe_open(tmp_path / "new" / FILE, framework="pt") as file:
+        assert set(file.keys()) == {"values", "offsets", "word_ids"}
+        assert all(torch.equal(file.get_tensor(name), getattr(expected, name)) for name in file.keys())  # noqa: SIM118
+        about = file.metadata()
+    assert about["model"] == pipeline.model.fingerprint()
+    assert (about["layers"], about["texts"], about["cut"]) == ("0,3", "5", "1")
+    assert said == (len(expected.values), 1)
+    assert [path.name for path in (tmp_path / "new").iterdir()] == [FILE]
+    assert np.array_equal(open_table(tmp_path / "new" / FILE), expected.values.numpy())
+
+
+def test_the_same_features_twice_are_equal_to_the_bit(pipeline, tokenizer, tmp_path):
+    words = frame_words(tokenizer, [Row({"text": text}, "", 0) for text in TEXTS], SETTINGS.positions)
+    for name in ("a", "b"):
+        rows = compute(pipeline.encoder, words.samples, (1, 3), pipeline.machine)
+        write_features(tmp_path / name, rows, words.offsets, (2, 32), half=True)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    anew = pipeline.features(TEXTS, (1, 3)).values.half().numpy()
+    assert np.array_equal(open_table(tmp_path / "a"), anew)
+    assert open_table(tmp_path / "a").dtype == np.float16
+
+
+def test_rows_are_streamed_and_a_full_disk_leaves_nothing(pipeline, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "BATCH_TOKENS", 16)
+    words = frame_words(pipeline.model.tokenizer, [Row({"text": text}, "", 0) for text in TEXTS], 32)
+    alive = []
+
+    def rows():
+        for number, values in compute(pipeline.encoder, words.samples, (0,), pipeline.machine):
+            alive.append(number)
+            if len(alive) == 3:
+                assert (tmp_path / f".{FILE}.part").stat().st_size > 0  # what is done is in the file
+                raise OSError(28, "No space left on device")
+            yield number, values
+
+    with pytest.raises(OSError, match="No space left"):
+        write_features(tmp_path / FILE, rows(), words.offsets, (1, 32))
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_float16_cannot_hold_is_refused(tmp_path):
+    with pytest.raises(UnmaskError, match="not finite in float16"):
+        write_features(tmp_path / FILE, iter([(0, torch.full((1, 1, 2), 1e6))]), np.array([0, 1]), (1, 2), half=True)
+
+
+def test_layers_are_parsed():
+    assert parse_layers(["-4,-3", "0"]) == (-4, -3, 0)
+    with pytest.raises(UserError, match=r"--layers last: not numbers; for example"):
+        parse_layers(["last"])
+
+
+def test_no_such_layer(pipeline):
+    with pytest.raises(UserError, match="there is no layer 4; this model has 0"):
+        pipeline.features(["a"], [4])
