@@ -110,13 +110,26 @@ def trained(tokenizer, tokenizer_directory, tmp_path_factory):
     return here
 
 
+def test_the_head_begins_at_the_mean_and_counts_in_deviations(recipe):
+    rows = [Row({"text": "x", "label": label}, "a.tsv", 2) for label in ("100", "300")]
+    task = Regression().settle(rows, ())
+    assert (task.mean, task.deviation) == (200, 100)
+    assert task.build(recipe.encoder, ()).out.bias.item() == 200
+    assert Regression(mean=1.0, deviation=2.0).settle(rows, ()) == Regression(mean=1.0, deviation=2.0)
+    with pytest.raises(ValueError, match="deviation must be above 0"):
+        Regression(deviation=0.0)
+
+
 def test_a_regression_learns_and_comes_back(trained):
     result = json.loads((trained / "run" / "dev.json").read_text())
     assert result["task"] == "regression"
     assert result["metrics"]["pearson"] > 95
     assert "labels" not in result
     model = load(trained / "run", device="cpu")
-    assert (model.labels, model.model.task) == ((), Regression(length=24))
+    task = model.model.task
+    assert (model.labels, type(task), task.length) == ((), Regression, 24)
+    values = [float(row.values["label"]) for row in task.read([trained / "train.tsv"], columns={})]
+    assert (task.mean, task.deviation) == pytest.approx((np.mean(values), np.std(values)), abs=0.05)
     high, low = model.predict(["dog near the sea", "cat near the sea"], ["the river"] * 2)
     assert (high.score, low.score) == pytest.approx((3, 1), abs=0.4)
     assert (high.text, high.text_b) == ("dog near the sea", "the river")

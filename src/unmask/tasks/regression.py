@@ -44,11 +44,21 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
 
     Attributes:
         length: longer texts are cut to that many tokens, special ones included.
+        mean, deviation: where the head starts, and the unit in which its errors are counted in training; None: those
+            of the training numbers, so that their scale does not matter.
     """
+
+    mean: float | None = None
+    deviation: float | None = None
 
     part = "regression"
     metric = "pearson"
     title = "A regression on texts"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.deviation is not None and not 0 < self.deviation < math.inf:
+            raise ValueError("deviation must be above 0")
 
     def read(
         self,
@@ -80,13 +90,20 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
             )
         return ()
 
+    def settle(self, examples: Sequence[Row], labels: Sequence[str]) -> Regression:
+        """See `Task`: mean and deviation."""
+        values = np.array(_values(examples))
+        mean = float(values.mean()) if self.mean is None else self.mean
+        deviation = float(values.std()) if self.deviation is None else self.deviation
+        return msgspec.structs.replace(self, mean=mean, deviation=deviation)
+
     def hold_out(self, examples: Sequence[Row], seed: int) -> tuple[list[Row], list[Row]]:
         """See `Task`."""
         return hold_out(examples, [0] * len(examples), seed)
 
     def build(self, encoder: TransformerSettings, labels: Sequence[str]) -> RegressionHead:
         """See `Task`."""
-        return RegressionHead(encoder)
+        return RegressionHead(encoder, self.mean or 0.0, self.deviation or 1.0)
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
@@ -136,16 +153,20 @@ class RegressionHead(Objective):
 
     Args:
         encoder: settings of the body that the head sits on.
+        mean: what it says at first.
+        deviation: an error of so much counts as 1.
     """
 
     at = "summary"
     needs = frozenset({"regression"})
 
-    def __init__(self, encoder: TransformerSettings) -> None:
+    def __init__(self, encoder: TransformerSettings, mean: float = 0.0, deviation: float = 1.0) -> None:
         super().__init__()
+        self.deviation = deviation
         self.dropout = Dropout(encoder.dropout)
         self.out = nn.Linear(encoder.width, 1)
         initialise(self, encoder.deviation)
+        nn.init.constant_(self.out.bias, mean)
 
     def prepare(self, sample: Sample, name: str) -> Sample:
         """See `Objective`."""
@@ -159,7 +180,7 @@ class RegressionHead(Objective):
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
         found = self.predict(encoder, encoded, batch).float().squeeze(1)  # (sequences,)
-        return Part((found - batch.labels["regression"]).square().sum(), {})
+        return Part(((found - batch.labels["regression"]) / self.deviation).square().sum(), {})
 
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
         """See `Objective`: the pooler and the linear unit, once a sequence."""
