@@ -357,3 +357,67 @@ def test_small_models_have_a_rule_of_their_own(recipe):
     tuned = defaults("classification", shape, 5000, pretrained=True, downstream="rnn")
     assert tuned["optimizer"] == defaults("classification", shape, 5000, pretrained=True)["optimizer"]
     assert "downstream" not in defaults("classification", shape, 5000, pretrained=True)
+
+
+def write_tagged(path):
+    rng, lines = np.random.default_rng(0), []
+    for _ in range(60):
+        words = rng.permutation(["dog", *rng.choice(["river", "house", "teacher", "market"], rng.integers(1, 6))])
+        lines += [f"{word} {'B-PET' if word == 'dog' else 'O'}" for word in words] + [""]
+    path.write_text("\n".join(lines))
+    return path
+
+
+def write_questions(path):
+    passages = []
+    for number, word in enumerate(["river", "house", "teacher", "market"] * 5):
+        text = f"the dog near the {word}"
+        question = {"id": str(number), "question": "where?", "answers": [{"text": word, "answer_start": 17}]}
+        passages.append({"context": text, "qas": [question]})
+    path.write_text(json.dumps({"data": [{"paragraphs": passages}]}))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["linear", "rnn"])
+def test_entities_are_found_by_small_models(start, tmp_path, kind):
+    path = write_tagged(tmp_path / "train.conll")
+    settings = ["budget.steps=60", "optimizer.learning_rate=3e-2", "task.length=24"]
+    more = ["downstream.width=16"] if kind == "rnn" else []
+    options = {"dev": [path], "frozen": True, "downstream": kind, "machine": CPU, "quiet": True}
+    finetune("token-classification", start, [path], tmp_path / "run", settings=[*settings, *more], **options)
+    assert json.loads((tmp_path / "run/dev.json").read_text())["metrics"]["f1"] > 95
+    found = load(tmp_path / "run", device="cpu").tag("market dog house").entities
+    assert [(one.label, one.text) for one in found] == [("PET", "dog")]
+
+
+def test_entities_need_more_than_an_average(start, tmp_path):
+    with pytest.raises(UserError, match="average is one vector a text, token classification needs one a token"):
+        path = write_tagged(tmp_path / "train.conll")
+        finetune(
+            "token-classification",
+            start,
+            [path],
+            tmp_path / "run",
+            frozen=True,
+            downstream="average",
+            machine=CPU,
+            quiet=True,
+        )
+
+
+def test_questions_are_answered_by_a_linear_model(start, tmp_path):
+    path = write_questions(tmp_path / "train.json")
+    settings = ["budget.steps=150", "optimizer.learning_rate=3e-2", "task.length=24"]
+    finetune(
+        "question-answering",
+        start,
+        [path],
+        tmp_path / "run",
+        settings=settings,
+        dev=[path],
+        frozen=True,
+        machine=CPU,
+        quiet=True,
+    )
+    assert json.loads((tmp_path / "run/dev.json").read_text())["metrics"]["f1"] > 80
+    assert load(tmp_path / "run", device="cpu").answer("where?", "the dog near the house").answer == "house"

@@ -204,6 +204,15 @@ def test_fill(line):
     assert output.startswith(f"{texts[0]}\n  at 4: ")
 
 
+def test_threads_do_not_spin_for_long_unless_told_to(monkeypatch, capsys):
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    assert main(["recipes", "list"]) == 0
+    assert os.environ["GOMP_SPINCOUNT"] == "10000"
+    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
+    assert main(["recipes", "list"]) == 0
+    assert os.environ["GOMP_SPINCOUNT"] == "7"
+
+
 def test_recipes(capsys):
     assert main(["recipes", "list"]) == 0
     assert [text.split()[0] for text in capsys.readouterr().out.splitlines()] == shipped()

@@ -28,6 +28,9 @@ VERBS = {
     "demo": "from raw text to a sentiment classifier, with nothing but this package",
 }
 """What there is; cli/VERB.py has `add(parser)` and `run(arguments)`."""
+SPINS = "10000"
+"""How often a thread looks before it sleeps when others are not done; torch's OpenMP reads it when it is loaded. Its own
+300,000 waste milliseconds at each of a step's many meetings if another program holds a core."""
 MISTAKES = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError)
 """Errors of the system that a user can mend by naming another path."""
 
@@ -35,6 +38,7 @@ MISTAKES = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectory
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; return its exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     try:
         options = parse(given)
         options.given = given
