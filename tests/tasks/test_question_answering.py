@@ -20,6 +20,7 @@ from unmask.model import load_model
 from unmask.objectives.learner import Learner
 from unmask.recipe import read_recipe, write
 from unmask.serving.pipeline import load
+from unmask.tasks.mistake import Mark
 from unmask.tasks.question_answering import (
     Answered,
     QuestionAnswering,
@@ -476,3 +477,19 @@ def test_a_threshold_is_found_on_training_passages_set_aside(
     given = tune(recipe_file, tokenizer_directory, train, tmp_path / "given", *common, "task.threshold=1.5", dev=[dev])
     assert load_model(given).task.threshold == 1.5
     assert "set aside" not in capsys.readouterr().err
+
+
+def test_mistakes_are_marked_in_the_passage():
+    text = "the dog sees the cat"
+    examples = [question(str(number), "what?", text, "cat") for number in range(3)]
+    spans = [("cat", 17, 20, 0.9), ("dog", 4, 7, 0.4), ("the dog", 0, 7, 0.8)]
+    said = [Answered(one.id, one.question, *span, ()) for one, span in zip(examples, spans, strict=True)]
+    worst, second = QuestionAnswering().mistakes(examples, said, ())
+    assert (worst.predicted, worst.gold, worst.score, second.predicted) == ("the dog", "cat", 0.8, "dog")
+    asked, passage = worst.passages
+    assert (asked.name, asked.text, passage.text) == ("question", "what?", text)
+    assert passage.gold == (Mark(17, 20),)
+    assert passage.predicted == (Mark(0, 7),)
+    none = Answered("0", "what?", "", None, None, 0.7, ())
+    (mistake,) = QuestionAnswering(no_answer=True).mistakes(examples[:1], [none], ())
+    assert (mistake.predicted, mistake.passages[1].predicted) == ("no answer", ())

@@ -18,9 +18,10 @@ from unmask.recipe import read_recipe, write
 from unmask.rule import defaults
 from unmask.serving.pipeline import Pipeline, load
 from unmask.tasks import token_classification
+from unmask.tasks.mistake import Mark
 from unmask.tasks.sentence import Sentence, join_words, split_text
 from unmask.tasks.tag_schemes import write_tags
-from unmask.tasks.token_classification import TokenClassification, cut_windows, tags_of
+from unmask.tasks.token_classification import Entity, Tagged, TokenClassification, cut_windows, tags_of
 from unmask.training.machine import Machine
 
 TASK = TokenClassification()
@@ -323,3 +324,20 @@ def test_the_order_of_the_model_is_kept_and_another_head_is_made_for_other_types
     said = capsys.readouterr().err
     assert "the token classification head (its own is for I-PER, B-PER, I-LOC, B-LOC, O)" in said
     assert f"{tmp_path / 'other'}: 1 entities are not tagged as the others are" in said
+
+
+def test_mistakes_are_marked_the_worst_first():
+    right, missed, both = (
+        Sentence("Ann sees Bob", (0, 4, 9), (3, 8, 12), ("B-PER", "O", "B-PER"), "a.conll", line) for line in (1, 5, 9)
+    )
+    ann, bob, place = (
+        Entity("PER", 0, 3, "Ann", 0.9),
+        Entity("PER", 9, 12, "Bob", 0.8),
+        Entity("LOC", 9, 12, "Bob", 0.6),
+    )
+    said = [Tagged("Ann sees Bob", found) for found in ([ann, bob], [ann], [ann, place])]
+    worst, second = TokenClassification().mistakes([right, missed, both], said, ("O", "B-LOC", "B-PER"))
+    assert (worst.caption, worst.score, second.caption, second.score) == ("a.conll:9", 2, "a.conll:5", 1)
+    (passage,) = worst.passages
+    assert passage.gold == (Mark(0, 3, "PER"), Mark(9, 12, "PER"))
+    assert passage.predicted == (Mark(0, 3, "PER"), Mark(9, 12, "LOC"))

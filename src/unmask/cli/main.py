@@ -29,8 +29,8 @@ VERBS = {
 }
 """What there is; cli/VERB.py has `add(parser)` and `run(arguments)`."""
 SPINS = "10000"
-"""How often a thread looks before it sleeps when others are not done; torch's OpenMP reads it when it is loaded. Its own
-300,000 waste milliseconds at each of a step's many meetings if another program holds a core."""
+"""How often a thread looks before it sleeps when others are not done; torch's OpenMP reads it when it is loaded. Its
+own 300,000 waste milliseconds at each of a step's many meetings if another program holds a core."""
 MISTAKES = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError)
 """Errors of the system that a user can mend by naming another path."""
 
