@@ -20,6 +20,11 @@ $python benchmarks/pairs.py --start minilm
 $python benchmarks/pairs.py --start random
 $python benchmarks/token_classification.py --start minilm
 $python benchmarks/token_classification.py --start random
+$python benchmarks/question_answering.py --variant always
+$python benchmarks/question_answering.py --variant none
+$python benchmarks/chinese.py --cmrc
+$python benchmarks/token_classification.py --data resume_zh --start runs/chinese/bert-mini-zh
+$python benchmarks/token_classification.py --data resume_zh --start random --body runs/chinese/bert-mini-zh
 $python benchmarks/adapt_minilm.py
 $python benchmarks/pretraining_pays.py
 $python benchmarks/features.py

@@ -1,0 +1,98 @@
+"""What is a small Chinese BERT worth that was pretrained here, on the little text at hand?
+
+`shared/data/text/chinese` (web and encyclopaedic text, Simplified and Traditional, and 60,000 classical poems) and the
+training passages of CMRC 2018, without their questions: each Chinese character is a token of its own. Then
+- CVs (`token_classification.py --data resume_zh --start RUN` and `--start random --body RUN`): entities from a tenth of
+  the training sentences, beside the same body with random weights;
+- CMRC 2018 (`--cmrc`): questions answered, trained on its training questions, scored on its dev set by its own rules.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import msgspec
+from common import SHARED, add, write
+
+import unmask
+from unmask.corpus.corpus import Corpus
+from unmask.evaluation.model import evaluate_task
+from unmask.model import load_model
+from unmask.tasks.squad_file import read_squad
+from unmask.text.documents import Skipped, TextOptions, read_documents
+
+TEXT = sorted((SHARED / "text/chinese").glob("*.jsonl.xz"))
+CMRC = SHARED / "qa/cmrc2018"
+VOCABULARY = 9000
+
+
+def prepare(folder: Path) -> Corpus:
+    """Train the tokenizer and build the corpus where that is not done."""
+    folder.mkdir(parents=True, exist_ok=True)
+    passages = folder / "cmrc-passages.jsonl"
+    if not passages.exists():
+        texts = dict.fromkeys(question.passage for question in read_squad([CMRC / "train.json.xz"]))
+        passages.write_bytes(b"".join(msgspec.json.encode({"text": text}) + b"\n" for text in texts))
+    files = [*TEXT, passages]
+    if not (folder / "tokenizer").exists():
+        words = unmask.train_wordpiece(read_documents(files, TextOptions(), Skipped()), size=VOCABULARY)
+        words.save(folder / "tokenizer")
+    if not (folder / "corpus").exists():
+        unmask.build_corpus(files, unmask.load_tokenizer(folder / "tokenizer"), folder / "corpus", report=print)
+    return unmask.open_corpus(folder / "corpus")
+
+
+def pretrain(folder: Path, minutes: float) -> None:
+    """Pretrain, or go on, and write the learning curve down."""
+    corpus, run = prepare(folder), folder / "bert-mini-zh"
+    recipe = unmask.read_recipe("bert-mini", [f"budget.minutes={minutes}"])
+    if not (run / "model").exists():
+        unmask.pretrain(recipe, corpus, run, resume=(run / "recipe.toml").exists())
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    last = [line for line in lines if line["kind"] == "train"][-1]
+    write(
+        "chinese",
+        {
+            "minutes": minutes,
+            "corpus_tokens": corpus.train.num_tokens,
+            "guess": next(line for line in lines if line["kind"] == "guess"),
+            **{name: last[name] for name in ("step", "tokens", "seconds", "passes")},
+            "heldout": [line for line in lines if line["kind"] == "heldout"],
+        },
+    )
+
+
+def answer(start: Path, seed: int) -> None:
+    """Train on CMRC's training questions, score on its dev set."""
+    out = start.parent / f"cmrc-{seed}"
+    unmask.finetune(
+        "question-answering",
+        start,
+        [CMRC / "train.json.xz"],
+        out,
+        settings=[f"seed={seed}"],
+        resume=(out / "recipe.toml").exists(),
+    )
+    result = evaluate_task(load_model(out), [CMRC / "dev.json.xz"], columns={})
+    last = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()][-1]
+    add("cmrc", {"seed": seed, "dev": result, "steps": last["step"]})
+
+
+def main() -> None:
+    """Pretrain, and on request answer questions; what was cut off goes on."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=40)
+    parser.add_argument("--cmrc", action="store_true")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--runs", type=Path, default=Path("runs/chinese"), help="where everything is kept")
+    options = parser.parse_args()
+    pretrain(options.runs, options.minutes)
+    if options.cmrc:
+        for seed in options.seeds:
+            answer(options.runs / "bert-mini-zh", seed)
+
+
+if __name__ == "__main__":
+    main()
