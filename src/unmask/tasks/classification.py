@@ -9,8 +9,7 @@ google-research/bert).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -31,7 +30,7 @@ from unmask.objectives.objective import Objective, Part
 from unmask.tasks.labelled_file import Row, read_rows
 from unmask.tasks.mistake import Mistake
 from unmask.tasks.rows import as_rows, frame_rows, hold_out, passages
-from unmask.tasks.task import Framed, Task
+from unmask.tasks.task import Columns, Framed, Notes, Paths, Task
 from unmask.tokenizers.tokenizer import Tokenizer
 
 
@@ -71,13 +70,7 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise ValueError("weights must be above 0")
 
     def read(
-        self,
-        paths: Sequence[str | Path],
-        *,
-        columns: Mapping[str, str],
-        kind: str | None = None,
-        gold: bool = True,
-        notes: list[str] | None = None,
+        self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
     ) -> list[Row]:
         """See `Task`."""
         return read_rows(paths, columns=columns, gold=gold, kind=kind, notes=notes)

@@ -36,7 +36,7 @@ from unmask.objectives.objective import Objective, Part
 from unmask.tasks.mistake import Mark, Mistake, Passage
 from unmask.tasks.passage_windows import LABEL, Cut, Window, cut
 from unmask.tasks.squad_file import Question, read_squad, what_was_mended
-from unmask.tasks.task import DEV_SHARE, Framed, Task
+from unmask.tasks.task import DEV_SHARE, Columns, Framed, Notes, Paths, Task
 from unmask.tokenizers.tokenizer import Tokenizer
 
 
@@ -126,13 +126,7 @@ class QuestionAnswering(Task, frozen=True, kw_only=True, forbid_unknown_fields=T
             )
 
     def read(
-        self,
-        paths: Sequence[str | Path],
-        *,
-        columns: Mapping[str, str],
-        kind: str | None = None,
-        gold: bool = True,
-        notes: list[str] | None = None,
+        self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
     ) -> list[Question]:
         """See `Task`."""
         if columns or kind:

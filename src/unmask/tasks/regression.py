@@ -8,8 +8,7 @@ As STS-B in Devlin et al. 2019, section 4.1, and `BertForSequenceClassification`
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -27,7 +26,7 @@ from unmask.tasks.columns import LABELS, NUMBERS, SIMILARITY
 from unmask.tasks.labelled_file import Row, read_rows
 from unmask.tasks.mistake import Mistake
 from unmask.tasks.rows import as_rows, frame_rows, hold_out, passages
-from unmask.tasks.task import Framed, Task
+from unmask.tasks.task import Columns, Framed, Notes, Paths, Task
 from unmask.tokenizers.tokenizer import Tokenizer
 
 
@@ -61,13 +60,7 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
             raise ValueError("deviation must be above 0")
 
     def read(
-        self,
-        paths: Sequence[str | Path],
-        *,
-        columns: Mapping[str, str],
-        kind: str | None = None,
-        gold: bool = True,
-        notes: list[str] | None = None,
+        self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
     ) -> list[Row]:
         """See `Task`."""
         labels = (*NUMBERS, *LABELS)

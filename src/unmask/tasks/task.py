@@ -25,6 +25,12 @@ from unmask.objectives.objective import Objective
 from unmask.tasks.mistake import Mistake
 from unmask.tokenizers.tokenizer import Tokenizer
 
+Paths = Sequence[str | Path]
+Columns = Mapping[str, str]
+"""Our column names to those of a file."""
+Notes = list[str] | None
+"""Where what a user should know is gathered, a line each."""
+
 DEV_SHARE = 0.1
 """How much of the training examples is held out where no dev data is given."""
 
@@ -69,13 +75,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @abstractmethod
     def read(
-        self,
-        paths: Sequence[str | Path],
-        *,
-        columns: Mapping[str, str],
-        kind: str | None = None,
-        gold: bool = True,
-        notes: list[str] | None = None,
+        self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
     ) -> list[Any]:
         """Read examples from files, with what is to be predicted or, without `gold`, without it.
 

@@ -12,7 +12,7 @@ predicted, once: in the window in which it has most context (as BERT's reading o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,7 +35,7 @@ from unmask.tasks.mistake import Mark, Mistake, Passage
 from unmask.tasks.sentence import Sentence, split_text
 from unmask.tasks.tag_schemes import write_tags
 from unmask.tasks.tagged_file import read_sentences, write_columns
-from unmask.tasks.task import DEV_SHARE, Framed, Task
+from unmask.tasks.task import DEV_SHARE, Columns, Framed, Notes, Paths, Task
 from unmask.tokenizers.tokenizer import Ids, Tokenizer
 
 
@@ -75,13 +75,7 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
     title = "A finder of entities"
 
     def read(
-        self,
-        paths: Sequence[str | Path],
-        *,
-        columns: Mapping[str, str],
-        kind: str | None = None,
-        gold: bool = True,
-        notes: list[str] | None = None,
+        self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
     ) -> list[Sentence]:
         """See `Task`; counted are the entities that depart from the scheme of their file."""
         sentences = read_sentences(paths, columns=columns, kind=kind, gold=gold)
