@@ -23,8 +23,8 @@ from common import minilm, write
 from finetuning_rule import split
 
 import unmask
+from unmask.finetuning.rule import defaults
 from unmask.model import load_model
-from unmask.rule import defaults
 from unmask.training.machine import choose_machine, keep_memory
 
 ENGINES = ("unmask bf16", "trainer float32", "trainer bf16", "trainer bf16 tuned", "trainer float32 tuned")

@@ -1,4 +1,4 @@
-"""Which learning rate and how many passes does fine-tuning need? The rule of `unmask.finetuning.defaults`.
+"""Which learning rate and how many passes does fine-tuning need? The rule of `unmask.finetuning.rule`.
 
 Every run trains and is scored on splits of TRAINING data alone: no dev or test set is looked at. SST-2's training set
 holds sentences and the phrases that they are made of: its split holds whole sentences out, and none of their phrases
@@ -18,8 +18,8 @@ from pathlib import Path
 from common import HERE, SHARED, add, minilm
 
 import unmask
+from unmask.finetuning.rule import defaults
 from unmask.model import load_model
-from unmask.rule import defaults
 from unmask.tasks.labelled_file import read_rows
 
 WHOLE = 15

@@ -20,8 +20,8 @@ from common import RESULTS, SHARED, add, read
 from finetuning_rule import split
 
 import unmask
+from unmask.finetuning.rule import defaults
 from unmask.model import load_model
-from unmask.rule import defaults
 
 DEV = SHARED / "classification/sst2/dev.tsv"
 WHOLE = 70_000

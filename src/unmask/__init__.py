@@ -22,7 +22,7 @@ from unmask.version import __version__
 if TYPE_CHECKING:
     from unmask.corpus.build import build_corpus
     from unmask.corpus.corpus import open_corpus
-    from unmask.finetuning import finetune
+    from unmask.finetuning.finetune import finetune
     from unmask.pretraining import pretrain
     from unmask.recipe import read_recipe
     from unmask.serving.pipeline import load
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "build_corpus": "unmask.corpus.build",
-    "finetune": "unmask.finetuning",
+    "finetune": "unmask.finetuning.finetune",
     "load": "unmask.serving.pipeline",
     "load_tokenizer": "unmask.tokenizers.tokenizer",
     "open_corpus": "unmask.corpus.corpus",

@@ -24,7 +24,7 @@ from unmask.corpus.build import build_corpus
 from unmask.corpus.corpus import Corpus, open_corpus
 from unmask.encoders.transformer import Transformer
 from unmask.evaluation.model import evaluate_task
-from unmask.finetuning import finetune
+from unmask.finetuning.finetune import finetune
 from unmask.model import Model, load_model
 from unmask.pretraining import build_learner, pretrain
 from unmask.recipe import Recipe, read_recipe

@@ -11,11 +11,11 @@ from sklearn.utils.class_weight import compute_class_weight
 from unmask.batches.batch import collate
 from unmask.encoders.transformer import TransformerSettings
 from unmask.errors import UserError
-from unmask.finetuning import finetune
+from unmask.finetuning.finetune import finetune
+from unmask.finetuning.rule import defaults
 from unmask.model import load_model
 from unmask.objectives.learner import Learner
 from unmask.recipe import read_recipe, write
-from unmask.rule import defaults
 from unmask.serving.pipeline import load
 from unmask.tasks.classification import Classification, Prediction
 from unmask.tasks.labelled_file import Row

@@ -9,7 +9,7 @@ import torch
 from unmask.batches.batch import collate
 from unmask.encoders.transformer import TransformerSettings
 from unmask.errors import UserError
-from unmask.finetuning import finetune
+from unmask.finetuning.finetune import finetune
 from unmask.objectives.learner import Learner
 from unmask.recipe import read_recipe, write
 from unmask.serving.pipeline import load

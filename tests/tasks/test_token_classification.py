@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unmask.errors import UserError
-from unmask.finetuning import finetune
+from unmask.finetuning.finetune import finetune
+from unmask.finetuning.rule import defaults
 from unmask.metrics.intervals import whole
 from unmask.metrics.token_classification import Chunk
 from unmask.model import Model, load_model, save_model
 from unmask.recipe import read_recipe, write
-from unmask.rule import defaults
 from unmask.serving.pipeline import Pipeline, load
 from unmask.tasks import token_classification
 from unmask.tasks.mistake import Mark

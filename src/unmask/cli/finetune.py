@@ -46,9 +46,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Fine-tune, once or several times."""
-    from unmask.finetuning import finetune
+    from unmask.finetuning.finetune import finetune
+    from unmask.finetuning.trials import several
     from unmask.tasks.labelled_file import parse_columns
-    from unmask.trials import several
 
     tune = partial(
         finetune,

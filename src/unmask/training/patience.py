@@ -2,7 +2,7 @@
 
 In: the held-out losses that the run has logged, so that a resumed run decides as one that was never stopped. The
 weights of the lowest loss lie in RUN/checkpoints/best.safetensors. What stopped a run is no data to report it on:
-fine-tuning holds a part of the training examples out for it (finetuning.py).
+fine-tuning holds a part of the training examples out for it (finetuning/finetune.py).
 """
 
 from __future__ import annotations

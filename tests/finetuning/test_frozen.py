@@ -8,15 +8,15 @@ import safetensors.torch
 import torch
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
-from unmask import frozen
 from unmask.batches.batch import collate
 from unmask.cli import finetune as finetune_options
 from unmask.errors import UserError
-from unmask.finetuning import build_learner, finetune
+from unmask.finetuning import frozen
+from unmask.finetuning.finetune import build_learner, finetune
+from unmask.finetuning.rule import FROZEN_RATES, defaults
 from unmask.model import Model, build_encoder, load_model, save_model
 from unmask.objectives.objective import Objective, classify
 from unmask.recipe import FinetuningRecipe, convert, put
-from unmask.rule import FROZEN_RATES, defaults
 from unmask.runs.directory import RunDirectory
 from unmask.serving.pipeline import load
 from unmask.tasks.labelled_file import Row

@@ -7,10 +7,10 @@ from functools import partial
 import pytest
 
 from unmask.errors import UserError
-from unmask.finetuning import finetune
+from unmask.finetuning.finetune import finetune
+from unmask.finetuning.trials import several
 from unmask.model import load_model
 from unmask.training.machine import choose_machine
-from unmask.trials import several
 
 CPU = choose_machine("cpu", "float32")
 SETTINGS = ["task.length=32", "budget.steps=2"]

@@ -26,7 +26,7 @@ FACTORS = (0.5, 1.0, 2.0)
 
 
 class Tune(Protocol):
-    """`finetuning.finetune` with all but these arguments given."""
+    """`finetune.finetune` with all but these arguments given."""
 
     def __call__(  # noqa: D102
         self, out: Path, *, settings: Sequence[str], resume: bool, choosing: bool

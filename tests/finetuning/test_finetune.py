@@ -10,9 +10,9 @@ import transformers
 
 from unmask.checkpoints import huggingface
 from unmask.errors import UserError
-from unmask.finetuning import finetune
+from unmask.finetuning.finetune import finetune
+from unmask.finetuning.rule import defaults
 from unmask.model import Model, build_encoder, load_model, save_model
-from unmask.rule import defaults
 from unmask.serving.pipeline import load
 from unmask.tasks.classification import Classification, ClassificationHead
 from unmask.training.machine import choose_machine

@@ -23,11 +23,11 @@ from unmask.encoders.downstream import Downstream, DownstreamSettings, number_la
 from unmask.encoders.transformer import TransformerSettings, initialise
 from unmask.errors import UserError, nearest
 from unmask.evaluation.model import score_examples
-from unmask.frozen import FEATURES, freeze
+from unmask.finetuning.frozen import FEATURES, freeze
+from unmask.finetuning.rule import FROZEN_RATES, defaults
 from unmask.model import Model, load_model, save_model
 from unmask.objectives.learner import Learner
 from unmask.recipe import FinetuningRecipe, convert, put, write
-from unmask.rule import FROZEN_RATES, defaults
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
 from unmask.runs.plots import plot_confusion, plot_training
