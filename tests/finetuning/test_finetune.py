@@ -10,11 +10,13 @@ import transformers
 
 from unmask.checkpoints import huggingface
 from unmask.errors import UserError
+from unmask.finetuning import finetune as finetune_module
 from unmask.finetuning.finetune import finetune
 from unmask.finetuning.rule import defaults
 from unmask.model import Model, build_encoder, load_model, save_model
 from unmask.serving.pipeline import load
 from unmask.tasks.classification import Classification, ClassificationHead
+from unmask.training.loop import Trainer
 from unmask.training.machine import choose_machine
 
 CPU = choose_machine("cpu", "float32")
@@ -146,3 +148,14 @@ def test_early_stopping_takes_the_best_and_scores_on_other_data(start, rows, tmp
     last = safetensors.torch.load_file(newest / "model.safetensors")
     assert not torch.equal(last["encoder.pooler.weight"], kept["encoder.pooler.weight"])
     assert json.loads((tmp_path / "run/dev.json").read_text())["examples"] == 12
+
+
+def test_few_held_out_samples_are_watched_and_all_are_scored(start, rows, tmp_path, monkeypatch):
+    monkeypatch.setattr(finetune_module, "WATCHED", 7)
+    seen = []
+    monkeypatch.setattr(Trainer, "_evaluate", lambda self: seen.append(sum(len(b.keys) for b in self.heldout)))
+    options = {"dev": [rows], "machine": CPU, "quiet": True}
+    settings = ["task.length=32", "budget.steps=1"]
+    finetune("classification", start, [rows], tmp_path / "run", settings=settings, **options)
+    assert set(seen) == {7}
+    assert json.loads((tmp_path / "run/dev.json").read_text())["examples"] == 120

@@ -42,6 +42,9 @@ from unmask.version import __version__
 
 HOLD_OUT_SEED = 0
 """Decides which tenth is held out, whatever the seed of the run, so that runs can be compared."""
+WATCHED = 1000
+"""So many held-out samples at most are looked at along the way, evenly chosen; all are scored at the end. What decides
+when a run ends early is looked at whole."""
 EVALUATION_TOKENS = 8192
 """Tokens of a batch to evaluate on."""
 
@@ -140,11 +143,14 @@ def finetune(
         if recipe.frozen:
             samples, about = freeze(learner, settled.part, recipe.downstream, samples, run, machine, processes)
             display.say(about)
+        watched = samples[1]
+        if not recipe.budget.patience:
+            watched = watched[:: max(1, -(-len(watched) // WATCHED))]
         trainer = Trainer(
             learner,
             ExampleSource(samples[0], seed=recipe.seed),
             prepare=learner.prepare,
-            heldout=[collate(piece) for piece in split([learner.prepare(it) for it in samples[1]], EVALUATION_TOKENS)],
+            heldout=[collate(piece) for piece in split([learner.prepare(it) for it in watched], EVALUATION_TOKENS)],
             settings=recipe,
             run=run,
             machine=machine,
