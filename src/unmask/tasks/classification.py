@@ -15,20 +15,19 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 import torch
-from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from unmask.batches.batch import Batch, Sample
+from unmask.batches.batch import Batch
 from unmask.encoders.encoder import Encoded, Encoder
-from unmask.encoders.transformer import TransformerSettings, initialise
+from unmask.encoders.transformer import TransformerSettings
 from unmask.errors import UserError
-from unmask.layers.dropout import Dropout
 from unmask.layers.vocabulary import count_correct
 from unmask.metrics import classification as metrics
 from unmask.metrics.intervals import Measure
-from unmask.objectives.objective import Objective, Part
+from unmask.objectives.objective import Part
 from unmask.tasks.labelled_file import Row, read_rows
 from unmask.tasks.mistake import Mistake
+from unmask.tasks.pooled_head import PooledHead
 from unmask.tasks.rows import as_rows, frame_rows, hold_out, passages
 from unmask.tasks.task import Columns, Framed, Notes, Paths, Task
 from unmask.tokenizers.tokenizer import Tokenizer
@@ -174,7 +173,7 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
         return () if self.weights == "balanced" else self.weights
 
 
-class ClassificationHead(Objective):
+class ClassificationHead(PooledHead):
     """The head and its loss.
 
     Args:
@@ -183,24 +182,11 @@ class ClassificationHead(Objective):
         weights: of the classes in the loss; none: all the same.
     """
 
-    at = "summary"
     needs = frozenset({"classification"})
 
     def __init__(self, encoder: TransformerSettings, num_labels: int, weights: Sequence[float] = ()) -> None:
-        super().__init__()
-        self.dropout = Dropout(encoder.dropout)
-        self.out = nn.Linear(encoder.width, num_labels)
+        super().__init__(encoder, num_labels)
         self.weights = tuple(weights)
-        initialise(self, encoder.deviation)
-
-    def prepare(self, sample: Sample, name: str) -> Sample:
-        """See `Objective`."""
-        return sample.add(counts={name: 1})
-
-    def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
-        """Return logits, (sequences, labels)."""
-        rows = encoder.pool(encoded.last.index_select(0, batch.positions["summary"]))  # (sequences, width)
-        return self.out(self.dropout(rows))
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`; an example's loss is multiplied by its label's weight."""
@@ -208,10 +194,6 @@ class ClassificationHead(Objective):
         weights = logits.new_tensor(self.weights) if self.weights else None
         loss = cross_entropy(logits, gold, weight=weights, reduction="sum")
         return Part(loss, {"correct": count_correct(logits.detach(), gold)})
-
-    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
-        """See `Objective`: the pooler and the softmax layer, once a sequence."""
-        return 2 * len(batch.positions["summary"]) * encoder.width * (encoder.width + self.out.out_features)
 
 
 def gold_and_said(

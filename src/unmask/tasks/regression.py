@@ -12,19 +12,19 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
 
-from unmask.batches.batch import Batch, Sample
+from unmask.batches.batch import Batch
 from unmask.encoders.encoder import Encoded, Encoder
-from unmask.encoders.transformer import TransformerSettings, initialise
+from unmask.encoders.transformer import TransformerSettings
 from unmask.errors import UserError
-from unmask.layers.dropout import Dropout
 from unmask.metrics import regression as metrics
 from unmask.metrics.intervals import Measure
-from unmask.objectives.objective import Objective, Part
+from unmask.objectives.objective import Part
 from unmask.tasks.columns import LABELS, NUMBERS, SIMILARITY
 from unmask.tasks.labelled_file import Row, read_rows
 from unmask.tasks.mistake import Mistake
+from unmask.tasks.pooled_head import PooledHead
 from unmask.tasks.rows import as_rows, frame_rows, hold_out, passages
 from unmask.tasks.task import Columns, Framed, Notes, Paths, Task
 from unmask.tokenizers.tokenizer import Tokenizer
@@ -141,7 +141,7 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
         return f"{prediction.score:.3f}\t{texts}"
 
 
-class RegressionHead(Objective):
+class RegressionHead(PooledHead):
     """The head and its loss, the squared error.
 
     Args:
@@ -150,34 +150,17 @@ class RegressionHead(Objective):
         deviation: an error of so much counts as 1.
     """
 
-    at = "summary"
     needs = frozenset({"regression"})
 
     def __init__(self, encoder: TransformerSettings, mean: float = 0.0, deviation: float = 1.0) -> None:
-        super().__init__()
+        super().__init__(encoder, 1)
         self.deviation = deviation
-        self.dropout = Dropout(encoder.dropout)
-        self.out = nn.Linear(encoder.width, 1)
-        initialise(self, encoder.deviation)
         nn.init.constant_(self.out.bias, mean)
-
-    def prepare(self, sample: Sample, name: str) -> Sample:
-        """See `Objective`."""
-        return sample.add(counts={name: 1})
-
-    def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
-        """Return the numbers, (sequences, 1)."""
-        rows = encoder.pool(encoded.last.index_select(0, batch.positions["summary"]))  # (sequences, width)
-        return self.out(self.dropout(rows))
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
         found = self.predict(encoder, encoded, batch).float().squeeze(1)  # (sequences,)
         return Part(((found - batch.labels["regression"]) / self.deviation).square().sum(), {})
-
-    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
-        """See `Objective`: the pooler and the linear unit, once a sequence."""
-        return 2 * len(batch.positions["summary"]) * encoder.width * (encoder.width + 1)
 
 
 def _values(rows: Sequence[Row]) -> list[float]:

@@ -1,0 +1,44 @@
+"""One linear layer over the pooled [CLS], with dropout before it: what heads of whole texts have in common.
+
+Devlin et al. 2019, section 4.1.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from unmask.batches.batch import Batch, Sample
+from unmask.encoders.encoder import Encoded, Encoder
+from unmask.encoders.transformer import TransformerSettings, initialise
+from unmask.layers.dropout import Dropout
+from unmask.objectives.objective import Objective
+
+
+class PooledHead(Objective):
+    """Subclasses say what they need, and score.
+
+    Args:
+        encoder: settings of the body that the head sits on.
+        outputs: of the linear layer.
+    """
+
+    at = "summary"
+
+    def __init__(self, encoder: TransformerSettings, outputs: int) -> None:
+        super().__init__()
+        self.dropout = Dropout(encoder.dropout)
+        self.out = nn.Linear(encoder.width, outputs)
+        initialise(self, encoder.deviation)
+
+    def prepare(self, sample: Sample, name: str) -> Sample:
+        """See `Objective`: a term for each sequence."""
+        return sample.add(counts={name: 1})
+
+    def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
+        """Return the layer's outputs, (sequences, outputs)."""
+        rows = encoder.pool(encoded.last.index_select(0, batch.positions["summary"]))  # (sequences, width)
+        return self.out(self.dropout(rows))
+
+    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
+        """See `Objective`: the pooler and the linear layer, once a sequence."""
+        return 2 * len(batch.positions["summary"]) * encoder.width * (encoder.width + self.out.out_features)
