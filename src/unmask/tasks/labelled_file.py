@@ -17,11 +17,9 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-import msgspec
-
 from unmask.errors import UserError, nearest
 from unmask.tasks.columns import ACCEPTABILITY, LABELS, Found, Headerless, Wanted
-from unmask.text.files import display_name, open_bytes
+from unmask.text.files import decode_object, display_name, open_bytes
 
 NAMES = ("text", "text_b", "label")
 """What a row consists of."""
@@ -215,12 +213,7 @@ def _read_jsonl(text: io.TextIOBase, wanted: Wanted, name: str, left: Counter[st
     for number, line in enumerate(text, start=1):
         if not line.strip():
             continue
-        try:
-            record = msgspec.json.decode(line)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise UserError(f"broken JSON ({error})", file=name, line=number) from error
-        if not isinstance(record, dict):
-            raise UserError("not a JSON object", file=name, line=number)
+        record = decode_object(line, name, number)
         found = wanted.named(list(record), name, number)
         values = list(record.values())
         chosen = {ours: values[place] for ours, place in found.places.items()}

@@ -16,13 +16,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from unmask.errors import UserError
 from unmask.metrics.token_classification import chunks, split_tag
 from unmask.tasks.sentence import Sentence, join_words, split_text
 from unmask.tasks.tag_schemes import PREFIXES, recognise, write_tags
-from unmask.text.files import display_name, read_lines
+from unmask.text.files import decode_object, display_name, read_lines
 
 WORDS = ("words", "tokens")
 TAGS = ("tags", "ner_tags", "labels")
@@ -182,12 +180,7 @@ def _read_rows(path: str | Path, columns: Mapping[str, str], gold: bool, known: 
     for number, line in _decoded(path):
         if not line.strip():
             continue
-        try:
-            record = msgspec.json.decode(line)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise UserError(f"broken JSON ({error})", file=name, line=number) from error
-        if not isinstance(record, dict):
-            raise UserError("not a JSON object", file=name, line=number)
+        record = decode_object(line, name, number)
         _, found = _value(record, word_keys, name, number)
         if isinstance(found, str) and not gold:
             yield replace(split_text(found), file=name, line=number)

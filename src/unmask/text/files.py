@@ -13,7 +13,9 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
+
+import msgspec
 
 from unmask.errors import UserError
 
@@ -97,3 +99,23 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, bytes | None]]:
                 ended = not raw or raw.endswith(b"\n")
             del raw, line
             yield number, None
+
+
+def decode_object(line: str | bytes, name: str, number: int) -> dict[str, Any]:
+    """Decode a line of JSON Lines.
+
+    Args:
+        line: of the file.
+        name: the file's, for messages.
+        number: the line's, from 1.
+
+    Raises:
+        UserError: the line is no JSON, or no object.
+    """
+    try:
+        record = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"broken JSON ({error})", file=name, line=number) from error
+    if not isinstance(record, dict):
+        raise UserError("not a JSON object", file=name, line=number)
+    return record
