@@ -3,7 +3,8 @@
 A bert-mini learns masked language modelling from 5 million tokens of English Wikipedia and news (no sentence pairs):
 ours in bf16 with the recipe's settings; the peer, `BertForMaskedLM` under the Trainer in float32, from the same
 sequences in the same order with masks of its own collator, with the same batch, schedule, optimiser, clipping and
-dropout. Both are scored on the same held-out sequences with the same masks. Runs that were cut off are resumed.
+dropout; its logits are computed at hidden tokens alone, which changes no number but halves the time. Both are scored on
+the same held-out sequences with the same masks. Runs that were cut off are resumed.
 """
 
 from __future__ import annotations
@@ -79,6 +80,13 @@ def run_trainer(recipe: Recipe, corpus: Corpus, out: Path, tokens: list[int]) ->
         def _get_train_sampler(self, *args: Any) -> Any:
             return SequentialSampler(examples)
 
+    class AtTargets(transformers.BertForMaskedLM):  # type: ignore[misc,unused-ignore]
+        def forward(self, input_ids: Any, attention_mask: Any, token_type_ids: Any, labels: Any) -> Any:
+            last = self.bert(input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)[0]
+            hidden = labels != -100
+            loss = torch.nn.functional.cross_entropy(self.cls(last[hidden]), labels[hidden])
+            return transformers.modeling_outputs.MaskedLMOutput(loss=loss)
+
     tokenizer = transformers.AutoTokenizer.from_pretrained(corpus.directory / "tokenizer")
     config = transformers.BertConfig(
         num_hidden_layers=shape.layers,
@@ -90,8 +98,9 @@ def run_trainer(recipe: Recipe, corpus: Corpus, out: Path, tokens: list[int]) ->
         attention_probs_dropout_prob=shape.dropout,
     )
     torch.manual_seed(recipe.seed)
+    model = AtTargets(config)
     trainer = InOrder(
-        model=transformers.BertForMaskedLM(config),
+        model=model,
         args=transformers.TrainingArguments(
             output_dir=str(out),
             per_device_train_batch_size=SEQUENCES,
@@ -110,6 +119,11 @@ def run_trainer(recipe: Recipe, corpus: Corpus, out: Path, tokens: list[int]) ->
         train_dataset=examples,
         data_collator=transformers.DataCollatorForLanguageModeling(tokenizer, mlm_probability=recipe.masking.rate),
     )
+    with torch.no_grad():
+        batch = trainer.data_collator(examples[:2])
+        model.eval()
+        ours, theirs = model(**batch).loss, transformers.BertForMaskedLM.forward(model, **batch).loss
+        torch.testing.assert_close(ours, theirs)
     trainer.train(resume_from_checkpoint=any(out.glob("checkpoint-*")))
     heldout, curve = feed.heldout(corpus.heldout, HELDOUT_TOKENS), []
     for path in sorted(out.glob("checkpoint-*"), key=lambda path: int(path.name.partition("-")[2])):

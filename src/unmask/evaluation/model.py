@@ -15,7 +15,7 @@ from unmask.corpus.build import build_corpus
 from unmask.corpus.corpus import Documents
 from unmask.errors import UserError
 from unmask.evaluation.errors_page import errors_page
-from unmask.metrics.intervals import differences, intervals, whole
+from unmask.metrics.intervals import Measure, differences, intervals, whole
 from unmask.model import Model
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
@@ -63,12 +63,11 @@ def evaluate_task(
     notes: list[str] = []
     examples = model.task.read(paths, columns=columns, kind=kind, notes=notes)
     predictions = Pipeline(model, machine).run(examples, notes)
-    result = _scores(model, examples, predictions) | ({"notes": notes} if notes else {})
+    result, first = _scores(model, examples, predictions)
+    if notes:
+        result["notes"] = notes
     if against is not None:
-        first, second = (
-            model.task.measure(examples, said, model.labels)
-            for said in (predictions, Pipeline(against, machine).run(examples))
-        )
+        second = model.task.measure(examples, Pipeline(against, machine).run(examples), model.labels)
         result["against"] = {
             "metrics": whole(second, len(examples)),
             "differences": differences(first, second, len(examples)),
@@ -84,20 +83,21 @@ def score_examples(model: Model, examples: Sequence[Any], machine: Machine | Non
 
     Scores are times 100; `intervals` are of 95 %.
     """
-    return _scores(model, examples, Pipeline(model, machine).run(examples))
+    return _scores(model, examples, Pipeline(model, machine).run(examples))[0]
 
 
-def _scores(model: Model, examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, Any]:
+def _scores(model: Model, examples: Sequence[Any], predictions: Sequence[Any]) -> tuple[dict[str, Any], Measure]:
     task = model.task
     assert task is not None
     measure = task.measure(examples, predictions, model.labels)
-    return {
+    result = {
         "task": task.part.replace("_", "-"),
         "metrics": whole(measure, len(examples)),
         "intervals": intervals(measure, len(examples)),
         "examples": len(examples),
         **task.details(examples, predictions, model.labels),
     }
+    return result, measure
 
 
 def _check_comparable(model: Model, other: Model) -> None:

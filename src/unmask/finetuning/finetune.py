@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import torch
 
-from unmask.batches.batch import Sample, collate, split
+from unmask.batches.batch import collate, split
 from unmask.batches.chance import number
 from unmask.batches.sources import ExampleSource
 from unmask.encoders.downstream import Downstream, DownstreamSettings, number_layers
@@ -35,6 +35,7 @@ from unmask.runs.report import finetuning_report, model_card
 from unmask.serving.pipeline import Pipeline
 from unmask.tasks import TASKS
 from unmask.tasks.task import Task
+from unmask.training.checkpoint import Progress
 from unmask.training.loop import Trainer, open_run
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.processes import Processes
@@ -96,22 +97,18 @@ def finetune(
         UserError: files, model and run do not go together.
         UnmaskError: the run broke off; it is saved.
     """
-    if task not in TASKS:
-        raise UserError(f"unknown task '{task}'", remedy=nearest(task, TASKS))
-    if downstream is not None and downstream not in FROZEN_RATES:
-        raise UserError(f"unknown downstream model '{downstream}'", remedy=nearest(downstream, FROZEN_RATES))
-    if idle := [text for text in settings if text.startswith(("frozen=", "downstream.kind="))]:
-        raise UserError(f"--set {idle[0]} is an option of its own", remedy="pass --frozen or --downstream KIND")
+    _check_options(task, downstream, settings)
     processes = Processes.launched()
     display = Display(quiet=quiet or not processes.leads)
     machine = machine or choose_machine()
     early = convert(put({}, [text for text in settings if text.startswith(("seed=", "dropout="))]), _Early, "--set")
     base = load_model(model, tokenizer=tokenizer, allow_pickle=allow_pickle, dropout=early.dropout, seed=early.seed)
-    data = _read(TASKS[task](), train, dev, columns or {}, kind, base)
+    unsettled = TASKS[task]()
+    data = _read(unsettled, train, dev, columns or {}, kind, base)
     for note in data.notes:
         display.say(note)
     if choosing:
-        data = data.inner(TASKS[task]())
+        data = data.inner(unsettled)
     rule = defaults(
         task,
         base.encoder.settings,
@@ -121,14 +118,15 @@ def finetune(
         downstream=downstream,
     )
     recipe = _resolve(put(rule, settings), base, data)
+    settled: Task = recipe.task
     learner, kept = build_learner(base, data.labels, recipe)
     learner.to(machine.device)
-    settled: Task = recipe.task
     # what ends a run early, or finds a setting, is neither trained on nor reported
-    learnt = data.inner(settled) if recipe.budget.patience or settled.tunes else data
+    stops_early = recipe.budget.patience is not None
+    learnt = data.inner(settled) if stops_early or settled.tunes else data
     framed, held = (
         settled.frame(base.tokenizer, examples, data.labels, gold=True)
-        for examples in (learnt.train, learnt.held if recipe.budget.patience else data.held)
+        for examples in (learnt.train, learnt.held if stops_early else data.held)
     )
     inputs = {
         "model": base.fingerprint(),
@@ -138,17 +136,17 @@ def finetune(
     with open_run(out, write(recipe), inputs, machine, processes, resume=resume) as run, processes:
         for note in (*framed.notes, *(f"dev: {note}" for note in held.notes)):
             display.say(note)
-        display.say(_announce(model, base, recipe, data, kept))
-        samples: tuple[list[Sample], list[Sample]] = framed.samples, held.samples
-        if recipe.frozen:
-            samples, about = freeze(learner, settled.part, recipe.downstream, samples, run, machine, processes)
-            display.say(about)
-        watched = samples[1]
-        if not recipe.budget.patience:
+        display.say(_announce(model, base, recipe, data, len(learnt.train), kept))
+        samples, watched = framed.samples, held.samples
+        if not stops_early:
             watched = watched[:: max(1, -(-len(watched) // WATCHED))]
+        if recipe.frozen:
+            parts = (samples, watched)
+            (samples, watched), about = freeze(learner, settled.part, recipe.downstream, parts, run, machine, processes)
+            display.say(about)
         trainer = Trainer(
             learner,
-            ExampleSource(samples[0], seed=recipe.seed),
+            ExampleSource(samples, seed=recipe.seed),
             prepare=learner.prepare,
             heldout=[collate(piece) for piece in split([learner.prepare(it) for it in watched], EVALUATION_TOKENS)],
             settings=recipe,
@@ -163,16 +161,19 @@ def finetune(
         finished = _finished(base, learner, data.labels, settled)
         if settled.tunes:
             finished = _tune(finished, learnt.held, machine, display)
-        metrics = _score(finished, data.held, run, machine)
-        how = "Trained on frozen features" if recipe.frozen else "Fine-tuned"
-        about = f"{how} with unmask {__version__} on {len(learnt.train):,} examples{_to_tell(data.labels)}."
-        save_model(run.model, finished, model_card(settled.title, about, metrics))
-        plot_training(run)
-        run.report(finetuning_report(run, settled, data.labels, trainer.progress, len(learnt.train), metrics))
-        shutil.rmtree(run.path / FEATURES, ignore_errors=True)
+        metrics = _leave(run, finished, recipe, data, len(learnt.train), trainer.progress, machine)
     display.say("dev: " + ", ".join(f"{name} {value:.2f}" for name, value in metrics.items()))
     display.say(f"model: {run.model}")
     return run.model
+
+
+def _check_options(task: str, downstream: str | None, settings: Sequence[str]) -> None:
+    if task not in TASKS:
+        raise UserError(f"unknown task '{task}'", remedy=nearest(task, TASKS))
+    if downstream is not None and downstream not in FROZEN_RATES:
+        raise UserError(f"unknown downstream model '{downstream}'", remedy=nearest(downstream, FROZEN_RATES))
+    if idle := [text for text in settings if text.startswith(("frozen=", "downstream.kind="))]:
+        raise UserError(f"--set {idle[0]} is an option of its own", remedy="pass --frozen or --downstream KIND")
 
 
 def build_learner(base: Model, labels: Sequence[str], recipe: FinetuningRecipe) -> tuple[Learner, bool]:
@@ -290,13 +291,28 @@ def _finished(base: Model, learner: Learner, labels: Sequence[str], task: Task) 
     return Model(base.encoder, base.tokenizer, heads, tuple(labels), task, downstream=small)
 
 
-def _score(model: Model, held: Sequence[Any], run: RunDirectory, machine: Machine) -> dict[str, float]:
-    """Score the finished model as `evaluate` would, and draw the confusion matrix."""
-    result = score_examples(model, held, replace(machine, precision="float32"))
+def _leave(
+    run: RunDirectory,
+    model: Model,
+    recipe: FinetuningRecipe,
+    data: _Data,
+    trained_on: int,
+    progress: Progress,
+    machine: Machine,
+) -> dict[str, float]:
+    """Score the finished model as `evaluate` would, and write it, the scores, the plots and the report."""
+    result = score_examples(model, data.held, replace(machine, precision="float32"))
+    metrics: dict[str, float] = result["metrics"]
+    how = "Trained on frozen features" if recipe.frozen else "Fine-tuned"
+    to_tell = f" to tell {', '.join(data.labels)} apart" if data.labels else ""
+    about = f"{how} with unmask {__version__} on {trained_on:,} examples{to_tell}."
+    (run.path / "dev.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)))
+    save_model(run.model, model, model_card(recipe.task.title, about, metrics))
     if "confusion" in result:
         plot_confusion(model.labels, np.array(result["confusion"]), run.plots / "confusion.png")
-    (run.path / "dev.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)))
-    metrics: dict[str, float] = result["metrics"]
+    plot_training(run)
+    run.report(finetuning_report(run, recipe.task, data.labels, progress, trained_on, metrics))
+    shutil.rmtree(run.path / FEATURES, ignore_errors=True)
     return metrics
 
 
@@ -310,21 +326,19 @@ def _tune(model: Model, aside: Sequence[Any], machine: Machine, display: Display
     return replace(model, task=task)
 
 
-def _announce(source: str | Path, base: Model, recipe: FinetuningRecipe, data: _Data, kept: bool) -> str:
+def _announce(
+    source: str | Path, base: Model, recipe: FinetuningRecipe, data: _Data, trained_on: int, kept: bool
+) -> str:
     title = recipe.task.part.replace("_", " ")
     own = f" (its own is for {', '.join(base.labels)})" if base.labels else ""
     created = [*base.created, *(() if kept else (f"the {title} head{own}",))]
     labels = f", labels: {', '.join(data.labels)}" if data.labels else ""
     return (
-        f"{len(data.train):,} examples to train on, {len(data.held):,} to score on{labels}\n"
+        f"{trained_on:,} examples to train on, {len(data.held):,} to score on{labels}\n"
         f"learning rate {recipe.optimizer.learning_rate:g}, {recipe.batch.sequences or recipe.batch.tokens} "
         f"{'sequences' if recipe.batch.sequences else 'tokens'} a step, seed {recipe.seed}\n"
         + (f"created, as {source} has it not: {', '.join(created)}" if created else f"all weights from {source}")
     )
-
-
-def _to_tell(labels: Sequence[str]) -> str:
-    return f" to tell {', '.join(labels)} apart" if labels else ""
 
 
 def _fingerprint(examples: Sequence[Any]) -> str:

@@ -113,7 +113,7 @@ def _metrics(run: Path) -> dict[str, float]:
 
 
 def _metric(task: str) -> str:
-    return TASKS[task]().metric
+    return TASKS[task].metric
 
 
 def _copy_model(source: Path, target: Path) -> None:
