@@ -8,11 +8,10 @@ text, steps and masks.
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 import msgspec
-from common import SHARED, minilm, write
+from common import SHARED, logged, minilm, write
 
 import unmask
 from unmask.model import load_model
@@ -42,15 +41,14 @@ def main() -> None:
         if not (run / "model").exists():
             init = minilm() if start == "minilm" else None
             unmask.pretrain(recipe, corpus, run, init=init, resume=(run / "recipe.toml").exists())
-        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        last = [line for line in lines if line["kind"] == "train"][-1]
+        last = logged(run)[-1]
         starts[start] = {
             "steps": last["step"],
             "tokens": last["tokens"],
             "seconds": last["seconds"],
-            "heldout": [line for line in lines if line["kind"] == "heldout"],
+            "heldout": logged(run, "heldout"),
         }
-        guess = next(line for line in lines if line["kind"] == "guess")
+        guess = logged(run, "guess")[0]
     write("adapt_minilm", {"guess": guess, "settings": SETTINGS, "starts": starts})
 
 

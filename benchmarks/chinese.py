@@ -10,11 +10,10 @@ training passages of CMRC 2018, without their questions: each Chinese character 
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 import msgspec
-from common import SHARED, add, write
+from common import SHARED, add, logged, write
 
 import unmask
 from unmask.corpus.corpus import Corpus
@@ -50,16 +49,15 @@ def pretrain(folder: Path, minutes: float) -> None:
     recipe = unmask.read_recipe("bert-mini", [f"budget.minutes={minutes}"])
     if not (run / "model").exists():
         unmask.pretrain(recipe, corpus, run, resume=(run / "recipe.toml").exists())
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    last = [line for line in lines if line["kind"] == "train"][-1]
+    last = logged(run)[-1]
     write(
         "chinese",
         {
             "minutes": minutes,
             "corpus_tokens": corpus.train.num_tokens,
-            "guess": next(line for line in lines if line["kind"] == "guess"),
+            "guess": logged(run, "guess")[0],
             **{name: last[name] for name in ("step", "tokens", "seconds", "passes")},
-            "heldout": [line for line in lines if line["kind"] == "heldout"],
+            "heldout": logged(run, "heldout"),
         },
     )
 
@@ -76,8 +74,7 @@ def answer(start: Path, seed: int) -> None:
         resume=(out / "recipe.toml").exists(),
     )
     result = evaluate_task(load_model(out), [CMRC / "dev.json.xz"], columns={})
-    last = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()][-1]
-    add("cmrc", {"seed": seed, "dev": result, "steps": last["step"]})
+    add("cmrc", {"seed": seed, "dev": result, "steps": logged(out)[-1]["step"]})
 
 
 def main() -> None:

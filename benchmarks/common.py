@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import torch
 
+from unmask.runs.directory import RunDirectory
 from unmask.training.machine import processor
 from unmask.version import __version__
 
@@ -41,6 +42,11 @@ def add(name: str, run: dict[str, Any]) -> None:
     """Add a run to a result that several calls gather, each run with its own command, commit and machine."""
     runs = [*read(RESULTS / f"{name}.json").get("runs", []), {**run, "about": about()}]
     _save(name, {"runs": runs})
+
+
+def logged(run: Path, kind: str = "train") -> list[dict[str, Any]]:
+    """Return what a run logged of one kind, in order."""
+    return RunDirectory(run).read_metrics(kind)
 
 
 def about() -> dict[str, Any]:

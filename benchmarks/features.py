@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common import RESULTS, SHARED, add, minilm, read
+from common import RESULTS, SHARED, add, logged, minilm, read
 from sst2 import random_start
 
 import unmask
@@ -84,8 +84,7 @@ def train(name: str, start: str, method: str, seed: int, folder: Path, *, toy: b
         quiet=True,
         **chosen,
     )
-    lines = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text(encoding="utf8").splitlines()]
-    last = [line for line in lines if line["kind"] == "train"][-1]
+    last = logged(folder / "run")[-1]
     score = json.loads((folder / "run/dev.json").read_bytes())["metrics"][data.metric]
     run: dict[str, Any] = {"data": name, "start": start, "method": method, "seed": seed, "metric": data.metric}
     return run | {

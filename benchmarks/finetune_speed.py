@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from common import minilm, write
+from common import logged, minilm, write
 from finetuning_rule import split
 
 import unmask
@@ -46,8 +46,7 @@ def run_unmask(train: Path, dev: Path, passes: float, seed: int, precision: str)
             machine=choose_machine("cpu", precision),
             quiet=True,
         )
-        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        seconds = [line["seconds"] for line in lines if line["kind"] == "train"]
+        seconds = [line["seconds"] for line in logged(run)]
         accuracy = json.loads((run / "dev.json").read_bytes())["metrics"]["accuracy"]
     return (seconds[-1] - seconds[WARM_STEPS - 1]) / (len(seconds) - WARM_STEPS), accuracy
 

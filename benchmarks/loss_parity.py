@@ -10,11 +10,10 @@ the same held-out sequences with the same masks. Runs that were cut off are resu
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
-from common import RESULTS, read, write
+from common import RESULTS, logged, read, write
 from pretrain_mini import HELDOUT, TRAIN, prepare
 
 import unmask
@@ -45,13 +44,7 @@ def run_unmask(recipe: Recipe, corpus: Corpus, run: Path, precision: str) -> lis
     if not (run / "model").exists():
         machine = choose_machine("cpu", precision)
         unmask.pretrain(recipe, corpus, run, resume=(run / "recipe.toml").exists(), machine=machine)
-    return lines(run, "heldout")
-
-
-def lines(run: Path, kind: str) -> list[dict[str, Any]]:
-    """Return what a run logged."""
-    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [line for line in found if line["kind"] == kind]
+    return logged(run, "heldout")
 
 
 def run_trainer(recipe: Recipe, corpus: Corpus, out: Path, tokens: list[int]) -> list[dict[str, Any]]:
@@ -150,7 +143,7 @@ def main() -> None:
     curves = read(RESULTS / "loss_parity.json").get("curves", {})
     curves["unmask bf16"] = run_unmask(recipe, corpus, options.runs / "unmask", "bf16")
     if "trainer" in options.engines:
-        tokens = [line["tokens"] for line in lines(options.runs / "unmask", "train")]
+        tokens = [line["tokens"] for line in logged(options.runs / "unmask")]
         curves["trainer float32"] = run_trainer(recipe, corpus, options.runs / "trainer", tokens)
     write("loss_parity", {"settings": SETTINGS, "curves": curves})
 

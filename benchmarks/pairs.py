@@ -15,7 +15,7 @@ import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
-from common import RESULTS, SHARED, add, minilm, read
+from common import RESULTS, SHARED, add, logged, minilm, read
 from sst2 import random_start
 
 import unmask
@@ -70,8 +70,7 @@ def run(name: str, start: str, seed: int, runs: Path, settings: list[str]) -> di
         resume=(out / "recipe.toml").exists(),
     )
     seconds = time.time() - begun
-    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    last = [line for line in lines if line["kind"] == "train"][-1]
+    last = logged(out)[-1]
     result = json.loads((out / "dev.json").read_bytes())
     return {
         "set": name,

@@ -7,10 +7,9 @@ are other documents. Compared with always guessing the most frequent token of th
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
-from common import SHARED, write
+from common import SHARED, logged, write
 
 import unmask
 from unmask.corpus.corpus import Corpus
@@ -41,19 +40,17 @@ def main() -> None:
     recipe = unmask.read_recipe("bert-mini", [f"budget.minutes={options.minutes}"])
     if not (run / "model").exists():
         unmask.pretrain(recipe, corpus, run, resume=(run / "recipe.toml").exists())
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    seconds = {line["step"]: line["seconds"] for line in lines if line["kind"] == "train"}
-    last = [line for line in lines if line["kind"] == "train"][-1]
-    guess = next(line for line in lines if line["kind"] == "guess")
+    train = logged(run)
+    seconds, last = {line["step"]: line["seconds"] for line in train}, train[-1]
     values = {
         "minutes": options.minutes,
         "corpus_tokens": corpus.train.num_tokens,
         "most_frequent_token": corpus.tokenizer.piece(corpus.manifest.most_frequent_token.id),
-        "guess": guess,
+        "guess": logged(run, "guess")[0],
         "steps": last["step"],
         "tokens": last["tokens"],
         "seconds": last["seconds"],
-        "heldout": [line | {"seconds": seconds.get(line["step"], 0)} for line in lines if line["kind"] == "heldout"],
+        "heldout": [line | {"seconds": seconds.get(line["step"], 0)} for line in logged(run, "heldout")],
     }
     write("pretrain_mini", values)
 

@@ -18,7 +18,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from common import SHARED, add, minilm
+from common import SHARED, add, logged, minilm
 
 import unmask
 from unmask.batches.chance import generator
@@ -111,8 +111,7 @@ def main() -> None:
             resume=(out / "recipe.toml").exists(),
         )
         seconds = time.time() - begun
-        lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-        last = [line for line in lines if line["kind"] == "train"][-1]
+        last = logged(out)[-1]
         result = {
             "variant": options.variant,
             "seed": seed,

@@ -15,7 +15,7 @@ import tomllib
 from pathlib import Path
 
 import msgspec
-from common import RESULTS, SHARED, add, minilm, read
+from common import RESULTS, SHARED, add, logged, minilm, read
 
 import unmask
 from unmask import recipe as recipes
@@ -59,8 +59,7 @@ def main() -> None:
             resume=(out / "recipe.toml").exists(),
         )
         seconds = time.time() - begun
-        train = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-        last = [line for line in train if line["kind"] == "train"][-1]
+        last = logged(out)[-1]
         result = json.loads((out / "dev.json").read_bytes())
         add(
             "sst2",

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from common import RESULTS, SHARED, add, minilm, read
+from common import RESULTS, SHARED, add, logged, minilm, read
 
 import unmask
 from unmask import recipe as recipes
@@ -76,8 +76,7 @@ def tune(start: str, body: str, files: Sequence[Path], out: Path, settings: Sequ
     )
     seconds = time.time() - begun
     result = evaluate_task(load_model(out), [test], columns={})
-    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    last = [line for line in lines if line["kind"] == "train"][-1]
+    last = logged(out)[-1]
     return {
         **{name: result[name] for name in ("metrics", "intervals", "by_type", "examples")},
         **{name: last[name] for name in ("step", "passes", "tokens")},
