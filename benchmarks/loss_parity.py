@@ -73,7 +73,7 @@ def run_trainer(recipe: Recipe, corpus: Corpus, out: Path, tokens: list[int]) ->
         def _get_train_sampler(self, *args: Any) -> Any:
             return SequentialSampler(examples)
 
-    class AtTargets(transformers.BertForMaskedLM):  # type: ignore[misc,unused-ignore]
+    class AtTargets(transformers.BertForMaskedLM):  # type: ignore[misc,no-untyped-call,unused-ignore]
         def forward(self, input_ids: Any, attention_mask: Any, token_type_ids: Any, labels: Any) -> Any:
             last = self.bert(input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)[0]
             hidden = labels != -100
@@ -91,7 +91,7 @@ def run_trainer(recipe: Recipe, corpus: Corpus, out: Path, tokens: list[int]) ->
         attention_probs_dropout_prob=shape.dropout,
     )
     torch.manual_seed(recipe.seed)
-    model = AtTargets(config)
+    model: Any = AtTargets(config)
     trainer = InOrder(
         model=model,
         args=transformers.TrainingArguments(
