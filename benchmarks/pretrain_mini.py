@@ -19,10 +19,12 @@ TRAIN = [*sorted((SHARED / "text/wikipedia").glob("train-*.jsonl.xz")), SHARED /
 HELDOUT = [SHARED / "text/wikipedia/heldout.jsonl.xz", SHARED / "text/wikinews/heldout.jsonl.xz"]
 
 
-def prepare(folder: Path, heldout: list[Path], train: list[Path]) -> Corpus:
+def prepare(folder: Path, heldout: list[Path], train: list[Path], *, vocabulary: int = 30522) -> Corpus:
     """Train the tokenizer and build the corpus where that is not done."""
     if not (folder / "tokenizer").exists():
-        unmask.train_wordpiece(read_documents(train, TextOptions(), Skipped()), size=30522).save(folder / "tokenizer")
+        unmask.train_wordpiece(read_documents(train, TextOptions(), Skipped()), size=vocabulary).save(
+            folder / "tokenizer"
+        )
     if not (folder / "corpus").exists():
         tokenizer = unmask.load_tokenizer(folder / "tokenizer")
         unmask.build_corpus(train, tokenizer, folder / "corpus", heldout=heldout, report=print)
