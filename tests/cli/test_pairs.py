@@ -141,9 +141,10 @@ def test_predict_pairs(line):
     assert run("predict", "--model", here / "number", texts[0], "--text-b", texts[1])[0] == (
         f"{number['score']:.3f}\t{texts[0]}\t{texts[1]}\n"
     )
-    alone = json.loads(run("predict", "--model", here / "number", texts[0], "--json")[0])
-    assert alone.keys() == {"text", "score"}
-    assert alone["score"] != number["score"], "the second text counts"
+    swapped = json.loads(run("predict", "--model", here / "number", texts[0], "--text-b", texts[0], "--json")[0])
+    assert swapped["score"] != number["score"], "the second text counts"
+    _, said = run("predict", "--model", here / "number", texts[0], status=2)
+    assert "one text, but the model has learnt from pairs of texts; give the second text" in said
 
 
 def test_predict_pairs_of_files(line):

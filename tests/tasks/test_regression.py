@@ -115,7 +115,8 @@ def test_the_head_begins_at_the_mean_and_counts_in_deviations(recipe):
     task = Regression().settle(rows, ())
     assert (task.mean, task.deviation) == (200, 100)
     assert task.build(recipe.encoder, ()).out.bias.item() == 200
-    assert Regression(mean=1.0, deviation=2.0).settle(rows, ()) == Regression(mean=1.0, deviation=2.0)
+    settled = Regression(mean=1.0, deviation=2.0).settle(rows, ())
+    assert settled == Regression(mean=1.0, deviation=2.0, pairs=False)
     with pytest.raises(ValueError, match="deviation must be above 0"):
         Regression(deviation=0.0)
 

@@ -6,8 +6,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from unmask.batches.frame import Frame
+from unmask.errors import UserError
+from unmask.tasks.classification import Classification
 from unmask.tasks.labelled_file import Row
 from unmask.tasks.mistake import Passage
+from unmask.tasks.regression import Regression
 from unmask.tasks.rows import cut_longer, frame_rows, hold_out, passages
 
 
@@ -65,6 +68,31 @@ def test_segments_of_pairs(tokenizer):
     assert sample.segments.tolist() == [0] * (len(first) + 2) + [1] * (len(second) + 1)
     assert sample.positions["summary"].tolist() == [0]
     assert sample.key == (0, 0)
+
+
+def test_pairs_and_single_texts_are_not_mixed(tokenizer):
+    with pytest.raises(UserError, match=r"^a\.tsv:2: one text, but the first example is a pair of texts; give the sec"):
+        frame_rows(tokenizer, [row("One", "two"), row("One")], 32)
+    with pytest.raises(UserError, match=r"^a\.tsv:2: a pair of texts, but the first example is one text; leave"):
+        frame_rows(tokenizer, [row("One"), row("One", "two")], 32)
+
+
+@pytest.mark.parametrize("kind", [Classification, Regression])
+def test_what_learnt_from_pairs_takes_pairs(tokenizer, kind):
+    pairs, singles = ([row("One", *second), row("Two", *second)] for second in (("three",), ()))
+    rows = [Row({**it.values, "label": str(place)}, it.file, it.line) for place, it in enumerate(pairs)]
+    task = kind().settle(rows, ("0", "1"))
+    assert task.pairs is True
+    assert len(task.frame(tokenizer, pairs, ("0", "1"), gold=False).samples) == 2
+    with pytest.raises(UserError, match="one text, but the model has learnt from pairs of texts; give the second text"):
+        task.frame(tokenizer, singles, ("0", "1"), gold=False)
+    with pytest.raises(UserError, match=r"^one text, but the model"):
+        task.frame(tokenizer, task.from_texts(["One"]), ("0", "1"), gold=False)
+    alone = kind().settle([Row({"text": "a", "label": str(number)}, "a.tsv", 2) for number in (0, 1)], ("0", "1"))
+    assert alone.pairs is False
+    with pytest.raises(UserError, match="a pair of texts, but the model has learnt from single texts; leave the sec"):
+        alone.frame(tokenizer, pairs, ("0", "1"), gold=False)
+    assert len(kind().frame(tokenizer, singles, ("0", "1"), gold=False).samples) == 2  # from elsewhere: not known
 
 
 WORDS = st.lists(st.sampled_from(["dog", "cat", "river", "sea", "."]), max_size=30).map(" ".join)

@@ -28,7 +28,7 @@ from unmask.objectives.objective import Part
 from unmask.tasks.labelled_file import Row, read_rows
 from unmask.tasks.mistake import Mistake
 from unmask.tasks.pooled_head import PooledHead
-from unmask.tasks.rows import as_rows, frame_rows, hold_out, passages
+from unmask.tasks.rows import are_pairs, as_rows, frame_rows, hold_out, passages
 from unmask.tasks.task import Columns, Framed, Notes, Paths, Task
 from unmask.tokenizers.tokenizer import Tokenizer
 
@@ -55,9 +55,12 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
         length: longer texts are cut to that many tokens, special ones included.
         weights: of the labels in the loss, in the model's order; none: all the same; "balanced": each label weighs
             as much as any other, whatever their numbers.
+        pairs: whether it is pairs of texts that are classified; None: as the training examples are (not known of a
+            model from elsewhere).
     """
 
     weights: tuple[float, ...] | Literal["balanced"] = ()
+    pairs: bool | None = None
 
     part = "classification"
     metric = "accuracy"
@@ -93,11 +96,12 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def settle(self, examples: Sequence[Row], labels: Sequence[str]) -> Classification:
         """See `Task`: balanced weights become numbers, of mean 1 over the examples."""
+        task = msgspec.structs.replace(self, pairs=are_pairs(examples, self.pairs))
         if self.weights != "balanced":
-            return self
+            return task
         counts = np.bincount(_numbers(examples, labels), minlength=len(labels))
         weights = len(examples) / (len(labels) * np.maximum(1, counts))
-        return msgspec.structs.replace(self, weights=tuple(weights.tolist()))
+        return msgspec.structs.replace(task, weights=tuple(weights.tolist()))
 
     def hold_out(self, examples: Sequence[Row], seed: int) -> tuple[list[Row], list[Row]]:
         """See `Task`: the same share of each label."""
@@ -119,7 +123,7 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
-        samples = frame_rows(tokenizer, examples, self.length)
+        samples = frame_rows(tokenizer, examples, self.length, pairs=self.pairs)
         if gold:
             numbers = np.array(_numbers(examples, labels), np.int64)
             samples = [

@@ -25,7 +25,7 @@ from unmask.tasks.columns import LABELS, NUMBERS, SIMILARITY
 from unmask.tasks.labelled_file import Row, read_rows
 from unmask.tasks.mistake import Mistake
 from unmask.tasks.pooled_head import PooledHead
-from unmask.tasks.rows import as_rows, frame_rows, hold_out, passages
+from unmask.tasks.rows import are_pairs, as_rows, frame_rows, hold_out, passages
 from unmask.tasks.task import Columns, Framed, Notes, Paths, Task
 from unmask.tokenizers.tokenizer import Tokenizer
 
@@ -45,10 +45,12 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
         length: longer texts are cut to that many tokens, special ones included.
         mean, deviation: where the head starts, and the unit in which its errors are counted in training; None: those
             of the training numbers, so that their scale does not matter.
+        pairs: whether pairs of texts get a number; None: as the training examples are.
     """
 
     mean: float | None = None
     deviation: float | None = None
+    pairs: bool | None = None
 
     part = "regression"
     metric = "pearson"
@@ -85,10 +87,11 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
 
     def settle(self, examples: Sequence[Row], labels: Sequence[str]) -> Regression:
         """See `Task`: mean and deviation."""
+        pairs = are_pairs(examples, self.pairs)
         values = np.array(_values(examples))
         mean = float(values.mean()) if self.mean is None else self.mean
         deviation = float(values.std()) if self.deviation is None else self.deviation
-        return msgspec.structs.replace(self, mean=mean, deviation=deviation)
+        return msgspec.structs.replace(self, mean=mean, deviation=deviation, pairs=pairs)
 
     def hold_out(self, examples: Sequence[Row], seed: int) -> tuple[list[Row], list[Row]]:
         """See `Task`."""
@@ -100,7 +103,7 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
-        samples = frame_rows(tokenizer, examples, self.length)
+        samples = frame_rows(tokenizer, examples, self.length, pairs=self.pairs)
         if gold:
             values = np.array(_values(examples), np.float32)
             samples = [

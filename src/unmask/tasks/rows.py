@@ -29,11 +29,42 @@ def as_rows(texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[
     return [Row({"text": one, "text_b": other}, "", 0) for one, other in zip(texts, texts_b, strict=True)]
 
 
-def frame_rows(tokenizer: Tokenizer, rows: Sequence[Row], length: int) -> list[Sample]:
-    """Return a sample for each row, its key (0, its number); what exceeds `length` tokens is cut."""
+def are_pairs(rows: Sequence[Row], wanted: bool | None = None) -> bool:
+    """Say whether rows are pairs of texts.
+
+    Args:
+        rows: all pairs, or none.
+        wanted: what they must be, as a model has learnt from nothing else; None: either.
+
+    Raises:
+        UserError: some are pairs and some are not, or they are not what is wanted; names file and line.
+    """
+    if wanted is None:
+        wanted = bool(rows) and "text_b" in rows[0].values
+        known = f"the first example is {'a pair of texts' if wanted else 'one text'}"
+    else:
+        known = f"the model has learnt from {'pairs of texts' if wanted else 'single texts'}"
+    for row in rows:
+        if ("text_b" in row.values) != wanted:
+            raise UserError(
+                f"{'one text' if wanted else 'a pair of texts'}, but {known}",
+                file=row.file or None,
+                line=row.line or None,
+                remedy="give the second text: a column text_b, or --text-b" if wanted else "leave the second text away",
+            )
+    return wanted
+
+
+def frame_rows(tokenizer: Tokenizer, rows: Sequence[Row], length: int, *, pairs: bool | None = None) -> list[Sample]:
+    """Return a sample for each row, its key (0, its number); what exceeds `length` tokens is cut.
+
+    Raises:
+        UserError: see `are_pairs`.
+    """
     frame = Frame(tokenizer.cls, tokenizer.sep)
+    pairs = are_pairs(rows, pairs)
     first = tokenizer.encode_many([row.values["text"] for row in rows])
-    if not rows or "text_b" not in rows[0].values:
+    if not pairs:
         room = frame.room(length, texts=1)
         return [frame.wrap(ids[:room]).named((0, number)) for number, ids in enumerate(first)]
     second = tokenizer.encode_many([row.values["text_b"] for row in rows])
