@@ -19,8 +19,8 @@ from common import minilm
 
 from unmask.batches.batch import Sample
 from unmask.batches.chance import generator
-from unmask.batches.masking import MaskingSettings, TokenMasking
 from unmask.batches.sources import ExampleSource
+from unmask.batches.token_masking import TokenMasking, TokenMaskingSettings
 from unmask.encoders.transformer import TransformerSettings
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLMSettings
@@ -107,7 +107,9 @@ def unmask_trainer(work: Work) -> Iterator[Trainer]:
     encoder = TransformerSettings(layers=layers, width=width, heads=heads, feed_forward=4 * width, dropout=work.dropout)
     torch.manual_seed(0)
     learner = Learner(encoder.build(VOCABULARY), {"masked_lm": MaskedLMSettings().build(encoder, VOCABULARY)})
-    masking = TokenMasking(MaskingSettings(), vocabulary=VOCABULARY, mask=MASK, special=frozenset(range(FIRST_WORD)))
+    masking = TokenMasking(
+        TokenMaskingSettings(), vocabulary=VOCABULARY, mask=MASK, special=frozenset(range(FIRST_WORD))
+    )
     samples = [
         Sample(key=(), ids=ids, segments=(np.arange(len(ids)) > len(ids) // 2).astype(np.int64)) for ids in work.texts()
     ]

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from unmask.batches.batch import Batch, Sample, collate
 from unmask.batches.chance import generator
-from unmask.batches.masking import MaskingSettings, TokenMasking
+from unmask.batches.token_masking import TokenMasking, TokenMaskingSettings
 from unmask.encoders.transformer import TransformerSettings
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLMSettings
@@ -74,7 +74,9 @@ def check(device: str) -> dict[str, Any]:
     settings = TransformerSettings(layers=3, width=128, heads=4, feed_forward=512, dropout=0.0, deviation=0.05)
     torch.manual_seed(0)
     learner = Learner(settings.build(VOCABULARY), {"masked_lm": MaskedLMSettings().build(settings, VOCABULARY)})
-    masking = TokenMasking(MaskingSettings(), vocabulary=VOCABULARY, mask=103, special=frozenset(range(FIRST_WORD)))
+    masking = TokenMasking(
+        TokenMaskingSettings(), vocabulary=VOCABULARY, mask=103, special=frozenset(range(FIRST_WORD))
+    )
     samples = []
     for place, length in enumerate(LENGTHS):
         rng = generator(0, "text", place)

@@ -16,8 +16,10 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 import msgspec
 
 from unmask.batches.document_sentences import DocumentSentencesSettings
-from unmask.batches.masking import MaskingSettings
+from unmask.batches.ngram_masking import NgramMaskingSettings, WholeWordMaskingSettings
 from unmask.batches.sentence_pairs import SentencePairsSettings
+from unmask.batches.span_masking import SpanMaskingSettings
+from unmask.batches.token_masking import TokenMaskingSettings
 from unmask.encoders.downstream import DownstreamSettings
 from unmask.encoders.transformer import TransformerSettings
 from unmask.errors import UserError, nearest
@@ -25,7 +27,11 @@ from unmask.objectives import OBJECTIVES
 from unmask.tasks import AnyTask
 from unmask.training.settings import TrainingSettings
 
-KEPT = {"layout.kind": ("length", "stages"), "schedule.kind": ("warmup",)}
+KEPT = {
+    "layout.kind": ("length", "stages"),
+    "masking.kind": ("rate", "replace"),
+    "schedule.kind": ("warmup",),
+}
 """What stays of a table when --set changes its kind."""
 EITHER = {
     "batch": ("tokens", "sequences"),
@@ -73,7 +79,9 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
     tokenizer: TokenizerSettings = TokenizerSettings()
     encoder: TransformerSettings
     layout: SentencePairsSettings | DocumentSentencesSettings
-    masking: MaskingSettings = MaskingSettings()
+    masking: TokenMaskingSettings | WholeWordMaskingSettings | NgramMaskingSettings | SpanMaskingSettings = (
+        TokenMaskingSettings()
+    )
     objective: Objectives  # type: ignore[valid-type]
 
     def __post_init__(self) -> None:
@@ -153,7 +161,8 @@ def put(table: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
     """Put settings "a.b=value" into a table, values in TOML's syntax (quotes around text may be left away).
 
     Setting one unit of [budget] or of [batch] replaces the other, as do `layout.length` and `layout.stages`. Setting
-    another `layout.kind` or `schedule.kind` drops the old one's other keys, but for lengths and warm-up.
+    another `layout.kind` or `schedule.kind` drops the old one's other keys, but for lengths and warm-up; so
+    does another `masking.kind`, but for rate and replacement.
 
     Raises:
         UserError: not KEY=VALUE.

@@ -6,14 +6,14 @@ import pytest
 
 from unmask.batches.feed import Feed
 from unmask.batches.layout import Stage
-from unmask.batches.masking import MaskingSettings
 from unmask.batches.sentence_pairs import SentencePairsSettings
+from unmask.batches.token_masking import TokenMaskingSettings
 from unmask.corpus.corpus import Documents, PartEntry
 
 
 @pytest.fixture
 def feed(tokenizer):
-    layout, masking = SentencePairsSettings(length=48), MaskingSettings()
+    layout, masking = SentencePairsSettings(length=48), TokenMaskingSettings()
     return Feed(layout, masking, 0, tokenizer, lambda sample: sample.add(counts={"n": len(sample.labels["hidden"])}))
 
 

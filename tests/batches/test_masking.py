@@ -6,7 +6,8 @@ import pytest
 from unmask.batches.batch import Sample
 from unmask.batches.chance import generator
 from unmask.batches.frame import Frame
-from unmask.batches.masking import MaskingSettings, Replace, TokenMasking
+from unmask.batches.masking import Replace
+from unmask.batches.token_masking import TokenMasking, TokenMaskingSettings
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL = range(5)
 VOCABULARY = 60
@@ -21,7 +22,7 @@ def texts(number, longest=120):
         yield Frame(CLS, SEP).wrap(first, second)
 
 
-def build(settings=MaskingSettings(), kind=TokenMasking):  # noqa: B008 (frozen)
+def build(settings=TokenMaskingSettings(), kind=TokenMasking):  # noqa: B008 (frozen)
     return kind(settings, vocabulary=VOCABULARY, mask=MASK, special=frozenset(SPECIAL))
 
 
@@ -170,7 +171,7 @@ def test_planted_faults_are_found(fault, check):
     ],
 )
 def test_shares_are_followed(replace, expected):
-    before, after = replacements(build(MaskingSettings(rate=0.4, replace=replace)))
+    before, after = replacements(build(TokenMaskingSettings(rate=0.4, replace=replace)))
     kinds = np.where(after == MASK, "mask", np.where(after == before, "keep", "random"))
     assert set(kinds) - ({"keep"} if expected == {"random"} else set()) == expected
 

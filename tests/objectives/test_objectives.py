@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from unmask.batches.batch import Sample, add_counts, collate
 from unmask.batches.chance import generator
 from unmask.batches.frame import Frame
-from unmask.batches.masking import MaskingSettings, TokenMasking
+from unmask.batches.token_masking import TokenMasking, TokenMaskingSettings
 from unmask.encoders.transformer import TransformerSettings
 from unmask.model import Model, load_model, save_model
 from unmask.objectives import OBJECTIVES
@@ -58,7 +58,7 @@ def learner_of(*names, weight=1.0):
 def samples(seed=0):
     """Ragged, with from 1 to 9 hidden tokens, as a layout and the masking leave them; all but [CLS] is a passage."""
     rng, frame = np.random.default_rng(0), Frame(cls=2, sep=3)
-    mask = TokenMasking(MaskingSettings(), vocabulary=VOCABULARY, mask=4, special=frozenset(range(5)))
+    mask = TokenMasking(TokenMaskingSettings(), vocabulary=VOCABULARY, mask=4, special=frozenset(range(5)))
     made = []
     for number, length in enumerate(LENGTHS):
         sample = frame.wrap(rng.integers(5, VOCABULARY, length)).named((0, number))

@@ -12,7 +12,7 @@ from unmask.batches.batch import Batch, Sample, collate
 from unmask.batches.chance import generator
 from unmask.batches.frame import Frame
 from unmask.batches.layout import LayoutSettings
-from unmask.batches.masking import MaskingSettings, TokenMasking
+from unmask.batches.masking import MaskingSettings
 from unmask.batches.sources import CorpusSource
 from unmask.corpus.corpus import Documents
 from unmask.tokenizers.tokenizer import Tokenizer
@@ -44,7 +44,9 @@ class Feed:
     def prepare(self) -> Callable[[Sample], Sample]:
         """Return what hides tokens, anew in each pass, and counts targets; chance comes from the sample's key alone."""
         words = self.tokenizer
-        masking = TokenMasking(self.masking, vocabulary=words.size, mask=words.mask, special=words.special_ids)
+        masking = self.masking.build(
+            vocabulary=words.size, mask=words.mask, special=words.special_ids, begins=words.begins_word
+        )
 
         def prepare(sample: Sample) -> Sample:
             return self.count(masking(sample, generator(self.seed, "masking", *sample.key)))

@@ -1,4 +1,4 @@
-"""Hide tokens: BERT's masking of single tokens.
+"""Hide tokens: what every masking has in common. Which tokens are hidden together is the idea of each, a file a kind.
 
 In: samples. Out: the same with ids replaced, `positions["hidden"]` (which tokens are to be predicted) and
 `labels["hidden"]` (what stood there). Masking is a stage of its own: several objectives read the same masks.
@@ -11,12 +11,16 @@ random token is never a special one.
 
 from __future__ import annotations
 
-from typing import Literal
+from abc import abstractmethod
+from collections.abc import Callable
 
 import msgspec
 import numpy as np
 
 from unmask.batches.batch import Sample
+
+Begins = Callable[[np.ndarray], np.ndarray]
+"""Ids of a sequence to whether a word begins at each."""
 
 
 class Replace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,16 +36,14 @@ class Replace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             raise ValueError("mask, random and keep must be shares that add up to 1")
 
 
-class MaskingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The recipe's [masking].
+class MaskingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
+    """What the recipe's [masking] holds for every kind.
 
     Attributes:
-        kind: "token": tokens are hidden one by one.
         rate: share of a sequence's tokens.
         replace: what stands in their place.
     """
 
-    kind: Literal["token"] = "token"
     rate: float = 0.15
     replace: Replace = Replace()
 
@@ -49,9 +51,13 @@ class MaskingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         if not 0 < self.rate < 1:
             raise ValueError("rate must lie between 0 and 1")
 
+    def build(self, *, vocabulary: int, mask: int, special: frozenset[int], begins: Begins) -> Masking:
+        """Return what hides tokens; see `Masking`."""
+        raise NotImplementedError
 
-class TokenMasking:
-    """See the module.
+
+class Masking:
+    """See the module. Subclasses choose.
 
     Args:
         settings: rate and shares.
@@ -71,11 +77,45 @@ class TokenMasking:
         """Return the sample with some of its tokens hidden; all randomness comes from `rng`."""
         candidates = np.flatnonzero(~self.is_special[sample.ids])
         number = min(len(candidates), max(1, round(len(sample) * self.settings.rate)))
-        hidden = np.sort(rng.choice(candidates, number, replace=False)) if number else np.zeros(0, np.int64)
+        hidden = self.choose(sample.ids, candidates, number, rng) if number else np.zeros(0, np.int64)
         ids = sample.ids.copy()
-        draw = rng.random(number)
+        draw = self.draw(hidden, rng)
         replace = self.settings.replace
         ids[hidden[draw < replace.mask]] = self.mask
         random = hidden[(draw >= replace.mask) & (draw < replace.mask + replace.random)]
         ids[random] = rng.choice(self.ordinary, len(random))
         return sample.add(ids=ids, positions={"hidden": hidden}, labels={"hidden": sample.ids[hidden].astype(np.int64)})
+
+    @abstractmethod
+    def choose(self, ids: np.ndarray, candidates: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:
+        """Return which tokens are hidden, in order.
+
+        Args:
+            ids: of the sequence.
+            candidates: which of its tokens may be hidden; at least one.
+            number: how many are to be hidden, at least one.
+            rng: all chance.
+        """
+
+    def draw(self, hidden: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return a number in [0, 1) for each hidden token, which decides what stands in its place: each its own."""
+        return rng.random(len(hidden))
+
+
+def find_words(ids: np.ndarray, candidates: np.ndarray, begins: Begins) -> tuple[np.ndarray, np.ndarray]:
+    """Return where the words of a sequence begin and end.
+
+    A piece that goes on after what may not be hidden is a word of its own.
+
+    Args:
+        ids: of the sequence.
+        candidates: which of its tokens may be hidden, in order; at least one.
+        begins: tells where words begin.
+
+    Returns:
+        (words,) first tokens, and (words,) the tokens after the last ones.
+    """
+    breaks = begins(ids)[candidates] | (np.diff(candidates, prepend=-2) > 1)
+    first = np.flatnonzero(breaks)
+    last = np.append(first[1:], len(candidates)) - 1
+    return candidates[first], candidates[last] + 1

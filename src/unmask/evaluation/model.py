@@ -9,8 +9,8 @@ from typing import Any
 
 from unmask.batches.document_sentences import DocumentSentencesSettings
 from unmask.batches.feed import Feed
-from unmask.batches.masking import MaskingSettings
 from unmask.batches.sentence_pairs import SentencePairsSettings
+from unmask.batches.token_masking import TokenMaskingSettings
 from unmask.corpus.build import build_corpus
 from unmask.corpus.corpus import Documents
 from unmask.errors import UserError
@@ -158,7 +158,7 @@ def evaluate_encoder(
         if not pairs:
             objectives.pop("next_sentence", None)
         learner = Learner(model.encoder, objectives).to(machine.device, machine.dtype)
-        feed = Feed(layout, MaskingSettings(), seed, model.tokenizer, learner.prepare)
+        feed = Feed(layout, TokenMaskingSettings(), seed, model.tokenizer, learner.prepare)
         batches = feed.heldout(corpus.train, tokens=corpus.train.num_tokens * 2)
         metrics = evaluate(learner, batches, machine)
     return {

@@ -144,6 +144,14 @@ class Tokenizer:
         """Give the pieces as they stand in the vocabulary."""
         return [self.piece(id) for id in ids]
 
+    def begins_word(self, ids: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Say of each piece of a text whether a word begins with it."""
+        return self._begins[ids]
+
+    @cached_property
+    def _begins(self) -> npt.NDArray[np.bool_]:
+        return np.array([not piece.startswith("##") for piece in self.pieces(range(self.size))])
+
     def save(self, directory: str | Path, *, length: int = 512) -> None:
         """Write a directory that `load_tokenizer` and `transformers.AutoTokenizer` load.
 

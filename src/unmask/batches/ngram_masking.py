@@ -1,0 +1,97 @@
+"""Whole words are hidden, alone or several in a row.
+
+- `ngram`: up to three words, n of them with a probability in proportion to 1/n (Lan et al. 2020, section 4.1:
+  .545, .273, .182), as create_pretraining_data.py of google-research/albert does: words are gone through in random
+  order, an n is drawn at each, a shorter one is taken where it would exceed the budget, and none where that does not
+  help or a word is hidden already. Different from it: an n-gram lies within one text, not across [SEP].
+- `whole_word`: the same with single words, which is BERT's whole-word masking (google-research/bert, README of
+  May 2019).
+
+No word is ever hidden in part, so fewer tokens than the budget may be hidden, but never more, unless every word of the
+sequence is longer than that: then the shortest one is hidden. Of each token is decided by itself what stands in its
+place, as in both reference codes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unmask.batches.masking import Begins, Masking, MaskingSettings, find_words
+
+
+class NgramMaskingSettings(MaskingSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="ngram"):
+    """The recipe's [masking] for `kind = "ngram"`; see `MaskingSettings`.
+
+    Attributes:
+        longest: most words in a row that are hidden at once.
+    """
+
+    longest: int = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.longest < 1:
+            raise ValueError("longest must be at least 1")
+
+    def build(self, *, vocabulary: int, mask: int, special: frozenset[int], begins: Begins) -> NgramMasking:
+        """See `MaskingSettings`."""
+        return NgramMasking(self, self.longest, begins=begins, vocabulary=vocabulary, mask=mask, special=special)
+
+
+class WholeWordMaskingSettings(
+    MaskingSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="whole_word"
+):
+    """The recipe's [masking] for `kind = "whole_word"`; see `MaskingSettings`."""
+
+    def build(self, *, vocabulary: int, mask: int, special: frozenset[int], begins: Begins) -> NgramMasking:
+        """See `MaskingSettings`."""
+        return NgramMasking(self, 1, begins=begins, vocabulary=vocabulary, mask=mask, special=special)
+
+
+class NgramMasking(Masking):
+    """See the module.
+
+    Args:
+        settings, vocabulary, mask, special: see `Masking`.
+        longest: most words in a row that are hidden at once.
+        begins: tells where words begin.
+    """
+
+    def __init__(
+        self,
+        settings: MaskingSettings,
+        longest: int,
+        *,
+        begins: Begins,
+        vocabulary: int,
+        mask: int,
+        special: frozenset[int],
+    ) -> None:
+        super().__init__(settings, vocabulary=vocabulary, mask=mask, special=special)
+        self.begins = begins
+        self.sums = np.cumsum(1 / np.arange(1, longest + 1))
+
+    def choose(self, ids: np.ndarray, candidates: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:
+        """See `Masking`."""
+        firsts, ends = find_words(ids, candidates, self.begins)
+        starts, stops, taken = firsts.tolist(), ends.tolist(), [False] * len(firsts)
+        room = number
+        for word, chance in zip(rng.permutation(len(starts)).tolist(), rng.random(len(starts)).tolist(), strict=True):
+            if not room:
+                break
+            size = self._draw(word, chance, starts, stops)
+            while size and stops[word + size - 1] - starts[word] > room:
+                size -= 1
+            if size and not any(taken[word : word + size]):
+                taken[word : word + size] = [True] * size
+                room -= stops[word + size - 1] - starts[word]
+        if not any(taken):
+            taken[int(np.argmin(ends - firsts))] = True
+        return np.concatenate([np.arange(starts[word], stops[word]) for word, chosen in enumerate(taken) if chosen])
+
+    def _draw(self, word: int, chance: float, starts: list[int], stops: list[int]) -> int:
+        """Draw how many words are hidden from one on: n in proportion to 1/n, of those that follow in a row."""
+        most = 1
+        while most < len(self.sums) and word + most < len(starts) and starts[word + most] == stops[word + most - 1]:
+            most += 1
+        return 1 + int(np.searchsorted(self.sums[:most], chance * self.sums[most - 1], side="right"))

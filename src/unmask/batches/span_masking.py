@@ -1,0 +1,111 @@
+"""Spans of whole words are hidden: SpanBERT's masking (Joshi et al. 2020, section 3.1).
+
+A span's length is drawn in words from a geometric distribution with p = 0.2, cut off at 10 and normalised again (3.8
+words on average), and it begins with the word that a random token belongs to. Spans are drawn until the budget is
+spent; the last one is cut where that happens, even within a word. Spans that touch are one span. What stands in their
+place is decided for a span as a whole (masking.py of facebookresearch/SpanBERT). Different from its code: a span lies
+within one text, and random tokens are drawn uniformly, as the paper's description does not say otherwise.
+
+For the span boundary objective each sample also gets `positions["span_left"]` and `positions["span_right"]`, the tokens
+just outside, and `labels["span_place"]` and `labels["span_gold"]`, a hidden token's number within its span, from 0, and
+what stood there: of all hidden tokens but those of spans at either end of a text, which have no token outside.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unmask.batches.batch import Sample
+from unmask.batches.masking import Begins, Masking, MaskingSettings, find_words
+
+
+class SpanMaskingSettings(MaskingSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="span"):
+    """The recipe's [masking] for `kind = "span"`; see `MaskingSettings`.
+
+    Attributes:
+        p: of the geometric distribution of lengths.
+        longest: most words of a span.
+    """
+
+    p: float = 0.2
+    longest: int = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.p < 1:
+            raise ValueError("p must lie between 0 and 1")
+        if self.longest < 1:
+            raise ValueError("longest must be at least 1")
+
+    def build(self, *, vocabulary: int, mask: int, special: frozenset[int], begins: Begins) -> SpanMasking:
+        """See `MaskingSettings`."""
+        return SpanMasking(self, begins=begins, vocabulary=vocabulary, mask=mask, special=special)
+
+
+class SpanMasking(Masking):
+    """See the module.
+
+    Args:
+        settings, vocabulary, mask, special: see `Masking`.
+        begins: tells where words begin.
+    """
+
+    def __init__(
+        self,
+        settings: SpanMaskingSettings,
+        *,
+        begins: Begins,
+        vocabulary: int,
+        mask: int,
+        special: frozenset[int],
+    ) -> None:
+        super().__init__(settings, vocabulary=vocabulary, mask=mask, special=special)
+        self.begins = begins
+        chances = (1 - settings.p) ** np.arange(settings.longest)
+        self.sums = (chances / chances.sum()).cumsum()[:-1]
+
+    def __call__(self, sample: Sample, rng: np.random.Generator) -> Sample:
+        """See `Masking`; with the boundaries of spans."""
+        masked = super().__call__(sample, rng)
+        hidden = masked.positions["hidden"]
+        spans = _number(hidden)
+        if len(hidden):
+            firsts = hidden[np.flatnonzero(np.diff(spans, prepend=-1))]
+            lasts = hidden[np.flatnonzero(np.diff(spans, append=spans[-1] + 1))]
+            left, right, place = firsts[spans] - 1, lasts[spans] + 1, hidden - firsts[spans]
+        else:
+            left = right = place = hidden
+        outside = ~self.is_special[sample.ids]
+        inner = outside[left] & outside[right]
+        return masked.add(
+            positions={"span_left": left[inner], "span_right": right[inner]},
+            labels={"span_place": place[inner], "span_gold": masked.labels["hidden"][inner]},
+        )
+
+    def choose(self, ids: np.ndarray, candidates: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:
+        """See `Masking`."""
+        starts, stops = find_words(ids, candidates, self.begins)
+        hidden, left = np.zeros(len(ids), bool), number
+        while left:
+            free = candidates[~hidden[candidates]]
+            word = int(np.searchsorted(starts, free[rng.integers(len(free))], side="right")) - 1
+            last = word + 1 + int(np.searchsorted(self.sums, rng.random(), side="right"))
+            end = starts[word]
+            for other in range(word, min(last, len(starts))):
+                if starts[other] != end:
+                    break
+                end = stops[other]
+            new = np.flatnonzero(~hidden[starts[word] : end])[:left] + starts[word]
+            hidden[new] = True
+            left -= len(new)
+        return np.flatnonzero(hidden)
+
+    def draw(self, hidden: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """See `Masking`: the same number for all tokens of a span."""
+        spans = _number(hidden)
+        return rng.random(int(spans[-1]) + 1)[spans] if len(spans) else np.zeros(0)
+
+
+def _number(hidden: np.ndarray) -> np.ndarray:
+    """Number the spans of hidden tokens, from 0; return each token's."""
+    return np.cumsum(np.diff(hidden, prepend=hidden[:1]) > 1)

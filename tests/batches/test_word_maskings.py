@@ -1,0 +1,232 @@
+"""Maskings of whole words, n-grams and spans: the papers' statistics, no word in part, and planted faults."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unmask.batches.chance import generator
+from unmask.batches.frame import Frame
+from unmask.batches.masking import Replace, find_words
+from unmask.batches.ngram_masking import NgramMaskingSettings, WholeWordMaskingSettings
+from unmask.batches.span_masking import SpanMaskingSettings
+from unmask.errors import UserError
+from unmask.recipe import read_recipe
+
+PAD, UNK, CLS, SEP, MASK = SPECIAL = range(5)
+VOCABULARY, GOES_ON = 1000, 700
+"""From id 700 on a piece goes on a word."""
+WORDS = ("whole_word", "ngram", "span")
+
+
+def begins(ids):
+    return ids < GOES_ON
+
+
+def build(kind, **settings):
+    kinds = {"whole_word": WholeWordMaskingSettings, "ngram": NgramMaskingSettings, "span": SpanMaskingSettings}
+    chosen = kinds[kind](**settings)
+    return chosen.build(vocabulary=VOCABULARY, mask=MASK, special=frozenset(SPECIAL), begins=begins)
+
+
+def texts(number, length=500, goes_on=0.3):
+    """Long texts, a third of whose pieces go on a word."""
+    rng = np.random.default_rng(0)
+    for place in range(number):
+        ids = np.where(
+            rng.random(length) < goes_on, rng.integers(GOES_ON, VOCABULARY, length), rng.integers(5, GOES_ON, length)
+        )
+        ids[0] = 5
+        yield Frame(CLS, SEP).wrap(ids).named((0, place))
+
+
+def mask_all(masking, **settings):
+    return [(sample, masking(sample, generator(0, "masking", *sample.key))) for sample in texts(300, **settings)]
+
+
+def words_of(sample):
+    """Each token's word, -1 for special ones, written a second time and plainly."""
+    word, found, fresh = -1, [], True
+    for id in sample.ids:
+        if id in SPECIAL:
+            found.append(-1)
+            fresh = True
+            continue
+        if fresh or id < GOES_ON:
+            word += 1
+        fresh = False
+        found.append(word)
+    return np.array(found)
+
+
+def runs(numbers):
+    """Lengths of the runs of neighbouring numbers."""
+    return [len(run) for run in np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1) if len(run)]
+
+
+def check_whole_words(masking):
+    for sample, masked in mask_all(masking):
+        words, hidden = words_of(sample), masked.positions["hidden"]
+        assert (np.diff(hidden) > 0).all()
+        assert np.array_equal(np.flatnonzero(np.isin(words, words[hidden])), hidden)
+        assert np.array_equal(masked.labels["hidden"], sample.ids[hidden])
+
+
+@pytest.mark.parametrize("kind", ["whole_word", "ngram"])
+def test_no_word_is_hidden_in_part(kind):
+    check_whole_words(build(kind))
+
+
+@pytest.mark.parametrize("kind", ["whole_word", "ngram"])
+def test_a_word_hidden_in_part_is_found(kind):
+    masking = build(kind)
+    masking.begins = lambda ids: np.ones(len(ids), bool)  # a tokenizer whose word boundaries were lost
+    with pytest.raises(AssertionError):
+        check_whole_words(masking)
+
+
+@pytest.mark.parametrize("kind", WORDS)
+def test_the_budget(kind):
+    """15 % of the sequence; where words are whole a little less, never more."""
+    for rate in (0.15, 0.4):
+        found = mask_all(build(kind, rate=rate))
+        shares = [len(masked.positions["hidden"]) / len(sample) for sample, masked in found]
+        assert max(shares) <= round(502 * rate) / 502
+        assert min(shares) >= rate - (0.001 if kind == "span" else 0.02)
+
+
+def test_ngrams_are_as_often_as_in_the_paper():
+    """p(n) in proportion to 1/n: .545, .273, .182; drawn thinly, so that n-grams seldom touch."""
+    sizes = Counter()
+    for sample, masked in mask_all(build("ngram", rate=0.012), length=2000, goes_on=0.0):
+        sizes.update(runs(masked.positions["hidden"]))
+        assert len(sample) == 2002
+    total = sum(sizes[size] for size in (1, 2, 3))
+    shares = [sizes[size] / total for size in (1, 2, 3)]
+    assert shares == pytest.approx([6 / 11, 3 / 11, 2 / 11], abs=0.03)
+
+
+def test_ngrams_of_another_length_differ():
+    sizes = Counter()
+    for _, masked in mask_all(build("ngram", rate=0.012, longest=2), length=2000, goes_on=0.0):
+        sizes.update(runs(masked.positions["hidden"]))
+    assert sizes[1] / (sizes[1] + sizes[2]) == pytest.approx(2 / 3, abs=0.03)
+
+
+def test_spans_are_as_long_as_in_the_paper():
+    """A geometric distribution with p = 0.2 on 1 to 10, normalised: 3.8 words on average."""
+    masking, sizes = build("span", rate=0.005), []  # so few that they hardly touch, and one of 80 is cut
+    for sample in texts(30, length=60_000, goes_on=0.0):
+        sizes += runs(masking(sample, generator(0, "masking", *sample.key)).positions["hidden"])
+    expected = 0.2 * 0.8 ** np.arange(10)
+    assert (expected / expected.sum() * np.arange(1, 11)).sum() == pytest.approx(3.797, abs=1e-3)
+    drawn = 1 + np.searchsorted(masking.sums, np.random.default_rng(0).random(200_000), side="right")
+    assert drawn.mean() == pytest.approx(3.797, abs=0.02)
+    assert np.bincount(drawn)[1:] / len(drawn) == pytest.approx(expected / expected.sum(), abs=0.005)
+    assert np.mean(sizes) == pytest.approx(3.8, abs=0.15)
+    assert max(sizes) <= 20, "two that touch at most"
+
+
+def test_spans_begin_with_words():
+    for sample, masked in mask_all(build("span")):
+        hidden, words = masked.positions["hidden"], words_of(sample)
+        firsts = hidden[np.diff(hidden, prepend=-2) > 1]
+        assert (words[firsts] != words[firsts - 1]).all()
+        cut = [last for last in hidden[np.diff(hidden, append=10**6) > 1] if words[last] == words[last + 1] >= 0]
+        assert len(cut) <= 1, "only the last one drawn ends within a word"
+
+
+def kinds_of(masked):
+    """What stands at each hidden token: 0 [MASK], 1 another token, 2 the same."""
+    now = masked.ids[masked.positions["hidden"]]
+    return np.where(now == MASK, 0, np.where(now == masked.labels["hidden"], 2, 1))
+
+
+def test_what_stands_there_is_decided_for_a_span_and_for_each_token_of_a_word():
+    for kind, together in (("span", True), ("whole_word", False)):
+        mixed, found = 0, Counter()
+        for _, masked in mask_all(build(kind, replace=Replace(mask=0.5, random=0.0, keep=0.5))):
+            hidden, what = masked.positions["hidden"], kinds_of(masked)
+            for run in np.split(what, np.flatnonzero(np.diff(hidden) > 1) + 1):
+                mixed += len(set(run.tolist())) > 1
+            found.update(what.tolist())
+        assert (mixed == 0) is together
+        assert found[0] / sum(found.values()) == pytest.approx(0.5, abs=0.04)
+    spans = Counter()
+    for _, masked in mask_all(build("span")):
+        firsts = np.diff(masked.positions["hidden"], prepend=-2) > 1
+        spans.update(kinds_of(masked)[firsts].tolist())
+    assert spans[0] / sum(spans.values()) == pytest.approx(0.8, abs=0.02)
+    assert spans[1] / sum(spans.values()) == pytest.approx(0.1, abs=0.02)
+
+
+def test_boundaries_of_spans():
+    edges = 0
+    for sample, masked in mask_all(build("span", rate=0.3), length=40):
+        hidden = masked.positions["hidden"]
+        left, right = masked.positions["span_left"], masked.positions["span_right"]
+        place, gold = masked.labels["span_place"], masked.labels["span_gold"]
+        at = left + 1 + place
+        assert np.isin(at, hidden).all()
+        assert np.array_equal(sample.ids[at], gold)
+        assert not np.isin(np.concatenate([left, right]), hidden).any(), "what is outside is seen"
+        assert (sample.ids[left] >= 5).all()
+        assert (sample.ids[right] >= 5).all()
+        missing = np.setdiff1d(hidden, at)
+        edges += len(missing) > 0
+        for run in np.split(missing, np.flatnonzero(np.diff(missing) > 1) + 1):
+            assert not len(run) or run[0] == 1 or run[-1] == len(sample) - 2, "only at the ends of the text"
+    assert edges, "some spans touch an end"
+
+
+IDS = st.lists(st.sampled_from([UNK, SEP, 5, 6, 7, 700, 701]), min_size=0, max_size=30)
+
+
+@pytest.mark.parametrize("kind", WORDS)
+@given(IDS, st.floats(0.01, 0.99), st.integers(0, 3))
+def test_any_sequence(kind, ids, rate, seed):
+    sample = Frame(CLS, SEP).wrap(np.array(ids, np.int64))
+    masked = build(kind, rate=rate)(sample, generator(seed, "masking"))
+    hidden, candidates = masked.positions["hidden"], np.flatnonzero(sample.ids >= 5)
+    assert np.isin(hidden, candidates).all()
+    assert (len(hidden) > 0) == (len(candidates) > 0)
+    budget = max(1, round(len(sample) * rate))
+    if len(candidates):
+        words = words_of(sample)
+        if kind == "span":
+            assert len(hidden) == min(budget, len(candidates))
+        else:
+            assert np.array_equal(np.flatnonzero(np.isin(words, words[hidden])), hidden)
+            assert len(hidden) <= budget or len(set(words[hidden].tolist())) == 1
+        starts, stops = find_words(sample.ids, candidates, begins)
+        assert np.array_equal(np.repeat(np.arange(len(starts)), stops - starts), words[candidates])
+    rest = np.setdiff1d(np.arange(len(sample)), hidden)
+    assert np.array_equal(masked.ids[rest], sample.ids[rest])
+
+
+def test_words_of_a_wordpiece_vocabulary(tokenizer):
+    begin = tokenizer.begins_word(np.arange(tokenizer.size))
+    assert begin.tolist() == [not tokenizer.piece(id).startswith("##") for id in range(tokenizer.size)]
+    assert 0 < (~begin).sum() < tokenizer.size
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["masking.kind=span", "masking.p=1.5"], "p must lie between 0 and 1"),
+        (["masking.kind=span", "masking.longest=0"], "longest must be at least 1"),
+        (["masking.kind=ngram", "masking.longest=0"], "longest must be at least 1"),
+        (["masking.kind=whole_word", "masking.longest=2"], "unknown key `longest`"),
+        (["masking.kind=sapn"], "sapn"),
+    ],
+)
+def test_settings_out_of_place(settings, message):
+    with pytest.raises(UserError, match=message):
+        read_recipe("bert-mini", settings)
+
+
+def test_another_kind_keeps_rate_and_replacement():
+    recipe = read_recipe("bert-mini", ["masking.rate=0.3", "masking.kind=span"])
+    assert (recipe.masking.rate, recipe.masking.p) == (0.3, 0.2)
