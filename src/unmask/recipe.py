@@ -16,8 +16,10 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 import msgspec
 
 from unmask.batches.document_sentences import DocumentSentencesSettings
+from unmask.batches.full_sentences import FullSentencesSettings
 from unmask.batches.ngram_masking import NgramMaskingSettings, WholeWordMaskingSettings
-from unmask.batches.sentence_pairs import SentencePairsSettings
+from unmask.batches.sentence_pairs import LABELS, SentencePairsSettings
+from unmask.batches.single import SingleSettings
 from unmask.batches.span_masking import SpanMaskingSettings
 from unmask.batches.token_masking import TokenMaskingSettings
 from unmask.encoders.downstream import DownstreamSettings
@@ -78,7 +80,7 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
     name: str
     tokenizer: TokenizerSettings = TokenizerSettings()
     encoder: TransformerSettings
-    layout: SentencePairsSettings | DocumentSentencesSettings
+    layout: SentencePairsSettings | DocumentSentencesSettings | FullSentencesSettings | SingleSettings
     masking: TokenMaskingSettings | WholeWordMaskingSettings | NgramMaskingSettings | SpanMaskingSettings = (
         TokenMaskingSettings()
     )
@@ -94,12 +96,13 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError("at least one [objective.NAME] is needed")
         if self.budget.epochs is not None or self.budget.patience is not None:
             raise ValueError("a pretraining budget is given in steps, tokens or minutes, and knows no patience")
-        has_label = isinstance(self.layout, SentencePairsSettings) and self.layout.second == "random"
-        if ("next_sentence" in self.objectives) != has_label:
-            raise ValueError(
-                'objective.next_sentence goes with layout.kind = "sentence_pairs" and layout.second = "random"; '
-                "without it pass --set layout.kind=document_sentences --set objective.next_sentence=false"
-            )
+        second = self.layout.second if isinstance(self.layout, SentencePairsSettings) else None
+        for given, name in LABELS.items():
+            if (name in self.objectives) != (second == given):
+                raise ValueError(
+                    f'objective.{name} goes with layout.kind = "sentence_pairs" and layout.second = "{given}"; '
+                    f"without it pass --set layout.kind=document_sentences --set objective.{name}=false"
+                )
 
     @property
     def objectives(self) -> dict[str, Any]:

@@ -178,3 +178,30 @@ def test_one_document_has_no_other(written):
     with pytest.raises(UserError, match=r"only one document; separate documents by blank lines.*document_sentences"):
         cut(written([[5, 5, 5]]))
     assert cut(written([[5, 5, 5]]), second="next")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_half_of_the_pairs_are_swapped_and_all_are_neighbours(written, kind):
+    documents = written(lengths_of(kind))
+    homes, labels = home(documents), []
+    for sample in cut(documents, second="swapped"):
+        assert sample.labels.keys() == {"sentence_order"}
+        label = int(sample.labels["sentence_order"][0])
+        first, second = halves(sample)[:: -1 if label else 1]
+        assert len({homes[int(token)] for token in (*first, *second)}) == 1, "never text from elsewhere"
+        assert first[-1] < second[0]
+        if len(sample) < 128:
+            assert first[-1] + 1 == second[0]
+        labels.append(label)
+    assert len(labels) > 200
+    assert abs(np.mean(labels) - 0.5) <= 0.01
+
+
+def test_swapping_costs_no_text(written):
+    documents = written([np.full(9, 2)] * 100)
+    used = Counter()
+    for sample in cut(documents, second="swapped", short_probability=0.4, length=256):
+        used.update(np.concatenate(halves(sample)).tolist())
+    tokens = Counter(home(documents).keys())
+    assert not used - tokens
+    assert all((token - 10) % 18 >= 16 for token in tokens - used), "lone last sentences alone"

@@ -35,7 +35,9 @@ HEADS = {
     "token_classification": lambda settings: TokenClassificationHead(settings, num_labels=3),
 }
 NAMES = [*OBJECTIVES, *HEADS]
-WITHOUT_POOLER = ("masked_lm", "question_answering", "token_classification")
+WITHOUT_POOLER = ("masked_lm", "span_boundary", "question_answering", "token_classification")
+GOLD = {"span_boundary": "span_gold"}
+"""What is predicted, where it is not what the objective needs."""
 SETTINGS = TransformerSettings(layers=2, width=32, heads=2, feed_forward=64, positions=64, dropout=0.0, deviation=0.2)
 VOCABULARY = 100
 LENGTHS = (3, 40, 5, 61, 17, 17, 2, 30, 9, 55)
@@ -62,7 +64,8 @@ def samples(seed=0):
     made = []
     for number, length in enumerate(LENGTHS):
         sample = frame.wrap(rng.integers(5, VOCABULARY, length)).named((0, number))
-        labels = {"next_sentence": rng.integers(0, 2, 1), "classification": rng.integers(0, 3, 1)}
+        labels = {name: rng.integers(0, 2, 1) for name in ("next_sentence", "sentence_order")}
+        labels["classification"] = rng.integers(0, 3, 1)
         labels |= {"regression": rng.normal(size=1).astype(np.float32)}
         first = 1 + np.flatnonzero(rng.random(length) < 0.7)  # what begins a word
         labels["token_classification"] = rng.integers(0, 3, len(first))
@@ -134,7 +137,7 @@ def test_the_sum_runs_over_the_counted_targets(name):
     learner = learner_of(name)
     prepared = [learner.prepare(sample) for sample in samples()]
     batch = collate(prepared)
-    logits, gold = run(learner, batch)[name], batch.labels[next(iter(learner.parts[name].needs))]
+    logits, gold = run(learner, batch)[name], batch.labels[GOLD.get(name, *learner.parts[name].needs)]
     assert batch.counts[name] == len(logits) == len(gold) == sum(sample.counts[name] for sample in prepared)
     part = learner(batch)[name]
     summed = SUMMED.get(name, partial(cross_entropy, reduction="sum"))
@@ -212,7 +215,7 @@ def test_one_count_for_all_objectives_is_noticed():
 @pytest.mark.parametrize("name", NAMES)
 def test_without_targets_the_sum_is_0_with_graph(name):
     learner = learner_of(name)
-    batch = collate([empty(sample).add(counts={name: 0}) for sample in samples()])
+    batch = collate([empty(learner.prepare(sample)).add(counts={name: 0}) for sample in samples()])
     part = learner(batch)[name]
     assert not any([part.sum.detach(), *part.metrics.values()])
     part.sum.backward()
@@ -225,7 +228,7 @@ def test_without_targets_the_sum_is_0_with_graph(name):
 def test_a_piece_without_targets_changes_nothing(name):
     learner = learner_of(name)
     prepared = [learner.prepare(sample) for sample in samples()]
-    more = collate([empty(sample).add(counts={name: 0}) for sample in samples()])
+    more = collate([empty(learner.prepare(sample)).add(counts={name: 0}) for sample in samples()])
     expected = gather(learner, [[collate(prepared)]], [add_counts(prepared)])
     assert_same_gradient(gather(learner, [[collate(prepared), more]], [add_counts(prepared)]), expected)
 
@@ -256,6 +259,6 @@ def test_operations_add_up_over_pieces_and_are_none_without_targets(name):
     pieces = [collate([learner.prepare(sample)]) for sample in samples()]
     assert learner.forward_flops(whole) == sum(map(learner.forward_flops, pieces))
     assert part.forward_flops(learner.encoder, whole) > 0
-    nothing = collate([empty(sample).add(counts={name: 0}) for sample in samples()])
+    nothing = collate([empty(learner.prepare(sample)).add(counts={name: 0}) for sample in samples()])
     assert part.forward_flops(learner.encoder, nothing) == 0
     assert learner.forward_flops(nothing) == learner.encoder.forward_flops(whole.tokens)

@@ -1,7 +1,8 @@
-"""Two texts in one sequence, the second the true continuation or text from another document.
+"""Two texts in one sequence: the second one follows the first, or comes before it, or is from another document.
 
 In: documents, sentence by sentence. Out: samples [CLS] A [SEP] B [SEP] with, for `second = "random"`, the label
-`next_sentence` (0: B follows A; 1: B is from elsewhere).
+`next_sentence` (0: B follows A; 1: B is from elsewhere), and for `second = "swapped"` the label `sentence_order`
+(0: B follows A; 1: A follows B).
 
 Devlin et al. 2019, section 3.1, task 2, and create_pretraining_data.py of google-research/bert, whose cutting is
 kept: sentences of a document are gathered up to a target length (with probability 0.1 a random shorter one), split at
@@ -13,6 +14,10 @@ random, because a lone sentence always gets a random partner, and its ten tries 
 lone sentence takes its true successor where it has one, those that have none (the last of a document) are balanced
 by drawing fewer random partners for the others, and the random document is always another one. Lone sentences that
 could not be balanced are left out: of a corpus of nothing but one-sentence documents nothing is left.
+
+Swapped pairs are those of Lan et al. 2020 (ALBERT), section 3.1: two consecutive pieces of one document, half of them
+in the wrong order. Its reference code gives a lone sentence a random partner and calls that swapped; here lone last
+sentences are left out, as for `second = "next"`, so that order is all that there is to learn.
 """
 
 from __future__ import annotations
@@ -29,6 +34,8 @@ from unmask.batches.layout import LayoutSettings
 from unmask.corpus.corpus import Documents
 from unmask.errors import UserError
 
+LABELS = {"random": "next_sentence", "swapped": "sentence_order"}
+"""What is asked of a pair, by its second text."""
 MAX_DEBT = 8
 """How many random pairs a block may be ahead of one half."""
 
@@ -39,11 +46,12 @@ class SentencePairsSettings(
     """The recipe's [layout] for `kind = "sentence_pairs"`; see `LayoutSettings`.
 
     Attributes:
-        second: "random" for next sentence prediction, "next" for always the true continuation.
+        second: "random" for next sentence prediction, "swapped" for sentence order prediction, "next" for always the
+            true continuation.
         short_probability: how often a shorter target length is drawn.
     """
 
-    second: Literal["random", "next"] = "random"
+    second: Literal["random", "next", "swapped"] = "random"
     short_probability: float = 0.1
 
     def __post_init__(self) -> None:
@@ -58,7 +66,7 @@ class SentencePairsSettings(
 
 @dataclass
 class _Balance:
-    """Keeps random pairs at one half, whatever is forced."""
+    """Keeps random (or swapped) pairs at one half, whatever is forced."""
 
     debt: int = 0  # random pairs minus true ones
     forced: list[Sample] = field(default_factory=list)  # random for want of a successor
@@ -123,7 +131,10 @@ class SentencePairs:
                 samples.append(self._sample(first, second, 1, rng))
                 at = middle  # what was not used is put back
             else:
-                samples.append(self._sample(first, np.concatenate(sentences[middle:stop]), 0, rng))
+                pair, label = (first, np.concatenate(sentences[middle:stop])), 0
+                if self.settings.second == "swapped" and balance.draw(rng):
+                    pair, label = pair[::-1], 1
+                samples.append(self._sample(*pair, label, rng))
                 at = stop
         return samples
 
@@ -145,9 +156,8 @@ class SentencePairs:
 
     def _sample(self, first: np.ndarray, second: np.ndarray, label: int, rng: np.random.Generator) -> Sample:
         sample = self.frame.wrap(*truncate_pair(first, second, self.room, rng))
-        if self.settings.second == "next":
-            return sample
-        return sample.add(labels={"next_sentence": np.array([label], np.int64)})
+        name = LABELS.get(self.settings.second)
+        return sample if name is None else sample.add(labels={name: np.array([label], np.int64)})
 
 
 def truncate_pair(

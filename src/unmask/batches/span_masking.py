@@ -5,17 +5,12 @@ words on average), and it begins with the word that a random token belongs to. S
 spent; the last one is cut where that happens, even within a word. Spans that touch are one span. What stands in their
 place is decided for a span as a whole (masking.py of facebookresearch/SpanBERT). Different from its code: a span lies
 within one text, and random tokens are drawn uniformly, as the paper's description does not say otherwise.
-
-For the span boundary objective each sample also gets `positions["span_left"]` and `positions["span_right"]`, the tokens
-just outside, and `labels["span_place"]` and `labels["span_gold"]`, a hidden token's number within its span, from 0, and
-what stood there: of all hidden tokens but those of spans at either end of a text, which have no token outside.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from unmask.batches.batch import Sample
 from unmask.batches.masking import Begins, Masking, MaskingSettings, find_words
 
 
@@ -64,24 +59,6 @@ class SpanMasking(Masking):
         chances = (1 - settings.p) ** np.arange(settings.longest)
         self.sums = (chances / chances.sum()).cumsum()[:-1]
 
-    def __call__(self, sample: Sample, rng: np.random.Generator) -> Sample:
-        """See `Masking`; with the boundaries of spans."""
-        masked = super().__call__(sample, rng)
-        hidden = masked.positions["hidden"]
-        spans = _number(hidden)
-        if len(hidden):
-            firsts = hidden[np.flatnonzero(np.diff(spans, prepend=-1))]
-            lasts = hidden[np.flatnonzero(np.diff(spans, append=spans[-1] + 1))]
-            left, right, place = firsts[spans] - 1, lasts[spans] + 1, hidden - firsts[spans]
-        else:
-            left = right = place = hidden
-        outside = ~self.is_special[sample.ids]
-        inner = outside[left] & outside[right]
-        return masked.add(
-            positions={"span_left": left[inner], "span_right": right[inner]},
-            labels={"span_place": place[inner], "span_gold": masked.labels["hidden"][inner]},
-        )
-
     def choose(self, ids: np.ndarray, candidates: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:
         """See `Masking`."""
         starts, stops = find_words(ids, candidates, self.begins)
@@ -102,10 +79,10 @@ class SpanMasking(Masking):
 
     def draw(self, hidden: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """See `Masking`: the same number for all tokens of a span."""
-        spans = _number(hidden)
+        spans = number_spans(hidden)
         return rng.random(int(spans[-1]) + 1)[spans] if len(spans) else np.zeros(0)
 
 
-def _number(hidden: np.ndarray) -> np.ndarray:
-    """Number the spans of hidden tokens, from 0; return each token's."""
+def number_spans(hidden: np.ndarray) -> np.ndarray:
+    """Number the spans of hidden tokens, which are in order: those that touch are one; return each token's, from 0."""
     return np.cumsum(np.diff(hidden, prepend=hidden[:1]) > 1)

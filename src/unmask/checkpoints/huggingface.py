@@ -69,8 +69,8 @@ WITHOUT_POOLER = ("BertForTokenClassification", "BertForQuestionAnswering")
 OUR_KEY = "unmask"
 """Under this name config.json holds what the model is for."""
 OWN = "unmask."
-"""So begin the tensors of a downstream model and of the head on it, which transformers knows not: there the directory
-is the encoder alone."""
+"""So begin the tensors of what transformers knows not: of a downstream model and the head on it, and of pretraining
+heads that are not BERT's own. There the directory is what remains without them."""
 DECODER = "cls.predictions.decoder.weight"
 ARCHITECTURES = {
     ("classification",): "BertForSequenceClassification",
@@ -125,10 +125,10 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
         found = {theirs[name]: checked(pickled[theirs[name]], name, path) for name in known}
     tensors = {name: found[theirs[name]] for name in known}
     _check_decoder(tensors, path)
-    heads = _head_names(tensors, path, _of_classifier(config, tensors))
     task = config.get(OUR_KEY)
-    if isinstance(task, dict) and "downstream" in task:
-        heads = _own_names(tensors)
+    heads = _own_names(tensors)
+    if not isinstance(task, dict) or "downstream" not in task:
+        heads |= _head_names(tensors, path, _of_classifier(config, tensors))
     return Pretrained(
         settings,
         vocabulary,
@@ -156,7 +156,8 @@ def write(
         task: what the model is for, written into config.json for us.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    architecture = ARCHITECTURES.get(tuple(sorted(heads)), "BertModel")
+    known = () if "downstream" in heads else tuple(sorted(heads.keys() & HEADS.keys()))
+    architecture = ARCHITECTURES.get(known, "BertModel")
     prefix = "" if architecture == "BertModel" else "bert."
     state = encoder.state_dict()
     tensors = {}
@@ -167,7 +168,7 @@ def write(
             tensors[prefix + name] = value
     for head, values in heads.items():
         for ours, value in values.items():
-            tensors[f"{OWN}{head}.{ours}" if "downstream" in heads else _head_name(head, ours)] = value
+            tensors[_head_name(head, ours) if head in known else f"{OWN}{head}.{ours}"] = value
     plain = {name: value.detach().cpu().float().contiguous() for name, value in tensors.items()}
     config = _config(encoder.settings, encoder.vocabulary, architecture, labels)
     if "regression" in heads:

@@ -36,7 +36,8 @@ class NextSentence(Objective):
     """
 
     at = "summary"
-    needs = frozenset({"next_sentence"})
+    label = "next_sentence"
+    needs = frozenset({label})
 
     def __init__(self, encoder: TransformerSettings, weight: float = 1.0) -> None:
         super().__init__()
@@ -54,7 +55,7 @@ class NextSentence(Objective):
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
-        return classify(self.predict(encoder, encoded, batch), batch.labels["next_sentence"])
+        return classify(self.predict(encoder, encoded, batch), batch.labels[self.label])
 
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
         """See `Objective`: the pooler and the softmax layer, once a sequence."""

@@ -1,0 +1,114 @@
+"""Predict each token of a hidden span from the two tokens just outside it and its place: the span boundary objective.
+
+In: samples with `positions["hidden"]` and `labels["hidden"]`; hidden tokens that touch are a span (see
+batches/span_masking.py). Out: a part with one term a token of a span.
+
+Joshi et al. 2020 (SpanBERT), section 3.2: the boundary vectors and an embedding of the place go through two layers,
+each with GELU and LayerNorm; the decoder is tied to the token embeddings. As in its code (models/pair_bert.py) the
+embedding of places is 200 wide, the decoder has a bias of its own, and no more than the first 15 tokens of a span are
+predicted. Different from it: a span at an end of the text has [CLS] or [SEP] outside, and is predicted from that.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from unmask.batches.batch import Batch, Sample
+from unmask.batches.span_masking import number_spans
+from unmask.encoders.encoder import Encoded, Encoder
+from unmask.encoders.transformer import TransformerSettings, initialise
+from unmask.layers.block import ACTIVATIONS
+from unmask.layers.embeddings import look_up
+from unmask.layers.norm import LayerNorm
+from unmask.layers.vocabulary import vocabulary_loss
+from unmask.objectives.objective import Objective, Part
+
+
+class SpanBoundarySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The recipe's [objective.span_boundary].
+
+    Attributes:
+        weight: in the sum of losses.
+        places: so many tokens of a span are predicted, from its beginning.
+        place_width: of the embedding of places.
+    """
+
+    weight: float = 1.0
+    places: int = 15
+    place_width: int = 200
+
+    def __post_init__(self) -> None:
+        if self.places < 1 or self.place_width < 1:
+            raise ValueError("places and place_width must be at least 1")
+
+    def build(self, encoder: TransformerSettings, vocabulary: int) -> SpanBoundary:
+        """Return the objective with an untrained head."""
+        return SpanBoundary(self, encoder, vocabulary)
+
+
+class SpanBoundary(Objective):
+    """See the module.
+
+    Args:
+        settings: the recipe's.
+        encoder: settings of the body that the head sits on.
+        vocabulary: its size.
+    """
+
+    at = "span_left"
+    needs = frozenset({"hidden"})
+
+    def __init__(self, settings: SpanBoundarySettings, encoder: TransformerSettings, vocabulary: int) -> None:
+        super().__init__()
+        self.weight = settings.weight
+        self.places = nn.Embedding(settings.places, settings.place_width)
+        self.first = nn.Linear(2 * encoder.width + settings.place_width, encoder.width)
+        self.first_norm = LayerNorm(encoder.width, encoder.epsilon)
+        self.second = nn.Linear(encoder.width, encoder.width)
+        self.second_norm = LayerNorm(encoder.width, encoder.epsilon)
+        self.activation = ACTIVATIONS[encoder.activation]()
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+        initialise(self, encoder.deviation)
+
+    def prepare(self, sample: Sample, name: str) -> Sample:
+        """See `Objective`; finds the spans and the tokens outside."""
+        hidden = sample.positions["hidden"]
+        spans = number_spans(hidden)
+        first = np.flatnonzero(np.diff(spans, prepend=-1))  # (spans,) which of the hidden tokens begins each
+        last = np.append(first[1:], len(hidden))[: len(first)] - 1
+        place = hidden - hidden[first][spans]
+        near = np.flatnonzero(place < self.places.num_embeddings)
+        return sample.add(
+            positions={
+                "span_left": (hidden[first] - 1)[spans[near]],
+                "span_right": (hidden[last] + 1)[spans[near]],
+            },
+            labels={"span_place": place[near], "span_gold": sample.labels["hidden"][near]},
+            counts={name: len(near)},
+        )
+
+    def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
+        """Return logits over the vocabulary for each target, (targets, vocabulary)."""
+        return linear(self._rows(encoded, batch), encoder.words.weight, self.bias)
+
+    def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
+        """See `Objective`."""
+        rows = self._rows(encoded, batch)
+        loss, correct = vocabulary_loss(rows, encoder.words.weight, self.bias, batch.labels["span_gold"])
+        return Part(loss, {"correct": correct})
+
+    def _rows(self, encoded: Encoded, batch: Batch) -> Tensor:
+        """Return what the decoder reads, (targets, width)."""
+        left, right = (encoded.last.index_select(0, batch.positions[f"span_{side}"]) for side in ("left", "right"))
+        place = look_up(self.places.weight, batch.labels["span_place"])
+        rows = self.first_norm(self.activation(self.first(torch.cat([left, right, place], 1))))  # (targets, width)
+        return self.second_norm(self.activation(self.second(rows)))
+
+    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
+        """See `Objective`: the two layers and the decoder, for each target."""
+        inner = self.first.in_features + encoder.width + encoder.vocabulary
+        return 2 * len(batch.positions["span_left"]) * encoder.width * inner
