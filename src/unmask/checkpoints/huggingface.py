@@ -1,12 +1,11 @@
-"""BERT in Hugging Face's directories: `config.json`, `model.safetensors`, and a tokenizer beside them.
+"""Hugging Face's directories: `config.json`, `model.safetensors`, and a tokenizer beside them.
 
-In: a directory, with or without the `bert.` prefix, with the old names `gamma` and `beta`, with any set of heads.
-Out: settings, the encoder's tensors under our names, and those heads that we know. And the way back.
+In: a directory of one of the families in this room, with or without the prefix of its body, with the old names `gamma`
+and `beta`, with any set of heads. Out: settings, the encoder's tensors under our names, and those heads that we know.
+And the way back: which family an encoder is written as follows from its settings.
 
 Nothing of a directory is executed: `config.json` is read as data (`auto_map` and its like are ignored), pickled weights
 are refused unless they are asked for, and then read with `weights_only`.
-
-Names: modeling_bert.py of transformers 5.
 """
 
 from __future__ import annotations
@@ -23,11 +22,19 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from unmask.checkpoints.albert import ALBERT
+from unmask.checkpoints.bert import BERT
+from unmask.checkpoints.distilbert import DISTILBERT
+from unmask.checkpoints.electra import ELECTRA
+from unmask.checkpoints.family import TASK_HEADS, Family, shape_of
+from unmask.checkpoints.roberta import ROBERTA
 from unmask.checkpoints.safetensors_file import checked, read_shapes, read_tensors
 from unmask.encoders.transformer import Transformer, TransformerSettings
-from unmask.errors import UserError
+from unmask.errors import UserError, nearest
 from unmask.layers.block import Activation
 
+FAMILIES = {family.model_type: family for family in (BERT, ROBERTA, ALBERT, ELECTRA, DISTILBERT)}
+"""By model_type in config.json."""
 ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
@@ -35,52 +42,13 @@ ACTIVATIONS: dict[str, Activation] = {
     "relu": "relu",
 }
 """hidden_act to ours."""
-
-EMBEDDINGS = {
-    "embeddings.words.weight": "embeddings.word_embeddings.weight",
-    "embeddings.positions.weight": "embeddings.position_embeddings.weight",
-    "embeddings.segments.weight": "embeddings.token_type_embeddings.weight",
-    "embeddings.norm": "embeddings.LayerNorm",
-}
-BLOCK = {
-    "attention.out": "attention.output.dense",
-    "attention_norm": "attention.output.LayerNorm",
-    "feed_forward.up": "intermediate.dense",
-    "feed_forward.down": "output.dense",
-    "feed_forward_norm": "output.LayerNorm",
-}
-QKV = ("query", "key", "value")
-HEADS = {
-    "masked_lm": {
-        "dense": "cls.predictions.transform.dense",
-        "norm": "cls.predictions.transform.LayerNorm",
-        "bias": "cls.predictions.bias",
-    },
-    "next_sentence": {"out": "cls.seq_relationship"},
-    "classification": {"out": "classifier"},
-    "regression": {"out": "classifier"},
-    "token_classification": {"out": "classifier"},
-    "question_answering": {"out": "qa_outputs"},
-}
-"""Our heads: each of our parts to theirs. A name without `.weight` or `.bias` stands for both."""
-
-WITHOUT_POOLER = ("BertForTokenClassification", "BertForQuestionAnswering")
-"""What reads every token has no use for the pooled [CLS]."""
 OUR_KEY = "unmask"
 """Under this name config.json holds what the model is for."""
+SHARED_KEY = "unmask_shared"
+"""Under this name config.json says which sublayer is the same in all layers, where transformers has a copy in each."""
 OWN = "unmask."
 """So begin the tensors of what transformers knows not: of a downstream model and the head on it, and of pretraining
-heads that are not BERT's own. There the directory is what remains without them."""
-DECODER = "cls.predictions.decoder.weight"
-ARCHITECTURES = {
-    ("classification",): "BertForSequenceClassification",
-    ("regression",): "BertForSequenceClassification",
-    ("token_classification",): "BertForTokenClassification",
-    ("question_answering",): "BertForQuestionAnswering",
-    ("masked_lm", "next_sentence"): "BertForPreTraining",
-    ("masked_lm",): "BertForMaskedLM",
-    (): "BertModel",
-}
+heads that the family has not. There the directory is what remains without them."""
 
 
 @dataclass(frozen=True)
@@ -107,32 +75,36 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
     """Read a directory.
 
     Raises:
-        UserError: not a BERT, a damaged or incomplete file, shapes that do not fit the config; names file and tensor.
+        UserError: not of a family that is known, a damaged or incomplete file, shapes that do not fit the config;
+            names file and tensor.
     """
     config_file = directory / "config.json"
     config = _read_config(config_file)
-    settings, vocabulary = _settings(config, config_file)
+    family = _family(config, config_file)
+    settings, vocabulary = _settings(family, config, config_file)
     path, shapes, pickled = _open(directory, allow_pickle)
-    theirs = {_modern(name): name for name in shapes}
+    theirs = {_modern(family, name): name for name in shapes}
     if len(theirs) != len(shapes):
-        raise UserError("two tensors have the same name but for the 'bert.' prefix or gamma and beta", file=path)
-    _check(settings, vocabulary, {name: shapes[old] for name, old in theirs.items()}, path)
+        raise UserError(
+            f"two tensors have the same name but for the '{family.prefix}' prefix or gamma and beta", file=path
+        )
+    _check(family, settings, vocabulary, {name: shapes[old] for name, old in theirs.items()}, path)
 
-    known = [name for name in theirs if _ours(name)]
+    known = [name for name in theirs if _is_known(family, name)]
     if pickled is None:
         found = read_tensors(path, [theirs[name] for name in known])
     else:
         found = {theirs[name]: checked(pickled[theirs[name]], name, path) for name in known}
     tensors = {name: found[theirs[name]] for name in known}
-    _check_decoder(tensors, path)
+    _check_decoder(family, tensors, path)
     task = config.get(OUR_KEY)
     heads = _own_names(tensors)
     if not isinstance(task, dict) or "downstream" not in task:
-        heads |= _head_names(tensors, path, _of_classifier(config, tensors))
+        heads |= _head_names(family, tensors, path, _of_classifier(family, config, tensors))
     return Pretrained(
         settings,
         vocabulary,
-        {ours: _take(tensors, names) for ours, names in _encoder_names(settings).items() if names[0] in tensors},
+        _take_encoder(family, settings, tensors, path),
         {head: {ours: tensors[name] for ours, name in names.items()} for head, names in heads.items()},
         _labels(config, config_file, tensors, heads),
         task if isinstance(task, dict) else None,
@@ -156,27 +128,49 @@ def write(
         task: what the model is for, written into config.json for us.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    known = () if "downstream" in heads else tuple(sorted(heads.keys() & HEADS.keys()))
-    architecture = ARCHITECTURES.get(known, "BertModel")
-    prefix = "" if architecture == "BertModel" else "bert."
-    state = encoder.state_dict()
+    settings, state = encoder.settings, encoder.state_dict()
+    family = family_of(settings)
+    known = () if "downstream" in heads else tuple(sorted(heads.keys() & family.heads.keys()))
+    architecture = family.architectures.get(known, family.architectures[()])
+    prefix = "" if architecture == family.architectures[()] else family.prefix
+    if settings.embedding is None:  # ALBERT's projection, where none is needed
+        state["embeddings.project.weight"] = torch.eye(settings.width)
+        state["embeddings.project.bias"] = torch.zeros(settings.width)
     tensors = {}
-    for ours, names in _encoder_names(encoder.settings).items():
-        if architecture in WITHOUT_POOLER and ours.startswith("pooler."):
-            continue
+    for ours, names in family.tensors(settings):
         for name, value in zip(names, state[ours].chunk(len(names)), strict=True):
-            tensors[prefix + name] = value
+            tensors[prefix + name] = value.clone()
+    if pooler := _pooler(family, architecture, prefix, known):
+        tensors |= {f"{pooler}.{kind}": state[f"pooler.{kind}"] for kind in ("weight", "bias")}
     for head, values in heads.items():
         for ours, value in values.items():
-            tensors[_head_name(head, ours) if head in known else f"{OWN}{head}.{ours}"] = value
+            tensors[_head_name(family, head, ours) if head in known else f"{OWN}{head}.{ours}"] = value
     plain = {name: value.detach().cpu().float().contiguous() for name, value in tensors.items()}
-    config = _config(encoder.settings, encoder.vocabulary, architecture, labels)
+    config = _config(family, settings, encoder.vocabulary, architecture, labels)
     if "regression" in heads:
         config |= {"problem_type": "regression", "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
     if task is not None:
         config[OUR_KEY] = task
     (directory / "model.safetensors").write_bytes(safetensors.torch.save(plain, {"format": "pt"}))
     (directory / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf8")
+
+
+def family_of(settings: TransformerSettings) -> Family:
+    """Return the family whose directories hold an encoder of this shape."""
+    if settings.pooling == "relu":
+        return DISTILBERT
+    if settings.pooling == "gelu":
+        return ELECTRA
+    if settings.offset:
+        return ROBERTA
+    return ALBERT if settings.shared == "all" or settings.embedding is not None else BERT
+
+
+def _pooler(family: Family, architecture: str, prefix: str, heads: Sequence[str]) -> str:
+    """Return what the pooler is called in a directory, nothing where it is not stored."""
+    if family.head_pooler and ("classification" in heads or "regression" in heads):
+        return family.head_pooler
+    return prefix + family.pooler if family.pooler and architecture not in family.without_pooler else ""
 
 
 def _read_config(path: Path) -> dict[str, Any]:
@@ -191,34 +185,56 @@ def _read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def _settings(config: Mapping[str, Any], path: Path) -> tuple[TransformerSettings, int]:
-    if config.get("model_type", "bert") != "bert":
-        raise UserError(f"model_type is {config['model_type']!r}, not 'bert'", file=path)
+def _family(config: Mapping[str, Any], path: Path) -> Family:
+    kind = config.get("model_type", "bert")
+    if not isinstance(kind, str) or kind not in FAMILIES:
+        raise UserError(f"model_type {kind!r} is not known here", file=path, remedy=nearest(str(kind), FAMILIES))
+    return FAMILIES[kind]
+
+
+def _settings(family: Family, config: Mapping[str, Any], path: Path) -> tuple[TransformerSettings, int]:
     if config.get("position_embedding_type", "absolute") != "absolute" or config.get("is_decoder"):
-        raise UserError("relative positions or a decoder: not a BERT of the paper", file=path)
-    names = {
-        "layers": "num_hidden_layers",
-        "width": "hidden_size",
-        "heads": "num_attention_heads",
-        "feed_forward": "intermediate_size",
-        "positions": "max_position_embeddings",
-        "segments": "type_vocab_size",
-        "dropout": "hidden_dropout_prob",
-        "epsilon": "layer_norm_eps",
-        "deviation": "initializer_range",
-    }
-    table = {ours: config[theirs] for ours, theirs in names.items() if theirs in config}
-    activation = config.get("hidden_act", "gelu")
+        raise UserError("relative positions or a decoder: not an encoder of the papers", file=path)
+    config = {**family.defaults, **config}
+    table = {ours: config[name] for ours, name in family.config.items() if name in config}
+    activation = table.pop("activation", "gelu")
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
-        raise UserError(f"hidden_act {activation!r} is not known", file=path, remedy=f"known: {', '.join(ACTIVATIONS)}")
+        raise UserError(
+            f"{family.config['activation']} {activation!r} is not known",
+            file=path,
+            remedy=f"known: {', '.join(ACTIVATIONS)}",
+        )
     vocabulary = config.get("vocab_size")
     if not isinstance(vocabulary, int) or vocabulary < 1:
         raise UserError("vocab_size is missing or no positive number", file=path)
     try:
         table |= {"kind": "transformer", "activation": ACTIVATIONS[activation]}
+        table |= _own_settings(family, config, table)
         return msgspec.convert(table, TransformerSettings), vocabulary
-    except msgspec.ValidationError as error:
-        raise UserError(f"not the config of a BERT: {error}", file=path) from error
+    except (msgspec.ValidationError, TypeError) as error:
+        raise UserError(f"not the config of a {family.model_type} model: {error}", file=path) from error
+
+
+def _own_settings(family: Family, config: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that a family has beyond BERT's."""
+    if family is ROBERTA:
+        offset = config.get("pad_token_id", 1) + 1
+        return {"offset": offset, "positions": table.get("positions", 512 + offset) - offset}
+    if family is ELECTRA:
+        narrow = None if table["embedding"] == table.get("width") else table["embedding"]
+        return {"embedding": narrow, "pooling": "gelu"} | _shared(config)
+    if family is DISTILBERT:
+        return {"segments": 0, "pooling": "relu"}
+    if family is ALBERT:
+        groups = config.get("num_hidden_groups", 1)
+        if config.get("inner_group_num", 1) != 1 or groups not in (1, table.get("layers")):
+            raise TypeError("layers in several groups, or several in a group")
+        return {"shared": "all"} if groups == 1 else {"shared": "none"} | _shared(config)
+    return _shared(config)
+
+
+def _shared(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {"shared": config[SHARED_KEY]} if SHARED_KEY in config else {}
 
 
 def _open(directory: Path, allow_pickle: bool) -> tuple[Path, dict[str, tuple[int, ...]], dict[str, Tensor] | None]:
@@ -244,80 +260,65 @@ def _open(directory: Path, allow_pickle: bool) -> tuple[Path, dict[str, tuple[in
     return path, {name: tuple(value.shape) for name, value in tensors.items()}, tensors
 
 
-def _modern(name: str) -> str:
+def _modern(family: Family, name: str) -> str:
     """Their name without the prefix, LayerNorm's parameters as weight and bias."""
-    name = name.removeprefix("bert.")
+    name = name.removeprefix(family.prefix)
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
 
 
-def _ours(name: str) -> bool:
-    if name == DECODER:
+def _is_known(family: Family, name: str) -> bool:
+    if name == family.decoder:
         return True
-    heads = tuple(theirs for names in HEADS.values() for theirs in names.values())
-    return name.startswith(("embeddings.", "encoder.layer.", "pooler.", OWN, *heads)) and not name.endswith(
-        "position_ids"
-    )
+    heads = tuple(theirs for names in family.heads.values() for theirs in names.values())
+    body = ("embeddings.", family.layer.partition("{")[0], family.project, family.pooler, family.head_pooler)
+    return name.startswith((OWN, *heads, *filter(None, body))) and not name.endswith("position_ids")
 
 
-def _encoder_names(settings: TransformerSettings) -> dict[str, tuple[str, ...]]:
-    """Our tensors to theirs; of several the rows are joined."""
-    names: dict[str, tuple[str, ...]] = {}
-    for kind in ("weight", "bias"):
-        for ours, theirs in EMBEDDINGS.items():
-            if ours.endswith("weight"):
-                names[ours] = (theirs,)
-            else:
-                names[f"{ours}.{kind}"] = (f"{theirs}.{kind}",)
-        for number in range(settings.layers):
-            theirs = f"encoder.layer.{number}"
-            parts = tuple(f"{theirs}.attention.self.{part}.{kind}" for part in QKV)
-            names[f"blocks.{number}.attention.qkv.{kind}"] = parts
-            for ours, name in BLOCK.items():
-                names[f"blocks.{number}.{ours}.{kind}"] = (f"{theirs}.{name}.{kind}",)
-        names[f"pooler.{kind}"] = (f"pooler.dense.{kind}",)
-    return names
+def _take_encoder(
+    family: Family, settings: TransformerSettings, tensors: Mapping[str, Tensor], path: Path
+) -> dict[str, Tensor]:
+    """Return the encoder's tensors under our names."""
+    found: dict[str, Tensor] = {}
+    for ours, names in family.tensors(settings):
+        value = tensors[names[0]] if len(names) == 1 else torch.cat([tensors[name] for name in names])
+        if ours in found and not torch.equal(found[ours], value):
+            raise UserError(f"{names[0]} should be the same in all layers, by {SHARED_KEY} in config.json", file=path)
+        found[ours] = value
+    for pooler in filter(None, (family.pooler, family.head_pooler)):
+        if f"{pooler}.weight" in tensors:
+            found |= {f"pooler.{kind}": tensors[f"{pooler}.{kind}"] for kind in ("weight", "bias")}
+    return found
 
 
-def _shape(settings: TransformerSettings, vocabulary: int, name: str) -> tuple[int, ...]:
-    """What shape one of their encoder's tensors must have."""
-    width, inner = settings.width, settings.feed_forward
-    tables = {
-        "word_embeddings": vocabulary,
-        "position_embeddings": settings.positions,
-        "token_type_embeddings": settings.segments,
-    }
-    part = name.split(".")[-2]
-    if part in tables:
-        return tables[part], width
-    if part == "LayerNorm":
-        return (width,)
-    rows, columns = (inner, width) if ".intermediate." in name else (width, width)
-    if re.search(r"\d\.output\.dense", name):
-        columns = inner
-    return (rows, columns) if name.endswith("weight") else (rows,)
-
-
-def _check(settings: TransformerSettings, vocabulary: int, shapes: Mapping[str, tuple[int, ...]], path: Path) -> None:
+def _check(
+    family: Family, settings: TransformerSettings, vocabulary: int, shapes: Mapping[str, tuple[int, ...]], path: Path
+) -> None:
     """Refuse weights that do not fit the config, before anything is allocated."""
-    layers = {match[1] for name in shapes if (match := re.match(r"encoder\.layer\.(\d+)\.", name))}
-    if len(layers) != settings.layers or layers != set(map(str, range(settings.layers))):
-        raise UserError(f"config.json says {settings.layers} layers, the weights have {len(layers)}", file=path)
-    expected = [name for names in _encoder_names(settings).values() for name in names]
-    has_pooler = any(name.startswith("pooler.") for name in shapes)
-    missing = [name for name in expected if name not in shapes and (has_pooler or not name.startswith("pooler."))]
+    pattern = re.escape(family.layer).replace(r"\{\}", r"(\d+)") + r"\."
+    layers = {match[1] for name in shapes if (match := re.match(pattern, name))}
+    stored = family.stored_layers(settings)
+    if len(layers) != stored or layers != set(map(str, range(stored))):
+        raise UserError(f"config.json says {stored} layers, the weights have {len(layers)}", file=path)
+    expected = {name: ours for ours, names in family.tensors(settings) for name in names}
+    parts = {name: len(names) for _, names in family.tensors(settings) for name in names}
+    for pooler in filter(None, (family.pooler, family.head_pooler)):
+        if any(name.startswith(f"{pooler}.") for name in shapes):
+            expected |= {f"{pooler}.{kind}": f"pooler.{kind}" for kind in ("weight", "bias")}
+    missing = [name for name in expected if name not in shapes]
     if missing:
         raise UserError(
             f"{len(missing)} tensors of the encoder are missing, the first is {missing[0]}",
             file=path,
-            remedy="the file is not whole or not a BERT: download it again",
+            remedy=f"the file is not whole or not of a {family.model_type} model: download it again",
         )
-    for name in expected:
-        if name in shapes and shapes[name] != (shape := _shape(settings, vocabulary, name)):
-            raise UserError(f"tensor {name} has shape {shapes[name]}, by config.json it is {shape}", file=path)
-    for name, shape in _head_shapes(settings.width, vocabulary).items():
+    wanted: dict[str, tuple[int, ...]] = {}
+    for name, ours in expected.items():
+        first, *others = shape_of(ours, settings, vocabulary)
+        wanted[name] = (first // parts.get(name, 1), *others)
+    for name, shape in {**wanted, **_head_shapes(family, settings, vocabulary)}.items():
         if name in shapes and shapes[name] != shape:
             raise UserError(f"tensor {name} has shape {shapes[name]}, by config.json it is {shape}", file=path)
-    for head in ("classifier", "qa_outputs"):
+    for head in {family.heads[name]["out"] for name in TASK_HEADS}:
         rows = shapes.get(f"{head}.weight", (0, 0))
         if len(rows) != 2 or (rows[0] and (rows[1] != settings.width or shapes.get(f"{head}.bias") != (rows[0],))):
             raise UserError(f"the weight of {head}, of shape {rows}, does not fit", file=path)
@@ -325,53 +326,58 @@ def _check(settings: TransformerSettings, vocabulary: int, shapes: Mapping[str, 
         raise UserError("qa_outputs has not two rows, one for the start and one for the end", file=path)
 
 
-def _head_shapes(width: int, vocabulary: int) -> dict[str, tuple[int, ...]]:
+def _head_shapes(family: Family, settings: TransformerSettings, vocabulary: int) -> dict[str, tuple[int, ...]]:
     """What shape the tensors of the pretraining heads must have."""
-    return {
-        "cls.predictions.transform.dense.weight": (width, width),
-        "cls.predictions.transform.dense.bias": (width,),
-        "cls.predictions.transform.LayerNorm.weight": (width,),
-        "cls.predictions.transform.LayerNorm.bias": (width,),
-        "cls.predictions.bias": (vocabulary,),
-        "cls.seq_relationship.weight": (2, width),
-        "cls.seq_relationship.bias": (2,),
-        DECODER: (vocabulary, width),
+    width, narrow = settings.width, settings.embedding_width
+    words = family.heads["masked_lm"]
+    shapes = {
+        f"{words['dense']}.weight": (narrow, width),
+        f"{words['dense']}.bias": (narrow,),
+        f"{words['norm']}.weight": (narrow,),
+        f"{words['norm']}.bias": (narrow,),
+        words["bias"]: (vocabulary,),
+        family.decoder: (vocabulary, narrow),
     }
+    for head in ("next_sentence", "sentence_order"):
+        if head in family.heads:
+            name = family.heads[head]["out"]
+            shapes |= {f"{name}.weight": (2, width), f"{name}.bias": (2,)}
+    return shapes
 
 
-def _check_decoder(tensors: dict[str, Tensor], path: Path) -> None:
-    decoder = tensors.pop(DECODER, None)
-    if decoder is not None and not torch.equal(decoder, tensors["embeddings.word_embeddings.weight"]):
-        raise UserError("the decoder is not tied to the word embeddings: not a BERT of the paper", file=path)
+def _check_decoder(family: Family, tensors: dict[str, Tensor], path: Path) -> None:
+    decoder = tensors.pop(family.decoder, None)
+    words = family.embeddings["embeddings.words.weight"]
+    if decoder is not None and not torch.equal(decoder, tensors[words]):
+        raise UserError("the decoder is not tied to the word embeddings: not a model of the papers", file=path)
 
 
-def _take(tensors: Mapping[str, Tensor], names: Sequence[str]) -> Tensor:
-    return tensors[names[0]] if len(names) == 1 else torch.cat([tensors[name] for name in names])
-
-
-def _head_name(head: str, ours: str) -> str:
+def _head_name(family: Family, head: str, ours: str) -> str:
     """Their name of one of our head's tensors."""
-    names = HEADS[head]
+    names = family.heads[head]
     if ours in names:
         return names[ours]
     part, _, kind = ours.rpartition(".")
     return f"{names[part]}.{kind}" if part in names else ""
 
 
-def _head_names(tensors: Mapping[str, Tensor], path: Path, classifier: str) -> dict[str, dict[str, str]]:
+def _head_names(
+    family: Family, tensors: Mapping[str, Tensor], path: Path, classifier: str
+) -> dict[str, dict[str, str]]:
     """Return the heads that are there: our names to theirs. Half of one is refused.
 
     Args:
+        family: whose names they are.
         tensors: by their names.
         path: where they are from.
         classifier: which of our heads their `classifier` is.
     """
     found = {}
-    for head, parts in HEADS.items():
-        if parts == {"out": "classifier"} and head != classifier:
+    for head, parts in family.heads.items():
+        if head in ("classification", "regression", "token_classification") and head != classifier:
             continue
         ours = [name for part in parts for name in ([part] if part == "bias" else [f"{part}.weight", f"{part}.bias"])]
-        names = {name: _head_name(head, name) for name in ours}
+        names = {name: _head_name(family, head, name) for name in ours}
         missing = [name for name in names.values() if name not in tensors]
         if not missing:
             found[head] = names
@@ -390,16 +396,16 @@ def _own_names(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, str]]:
     return found
 
 
-def _of_classifier(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+def _of_classifier(family: Family, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
     """Say which of our heads their `classifier` is: several have this name."""
     architectures = tuple(str(name) for name in config.get("architectures") or ())
     if any(name.endswith("TokenClassification") for name in architectures):
         return "token_classification"
     other = any(name.endswith("MultipleChoice") for name in architectures)
     other = other or config.get("problem_type") == "multi_label_classification"
-    if other or "pooler.dense.weight" not in tensors:
+    if other or f"{family.head_pooler or family.pooler}.weight" not in tensors:
         return ""
-    rows = tensors.get("classifier.weight")
+    rows = tensors.get(f"{family.heads['classification']['out']}.weight")
     return "classification" if rows is None or len(rows) > 1 else "regression"
 
 
@@ -420,26 +426,28 @@ def _labels(
     return labels
 
 
-def _config(settings: TransformerSettings, vocabulary: int, architecture: str, labels: Sequence[str]) -> dict[str, Any]:
-    theirs = {ours: name for name, ours in reversed(ACTIVATIONS.items())}
+def _config(
+    family: Family, settings: TransformerSettings, vocabulary: int, architecture: str, labels: Sequence[str]
+) -> dict[str, Any]:
+    ours = {name: getattr(settings, name) for name in settings.__struct_fields__}
+    ours["activation"] = {ours: name for name, ours in reversed(ACTIVATIONS.items())}[settings.activation]
+    ours["embedding"] = settings.embedding_width
+    ours["positions"] = settings.offset + settings.positions
     config: dict[str, Any] = {
         "architectures": [architecture],
-        "model_type": "bert",
+        "model_type": family.model_type,
         "vocab_size": vocabulary,
-        "num_hidden_layers": settings.layers,
-        "hidden_size": settings.width,
-        "num_attention_heads": settings.heads,
-        "intermediate_size": settings.feed_forward,
-        "max_position_embeddings": settings.positions,
-        "type_vocab_size": settings.segments,
-        "hidden_act": theirs[settings.activation],
-        "hidden_dropout_prob": settings.dropout,
-        "attention_probs_dropout_prob": settings.dropout,
-        "layer_norm_eps": settings.epsilon,
-        "initializer_range": settings.deviation,
-        "pad_token_id": 0,
+        **{name: ours[part] for part, name in family.config.items()},
         "tie_word_embeddings": True,
+        **family.always,
     }
+    config["attention_dropout" if family is DISTILBERT else "attention_probs_dropout_prob"] = settings.dropout
+    if family is ROBERTA:
+        config["pad_token_id"] = settings.offset - 1
+    if family is ALBERT:
+        config["num_hidden_groups"] = family.stored_layers(settings)
+    if settings.shared in ("attention", "feed_forward"):
+        config[SHARED_KEY] = settings.shared
     if labels:
         config["id2label"] = {str(index): label for index, label in enumerate(labels)}
         config["label2id"] = {label: index for index, label in enumerate(labels)}

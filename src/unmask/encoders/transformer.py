@@ -1,25 +1,32 @@
-"""BERT's body: a bidirectional Transformer encoder (Devlin et al. 2019, section 3).
+"""The body of BERT and its family: a bidirectional Transformer encoder (Devlin et al. 2019, section 3).
 
 In: a ragged batch. Out: a vector for each token, and on request a pooled vector for a sequence.
 
 Post-norm layers, learned positions, LayerNorm epsilon 1e-12, weights from a normal distribution of deviation 0.02 cut
 off at two deviations (modeling.py of google-research/bert). GELU is the exact one, as in the paper and in the first
 release (the reference code turned to the tanh approximation later: `activation = "gelu_tanh"`).
+
+What its descendants changed about the body is a setting each: ALBERT's narrow embeddings and shared layers (Lan et al.
+2020, section 3.1), RoBERTa's first position (fairseq: the one after that of padding, 2).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import msgspec
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import gelu
 from torch.utils.checkpoint import checkpoint
 
 from unmask.batches.batch import Tokens
 from unmask.encoders.encoder import Encoded
 from unmask.layers.block import Activation, Block
 from unmask.layers.embeddings import Embeddings
+
+POOLING: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "gelu": gelu, "relu": torch.relu}
 
 
 class TransformerSettings(
@@ -31,7 +38,11 @@ class TransformerSettings(
         layers, width, heads: L, H and A of the paper.
         feed_forward: inner width of the feed-forward layers (4 H in the paper).
         positions: the longest sequence in tokens.
-        segments: how many segments there are.
+        segments: how many segments there are; with 1 the second text of a pair is told by its separator alone.
+        embedding: width of the embeddings, which are projected then; None: that of the layers.
+        shared: which sublayers are the same in all layers: "none", "all", "attention" or "feed_forward".
+        offset: rows before the first position in the table of positions.
+        pooling: the activation of the pooled [CLS]: "tanh" (BERT), "gelu" (ELECTRA's heads) or "relu" (DistilBERT's).
         dropout: everywhere.
         activation: "gelu" (exact), "gelu_tanh" or "relu".
         epsilon: of the LayerNorms.
@@ -48,11 +59,26 @@ class TransformerSettings(
     activation: Activation = "gelu"
     epsilon: float = 1e-12
     deviation: float = 0.02
+    embedding: int | None = None
+    shared: Literal["none", "all", "attention", "feed_forward"] = "none"
+    offset: int = 0
+    pooling: Literal["tanh", "gelu", "relu"] = "tanh"
 
     def __post_init__(self) -> None:
-        for name in ("layers", "width", "heads", "feed_forward", "positions", "segments"):
+        for name in ("layers", "width", "heads", "feed_forward", "positions", "embedding_width"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1")
+                raise ValueError(f"{name.removesuffix('_width')} must be at least 1")
+        for name in ("segments", "offset"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must be at least 0")
+        if (self.pooling == "relu") != (self.segments == 0):
+            raise ValueError('segments = 0 goes with pooling = "relu": both are DistilBERT\'s')
+        if self.pooling == "relu" and (self.embedding is not None or self.shared != "none"):
+            raise ValueError('pooling = "relu" goes with neither embedding nor shared: DistilBERT has them not')
+        if self.pooling == "gelu" and self.shared == "all":
+            raise ValueError('pooling = "gelu" is ELECTRA\'s, which shares no layers; leave it away')
+        if self.offset and (self.pooling != "tanh" or self.embedding is not None or self.shared == "all"):
+            raise ValueError("offset is RoBERTa's, which has neither embedding nor shared layers nor other pooling")
         if self.width % self.heads:
             raise ValueError(f"width {self.width} must be a multiple of heads {self.heads}")
         if not 0 <= self.dropout < 1:
@@ -60,6 +86,11 @@ class TransformerSettings(
         for name in ("epsilon", "deviation"):
             if not 0 < getattr(self, name) < 1:
                 raise ValueError(f"{name} must lie between 0 and 1")
+
+    @property
+    def embedding_width(self) -> int:
+        """Width of the embeddings, which is also that of the vocabulary's decoder."""
+        return self.width if self.embedding is None else self.embedding
 
     def build(self, vocabulary: int) -> Transformer:
         """Return an encoder with initial weights, drawn from torch's global generator."""
@@ -82,20 +113,33 @@ class Transformer(nn.Module):
         self.longest = settings.positions
         self.recompute = False
         self.embeddings = Embeddings(
-            vocabulary, settings.positions, settings.segments, settings.width, settings.dropout, settings.epsilon
+            vocabulary,
+            settings.positions,
+            settings.segments,
+            settings.embedding_width,
+            None if settings.embedding is None else settings.width,
+            offset=settings.offset,
+            dropout=settings.dropout,
+            epsilon=settings.epsilon,
         )
-        self.blocks = nn.ModuleList(
-            Block(
-                settings.width,
-                settings.heads,
-                settings.feed_forward,
-                settings.dropout,
-                settings.activation,
-                settings.epsilon,
+        blocks: list[Block] = []
+        for number in range(1 if settings.shared == "all" else settings.layers):
+            first = blocks[0] if number else None
+            blocks.append(
+                Block(
+                    settings.width,
+                    settings.heads,
+                    settings.feed_forward,
+                    settings.dropout,
+                    settings.activation,
+                    settings.epsilon,
+                    attention_of=first if settings.shared == "attention" else None,
+                    feed_forward_of=first if settings.shared == "feed_forward" else None,
+                )
             )
-            for _ in range(settings.layers)
-        )
+        self.blocks = nn.ModuleList(blocks)
         self.pooler = nn.Linear(settings.width, settings.width)
+        self.pooling = POOLING[settings.pooling]
         initialise(self, settings.deviation)
 
     @property
@@ -112,7 +156,8 @@ class Transformer(nn.Module):
         """Encode a batch; see `Encoder`."""
         x = self.embeddings(tokens)  # (tokens, width)
         layers = {0: x} if 0 in keep else {}
-        for number, block in enumerate(self.blocks, start=1):
+        for number in range(1, self.settings.layers + 1):
+            block = self.blocks[min(number, len(self.blocks)) - 1]
             if self.recompute and torch.is_grad_enabled():
                 x = checkpoint(block, x, tokens, use_reentrant=False)
             else:
@@ -123,14 +168,15 @@ class Transformer(nn.Module):
 
     def pool(self, rows: Tensor) -> Tensor:
         """See `Encoder`."""
-        return torch.tanh(self.pooler(rows))
+        return self.pooling(self.pooler(rows))
 
     def forward_flops(self, tokens: Tokens) -> int:
         """See `Encoder`: the layers' matrices see each token, attention each pair of tokens of a sequence twice."""
-        width = self.width
+        width, narrow = self.width, self.settings.embedding
         matrices = 4 * width * width + 2 * width * self.settings.feed_forward  # query, key, value, out; up, down
         pairs = int(tokens.offsets.diff().long().square().sum())
-        return self.settings.layers * 2 * (len(tokens.ids) * matrices + 2 * pairs * width)
+        projected = 0 if narrow is None else 2 * len(tokens.ids) * narrow * width
+        return projected + self.settings.layers * 2 * (len(tokens.ids) * matrices + 2 * pairs * width)
 
 
 def initialise(module: nn.Module, deviation: float) -> None:

@@ -1,6 +1,7 @@
 """One layer of the Transformer encoder, post-norm as in the paper and in BERT.
 
 Vaswani et al. 2017, section 3.1: LayerNorm(x + Sublayer(x)), with dropout on the sublayer's output (section 5.4).
+Layers may share a sublayer, its LayerNorm included (Lan et al. 2020 (ALBERT), section 3.1).
 """
 
 from __future__ import annotations
@@ -44,16 +45,30 @@ class Block(nn.Module):
         dropout: on attention probabilities and on both sublayers' outputs.
         activation: between the feed-forward layers.
         epsilon: of the LayerNorms.
+        attention_of, feed_forward_of: the layer whose sublayer this one uses too; none: it has its own.
     """
 
     def __init__(
-        self, width: int, heads: int, inner: int, dropout: float, activation: Activation, epsilon: float
+        self,
+        width: int,
+        heads: int,
+        inner: int,
+        dropout: float,
+        activation: Activation,
+        epsilon: float,
+        *,
+        attention_of: Block | None = None,
+        feed_forward_of: Block | None = None,
     ) -> None:
         super().__init__()
-        self.attention = SelfAttention(width, heads, dropout)
-        self.attention_norm = LayerNorm(width, epsilon)
-        self.feed_forward = FeedForward(width, inner, activation)
-        self.feed_forward_norm = LayerNorm(width, epsilon)
+        # in a tuple, so that the parameters are those of one module only
+        self._shared = (attention_of, feed_forward_of)
+        if attention_of is None:
+            self.attention = SelfAttention(width, heads, dropout)
+            self.attention_norm = LayerNorm(width, epsilon)
+        if feed_forward_of is None:
+            self.feed_forward = FeedForward(width, inner, activation)
+            self.feed_forward_norm = LayerNorm(width, epsilon)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, tokens: Tokens) -> Tensor:
@@ -62,5 +77,6 @@ class Block(nn.Module):
         Shape:
             x: (tokens, width); returns (tokens, width).
         """
-        x = self.attention_norm(self.dropout(self.attention(x, tokens), onto=x))
-        return self.feed_forward_norm(self.dropout(self.feed_forward(x), onto=x))
+        first, second = (other or self for other in self._shared)
+        x = first.attention_norm(self.dropout(first.attention(x, tokens), onto=x))
+        return second.feed_forward_norm(self.dropout(second.feed_forward(x), onto=x))

@@ -1,4 +1,8 @@
-"""The input representation: token, position and segment embeddings, summed (Devlin et al. 2019, figure 2)."""
+"""The input representation: token, position and segment embeddings, summed (Devlin et al. 2019, figure 2).
+
+They may be narrower than the layers, and are projected then (Lan et al. 2020 (ALBERT), section 3.1). Rows of positions
+may begin later: RoBERTa's table has two more at its beginning, which nothing reads.
+"""
 
 from __future__ import annotations
 
@@ -10,37 +14,53 @@ from torch.nn.functional import embedding
 
 from unmask.batches.batch import Tokens
 from unmask.layers.dropout import Dropout
+from unmask.layers.linear import Linear
 from unmask.layers.norm import LayerNorm
 
 
 class Embeddings(nn.Module):
-    """Sum of three embeddings, LayerNorm, dropout.
+    """Sum of three embeddings, LayerNorm, dropout, and a projection where the layers have another width.
 
     Args:
-        vocabulary, positions, segments: sizes of the three tables.
+        vocabulary, positions, segments: sizes of the three tables; with 0 segments there is no such table, and with 1
+            both segments are the same.
         width: of the embeddings.
+        out: width of the layers that they are projected to; None: they are not projected.
+        offset: rows of positions before the first one that is read.
         dropout: on the normalised sum.
         epsilon: of the LayerNorm.
     """
 
     def __init__(
-        self, vocabulary: int, positions: int, segments: int, width: int, dropout: float, epsilon: float
+        self,
+        vocabulary: int,
+        positions: int,
+        segments: int,
+        width: int,
+        out: int | None,
+        *,
+        offset: int,
+        dropout: float,
+        epsilon: float,
     ) -> None:
         super().__init__()
+        self.offset = offset
         self.words = nn.Embedding(vocabulary, width)
-        self.positions = nn.Embedding(positions, width)
-        self.segments = nn.Embedding(segments, width)
+        self.positions = nn.Embedding(offset + positions, width)
+        self.segments = nn.Embedding(segments, width) if segments else None
         self.norm = LayerNorm(width, epsilon)
         self.dropout = Dropout(dropout)
+        self.project = None if out is None else Linear(width, out)
 
     def forward(self, tokens: Tokens) -> Tensor:
-        """Return the embedded tokens, (tokens, width)."""
-        x = (  # (tokens, width)
-            look_up(self.words.weight, tokens.ids)
-            + look_up(self.segments.weight, tokens.segments)
-            + look_up(self.positions.weight, tokens.places)
-        )
-        return self.dropout(self.norm(x))
+        """Return the embedded tokens, (tokens, width of the layers)."""
+        x = look_up(self.words.weight, tokens.ids)  # (tokens, width)
+        if self.segments is not None:
+            several = self.segments.num_embeddings > 1
+            x = x + (look_up(self.segments.weight, tokens.segments) if several else self.segments.weight)
+        places = tokens.places + self.offset if self.offset else tokens.places
+        x = self.dropout(self.norm(x + look_up(self.positions.weight, places)))
+        return x if self.project is None else self.project(x)
 
 
 def look_up(table: Tensor, ids: Tensor) -> Tensor:

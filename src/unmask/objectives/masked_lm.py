@@ -48,9 +48,9 @@ class MaskedLM(Objective):
     def __init__(self, encoder: TransformerSettings, vocabulary: int, weight: float = 1.0) -> None:
         super().__init__()
         self.weight = weight
-        self.dense = nn.Linear(encoder.width, encoder.width)
+        self.dense = nn.Linear(encoder.width, encoder.embedding_width)
         self.activation = ACTIVATIONS[encoder.activation]()
-        self.norm = LayerNorm(encoder.width, encoder.epsilon)
+        self.norm = LayerNorm(encoder.embedding_width, encoder.epsilon)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
         initialise(self, encoder.deviation)
 
@@ -69,10 +69,10 @@ class MaskedLM(Objective):
         return Part(loss, {"correct": correct})
 
     def _rows(self, encoded: Encoded, batch: Batch) -> Tensor:
-        """Return what the decoder reads, (hidden, width)."""
+        """Return what the decoder reads, (hidden, width of the embeddings)."""
         rows = encoded.last.index_select(0, batch.positions["hidden"])
         return self.norm(self.activation(self.dense(rows)))
 
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
         """See `Objective`: the dense layer and the decoder, at the hidden positions alone."""
-        return 2 * len(batch.positions["hidden"]) * encoder.width * (encoder.width + encoder.vocabulary)
+        return 2 * len(batch.positions["hidden"]) * self.dense.out_features * (encoder.width + encoder.vocabulary)

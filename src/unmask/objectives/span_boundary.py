@@ -68,8 +68,8 @@ class SpanBoundary(Objective):
         self.places = nn.Embedding(settings.places, settings.place_width)
         self.first = nn.Linear(2 * encoder.width + settings.place_width, encoder.width)
         self.first_norm = LayerNorm(encoder.width, encoder.epsilon)
-        self.second = nn.Linear(encoder.width, encoder.width)
-        self.second_norm = LayerNorm(encoder.width, encoder.epsilon)
+        self.second = nn.Linear(encoder.width, encoder.embedding_width)
+        self.second_norm = LayerNorm(encoder.embedding_width, encoder.epsilon)
         self.activation = ACTIVATIONS[encoder.activation]()
         self.bias = nn.Parameter(torch.zeros(vocabulary))
         initialise(self, encoder.deviation)
@@ -102,7 +102,7 @@ class SpanBoundary(Objective):
         return Part(loss, {"correct": correct})
 
     def _rows(self, encoded: Encoded, batch: Batch) -> Tensor:
-        """Return what the decoder reads, (targets, width)."""
+        """Return what the decoder reads, (targets, width of the embeddings)."""
         left, right = (encoded.last.index_select(0, batch.positions[f"span_{side}"]) for side in ("left", "right"))
         place = look_up(self.places.weight, batch.labels["span_place"])
         rows = self.first_norm(self.activation(self.first(torch.cat([left, right, place], 1))))  # (targets, width)
@@ -110,5 +110,6 @@ class SpanBoundary(Objective):
 
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
         """See `Objective`: the two layers and the decoder, for each target."""
-        inner = self.first.in_features + encoder.width + encoder.vocabulary
-        return 2 * len(batch.positions["span_left"]) * encoder.width * inner
+        narrow = self.second.out_features
+        products = encoder.width * (self.first.in_features + narrow) + narrow * encoder.vocabulary
+        return 2 * len(batch.positions["span_left"]) * products

@@ -1,0 +1,221 @@
+"""RoBERTa, ALBERT, ELECTRA and DistilBERT: the same weights in transformers give the same outputs and gradients.
+
+Both directions, for random models of several shapes and with each head. As in test_bert.py weights are scaled up;
+outputs agree within 1e-5 of their largest magnitude, each parameter's gradient within 1e-4 of its norm.
+"""
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+import transformers
+
+from unmask.batches.batch import collate
+from unmask.batches.frame import Frame
+from unmask.checkpoints import huggingface
+from unmask.encoders.transformer import TransformerSettings
+from unmask.objectives import OBJECTIVES
+from unmask.objectives.learner import Learner
+from unmask.tasks.classification import ClassificationHead
+from unmask.tasks.question_answering import QuestionAnsweringHead
+from unmask.tasks.regression import RegressionHead
+from unmask.tasks.token_classification import TokenClassificationHead
+
+BODY = {"vocab_size": 300, "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 96}
+DISTIL = {"vocab_size": 300, "dim": 48, "n_layers": 3, "n_heads": 4, "hidden_dim": 96}
+SHAPES = {
+    "roberta": ("Roberta", {**BODY, "max_position_embeddings": 130, "type_vocab_size": 1}),
+    "roberta, padding 0, two segments": ("Roberta", {**BODY, "max_position_embeddings": 101, "pad_token_id": 0}),
+    "albert": ("Albert", {**BODY, "embedding_size": 16, "max_position_embeddings": 128}),
+    "albert, not narrow": ("Albert", {**BODY, "embedding_size": 48, "max_position_embeddings": 128}),
+    "albert, not shared": ("Albert", {**BODY, "embedding_size": 24, "num_hidden_groups": 3, "hidden_act": "gelu"}),
+    "electra": ("Electra", {**BODY, "embedding_size": 16, "max_position_embeddings": 128}),
+    "electra, not narrow": ("Electra", {**BODY, "embedding_size": 48}),
+    "distilbert": ("DistilBert", {**DISTIL, "max_position_embeddings": 128}),
+}
+HEADS = {
+    "masked_lm": "ForMaskedLM",
+    "sentence_order": "ForPreTraining",
+    "classification": "ForSequenceClassification",
+    "regression": "ForSequenceClassification",
+    "question_answering": "ForQuestionAnswering",
+    "token_classification": "ForTokenClassification",
+}
+CASES = [(shape, head) for shape in SHAPES for head in HEADS if head != "sentence_order" or shape.startswith("albert")]
+LENGTHS = [(n,) for n in (1, 2, 17, 60, 90)] + [(1, 1), (5, 9), (20, 30)]
+
+
+def theirs_of(shape, head, **other):
+    family, settings = SHAPES[shape]
+    kind = getattr(transformers, family + HEADS[head])
+    labels = {"regression": 1, "sentence_order": 2}.get(head, 2 if head == "question_answering" else 3)
+    torch.manual_seed(0)
+    return kind(kind.config_class(**settings, num_labels=labels, **other))
+
+
+@torch.no_grad()
+def scale(model):
+    """Make every parameter count."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.weight.mul_(6)
+        if isinstance(module, torch.nn.LayerNorm):
+            module.weight.normal_(1, 0.3)
+        if isinstance(module, torch.nn.Linear | torch.nn.LayerNorm) and module.bias is not None:
+            module.bias.normal_(0, 0.3)
+    return model.eval()
+
+
+def build_head(name, settings, vocabulary):
+    tasks = {
+        "classification": lambda: ClassificationHead(settings, 3),
+        "regression": lambda: RegressionHead(settings, 0.0, 1.0),
+        "question_answering": lambda: QuestionAnsweringHead(settings),
+        "token_classification": lambda: TokenClassificationHead(settings, 3),
+    }
+    return tasks[name]() if name in tasks else OBJECTIVES[name]().build(settings, vocabulary)
+
+
+def from_theirs(theirs, head, directory):
+    """Our learner with their weights, by way of their directory."""
+    theirs.save_pretrained(directory)
+    found = huggingface.read(directory)
+    encoder = found.settings.build(found.vocabulary)
+    missing, unexpected = encoder.load_state_dict(found.encoder, strict=False)
+    assert not unexpected
+    assert set(missing) <= {"pooler.weight", "pooler.bias"}
+    part = build_head(head, found.settings, found.vocabulary)
+    part.load_state_dict(found.heads[head])
+    return Learner(encoder, {head: part}).eval()
+
+
+def samples():
+    """Texts and pairs; everything but special tokens is predicted by heads of tokens."""
+    rng, frame, made = np.random.default_rng(0), Frame(cls=2, sep=3), []
+    for number, lengths in enumerate(LENGTHS):
+        sample = frame.wrap(*(rng.integers(5, 300, n) for n in lengths)).named((number,))
+        every = np.arange(1, len(sample) - 1)
+        made.append(sample.add(positions={"hidden": every, "first": every, "passage": np.arange(len(sample))}))
+    return made
+
+
+def run_ours(learner, head):
+    """The logits in the samples' order."""
+    found = {}
+    batch = collate(samples())
+    encoded = learner.encoder(batch.tokens)
+    part = learner.parts[head]
+    logits = part.predict(learner.encoder, encoded, batch)
+    sizes = [len(samples()[number].positions[part.at]) for (number,) in batch.keys]
+    for (number,), value in zip(batch.keys, logits.split(sizes), strict=True):
+        found[number] = value
+    return torch.cat([found[number] for number in range(len(found))])
+
+
+def run_theirs(theirs, head):
+    """The same, each sequence alone, so that nothing is padded."""
+    found = []
+    for sample in samples():
+        asked = {"input_ids": torch.from_numpy(sample.ids)[None]}
+        if getattr(theirs.config, "type_vocab_size", 1) > 1:
+            asked["token_type_ids"] = torch.from_numpy(sample.segments)[None]
+        out = theirs(**asked)
+        if head == "question_answering":
+            found.append(torch.stack([out.start_logits[0], out.end_logits[0]], 1))
+        elif head == "sentence_order":
+            found.append(out.sop_logits)
+        elif head in ("classification", "regression"):
+            found.append(out.logits)
+        else:
+            found.append(out.logits[0, 1:-1])
+    return torch.cat(found)
+
+
+def gradients_of(model, logits):
+    weights = torch.from_numpy(np.random.default_rng(1).normal(size=tuple(logits.shape))).float()
+    model.zero_grad()
+    (logits * weights).sum().backward()
+    return {name: value.grad for name, value in model.named_parameters() if value.grad is not None}
+
+
+def assert_parity(learner, theirs, head, directory):
+    ours, expected = run_ours(learner, head), run_theirs(theirs, head)
+    assert ours.shape == expected.shape
+    assert (ours - expected).abs().max() <= 1e-5 * max(1, expected.abs().max())
+    assert expected.std() > 5e-3, "a thousand tolerances"
+    gradients, others = gradients_of(learner, ours), gradients_of(theirs, expected)
+    directory.mkdir()  # gradients read like weights have our names
+    safetensors.torch.save_file(
+        {name: value.contiguous() for name, value in others.items()}, directory / "model.safetensors"
+    )
+    theirs.config.architectures = [type(theirs).__name__]
+    theirs.config.save_pretrained(directory)
+    read = huggingface.read(directory)
+    found = {f"encoder.{name}": value for name, value in read.encoder.items()}
+    found |= {f"objectives.{head}.{name}": value for name, value in read.heads[head].items()}
+    assert gradients.keys() == found.keys()
+    for name, value in found.items():
+        assert (gradients[name] - value).norm() <= 1e-4 * value.norm() + 1e-6, name
+
+
+@pytest.mark.parametrize(("shape", "head"), CASES)
+def test_parity_of_their_directory(shape, head, tmp_path):
+    theirs = scale(theirs_of(shape, head))
+    assert_parity(from_theirs(theirs, head, tmp_path / "theirs"), theirs, head, tmp_path / "gradients")
+
+
+@pytest.mark.parametrize(("shape", "head"), CASES)
+def test_parity_of_our_directory(shape, head, tmp_path):
+    learner = scale(from_theirs(theirs_of(shape, head), head, tmp_path / "shape"))
+    labels = ("a", "b", "c") if head in ("classification", "token_classification") else ()
+    part = learner.parts[head]
+    huggingface.write(tmp_path / "ours", learner.encoder, {head: part.state_dict()}, labels)
+    kind = getattr(transformers, SHAPES[shape][0] + HEADS[head])
+    theirs, report = kind.from_pretrained(tmp_path / "ours", output_loading_info=True)
+    lacking = {name for name in report["missing_keys"] if not name.startswith("predictions.")}
+    assert not lacking, lacking
+    assert_parity(learner, theirs.eval(), head, tmp_path / "gradients")
+    again = huggingface.read(tmp_path / "ours")
+    assert again.settings == learner.encoder.settings
+    assert (again.vocabulary, again.labels) == (300, labels)
+
+
+@pytest.mark.parametrize("shared", ["attention", "feed_forward"])
+@pytest.mark.parametrize("embedding", [None, 16])
+def test_partly_shared_layers_travel(shared, embedding, tmp_path):
+    settings = TransformerSettings(
+        layers=3, width=48, heads=4, feed_forward=96, positions=128, shared=shared, embedding=embedding, dropout=0.0
+    )
+    torch.manual_seed(0)
+    encoder = scale(settings.build(300))
+    huggingface.write(tmp_path / "ours", encoder, {})
+    found = huggingface.read(tmp_path / "ours")
+    assert found.settings == settings
+    again = settings.build(300)
+    again.load_state_dict(found.encoder)
+    tokens = collate(samples()).tokens
+    ours = encoder.eval()(tokens).last
+    assert torch.equal(again.eval()(tokens).last, ours)
+    theirs = transformers.AutoModel.from_pretrained(tmp_path / "ours").eval()
+    for sample in samples():  # there every layer has a copy
+        out = theirs(
+            torch.from_numpy(sample.ids)[None], token_type_ids=torch.from_numpy(sample.segments)[None]
+        ).last_hidden_state[0]
+        alone = encoder(collate([sample]).tokens).last
+        assert (out - alone).abs().max() <= 1e-5 * out.abs().max()
+    same = {number: value for number, value in encoder.named_parameters() if f"blocks.1.{shared}" in number}
+    assert not same, "the second layer has no sublayer of its own"
+
+
+@pytest.mark.parametrize(
+    ("layers", "width", "inner", "millions"),
+    [(12, 768, 3072, 11.7), (24, 1024, 4096, 17.7), (24, 2048, 8192, 58.7), (12, 4096, 16384, 222.6)],
+)
+def test_alberts_parameters(layers, width, inner, millions):
+    """Computed; Lan et al. 2020, table 1, rounds them to 12, 18, 60 and 235 million."""
+    settings = TransformerSettings(
+        layers=layers, width=width, heads=width // 64, feed_forward=inner, embedding=128, shared="all"
+    )
+    with torch.device("meta"):
+        encoder = settings.build(30_000)
+    assert round(sum(value.numel() for value in encoder.parameters()) / 1e6, 1) == millions
