@@ -4,6 +4,8 @@ Both directions, for random models of several shapes and with each head. As in t
 outputs agree within 1e-5 of their largest magnitude, each parameter's gradient within 1e-4 of its norm.
 """
 
+import re
+
 import numpy as np
 import pytest
 import safetensors.torch
@@ -14,6 +16,7 @@ from unmask.batches.batch import collate
 from unmask.batches.frame import Frame
 from unmask.checkpoints import huggingface
 from unmask.encoders.transformer import TransformerSettings
+from unmask.model import load_model
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
 from unmask.tasks.classification import ClassificationHead
@@ -219,3 +222,46 @@ def test_alberts_parameters(layers, width, inner, millions):
     with torch.device("meta"):
         encoder = settings.build(30_000)
     assert round(sum(value.numel() for value in encoder.parameters()) / 1e6, 1) == millions
+
+
+SMILES = re.compile(r"\[[^\]]+]|Br?|Cl?|>>|[NOSPFIbcnosp()=#\-+\\/:~@?*$.]|%[0-9]{2}|[0-9]")
+REACTIONS = (
+    "CC(=O)O.OCC>>CC(=O)OCC",
+    "c1ccccc1Br.OB(O)c1ccccc1>>c1ccc(-c2ccccc2)cc1",
+    "CC(=O)Cl.NCc1ccccc1>>CC(=O)NCc1ccccc1",
+    "O=C(O)c1ccccc1.CO>>COC(=O)c1ccccc1",
+)
+
+
+@pytest.mark.shared
+def test_a_trained_albert_fills_its_masks_as_there(shared):
+    """Its language is reactions written as SMILES; each token is hidden in turn."""
+    directory = shared / "checkpoints/albert-rxnmapper"
+    model = load_model(directory, allow_pickle=True)
+    assert model.encoder.settings.shared == "all"
+    head = OBJECTIVES["masked_lm"]().build(model.encoder.settings, model.encoder.vocabulary)
+    assert model.take("masked_lm", head)
+    learner = Learner(model.encoder, {"masked_lm": head}).eval()
+    theirs = transformers.AlbertForMaskedLM.from_pretrained(directory).eval()
+    pieces = {model.tokenizer.piece(id): id for id in range(model.tokenizer.size)}
+    frame, hidden = Frame(model.tokenizer.cls, model.tokenizer.sep), []
+    for reaction in REACTIONS:
+        whole = frame.wrap(np.array([pieces[token] for token in SMILES.findall(reaction)]))
+        for place in range(1, len(whole) - 1):
+            ids = whole.ids.copy()
+            ids[place] = model.tokenizer.mask
+            labels = {"hidden": whole.ids[place : place + 1]}
+            hidden.append(
+                whole.add(ids=ids, positions={"hidden": np.array([place])}, labels=labels).named((len(hidden),))
+            )
+    with torch.no_grad():
+        batch = collate(hidden)
+        ours = learner.parts["masked_lm"].predict(learner.encoder, learner.encoder(batch.tokens), batch)
+        right = 0
+        for (number,), logits in zip(batch.keys, ours, strict=True):
+            sample = hidden[number]
+            expected = theirs(torch.from_numpy(sample.ids)[None]).logits[0, sample.positions["hidden"][0]]
+            assert (logits - expected).abs().max() <= 1e-5 * expected.abs().max()
+            right += int(logits.argmax()) == int(sample.labels["hidden"][0])
+    assert len(hidden) > 100
+    assert right > 0.9 * len(hidden), "it was trained for this"
