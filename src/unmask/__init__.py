@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from unmask.pretraining import pretrain
     from unmask.recipe import read_recipe
     from unmask.serving.pipeline import load
+    from unmask.tokenizers.bpe import train_bpe
     from unmask.tokenizers.tokenizer import load_tokenizer
     from unmask.tokenizers.wordpiece import train_wordpiece
 
@@ -37,6 +38,7 @@ _HOMES = {
     "open_corpus": "unmask.corpus.corpus",
     "pretrain": "unmask.pretraining",
     "read_recipe": "unmask.recipe",
+    "train_bpe": "unmask.tokenizers.bpe",
     "train_wordpiece": "unmask.tokenizers.wordpiece",
 }
 
@@ -51,6 +53,7 @@ __all__ = [
     "open_corpus",
     "pretrain",
     "read_recipe",
+    "train_bpe",
     "train_wordpiece",
 ]
 

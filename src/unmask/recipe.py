@@ -49,14 +49,18 @@ class TokenizerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """The recipe's [tokenizer]: serves raw text only, for a corpus brings its own.
 
     Attributes:
-        kind: "wordpiece".
+        kind: "wordpiece" or "bpe" (byte-level).
         vocabulary: how many pieces.
-        lowercase: and strip accents.
+        lowercase: and strip accents; a byte-level BPE never does.
     """
 
-    kind: Literal["wordpiece"] = "wordpiece"
+    kind: Literal["wordpiece", "bpe"] = "wordpiece"
     vocabulary: int = 30522
     lowercase: bool = True
+
+    def __post_init__(self) -> None:
+        if self.kind == "bpe" and self.lowercase:
+            raise ValueError('lowercase has no effect on kind = "bpe": set it to false')
 
 
 Objectives = msgspec.defstruct(

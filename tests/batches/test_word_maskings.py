@@ -162,25 +162,6 @@ def test_what_stands_there_is_decided_for_a_span_and_for_each_token_of_a_word():
     assert spans[1] / sum(spans.values()) == pytest.approx(0.1, abs=0.02)
 
 
-def test_boundaries_of_spans():
-    edges = 0
-    for sample, masked in mask_all(build("span", rate=0.3), length=40):
-        hidden = masked.positions["hidden"]
-        left, right = masked.positions["span_left"], masked.positions["span_right"]
-        place, gold = masked.labels["span_place"], masked.labels["span_gold"]
-        at = left + 1 + place
-        assert np.isin(at, hidden).all()
-        assert np.array_equal(sample.ids[at], gold)
-        assert not np.isin(np.concatenate([left, right]), hidden).any(), "what is outside is seen"
-        assert (sample.ids[left] >= 5).all()
-        assert (sample.ids[right] >= 5).all()
-        missing = np.setdiff1d(hidden, at)
-        edges += len(missing) > 0
-        for run in np.split(missing, np.flatnonzero(np.diff(missing) > 1) + 1):
-            assert not len(run) or run[0] == 1 or run[-1] == len(sample) - 2, "only at the ends of the text"
-    assert edges, "some spans touch an end"
-
-
 IDS = st.lists(st.sampled_from([UNK, SEP, 5, 6, 7, 700, 701]), min_size=0, max_size=30)
 
 

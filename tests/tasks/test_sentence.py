@@ -9,6 +9,14 @@ from transformers.models.bert.tokenization_bert_legacy import BasicTokenizer
 
 from unmask.tasks.sentence import Sentence, join_words, split_text
 
+OLD = unicodedata.ucd_3_2_0
+"""The tokenizer library's tables are older than Python's: what has become punctuation since is a letter to it."""
+
+
+def is_old(character):
+    return not unicodedata.category(character).startswith("P") or OLD.category(character) != "Cn"
+
+
 WORDS = st.lists(st.text(min_size=1, max_size=6), max_size=12)
 
 
@@ -28,7 +36,7 @@ def test_places_are_code_points():
     assert [*zip(sentence.starts, sentence.stops, strict=True)] == [(0, 1), (2, 8), (9, 10), (10, 11), (11, 12)]
 
 
-@given(st.text(st.characters(exclude_categories=["C", "Zl", "Zp"])))
+@given(st.text(st.characters(exclude_categories=["C", "Zl", "Zp"]).filter(is_old)))
 @example("U.S. 李明met 「東京」 €5 naïve—x")
 def test_words_are_those_of_bert(text):
     """Its normaliser would also drop controls and change letters."""
@@ -36,7 +44,7 @@ def test_words_are_those_of_bert(text):
     assert words_of(unicodedata.normalize("NFC", text)) == basic.tokenize(text)
 
 
-@given(st.text())
+@given(st.text(st.characters().filter(is_old)))
 def test_words_stand_where_they_are_said_to_stand(text):
     sentence = split_text(text)
     assert sentence.text == text

@@ -39,7 +39,7 @@ class Feed:
 
     def source(self, documents: Documents) -> CorpusSource:
         """Return the samples of documents in seeded order."""
-        return CorpusSource(documents, self.layout, Frame(self.tokenizer.cls, self.tokenizer.sep), seed=self.seed)
+        return CorpusSource(documents, self.layout, Frame.of(self.tokenizer), seed=self.seed)
 
     def prepare(self) -> Callable[[Sample], Sample]:
         """Return what hides tokens, anew in each pass, and counts targets; chance comes from the sample's key alone."""

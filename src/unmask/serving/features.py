@@ -69,7 +69,7 @@ class Words:
 
 def frame_words(tokenizer: Tokenizer, rows: Sequence[Row], longest: int) -> Words:
     """Return a sample for each row, of one text or two; what exceeds `longest` tokens is cut as in fine-tuning."""
-    frame = Frame(tokenizer.cls, tokenizer.sep)
+    frame = Frame.of(tokenizer)
     firsts = tokenizer.encode_words([row.values["text"] for row in rows])
     paired = bool(rows) and "text_b" in rows[0].values
     seconds = tokenizer.encode_words([row.values["text_b"] for row in rows]) if paired else []
@@ -80,14 +80,18 @@ def frame_words(tokenizer: Tokenizer, rows: Sequence[Row], longest: int) -> Word
         here, there = cut_longer(len(ids), len(ids_b), frame.room(longest, texts=1 + paired))
         cut += here < len(ids) or there < len(ids_b)
         samples.append(frame.wrap(ids[:here], ids_b[:there] if paired else None).named((0, number)))
-        words.append(_between(word[:here], word_b[:there] if paired else None))
+        words.append(_between(frame, word[:here], word_b[:there] if paired else None))
     return Words(samples, np.concatenate([np.zeros(0, np.int64), *words]), cut)
 
 
-def _between(first: Ids, second: Ids | None) -> np.ndarray:
+def _between(frame: Frame, first: Ids, second: Ids | None) -> np.ndarray:
     """Put -1 where a frame puts special tokens."""
     special = np.array([-1])
-    parts = [special, first, special] if second is None else [special, first, special, second, special]
+    parts = (
+        [special, first, special]
+        if second is None
+        else [special, first, special.repeat(frame.between), second, special]
+    )
     return np.concatenate(parts)
 
 

@@ -244,7 +244,7 @@ class Pipeline:
             raise UserError(
                 f"'{text[:40]}…' has {len(ids) + 2} tokens, the model reads {self.encoder.longest}", remedy="shorten it"
             )
-        sample = Frame(tokenizer.cls, tokenizer.sep).wrap(ids)
+        sample = Frame.of(tokenizer).wrap(ids)
         sample = sample.add(positions={"hidden": hidden + 1})
         # the mask may be written in two ways: count occurrences in the text as given
         places = [match.start() for match in re.finditer(f"{re.escape(tokenizer.mask_token)}|\\[MASK\\]", text)]

@@ -99,7 +99,7 @@ def cut(
     encoded = tokenizer.encode_offsets_many(texts)
     passages = {text: _Passage(*found) for text, found in zip(texts, encoded, strict=True)}
     questions = tokenizer.encode_many([example.question for example in examples])
-    frame = Frame(tokenizer.cls, tokenizer.sep)
+    frame = Frame.of(tokenizer)
     made: list[Window] = []
     counts: Counter[str] = Counter()
     for number, (example, question) in enumerate(zip(examples, questions, strict=True)):
@@ -107,7 +107,7 @@ def cut(
         question = question[: how.question]
         passage = passages[example.passage]
         room = frame.room(how.length, texts=2) - len(question)
-        begins = starts(len(passage.ids), room, how.stride)
+        begins = starts(len(passage.ids), room, max(1, how.stride + 1 - frame.between))  # settings reckon with one
         answer = _answer(example, passage.offsets) if gold else None
         if gold and (reason := _nothing_to_learn(example, answer, room, how.no_answer)):
             counts[f"questions left out of the loss, as {reason}"] += 1
@@ -121,7 +121,7 @@ def cut(
                 if place is None and not how.no_answer:
                     counts["windows left out of the loss, as the answer is not in them"] += 1
                     continue
-                shift = len(question) + 2
+                shift = 1 + len(question) + frame.between
                 label = (0, 0) if place is None else (place[0] + shift, place[1] + shift)
                 window = Window(number, window.offsets, window.sample.add(labels={LABEL: np.array(label)}))
             made.append(Window(number, window.offsets, window.sample.named((0, len(made)))))
@@ -129,7 +129,7 @@ def cut(
 
 
 def _window(frame: Frame, number: int, question: Ids, passage: _Passage, part: slice, how: Cut) -> Window:
-    ids, first = passage.ids[part], len(question) + 2
+    ids, first = passage.ids[part], 1 + len(question) + frame.between
     places = np.arange(first, first + len(ids))
     places = np.concatenate([[0], places]) if how.no_answer else places
     sample = frame.wrap(question, ids).add(positions={"passage": places})

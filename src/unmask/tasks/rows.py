@@ -61,7 +61,7 @@ def frame_rows(tokenizer: Tokenizer, rows: Sequence[Row], length: int, *, pairs:
     Raises:
         UserError: see `are_pairs`.
     """
-    frame = Frame(tokenizer.cls, tokenizer.sep)
+    frame = Frame.of(tokenizer)
     pairs = are_pairs(rows, pairs)
     first = tokenizer.encode_many([row.values["text"] for row in rows])
     if not pairs:

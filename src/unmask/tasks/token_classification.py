@@ -133,7 +133,7 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Sentence], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`: a sample for each window."""
         _check_labels(labels)
-        frame = Frame(tokenizer.cls, tokenizer.sep)
+        frame = Frame.of(tokenizer)
         room = frame.room(self.length, texts=1)
         pieces = _pieces(tokenizer, examples)
         samples: list[Sample] = []
@@ -305,7 +305,7 @@ def _pieces(tokenizer: Tokenizer, examples: Sequence[Sentence]) -> dict[str, Ids
     """Return the ids of each word; of nothing [UNK] is left."""
     words = list(dict.fromkeys(word for sentence in examples for word in sentence.words))
     unknown = np.array([tokenizer.unk], np.int32)
-    return {word: ids if len(ids) else unknown for word, ids in zip(words, tokenizer.encode_many(words), strict=True)}
+    return {word: ids if len(ids) else unknown for word, ids in zip(words, tokenizer.encode_apart(words), strict=True)}
 
 
 def _check_labels(labels: Sequence[str]) -> None:

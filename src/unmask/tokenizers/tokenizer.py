@@ -1,10 +1,11 @@
-"""BERT's WordPiece tokenizer: text to ids and back.
+"""Text to ids and back: BERT's WordPiece, and the byte-level BPE of GPT-2 and RoBERTa.
 
-In: a directory with `tokenizer.json` or a bare `vocab.txt`, as Hugging Face and Google publish them. Out: ids equal to
-those of `transformers.AutoTokenizer` on the same directory, and directories that it loads.
+In: a directory with `tokenizer.json`, a bare `vocab.txt` (WordPiece), or `vocab.json` and `merges.txt` (BPE), as
+Hugging Face, Google and OpenAI publish them. Out: ids equal to those of `transformers.AutoTokenizer` on the same
+directory, and directories that it loads.
 
-Devlin et al. 2019, section 3; Wu et al. 2016, section 4.1. As in transformers, a special token that stands written out
-in raw text ("[MASK]", "[SEP]") becomes its special id.
+Devlin et al. 2019, section 3; Wu et al. 2016, section 4.1; Radford et al. 2019, section 2.2. As in transformers, a
+special token that stands written out in raw text ("[MASK]", "</s>") becomes its special id.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
 from unmask.errors import UserError
+from unmask.tokenizers.words import WordStarts
 
 Ids = npt.NDArray[np.int32]
 
@@ -34,24 +36,34 @@ SPECIAL_TOKENS = {
     "mask_token": "[MASK]",
 }
 """What the special tokens are called in BERT, by their names in Hugging Face's files."""
+BPE_SPECIAL_TOKENS = {
+    "pad_token": "<pad>",
+    "unk_token": "<unk>",
+    "cls_token": "<s>",
+    "sep_token": "</s>",
+    "mask_token": "<mask>",
+}
+"""The same in RoBERTa."""
 
 _BRACKETED = re.compile(r"\[.*\]", re.DOTALL)
 
 
 class Tokenizer:
-    """A WordPiece tokenizer with BERT's special tokens.
+    """A tokenizer with special tokens for the beginning and the end of texts.
 
     Args:
         library: the tokenizer of the `tokenizers` library, which must know all of the special tokens. It is changed:
-            no truncation, no padding, BERT's template and decoder.
+            no truncation, no padding, its family's template and decoder.
         special: the names of the special tokens, where they are not BERT's.
 
     Attributes:
+        kind: "wordpiece" or "bpe".
         size: how many pieces the vocabulary has; ids run from 0 to size - 1.
         pad, unk, cls, sep, mask: the ids of the special tokens.
         special_ids: all five.
         lowercase: whether text is lower-cased.
         isolates_chinese: whether each Chinese character is a word of its own.
+        ends_twice: whether the first text of a pair is followed by two separators, as in RoBERTa.
         added_tokens: what is looked for in the text before all else, the special tokens among it.
         mask_token: how the mask is written.
     """
@@ -59,27 +71,40 @@ class Tokenizer:
     def __init__(self, library: tokenizers.Tokenizer, special: Mapping[str, str] = SPECIAL_TOKENS) -> None:
         self._library = library
         self._special = dict(special)
+        self.kind = "wordpiece" if isinstance(library.model, models.WordPiece) else "bpe"
+        words = self.kind == "wordpiece"
         registered = {token.content for token in library.get_added_tokens_decoder().values()}
         library.add_special_tokens(
-            [AddedToken(name, special=True, normalized=False) for name in special.values() if name not in registered]
+            [
+                # RoBERTa's mask takes the space before it, as words have it
+                AddedToken(name, special=True, normalized=False, lstrip=not words and role == "mask_token")
+                for role, name in special.items()
+                if name not in registered
+            ]
         )
         vocabulary = library.get_vocab()
         self.pad, self.unk, self.cls, self.sep, self.mask = (vocabulary[special[role]] for role in SPECIAL_TOKENS)
         self.special_ids = frozenset((self.pad, self.unk, self.cls, self.sep, self.mask))
         self.mask_token = special["mask_token"]
         self.size = library.get_vocab_size()
-        self.lowercase: bool = library.normalizer.lowercase
-        self.isolates_chinese: bool = library.normalizer.handle_chinese_chars
+        self.lowercase: bool = words and library.normalizer.lowercase
+        self.isolates_chinese: bool = words and library.normalizer.handle_chinese_chars
+        self.ends_twice = not words
         self.added_tokens: list[AddedToken] = list(library.get_added_tokens_decoder().values())
         library.no_truncation()
         library.no_padding()
-        library.decoder = decoders.WordPiece()
         cls, sep = special["cls_token"], special["sep_token"]
-        library.post_processor = processors.TemplateProcessing(
-            single=f"{cls}:0 $A:0 {sep}:0",
-            pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
-            special_tokens=[(cls, self.cls), (sep, self.sep)],
+        pair = f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1" if words else f"{cls}:0 $A:0 {sep}:0 {sep}:0 $B:0 {sep}:0"
+        template = processors.TemplateProcessing(
+            single=f"{cls}:0 $A:0 {sep}:0", pair=pair, special_tokens=[(cls, self.cls), (sep, self.sep)]
         )
+        if words:
+            library.decoder = decoders.WordPiece()
+            library.post_processor = template
+        else:
+            library.decoder = decoders.ByteLevel()
+            # offsets do not hold the space before a word
+            library.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=True), template])
 
     @cached_property
     def sha256(self) -> str:
@@ -96,6 +121,10 @@ class Tokenizer:
         """Encode many texts on all cores, without adding special tokens."""
         encodings = self._library.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
+
+    def encode_apart(self, words: Sequence[str]) -> list[Ids]:
+        """Encode words as they stand within a text, with a space before each where the vocabulary has words so."""
+        return self.encode_many(words if self.kind == "wordpiece" else [f" {word}" for word in words])
 
     def encode_words(self, texts: Sequence[str]) -> list[tuple[Ids, Ids]]:
         """Encode many texts; with the ids of each come the numbers of the words that its pieces are of."""
@@ -146,11 +175,15 @@ class Tokenizer:
 
     def begins_word(self, ids: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         """Say of each piece of a text whether a word begins with it."""
-        return self._begins[ids]
+        return self._word_starts(ids)
 
     @cached_property
-    def _begins(self) -> npt.NDArray[np.bool_]:
-        return np.array([not piece.startswith("##") for piece in self.pieces(range(self.size))])
+    def _word_starts(self) -> Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]:
+        pieces = self.pieces(range(self.size))
+        if self.kind == "wordpiece":
+            return np.array([not piece.startswith("##") for piece in pieces]).__getitem__
+        special = {token.content for token in self.added_tokens}
+        return WordStarts(None if piece in special else to_bytes(piece) for piece in pieces)
 
     def save(self, directory: str | Path, *, length: int = 512) -> None:
         """Write a directory that `load_tokenizer` and `transformers.AutoTokenizer` load.
@@ -162,19 +195,23 @@ class Tokenizer:
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         self._library.save(str(directory / "tokenizer.json"))
-        lines = "".join(f"{piece}\n" for piece in self.pieces(range(self.size)))
-        (directory / "vocab.txt").write_text(lines, encoding="utf-8", newline="\n")
-        normalizer = self._library.normalizer
-        config = {
-            # transformers builds the tokenizer anew from the vocabulary and these settings; of its classes only this
-            # one gives segment ids.
-            "tokenizer_class": "BertTokenizerFast",
-            "do_lower_case": normalizer.lowercase,
-            "strip_accents": normalizer.strip_accents,
-            "tokenize_chinese_chars": normalizer.handle_chinese_chars,
-            "model_max_length": length,
-            **self._special,
-        }
+        if self.kind == "wordpiece":
+            lines = "".join(f"{piece}\n" for piece in self.pieces(range(self.size)))
+            (directory / "vocab.txt").write_text(lines, encoding="utf-8", newline="\n")
+            normalizer = self._library.normalizer
+            config = {
+                # transformers builds the tokenizer anew from the vocabulary and these settings; of its classes only
+                # this one gives segment ids.
+                "tokenizer_class": "BertTokenizerFast",
+                "do_lower_case": normalizer.lowercase,
+                "strip_accents": normalizer.strip_accents,
+                "tokenize_chinese_chars": normalizer.handle_chinese_chars,
+            }
+        else:
+            self._library.model.save(str(directory))  # vocab.json and merges.txt
+            prefix = self._library.pre_tokenizer.add_prefix_space
+            config = {"tokenizer_class": "RobertaTokenizerFast", "add_prefix_space": prefix, "trim_offsets": True}
+        config |= {"model_max_length": length, **self._special}
         _write_json(directory / "tokenizer_config.json", config)
         _write_json(directory / "special_tokens_map.json", self._special)
 
@@ -187,25 +224,41 @@ def load_tokenizer(directory: str | Path) -> Tokenizer:
     """Load a tokenizer from a directory.
 
     Args:
-        directory: holds `tokenizer.json`, or else `vocab.txt`. `tokenizer_config.json` and `special_tokens_map.json`
-            may name other special tokens than BERT's and settings of the normaliser. Where nothing tells of a
-            `vocab.txt` whether it lower-cases, it does unless a piece has an upper-case letter.
+        directory: holds `tokenizer.json`, or else `vocab.txt`, or else `vocab.json` and `merges.txt` (of GPT-2 also
+            `encoder.json` and `vocab.bpe`). `tokenizer_config.json` and `special_tokens_map.json` may name other
+            special tokens than the family's and settings of the normaliser. Where nothing tells of a `vocab.txt`
+            whether it lower-cases, it does unless a piece has an upper-case letter.
 
     Returns:
         The tokenizer.
 
     Raises:
-        UserError: nothing is there, it is corrupt, or it is no WordPiece tokenizer with BERT's normaliser.
+        UserError: nothing is there, it is corrupt, or it is no tokenizer of these kinds.
     """
     directory = Path(directory)
-    path = next((path for name in ("tokenizer.json", "vocab.txt") if (path := directory / name).is_file()), None)
+    names = ("tokenizer.json", "vocab.txt", "vocab.json", "encoder.json")
+    path = next((path for name in names if (path := directory / name).is_file()), None)
     if path is None:
-        raise UserError("holds neither tokenizer.json nor vocab.txt", file=directory, remedy="is it the right folder?")
+        raise UserError(
+            "holds neither tokenizer.json nor vocab.txt nor vocab.json",
+            file=directory,
+            remedy="is it the right folder?",
+        )
     config = _read_json(directory / "tokenizer_config.json")
     # Like transformers: of the two files that may name the special tokens, the map has the last word.
-    special = SPECIAL_TOKENS | _special_names(config)
-    special |= _special_names(_read_json(directory / "special_tokens_map.json"))
-    library = _read_library(path) if path.name == "tokenizer.json" else _read_vocabulary(path, special)
+    special = _special_names(config) | _special_names(_read_json(directory / "special_tokens_map.json"))
+    match path.name:
+        case "tokenizer.json":
+            library = _read_library(path)
+        case "vocab.txt":
+            library = _read_vocabulary(path, SPECIAL_TOKENS | special)
+        case _:
+            library = _read_merges(path, config)
+    if isinstance(library.model, models.BPE):
+        special = BPE_SPECIAL_TOKENS | special
+        _check_vocabulary(library.get_vocab(), special, path)
+        return Tokenizer(library, special)
+    special = SPECIAL_TOKENS | special
     _check_vocabulary(library.get_vocab(), special, path)
     library.model.unk_token = special["unk_token"]
     # As there, the configuration overrules tokenizer.json.
@@ -265,13 +318,56 @@ def _read_library(path: Path) -> tokenizers.Tokenizer:
         library = tokenizers.Tokenizer.from_str(text)
     except Exception as error:  # the Rust library raises nothing narrower
         raise UserError(f"is no tokenizer ({error})", file=path, remedy="copy it again") from error
-    if (
-        not isinstance(library.model, models.WordPiece)
-        or not isinstance(library.normalizer, normalizers.BertNormalizer)
-        or not isinstance(library.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
-    ):
-        raise UserError("is no WordPiece tokenizer with BERT's normaliser, the only kind known here so far", file=path)
+    parts = (library.model, library.normalizer, library.pre_tokenizer)
+    wordpiece = (models.WordPiece, normalizers.BertNormalizer, pre_tokenizers.BertPreTokenizer)
+    bpe = (models.BPE, type(None), pre_tokenizers.ByteLevel)
+    if not any(all(map(isinstance, parts, kinds)) for kinds in (wordpiece, bpe)):
+        raise UserError(
+            "is neither a WordPiece tokenizer with BERT's normaliser nor a byte-level BPE, the kinds known here so far",
+            file=path,
+        )
     return library
+
+
+def _read_merges(path: Path, config: Mapping[str, Any]) -> tokenizers.Tokenizer:
+    """Read the vocabulary and the merges of a byte-level BPE."""
+    merges = path.with_name("merges.txt" if path.name == "vocab.json" else "vocab.bpe")
+    pairs = []
+    for number, line in enumerate(_read_text(merges).removeprefix("\ufeff").splitlines(), start=1):
+        if line.startswith("#version") or not line:
+            continue
+        if len(pair := line.split(" ")) != 2:
+            raise UserError("not two pieces with a space between", file=merges, line=number)
+        pairs.append((pair[0], pair[1]))
+    vocabulary = _read_json(path)
+    try:
+        library = byte_bpe({str(piece): int(id) for piece, id in vocabulary.items()}, pairs)
+    except Exception as error:  # the Rust library raises nothing narrower
+        raise UserError(f"does not go with {merges.name} ({error})", file=path) from error
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=bool(config.get("add_prefix_space")))
+    return library
+
+
+def byte_bpe(vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> tokenizers.Tokenizer:
+    """Put GPT-2's pre-tokeniser, which cuts words and writes bytes as characters, before a vocabulary."""
+    library = tokenizers.Tokenizer(models.BPE(dict(vocabulary), list(merges)))
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return library
+
+
+def to_bytes(piece: str) -> bytes:
+    """Return the bytes that a piece of a byte-level BPE is written for."""
+    return bytes(_BYTES.get(character, 0x20) for character in piece)
+
+
+def _byte_characters() -> dict[str, int]:
+    """Return the byte of each character that GPT-2 writes bytes as (encoder.py of openai/gpt-2)."""
+    visible = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    hidden = [byte for byte in range(256) if byte not in visible]
+    return {chr(byte): byte for byte in visible} | {chr(256 + place): byte for place, byte in enumerate(hidden)}
+
+
+_BYTES = _byte_characters()
 
 
 def _read_vocabulary(path: Path, special: Mapping[str, str]) -> tokenizers.Tokenizer:

@@ -1,0 +1,73 @@
+"""Where words begin in a sequence of pieces: what whole words, n-grams and spans to be hidden are made of.
+
+WordPiece marks the pieces that go on a word (`##`). Byte-level BPE marks spaces only: there a word also begins wherever
+a letter or digit meets something else, and at each character of a script that is written without spaces. Otherwise
+"end." would be one word, and a whole Chinese sentence too. No word is split by this: what begins within a character or
+within a run of letters and digits goes on.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+_LETTER, _OTHER, _UNSPACED, _SPACE, _SPECIAL = range(5)
+_RANGES = ((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x2E80, 0xA4CF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
+"""Thai and Lao, Myanmar, Khmer, Chinese and Japanese, and what of Chinese lies elsewhere."""
+_PUNCTUATION = (0x3000, 0x303F)
+"""Punctuation that lies among these."""
+
+
+class WordStarts:
+    """Tells where words begin.
+
+    Args:
+        pieces: of the vocabulary in the order of ids, as the bytes that they stand for; None for special tokens.
+    """
+
+    def __init__(self, pieces: Iterable[bytes | None]) -> None:
+        found = [(True, _SPECIAL, _SPECIAL) if piece is None else _ends(piece) for piece in pieces]
+        self._open = np.array([opens for opens, _, _ in found])  # begins a word, whatever stands before it
+        self._within = np.array([first < 0 for _, first, _ in found])  # begins within a character
+        self._first = np.array([first for _, first, _ in found])
+        self._last = np.array([last for _, _, last in found])
+
+    def __call__(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Say of each piece of a text whether a word begins with it."""
+        before = np.concatenate([[_SPECIAL], self._last[ids[:-1]]])[: len(ids)]
+        return self._open[ids] | (~self._within[ids] & (self._first[ids] != before) & (before != _SPACE))
+
+
+def _ends(piece: bytes) -> tuple[bool, int, int]:
+    """Return whether a word begins here in any case, and the kinds of the first and the last character.
+
+    The first is -1 where the piece begins within a character; the last is then that character's, a letter.
+    """
+    text = piece.decode(errors="surrogateescape")
+    body = text.lstrip()
+    if not body:
+        return True, _SPACE, _SPACE  # the word goes on with what follows
+    first, last = _kind(body, 0), _kind(body, -1)
+    return body != text or first == _UNSPACED, first, max(last, _LETTER)
+
+
+def _kind(text: str, place: int) -> int:
+    """Return the kind of a character, of which only some bytes may be there."""
+    code = ord(text[place])
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is no character
+        byte = code - 0xDC00
+        if place == 0:
+            return -1 if byte < 0xC0 else _of_first_byte(byte)
+        beginning = next((ord(one) - 0xDC00 for one in reversed(text) if 0xDCC0 <= ord(one) <= 0xDCFF), 0)
+        return _of_first_byte(beginning)
+    if any(low <= code <= high for low, high in _RANGES) and not _PUNCTUATION[0] <= code <= _PUNCTUATION[1]:
+        return _UNSPACED
+    return _LETTER if text[place].isalnum() or unicodedata.category(text[place]).startswith("M") else _OTHER
+
+
+def _of_first_byte(byte: int) -> int:
+    """Guess the kind of a character from the first byte of its UTF-8: from 0xE3 to 0xE9 they are nearly all Chinese."""
+    return _UNSPACED if 0xE3 <= byte <= 0xE9 else _LETTER
