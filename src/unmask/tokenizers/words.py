@@ -30,39 +30,36 @@ class WordStarts:
 
     def __init__(self, pieces: Iterable[bytes | None]) -> None:
         found = [(True, _SPECIAL, _SPECIAL) if piece is None else _ends(piece) for piece in pieces]
-        self._open = np.array([opens for opens, _, _ in found])  # begins a word, whatever stands before it
-        self._within = np.array([first < 0 for _, first, _ in found])  # begins within a character
-        self._first = np.array([first for _, first, _ in found])
-        self._last = np.array([last for _, _, last in found])
+        self._apart, self._first, self._last = (np.array(column) for column in zip(*found, strict=True))
 
     def __call__(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Say of each piece of a text whether a word begins with it."""
-        before = np.concatenate([[_SPECIAL], self._last[ids[:-1]]])[: len(ids)]
-        return self._open[ids] | (~self._within[ids] & (self._first[ids] != before) & (before != _SPACE))
+        first, last = self._first[ids], self._last[ids]
+        known = np.maximum.accumulate(np.where(last >= 0, np.arange(len(ids)), 0))  # pieces within a character are of
+        before = np.concatenate([[_SPECIAL], last[known][:-1]])[: len(ids)]  # the kind of what began it
+        differs = (first != before) | (first == _UNSPACED)
+        return self._apart[ids] | ((first >= 0) & (before != _SPACE) & differs)
 
 
 def _ends(piece: bytes) -> tuple[bool, int, int]:
-    """Return whether a word begins here in any case, and the kinds of the first and the last character.
+    """Return whether a piece has a space before it, and the kinds of its first and its last character.
 
-    The first is -1 where the piece begins within a character; the last is then that character's, a letter.
+    A kind is -1 of a character of which the first byte is not in this piece.
     """
     text = piece.decode(errors="surrogateescape")
     body = text.lstrip()
     if not body:
         return True, _SPACE, _SPACE  # the word goes on with what follows
-    first, last = _kind(body, 0), _kind(body, -1)
-    return body != text or first == _UNSPACED, first, max(last, _LETTER)
+    return body != text, _kind(body, 0), _kind(body, -1)
 
 
 def _kind(text: str, place: int) -> int:
     """Return the kind of a character, of which only some bytes may be there."""
     code = ord(text[place])
     if 0xDC80 <= code <= 0xDCFF:  # a byte that is no character
-        byte = code - 0xDC00
-        if place == 0:
-            return -1 if byte < 0xC0 else _of_first_byte(byte)
-        beginning = next((ord(one) - 0xDC00 for one in reversed(text) if 0xDCC0 <= ord(one) <= 0xDCFF), 0)
-        return _of_first_byte(beginning)
+        begun = text[:1] if place == 0 else text
+        byte = next((ord(one) - 0xDC00 for one in reversed(begun) if 0xDCC0 <= ord(one) <= 0xDCFF), None)
+        return -1 if byte is None else _of_first_byte(byte)
     if any(low <= code <= high for low, high in _RANGES) and not _PUNCTUATION[0] <= code <= _PUNCTUATION[1]:
         return _UNSPACED
     return _LETTER if text[place].isalnum() or unicodedata.category(text[place]).startswith("M") else _OTHER
