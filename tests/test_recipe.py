@@ -12,13 +12,24 @@ from unmask.errors import UserError
 from unmask.recipe import FinetuningRecipe, convert, put, read_recipe, recipe_text, shipped, write
 from unmask.training.settings import BatchSettings, BudgetSettings
 
-PAPERS = {  # layers, width, heads: Devlin et al. 2019 and Turc et al. 2019
+PAPERS = {  # layers, width, heads
     "bert-tiny": (2, 128, 2),
     "bert-mini": (4, 256, 4),
     "bert-small": (4, 512, 8),
     "bert-medium": (8, 512, 8),
     "bert-base": (12, 768, 12),
     "bert-large": (24, 1024, 16),
+    "roberta-mini": (4, 256, 4),
+    "roberta-base": (12, 768, 12),
+    "roberta-large": (24, 1024, 16),
+    "spanbert-mini": (4, 256, 4),
+    "spanbert-base": (12, 768, 12),
+    "spanbert-large": (24, 1024, 16),
+    "albert-mini": (4, 256, 4),
+    "albert-base": (12, 768, 12),
+    "albert-large": (24, 1024, 16),
+    "albert-xlarge": (24, 2048, 16),
+    "albert-xxlarge": (12, 4096, 64),
 }
 
 
@@ -85,7 +96,7 @@ def test_an_unknown_key_proposes_the_nearest(setting, message):
         ("budget.steps=0", "a budget must be positive"),
         ("budget.tokens=inf", "a budget must be positive"),
         ("optimizer.learning_rate=nan", "must be positive"),
-        ("optimizer.weight_decay=-1", "weight_decay not negative"),
+        ("optimizer.weight_decay=-1", "weight_decay and clip not negative"),
         ("budget.steps=1.5", "Expected `int"),
         ("budget.epochs=3", "given in steps, tokens or minutes"),
         ("seed=-1", "Expected `int` >= 0"),

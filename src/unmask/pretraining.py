@@ -78,6 +78,7 @@ def pretrain(
         base = load_model(init, allow_pickle=allow_pickle, dropout=recipe.encoder.dropout, seed=recipe.seed)
         _check_fit(base, corpus, recipe, init)
         recipe = msgspec.structs.replace(recipe, encoder=base.encoder.settings)
+    _check_offset(recipe, corpus)
     learner, created = build_learner(recipe, corpus.tokenizer.size, base)
     learner.to(machine.device)
     feed = Feed(recipe.layout, recipe.masking, recipe.seed, corpus.tokenizer, learner.prepare)
@@ -206,6 +207,17 @@ def fingerprint(corpus: Corpus) -> str:
     """Return a digest of all that a corpus holds."""
     manifest = corpus.manifest
     return hashlib.sha256(msgspec.json.encode([manifest.tokenizer, manifest.train, manifest.heldout])).hexdigest()
+
+
+def _check_offset(recipe: Recipe, corpus: Corpus) -> None:
+    """Refuse positions that transformers would count otherwise: there they begin after the id of padding."""
+    offset, pad = recipe.encoder.offset, corpus.tokenizer.pad
+    if offset and offset != pad + 1:
+        raise UserError(
+            f"encoder.offset is {offset}, but padding has the id {pad} in this vocabulary",
+            file=corpus.directory,
+            remedy=f"pass --set encoder.offset={pad + 1}",
+        )
 
 
 def _check_fit(base: Model, corpus: Corpus, recipe: Recipe, init: str | Path) -> None:

@@ -19,6 +19,7 @@ leaves the embeddings out. A decoder that is tied to the embeddings learns as th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -84,7 +85,7 @@ class Optimizer:
         """Return the gradient's norm; in the next step it is scaled down to the largest one allowed."""
         norm = nn.utils.get_total_norm(self.gradients())
         # as torch's clip_grad_norm_; the fused kernel divides as it reads, which saves a pass over all gradients
-        self._excess = ((norm + 1e-6) / self.settings.clip).clamp(min=1)
+        self._excess = ((norm + 1e-6) / (self.settings.clip or math.inf)).clamp(min=1)
         return float(norm)
 
     @torch.no_grad()

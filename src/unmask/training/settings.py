@@ -41,7 +41,7 @@ class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         learning_rate: at its peak.
         betas, epsilon, weight_decay: of AdamW, and of LAMB, whose direction is AdamW's.
         bias_correction: off in google-research/bert; without it short fine-tuning is unstable (Mosbach et al. 2021).
-        clip: largest norm of the whole gradient.
+        clip: largest norm of the whole gradient; 0: it is not clipped.
         layer_decay: by so much each layer of the encoder learns slower than what stands on it (see
             training/optimizer.py); 1.0: all at the same rate.
     """
@@ -56,9 +56,9 @@ class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     layer_decay: float = 1.0
 
     def __post_init__(self) -> None:
-        positive = all(0 < value < math.inf for value in (self.learning_rate, self.clip, self.epsilon))
-        if not positive or not 0 <= self.weight_decay < math.inf:
-            raise ValueError("learning_rate, clip and epsilon must be positive, weight_decay not negative")
+        positive = all(0 < value < math.inf for value in (self.learning_rate, self.epsilon))
+        if not positive or not all(0 <= value < math.inf for value in (self.weight_decay, self.clip)):
+            raise ValueError("learning_rate and epsilon must be positive, weight_decay and clip not negative")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError("betas must lie in [0, 1)")
         if not 0 < self.layer_decay <= 1:

@@ -1,0 +1,138 @@
+"""Each member of the family goes the whole way: raw text, encoder, every kind of task, transformers."""
+
+import contextlib
+import io
+import json
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import torch
+import transformers
+
+import unmask
+from unmask.batches.batch import collate
+from unmask.batches.frame import Frame
+from unmask.cli.main import main
+from unmask.errors import UserError
+
+TINY = [
+    *("encoder.layers=2", "encoder.width=32", "encoder.heads=2", "encoder.feed_forward=64", "encoder.positions=64"),
+    *("layout.length=48", "batch.tokens=512", "budget.steps=6", "tokenizer.vocabulary=320"),
+]
+MEMBERS = {
+    "roberta-mini": ["transformers.RobertaForMaskedLM"],
+    "spanbert-mini": ["transformers.BertForMaskedLM"],
+    "albert-mini": ["transformers.AlbertForPreTraining", "encoder.embedding=16"],
+    "bert-mini": ["transformers.AlbertModel", "encoder.shared=attention", "encoder.embedding=16"],
+}
+HEADS = {
+    "roberta-mini": {"masked_lm"},
+    "spanbert-mini": {"masked_lm", "span_boundary"},
+    "albert-mini": {"masked_lm", "sentence_order"},
+    "bert-mini": {"masked_lm", "next_sentence"},
+}
+
+
+def run(*arguments, status=0):
+    output, said = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(said):
+        found = main(list(map(str, arguments)))
+    assert found == status, said.getvalue()
+    return output.getvalue(), said.getvalue()
+
+
+def sets(settings):
+    return [word for setting in settings for word in ("--set", setting)]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    here = tmp_path_factory.mktemp("files")
+    nouns = ("dog", "cat", "sea", "house")
+    rows = [f"The {one} sees the {other}.\t{one == other}" for one in nouns for other in nouns] * 2
+    (here / "texts.tsv").write_text("\n".join(["text\tlabel", *rows]))
+    pairs = [f"The {one} sleeps.\tA {other} wakes.\t{nouns.index(one)}" for one in nouns for other in nouns] * 2
+    (here / "pairs.tsv").write_text("\n".join(["text\ttext_b\tscore", *pairs]))
+    tags = [f"The O\n{one} B-X\nsees O\n{other} B-X\n" for one in nouns for other in nouns] * 2
+    (here / "tags.conll").write_text("\n".join(tags))
+    paragraphs = []
+    for number, one in enumerate(nouns * 6):
+        context = f"In the old town the {one} sees a bridge near the garden. " * 2
+        answer = {"text": one, "answer_start": context.index(one)}
+        question = {"id": str(number), "question": "Who sees a bridge?", "answers": [answer]}
+        paragraphs.append({"context": context + str(number), "qas": [question]})
+    (here / "squad.json").write_text(json.dumps({"version": "1.1", "data": [{"paragraphs": paragraphs}]}))
+    return here
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_the_whole_way(name, files, text_file, tmp_path):
+    (kind, *settings), out = MEMBERS[name], tmp_path / "run"
+    run("pretrain", name, "--text", text_file, *sets([*TINY, *settings]), "--out", out)
+    lines = (out / "metrics.jsonl").read_text().splitlines()
+    assert {json.loads(line)["kind"] for line in lines} == {"train", "heldout", "guess"}
+    model = unmask.load(out)
+    assert set(model.model.heads) == HEADS[name]
+    tokenizer = model.model.tokenizer
+    theirs = getattr(transformers, kind.partition(".")[2]).from_pretrained(out / "model").eval()
+    reader = transformers.AutoTokenizer.from_pretrained(out / "model")
+    text, other = "The dog sees the sea.", "A cat wakes."
+    sample = Frame.of(tokenizer).wrap(tokenizer.encode(text), tokenizer.encode(other))
+    asked = reader(text, other, return_tensors="pt")
+    assert asked["input_ids"][0].tolist() == sample.ids.tolist()
+    with torch.no_grad():
+        ours = model.encoder(collate([sample]).tokens).last
+        body = getattr(theirs, theirs.base_model_prefix, theirs)
+        last = body(**asked).last_hidden_state[0]
+    assert (ours - last).abs().max() <= 1e-5 * last.abs().max()
+    filled = json.loads(run("fill", "--model", out, "The [MASK] sees the sea.", "--json")[0])
+    assert len(filled["masks"]) == 1
+
+    little = sets(["budget.steps=2", "batch.sequences=4", "task.length=32"])
+    for task, file in (
+        ("classification", "texts.tsv"),
+        ("regression", "pairs.tsv"),
+        ("token-classification", "tags.conll"),
+        ("question-answering", "squad.json"),
+    ):
+        tuned = tmp_path / task
+        run("finetune", task, "--model", out, "--train", files / file, *little, "--out", tuned)
+        scored = json.loads(run("evaluate", "--model", tuned, "--data", files / file, "--json")[0])
+        assert scored["task"] == task
+    frozen = tmp_path / "frozen"
+    run(
+        *("finetune", "classification", "--model", out, "--train", files / "texts.tsv", "--frozen"),
+        *("--downstream", "average", *little, "--out", frozen),
+    )
+    assert len(unmask.load(frozen).predict(["The dog."])) == 1
+    answered = unmask.load(tmp_path / "question-answering").answer("Who sees?", "The dog sees a bridge.")
+    assert answered.answer in "The dog sees a bridge."
+    tagged = unmask.load(tmp_path / "token-classification").tag("The dog sees the sea.")
+    assert all("The dog sees the sea."[one.start : one.end] == one.text for one in tagged.entities)
+    run("features", "--model", out, "--data", files / "pairs.tsv", "--layers", "0,-1", "--out", tmp_path / "features")
+    found = safetensors.numpy.load_file(tmp_path / "features" / "features.safetensors")
+    assert found["values"].shape == (found["offsets"][-1], 2, 32)
+    assert len(found["word_ids"]) == found["offsets"][-1]
+    first = found["word_ids"][: found["offsets"][1]]
+    assert np.count_nonzero(first == -1) == (4 if tokenizer.ends_twice else 3)
+
+
+def test_bad_combinations_are_refused_at_the_start(text_file, tmp_path):
+    for name, settings, message in (
+        ("roberta-mini", ["encoder.offset=7"], "encoder.offset is 7, but padding has the id 1"),
+        ("roberta-mini", ["encoder.shared=all"], "offset is RoBERTa's"),
+        ("roberta-mini", ["tokenizer.lowercase=true"], "lowercase has no effect"),
+        ("albert-mini", ["layout.kind=full_sentences"], "objective.sentence_order goes with"),
+        ("albert-mini", ["layout.second=random"], "goes with"),
+        ("bert-mini", ["encoder.pooling=relu"], "segments = 0 goes with pooling"),
+        ("bert-mini", ["encoder.pooling=gelu", "encoder.shared=all"], "ELECTRA's"),
+    ):
+        arguments = ("pretrain", name, "--text", text_file, *sets([*TINY, *settings]), "--out", tmp_path / "run")
+        assert message in run(*arguments, status=2)[1], name
+
+
+def test_unknown_families_are_named(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "t5"}))
+    with pytest.raises(UserError, match=r"model_type 't5' is not known here; known: albert, bert, distilbert"):
+        unmask.load(tmp_path)
