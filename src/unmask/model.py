@@ -58,8 +58,8 @@ class Model:
     def take(self, name: str, objective: Objective) -> bool:
         """Put a head's tensors into an objective; say whether the model has them."""
         state = self.heads.get(name)
-        if state is None:
-            return False
+        if state is None or state.keys() != objective.state_dict().keys():
+            return False  # also where it is there in part: ELECTRA's published discriminators have no generator
         objective.load_state_dict(state)
         return True
 

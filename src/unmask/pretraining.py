@@ -15,12 +15,14 @@ import torch
 from unmask.batches.batch import Batch
 from unmask.batches.chance import number
 from unmask.batches.feed import Feed
+from unmask.batches.sentence_pairs import LABELS
 from unmask.corpus.build import build_corpus, check_sources
 from unmask.corpus.corpus import Corpus, open_corpus
 from unmask.encoders.transformer import Transformer
 from unmask.errors import UserError
 from unmask.model import Model, build_encoder, find, load_model, save_model
 from unmask.objectives.learner import Learner
+from unmask.objectives.replaced_token import GENERATOR
 from unmask.recipe import Recipe, write
 from unmask.runs.directory import PREPARED, RunDirectory
 from unmask.runs.display import Display
@@ -138,11 +140,12 @@ def build_learner(recipe: Recipe, vocabulary: int, base: Model | None) -> tuple[
 def guess(heldout: Sequence[Batch], token: int) -> dict[str, float]:
     """Return the accuracy of always saying the same: the most frequent token of the training text, where one is hidden.
 
-    Pairs are true and random in equal number, so that half of them are guessed right.
+    Of a pair's two answers either is right in half of the cases.
     """
     hidden = torch.cat([batch.labels["hidden"] for batch in heldout if "hidden" in batch.labels])
-    metrics = {"masked_lm_accuracy": float((hidden == token).float().mean())} if len(hidden) else {}
-    return metrics | ({"next_sentence_accuracy": 0.5} if "next_sentence" in heldout[0].labels else {})
+    reader = GENERATOR if GENERATOR in heldout[0].counts else "masked_lm"
+    metrics = {f"{reader}_accuracy": float((hidden == token).float().mean())} if len(hidden) else {}
+    return metrics | {f"{name}_accuracy": 0.5 for name in LABELS.values() if name in heldout[0].labels}
 
 
 def corpus_from_text(

@@ -100,6 +100,12 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError("at least one [objective.NAME] is needed")
         if self.budget.epochs is not None or self.budget.patience is not None:
             raise ValueError("a pretraining budget is given in steps, tokens or minutes, and knows no patience")
+        others = sorted({"masked_lm", "span_boundary"} & self.objectives.keys())
+        if "replaced_token" in self.objectives and others:
+            raise ValueError(
+                f"objective.replaced_token fills the hidden places, where objective.{others[0]} would read its "
+                f"answers, and its generator learns masked_lm by itself: pass --set objective.{others[0]}=false"
+            )
         second = self.layout.second if isinstance(self.layout, SentencePairsSettings) else None
         for given, name in LABELS.items():
             if (name in self.objectives) != (second == given):

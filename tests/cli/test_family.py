@@ -24,12 +24,14 @@ MEMBERS = {
     "roberta-mini": ["transformers.RobertaForMaskedLM"],
     "spanbert-mini": ["transformers.BertForMaskedLM"],
     "albert-mini": ["transformers.AlbertForPreTraining", "encoder.embedding=16"],
+    "electra-mini": ["transformers.ElectraForPreTraining", "encoder.embedding=16"],
     "bert-mini": ["transformers.AlbertModel", "encoder.shared=attention", "encoder.embedding=16"],
 }
 HEADS = {
     "roberta-mini": {"masked_lm"},
     "spanbert-mini": {"masked_lm", "span_boundary"},
     "albert-mini": {"masked_lm", "sentence_order"},
+    "electra-mini": {"replaced_token"},
     "bert-mini": {"masked_lm", "next_sentence"},
 }
 
@@ -86,8 +88,9 @@ def test_the_whole_way(name, files, text_file, tmp_path):
         body = getattr(theirs, theirs.base_model_prefix, theirs)
         last = body(**asked).last_hidden_state[0]
     assert (ours - last).abs().max() <= 1e-5 * last.abs().max()
-    filled = json.loads(run("fill", "--model", out, "The [MASK] sees the sea.", "--json")[0])
-    assert len(filled["masks"]) == 1
+    if "masked_lm" in HEADS[name]:
+        filled = json.loads(run("fill", "--model", out, "The [MASK] sees the sea.", "--json")[0])
+        assert len(filled["masks"]) == 1
 
     little = sets(["budget.steps=2", "batch.sequences=4", "task.length=32"])
     for task, file in (
@@ -126,6 +129,7 @@ def test_bad_combinations_are_refused_at_the_start(text_file, tmp_path):
         ("albert-mini", ["layout.kind=full_sentences"], "objective.sentence_order goes with"),
         ("albert-mini", ["layout.second=random"], "goes with"),
         ("bert-mini", ["encoder.pooling=relu"], "segments = 0 goes with pooling"),
+        ("bert-mini", ["objective.replaced_token.weight=50"], "objective.masked_lm would read its answers"),
         ("bert-mini", ["encoder.pooling=gelu", "encoder.shared=all"], "ELECTRA's"),
     ):
         arguments = ("pretrain", name, "--text", text_file, *sets([*TINY, *settings]), "--out", tmp_path / "run")

@@ -31,11 +31,15 @@ ELECTRA = Family(
             "norm": "generator_predictions.LayerNorm",
             "bias": "generator_lm_head.bias",
         },
+        "replaced_token": {
+            "dense": "discriminator_predictions.dense",
+            "out": "discriminator_predictions.dense_prediction",
+        },
         **TASK_HEADS,
         "classification": {"out": "classifier.out_proj"},
         "regression": {"out": "classifier.out_proj"},
     },
     decoder="generator_lm_head.weight",
-    architectures=architectures("Electra"),
+    architectures=architectures("Electra", replaced_token="ForPreTraining"),
     without_pooler=("ElectraForMaskedLM", "ElectraForTokenClassification", "ElectraForQuestionAnswering"),
 )

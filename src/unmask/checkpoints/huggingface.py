@@ -100,7 +100,8 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
     task = config.get(OUR_KEY)
     heads = _own_names(tensors)
     if not isinstance(task, dict) or "downstream" not in task:
-        heads |= _head_names(family, tensors, path, _of_classifier(family, config, tensors))
+        for head, names in _head_names(family, tensors, path, _of_classifier(family, config, tensors)).items():
+            heads[head] = {**names, **heads.get(head, {})}  # of ELECTRA's the generator is our own
     return Pretrained(
         settings,
         vocabulary,
@@ -144,7 +145,8 @@ def write(
         tensors |= {f"{pooler}.{kind}": state[f"pooler.{kind}"] for kind in ("weight", "bias")}
     for head, values in heads.items():
         for ours, value in values.items():
-            tensors[_head_name(family, head, ours) if head in known else f"{OWN}{head}.{ours}"] = value
+            name = _head_name(family, head, ours) if head in known else ""
+            tensors[name or f"{OWN}{head}.{ours}"] = value
     plain = {name: value.detach().cpu().float().contiguous() for name, value in tensors.items()}
     config = _config(family, settings, encoder.vocabulary, architecture, labels)
     if "regression" in heads:

@@ -166,17 +166,25 @@ class Transformer(nn.Module):
                 layers[number] = x
         return Encoded(last=x, layers=layers)
 
+    def embed(self, tokens: Tokens) -> Tensor:
+        """Return the embeddings before their projection, (tokens, width of the embeddings)."""
+        return self.embeddings.embed(tokens)
+
     def pool(self, rows: Tensor) -> Tensor:
         """See `Encoder`."""
         return self.pooling(self.pooler(rows))
 
     def forward_flops(self, tokens: Tokens) -> int:
-        """See `Encoder`: the layers' matrices see each token, attention each pair of tokens of a sequence twice."""
-        width, narrow = self.width, self.settings.embedding
-        matrices = 4 * width * width + 2 * width * self.settings.feed_forward  # query, key, value, out; up, down
-        pairs = int(tokens.offsets.diff().long().square().sum())
-        projected = 0 if narrow is None else 2 * len(tokens.ids) * narrow * width
-        return projected + self.settings.layers * 2 * (len(tokens.ids) * matrices + 2 * pairs * width)
+        """See `Encoder`: the projection of narrow embeddings, and the layers."""
+        projected = 2 * len(tokens.ids) * (self.settings.embedding or 0) * self.width
+        return projected + self.settings.layers * layer_flops(tokens, self.width, self.settings.feed_forward)
+
+
+def layer_flops(tokens: Tokens, width: int, inner: int) -> int:
+    """Return a layer's operations: its matrices see each token, attention each pair of a sequence's tokens twice."""
+    matrices = 4 * width * width + 2 * width * inner  # query, key, value, out; up, down
+    pairs = int(tokens.offsets.diff().long().square().sum())
+    return 2 * (len(tokens.ids) * matrices + 2 * pairs * width)
 
 
 def initialise(module: nn.Module, deviation: float) -> None:

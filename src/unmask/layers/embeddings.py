@@ -54,13 +54,17 @@ class Embeddings(nn.Module):
 
     def forward(self, tokens: Tokens) -> Tensor:
         """Return the embedded tokens, (tokens, width of the layers)."""
+        x = self.embed(tokens)
+        return x if self.project is None else self.project(x)
+
+    def embed(self, tokens: Tokens) -> Tensor:
+        """Return them before the projection, (tokens, width)."""
         x = look_up(self.words.weight, tokens.ids)  # (tokens, width)
         if self.segments is not None:
             several = self.segments.num_embeddings > 1
             x = x + (look_up(self.segments.weight, tokens.segments) if several else self.segments.weight)
         places = tokens.places + self.offset if self.offset else tokens.places
-        x = self.dropout(self.norm(x + look_up(self.positions.weight, places)))
-        return x if self.project is None else self.project(x)
+        return self.dropout(self.norm(x + look_up(self.positions.weight, places)))
 
 
 def look_up(table: Tensor, ids: Tensor) -> Tensor:

@@ -26,17 +26,30 @@ def vocabulary_loss(rows: Tensor, decoder: Tensor, bias: Tensor, gold: Tensor) -
     Shape:
         rows: (targets, width); decoder: (vocabulary, width); bias: (vocabulary,); gold: (targets,) int64.
     """
-    loss, correct = _VocabularyLoss.apply(rows, decoder, bias, gold, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
+    loss, correct, _ = _VocabularyLoss.apply(rows, decoder, bias, gold, None, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
     return loss, correct
+
+
+def vocabulary_loss_and_draw(
+    rows: Tensor, decoder: Tensor, bias: Tensor, gold: Tensor, chance: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what `vocabulary_loss` does, and an id drawn from each row's probabilities; see `draw`.
+
+    Shape:
+        as there; chance: (targets,) float32 in [0, 1); the ids are (targets,) int64.
+    """
+    loss, correct, drawn = _VocabularyLoss.apply(rows, decoder, bias, gold, chance, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
+    return loss, correct, drawn
 
 
 class _VocabularyLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, rows: Tensor, decoder: Tensor, bias: Tensor, gold: Tensor, learning: bool
-    ) -> tuple[Tensor, Tensor]:
+        ctx: Any, rows: Tensor, decoder: Tensor, bias: Tensor, gold: Tensor, chance: Tensor | None, learning: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
         loss = torch.zeros((), device=rows.device)
         correct = torch.zeros((), dtype=torch.int64, device=rows.device)
+        drawn = torch.empty(0 if chance is None else len(rows), dtype=torch.int64, device=rows.device)
         if learning:
             grads = torch.empty_like(rows), torch.zeros_like(decoder), torch.zeros_like(bias, dtype=torch.float32)
         size = max(1, CHUNK[rows.device.type] // len(decoder))
@@ -46,6 +59,8 @@ class _VocabularyLoss(torch.autograd.Function):
             correct += count_correct(logits, column.squeeze(1))
             chances = logits.softmax(1)
             reached = chances.gather(1, column)
+            if chance is not None:
+                drawn[start : start + size] = draw(chances, chance[start : start + size])
             loss -= reached.float().clamp(min=torch.finfo(torch.float32).tiny).log().sum()
             if learning:
                 gold_places = torch.arange(len(some), device=gold.device) * len(decoder) + column.squeeze(1)
@@ -55,14 +70,26 @@ class _VocabularyLoss(torch.autograd.Function):
                 grads[2].add_((chances.new_ones(1, len(some)) @ chances).squeeze(0))  # faster than a sum
         if learning:
             ctx.save_for_backward(*grads)
-        ctx.mark_non_differentiable(correct)
-        return loss, correct
+        ctx.mark_non_differentiable(correct, drawn)
+        return loss, correct, drawn
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         scale = grads[0]
         rows, decoder, bias = ctx.saved_tensors
-        return rows * scale.to(rows.dtype), decoder * scale.to(rows.dtype), (bias * scale).to(rows.dtype), None, None
+        grown = rows * scale.to(rows.dtype), decoder * scale.to(rows.dtype), (bias * scale).to(rows.dtype)
+        return *grown, None, None, None
+
+
+def draw(chances: Tensor, chance: Tensor) -> Tensor:
+    """Draw an id from each row of probabilities, by the inverse of their cumulative sum.
+
+    Shape:
+        chances: (targets, vocabulary), sums need not be exactly 1; chance: (targets,) in [0, 1); returns (targets,).
+    """
+    sums = chances.cumsum(1, dtype=torch.float32)
+    place = torch.searchsorted(sums, chance[:, None] * sums[:, -1:], right=True).squeeze(1)
+    return place.clamp_(max=chances.shape[1] - 1)
 
 
 def count_correct(logits: Tensor, gold: Tensor) -> Tensor:

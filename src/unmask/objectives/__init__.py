@@ -2,15 +2,18 @@
 
 from unmask.objectives.masked_lm import MaskedLMSettings
 from unmask.objectives.next_sentence import NextSentenceSettings
+from unmask.objectives.replaced_token import ReplacedTokenSettings
 from unmask.objectives.sentence_order import SentenceOrderSettings
 from unmask.objectives.span_boundary import SpanBoundarySettings
 
-OBJECTIVES: dict[
-    str, type[MaskedLMSettings] | type[NextSentenceSettings] | type[SentenceOrderSettings] | type[SpanBoundarySettings]
-] = {
+Settings = (
+    MaskedLMSettings | NextSentenceSettings | SentenceOrderSettings | SpanBoundarySettings | ReplacedTokenSettings
+)
+OBJECTIVES: dict[str, type[Settings]] = {
     "masked_lm": MaskedLMSettings,
     "next_sentence": NextSentenceSettings,
     "sentence_order": SentenceOrderSettings,
     "span_boundary": SpanBoundarySettings,
+    "replaced_token": ReplacedTokenSettings,
 }
 """[objective.NAME] of a recipe to its settings, whose `build` gives the objective."""

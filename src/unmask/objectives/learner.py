@@ -12,7 +12,7 @@ from unmask.objectives.objective import Objective, Part
 
 
 class Learner(nn.Module):
-    """One pass of the encoder, then every objective's part.
+    """What objectives do before, one pass of the encoder, then every objective's part.
 
     Args:
         encoder: the body.
@@ -32,7 +32,7 @@ class Learner(nn.Module):
     @property
     def weights(self) -> Mapping[str, float]:
         """Each part's weight in the loss."""
-        return {name: part.weight for name, part in self.parts.items()}
+        return {name: weight for own, part in self.parts.items() for name, weight in part.part_weights(own).items()}
 
     def prepare(self, sample: Sample) -> Sample:
         """Let every objective add its counts.
@@ -48,8 +48,12 @@ class Learner(nn.Module):
 
     def forward(self, batch: Batch) -> dict[str, Part]:
         """Return all parts, also those without a target in this batch."""
+        found: dict[str, Part] = {}
+        for part in self.parts.values():
+            batch, before = part.before(self.encoder, batch)
+            found |= before
         encoded = self.encoder(batch.tokens)
-        return {name: part.score(self.encoder, encoded, batch) for name, part in self.parts.items()}
+        return found | {name: part.score(self.encoder, encoded, batch) for name, part in self.parts.items()}
 
     def forward_flops(self, batch: Batch) -> int:
         """Return the floating-point operations of a forward pass's matrix products; see `Encoder.forward_flops`."""

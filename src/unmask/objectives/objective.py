@@ -48,6 +48,14 @@ class Objective(nn.Module):
     def prepare(self, sample: Sample, name: str) -> Sample:
         """On the CPU and pure: add to `counts` under `name` over how many terms the sum of this sample runs."""
 
+    def part_weights(self, name: str) -> Mapping[str, float]:
+        """Return the weight of each part that this objective gives; its own is called `name`."""
+        return {name: self.weight}
+
+    def before(self, encoder: Encoder, batch: Batch) -> tuple[Batch, Mapping[str, Part]]:
+        """Return what the encoder reads, where that is not the batch as it is, and parts that are known already."""
+        return batch, {}
+
     @abstractmethod
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return the logits at the positions `at`, (targets, classes), in the batch's order."""

@@ -35,12 +35,13 @@ def pretraining_report(run: RunDirectory, name: str, done: Done) -> str:
     """
     heldout = run.read_metrics("heldout")
     lines = [f"# {name}, pretrained", "", _how_it_went(done), ""]
+    fills = "masked_lm" in run.read_recipe().get("objective", {})
     if heldout:
         first, last = heldout[0], heldout[-1]
         lines += ["| held out | before the first step | after the last |", "|---|---|---|"]
         lines += [f"| {key} | {first[key]:.4f} | {last[key]:.4f} |" for key in last if _is_metric(key)]
         for guess in run.read_metrics("guess"):
-            share = 100 * guess.get("masked_lm_accuracy", 0)
+            share = 100 * guess.get("masked_lm_accuracy", guess.get("generator_accuracy", 0))
             lines += ["", f"Always saying the most frequent token would be right for {share:.2f} % of the hidden ones."]
     lines += [
         "",
@@ -49,7 +50,7 @@ def pretraining_report(run: RunDirectory, name: str, done: Done) -> str:
         "Use it:",
         "",
         "```",
-        f'unmask fill --model {run.path} "Text with a [MASK] in it."',
+        *([f'unmask fill --model {run.path} "Text with a [MASK] in it."'] if fills else []),
         f"unmask finetune classification --model {run.path} --train FILE --out RUN",
         "```",
         "",

@@ -1,0 +1,173 @@
+"""Replaced token detection, held against transformers' generator and discriminator, and its draws against chances."""
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+from transformers import ElectraForMaskedLM, ElectraForPreTraining
+
+from unmask.batches.batch import collate
+from unmask.batches.chance import generator
+from unmask.batches.frame import Frame
+from unmask.batches.token_masking import TokenMasking, TokenMaskingSettings
+from unmask.checkpoints import huggingface
+from unmask.encoders.transformer import TransformerSettings
+from unmask.layers.vocabulary import draw
+from unmask.objectives.learner import Learner
+from unmask.objectives.replaced_token import GENERATOR, ReplacedTokenSettings, heads_of
+
+VOCABULARY = 120
+SETTINGS = TransformerSettings(
+    layers=2, width=64, heads=4, feed_forward=128, positions=64, embedding=16, pooling="gelu", dropout=0.0
+)
+SHAPES = {"narrow": SETTINGS, "not narrow": msgspec.structs.replace(SETTINGS, embedding=None)}
+
+
+def build(settings=SETTINGS, size=0.5):
+    torch.manual_seed(0)
+    objective = ReplacedTokenSettings(generator_size=size).build(settings, VOCABULARY)
+    learner = Learner(settings.build(VOCABULARY), {"replaced_token": objective}).eval()
+    with torch.no_grad():
+        for module in learner.modules():
+            if isinstance(module, torch.nn.Linear):
+                module.weight.mul_(5)
+            if isinstance(module, torch.nn.Linear | torch.nn.LayerNorm):
+                module.bias.normal_(0, 0.3)
+        objective.generator.bias.normal_()
+    return learner
+
+
+def samples(number=6, seed=0):
+    rng = np.random.default_rng(seed)
+    mask = TokenMasking(TokenMaskingSettings(rate=0.3), vocabulary=VOCABULARY, mask=4, special=frozenset(range(5)))
+    made = []
+    for place in range(number):
+        sample = Frame(2, 3).wrap(*(rng.integers(5, VOCABULARY, rng.integers(1, 25)) for _ in range(2)))
+        made.append(mask(sample.named((0, place)), generator(seed, "masking", place)))
+    return made
+
+
+def theirs_of(learner, directory):
+    """Their generator and discriminator with our weights."""
+    encoder, part = learner.encoder, learner.objectives["replaced_token"]
+    huggingface.write(directory / "discriminator", encoder, {"replaced_token": part.state_dict()})
+    width = part.generator.dense.in_features
+    shape = msgspec.structs.replace(
+        encoder.settings,
+        width=width,
+        heads=heads_of(width),
+        feed_forward=part.generator.inner,
+        embedding=None if width == encoder.settings.embedding_width else encoder.settings.embedding_width,
+    )
+    shadow, own = shape.build(VOCABULARY), part.generator.state_dict()
+    state = {name: value for name, value in own.items() if name.startswith("blocks.")}
+    state |= {f"embeddings.{name}": value for name, value in own.items() if name.startswith("project.")}
+    state |= {
+        name: value
+        for name, value in encoder.state_dict().items()
+        if name.startswith("embeddings.") and "project" not in name
+    }
+    missing, unexpected = shadow.load_state_dict(state, strict=False)
+    assert (set(missing), unexpected) == ({"pooler.weight", "pooler.bias"}, [])
+    head = {name: value for name, value in own.items() if not name.startswith(("blocks.", "project."))}
+    huggingface.write(directory / "generator", shadow, {"masked_lm": head})
+    return (
+        ElectraForMaskedLM.from_pretrained(directory / "generator").eval(),
+        ElectraForPreTraining.from_pretrained(directory / "discriminator").eval(),
+    )
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_losses_are_those_of_transformers(shape, tmp_path):
+    learner = build(SHAPES[shape])
+    their_generator, discriminator = theirs_of(learner, tmp_path)
+    prepared = [learner.prepare(sample) for sample in samples(60)]
+    batch = collate(prepared)
+    parts = learner(batch)
+    sums = {"replaced_token": 0.0, GENERATOR: 0.0}
+    replaced = 0
+    for sample in prepared:
+        asked = {"token_type_ids": torch.from_numpy(sample.segments)[None]}
+        hidden = torch.from_numpy(sample.positions["hidden"])
+        gold = torch.from_numpy(sample.labels["hidden"])
+        logits = their_generator(input_ids=torch.from_numpy(sample.ids)[None], **asked).logits[0, hidden]
+        sums[GENERATOR] = sums[GENERATOR] + cross_entropy(logits, gold, reduction="sum")
+        below = logits.softmax(1).double().cumsum(1) <= torch.from_numpy(sample.labels["chance"])[:, None]
+        drawn = below.sum(1)
+        ids = torch.from_numpy(sample.ids).index_copy(0, hidden, drawn)
+        labels = torch.zeros(len(ids)).index_copy(0, hidden, (drawn != gold).float())
+        replaced += int(labels.sum())
+        found = discriminator(input_ids=ids[None], **asked).logits[0]
+        sums["replaced_token"] = sums["replaced_token"] + binary_cross_entropy_with_logits(
+            found, labels, reduction="sum"
+        )
+    assert 0 < replaced < batch.counts[GENERATOR], "some draws are right, and count as original"
+    assert batch.counts["replaced_token"] == sum(map(len, prepared)), "every token, special ones too"
+    for name, value in sums.items():
+        torch.testing.assert_close(parts[name].sum, value, rtol=2e-5, atol=0)
+    for name, theirs in (("replaced_token", discriminator), (GENERATOR, their_generator)):
+        learner.zero_grad()
+        parts[name].sum.backward(retain_graph=True)
+        sums[name].backward()
+        ours = learner.encoder.words.weight.grad.to_dense()
+        expected = theirs.electra.embeddings.word_embeddings.weight.grad
+        # there the look-up of padding, which may be drawn, has no gradient
+        torch.testing.assert_close(ours[1:], expected[1:], rtol=1e-3, atol=2e-4)
+
+
+def test_no_gradient_flows_through_the_draws():
+    learner = build()
+    learner(collate([learner.prepare(sample) for sample in samples()]))["replaced_token"].sum.backward()
+    own = dict(learner.objectives["replaced_token"].named_parameters())
+    assert {name for name, value in own.items() if value.grad is None} == {
+        name for name in own if name.startswith("generator.")
+    }
+
+
+def test_the_weights_are_the_papers():
+    learner = build()
+    assert learner.weights == {"replaced_token": 50.0, GENERATOR: 1.0}
+    half = ReplacedTokenSettings(weight=2.0, generator_weight=3.0).build(SETTINGS, VOCABULARY)
+    assert Learner(learner.encoder, {"replaced_token": half}).weights == {"replaced_token": 2.0, GENERATOR: 3.0}
+
+
+def test_the_generators_size():
+    """A quarter as wide as the encoder, as many layers, heads of width 64 (section 3.2 and table 6)."""
+    shape = TransformerSettings(layers=3, width=256, heads=4, feed_forward=1024, embedding=128, pooling="gelu")
+    with torch.device("meta"):
+        own = ReplacedTokenSettings().build(shape, VOCABULARY).generator
+    assert (len(own.blocks), own.dense.in_features, own.inner, own.blocks[0].attention.heads) == (3, 64, 256, 1)
+    assert own.dense.out_features == 128
+
+
+def test_draws_are_as_frequent_as_their_chances():
+    chances = torch.tensor([[0.5, 0.25, 0.0, 0.25], [0.0, 0.0, 1.0, 0.0]]).repeat(20_000, 1)
+    drawn = draw(chances, torch.from_numpy(np.random.default_rng(0).random(40_000).astype(np.float32)))
+    shares = torch.bincount(drawn[::2], minlength=4) / 20_000
+    assert shares.tolist() == pytest.approx([0.5, 0.25, 0.0, 0.25], abs=0.01)
+    assert set(drawn[1::2].tolist()) == {2}
+    edges = draw(torch.tensor([[0.0, 0.5, 0.5, 0.0]] * 2), torch.tensor([0.0, 1 - 1e-7]))
+    assert edges.tolist() == [1, 2], "never an id without a chance"
+
+
+def test_draws_differ_between_samples_and_passes_and_not_between_cuts():
+    learner = build()
+
+    def chances(seed, epoch=0):
+        return [
+            learner.prepare(sample.named((epoch, *sample.key[1:]))).labels["chance"] for sample in samples(seed=seed)
+        ]
+
+    assert all(np.array_equal(one, other) for one, other in zip(chances(0), chances(0), strict=True))
+    assert not any(np.array_equal(one, other) for one, other in zip(chances(0), chances(0, epoch=1), strict=True))
+    assert len({tuple(one[:1]) for one in chances(0)}) == len(chances(0))
+    prepared = [learner.prepare(sample) for sample in samples()]
+    whole, _ = learner.objectives["replaced_token"].before(learner.encoder, collate(prepared))
+    ids = dict(zip(whole.keys, torch.split(whole.tokens.ids, whole.tokens.offsets.diff().tolist()), strict=True))
+    for sample in prepared:
+        alone, _ = learner.objectives["replaced_token"].before(learner.encoder, collate([sample]))
+        assert alone.tokens.ids.tolist() == ids[sample.key].tolist()
+        hidden = sample.positions["hidden"]
+        rest = np.setdiff1d(np.arange(len(sample)), hidden)
+        assert np.array_equal(alone.tokens.ids.numpy()[rest], sample.ids[rest])
