@@ -31,7 +31,7 @@ from unmask.training.settings import TrainingSettings
 
 KEPT = {
     "layout.kind": ("length", "stages"),
-    "masking.kind": ("rate", "replace"),
+    "masking.kind": ("rate", "final_rate", "replace"),
     "schedule.kind": ("warmup",),
 }
 """What stays of a table when --set changes its kind."""

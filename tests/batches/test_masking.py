@@ -176,6 +176,18 @@ def test_shares_are_followed(replace, expected):
     assert set(kinds) - ({"keep"} if expected == {"random"} else set()) == expected
 
 
+def test_the_rate_may_change_along_the_run():
+    masking = build(TokenMaskingSettings(rate=0.4, final_rate=0.1))
+    (sample,) = [sample for sample in texts(50) if len(sample) > 100][:1]
+    for done, rate in ((0.0, 0.4), (0.5, 0.25), (1.0, 0.1)):
+        masked = masking(sample.at(done), generator(0, "masking"))
+        assert len(masked.positions["hidden"]) == round(rate * len(sample))
+    same = build(TokenMaskingSettings(rate=0.4))
+    assert {len(same(sample.at(done), generator(0, "masking")).positions["hidden"]) for done in (0.0, 1.0)} == {
+        round(0.4 * len(sample))
+    }
+
+
 def test_a_sequence_without_ordinary_tokens_has_no_target():
     masked = build()(Frame(CLS, SEP).wrap(np.array([UNK, UNK])), generator(0, "masking"))
     assert masked.ids.tolist() == [CLS, UNK, UNK, SEP]

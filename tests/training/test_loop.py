@@ -152,6 +152,14 @@ def test_a_short_run_writes_its_first_and_its_last_checkpoint_only(small, traine
     assert len(one.run.read_metrics("heldout")) == 21
 
 
+def test_more_is_hidden_along_the_run(small, trainer):
+    one = trainer(small(masking={"rate": 0.1, "final_rate": 0.5}, budget={"steps": 10}))
+    one.start()
+    steps = [one._next() for _ in range(10)]
+    shares = [step.counts["masked_lm"] / step.tokens for step in steps]
+    assert shares == pytest.approx([0.1 + 0.04 * number for number in range(10)], abs=0.02)
+
+
 @pytest.mark.parametrize("clip", [0.01, 1000.0, 0.0])
 def test_the_gradient_is_clipped(small, trainer, clip):
     one = trainer(small(optimizer={"clip": clip}, budget={"steps": 1}))

@@ -39,6 +39,7 @@ class Sample:
         positions: token numbers, counted from the sequence's start, by name: "summary", "hidden".
         labels: values to predict by name, each (any number,).
         counts: how many terms each part of the loss sums over in this sample.
+        done: how much of the run is over when it is read, 0 to 1, for what changes along the way.
     """
 
     key: Key
@@ -47,6 +48,7 @@ class Sample:
     positions: Mapping[str, np.ndarray] = field(default_factory=dict)
     labels: Mapping[str, np.ndarray] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
+    done: float = 0.0
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -54,6 +56,10 @@ class Sample:
     def named(self, key: Key) -> Sample:
         """Return a copy with another name."""
         return replace(self, key=key)
+
+    def at(self, done: float) -> Sample:
+        """Return a copy that is read when so much of the run is over."""
+        return replace(self, done=done)
 
     def add(
         self,

@@ -56,8 +56,8 @@ class Feed:
     def heldout(self, documents: Documents, tokens: int) -> list[Batch]:
         """Return fixed batches with fixed masks: at most one pass, at most about `tokens` tokens.
 
-        They are those of the last stage, whatever the stage of the run: one measure throughout, and that of the
-        finished model.
+        They are those of the last stage, and hidden at the last rate, wherever the run stands: one measure throughout,
+        and that of the finished model.
         """
         if not len(documents):
             return []
@@ -66,6 +66,6 @@ class Feed:
         while taken < tokens and source.passes(cursor) < 1:
             samples, cursor = source.take(cursor, tokens=BATCH_TOKENS)
             samples = [sample for sample in samples if sample.key[0] == 0]
-            batches.append(collate([prepare(sample) for sample in samples]))
+            batches.append(collate([prepare(sample.at(1.0)) for sample in samples]))
             taken += sum(map(len, samples))
         return batches

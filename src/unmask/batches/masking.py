@@ -41,15 +41,22 @@ class MaskingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     Attributes:
         rate: share of a sequence's tokens.
+        final_rate: where the rate comes to at the end of the run, in a straight line; None: it stays.
         replace: what stands in their place.
     """
 
     rate: float = 0.15
+    final_rate: float | None = None
     replace: Replace = Replace()
 
     def __post_init__(self) -> None:
-        if not 0 < self.rate < 1:
-            raise ValueError("rate must lie between 0 and 1")
+        for name, rate in (("rate", self.rate), ("final_rate", self.final_rate)):
+            if rate is not None and not 0 < rate < 1:
+                raise ValueError(f"{name} must lie between 0 and 1")
+
+    def rate_at(self, done: float) -> float:
+        """Return the rate when so much of the run is over."""
+        return self.rate if self.final_rate is None else self.rate + done * (self.final_rate - self.rate)
 
     def build(self, *, vocabulary: int, mask: int, special: frozenset[int], begins: Begins) -> Masking:
         """Return what hides tokens; see `Masking`."""
@@ -76,7 +83,7 @@ class Masking:
     def __call__(self, sample: Sample, rng: np.random.Generator) -> Sample:
         """Return the sample with some of its tokens hidden; all randomness comes from `rng`."""
         candidates = np.flatnonzero(~self.is_special[sample.ids])
-        number = min(len(candidates), max(1, round(len(sample) * self.settings.rate)))
+        number = min(len(candidates), max(1, round(len(sample) * self.settings.rate_at(sample.done))))
         hidden = self.choose(sample.ids, candidates, number, rng) if number else np.zeros(0, np.int64)
         ids = sample.ids.copy()
         draw = self.draw(hidden, rng)

@@ -294,7 +294,9 @@ class Trainer:
         if self.progress.total:
             cursor = self.source.enter(cursor, stage_at(self.source.stages, step, self.progress.total))
         batch = self.settings.batch
-        return self.source.take(cursor, tokens=batch.tokens, sequences=batch.sequences)
+        samples, cursor = self.source.take(cursor, tokens=batch.tokens, sequences=batch.sequences)
+        done = step / self.progress.total if self.progress.total else 0.0
+        return [sample.at(done) for sample in samples], cursor
 
     def _backward(self, pieces: Sequence[Batch], counts: dict[str, int]) -> dict[str, float]:
         """Gather the gradient of a whole step; return the sums that `summarise` reads."""
