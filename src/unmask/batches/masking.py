@@ -71,11 +71,21 @@ class Masking:
         vocabulary: its size.
         mask: the id of [MASK].
         special: ids that are never hidden and never drawn.
+        begins: tells where words begin; without it every token is one.
     """
 
-    def __init__(self, settings: MaskingSettings, *, vocabulary: int, mask: int, special: frozenset[int]) -> None:
+    def __init__(
+        self,
+        settings: MaskingSettings,
+        *,
+        vocabulary: int,
+        mask: int,
+        special: frozenset[int],
+        begins: Begins = np.ones_like,
+    ) -> None:
         self.settings = settings
         self.mask = mask
+        self.begins = begins
         self.is_special = np.zeros(vocabulary, bool)
         self.is_special[list(special)] = True
         self.ordinary = np.flatnonzero(~self.is_special)
@@ -122,7 +132,7 @@ def find_words(ids: np.ndarray, candidates: np.ndarray, begins: Begins) -> tuple
     Returns:
         (words,) first tokens, and (words,) the tokens after the last ones.
     """
-    breaks = begins(ids)[candidates] | (np.diff(candidates, prepend=-2) > 1)
+    breaks = begins(ids)[candidates].astype(bool) | (np.diff(candidates, prepend=-2) > 1)
     first = np.flatnonzero(breaks)
     last = np.append(first[1:], len(candidates)) - 1
     return candidates[first], candidates[last] + 1

@@ -14,6 +14,8 @@ place, as in both reference codes.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from unmask.batches.masking import Begins, Masking, MaskingSettings, find_words
@@ -35,7 +37,7 @@ class NgramMaskingSettings(MaskingSettings, frozen=True, kw_only=True, forbid_un
 
     def build(self, *, vocabulary: int, mask: int, special: frozenset[int], begins: Begins) -> NgramMasking:
         """See `MaskingSettings`."""
-        return NgramMasking(self, self.longest, begins=begins, vocabulary=vocabulary, mask=mask, special=special)
+        return NgramMasking(self, self.longest, vocabulary=vocabulary, mask=mask, special=special, begins=begins)
 
 
 class WholeWordMaskingSettings(
@@ -45,30 +47,20 @@ class WholeWordMaskingSettings(
 
     def build(self, *, vocabulary: int, mask: int, special: frozenset[int], begins: Begins) -> NgramMasking:
         """See `MaskingSettings`."""
-        return NgramMasking(self, 1, begins=begins, vocabulary=vocabulary, mask=mask, special=special)
+        return NgramMasking(self, 1, vocabulary=vocabulary, mask=mask, special=special, begins=begins)
 
 
 class NgramMasking(Masking):
     """See the module.
 
     Args:
-        settings, vocabulary, mask, special: see `Masking`.
+        settings: rate and shares.
         longest: most words in a row that are hidden at once.
-        begins: tells where words begin.
+        others: as for `Masking`.
     """
 
-    def __init__(
-        self,
-        settings: MaskingSettings,
-        longest: int,
-        *,
-        begins: Begins,
-        vocabulary: int,
-        mask: int,
-        special: frozenset[int],
-    ) -> None:
-        super().__init__(settings, vocabulary=vocabulary, mask=mask, special=special)
-        self.begins = begins
+    def __init__(self, settings: MaskingSettings, longest: int, **others: Any) -> None:
+        super().__init__(settings, **others)
         self.sums = np.cumsum(1 / np.arange(1, longest + 1))
 
     def choose(self, ids: np.ndarray, candidates: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:

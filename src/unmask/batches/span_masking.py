@@ -9,6 +9,8 @@ within one text, and random tokens are drawn uniformly, as the paper's descripti
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from unmask.batches.masking import Begins, Masking, MaskingSettings, find_words
@@ -34,28 +36,19 @@ class SpanMaskingSettings(MaskingSettings, frozen=True, kw_only=True, forbid_unk
 
     def build(self, *, vocabulary: int, mask: int, special: frozenset[int], begins: Begins) -> SpanMasking:
         """See `MaskingSettings`."""
-        return SpanMasking(self, begins=begins, vocabulary=vocabulary, mask=mask, special=special)
+        return SpanMasking(self, vocabulary=vocabulary, mask=mask, special=special, begins=begins)
 
 
 class SpanMasking(Masking):
     """See the module.
 
     Args:
-        settings, vocabulary, mask, special: see `Masking`.
-        begins: tells where words begin.
+        settings: rate, shares and lengths.
+        others: as for `Masking`.
     """
 
-    def __init__(
-        self,
-        settings: SpanMaskingSettings,
-        *,
-        begins: Begins,
-        vocabulary: int,
-        mask: int,
-        special: frozenset[int],
-    ) -> None:
-        super().__init__(settings, vocabulary=vocabulary, mask=mask, special=special)
-        self.begins = begins
+    def __init__(self, settings: SpanMaskingSettings, **others: Any) -> None:
+        super().__init__(settings, **others)
         chances = (1 - settings.p) ** np.arange(settings.longest)
         self.sums = (chances / chances.sum()).cumsum()[:-1]
 
