@@ -10,11 +10,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import torch
 
 from unmask.batches.batch import Batch
 from unmask.batches.chance import number
 from unmask.batches.feed import Feed
+from unmask.batches.ngram_masking import WholeWordMaskingSettings
 from unmask.batches.sentence_pairs import LABELS
 from unmask.corpus.build import build_corpus, check_sources
 from unmask.corpus.corpus import Corpus, open_corpus
@@ -81,6 +83,7 @@ def pretrain(
         _check_fit(base, corpus, recipe, init)
         recipe = msgspec.structs.replace(recipe, encoder=base.encoder.settings)
     _check_offset(recipe, corpus)
+    _check_words(recipe, corpus)
     learner, created = build_learner(recipe, corpus.tokenizer.size, base)
     learner.to(machine.device)
     feed = Feed(recipe.layout, recipe.masking, recipe.seed, corpus.tokenizer, learner.prepare)
@@ -220,6 +223,17 @@ def _check_offset(recipe: Recipe, corpus: Corpus) -> None:
             f"encoder.offset is {offset}, but padding has the id {pad} in this vocabulary",
             file=corpus.directory,
             remedy=f"pass --set encoder.offset={pad + 1}",
+        )
+
+
+def _check_words(recipe: Recipe, corpus: Corpus) -> None:
+    """Refuse to hide whole words where every piece is one."""
+    words = corpus.tokenizer
+    if isinstance(recipe.masking, WholeWordMaskingSettings) and words.begins_word(np.arange(words.size)).all():
+        raise UserError(
+            "in this vocabulary every piece is a word, so that whole words are single tokens",
+            file=corpus.directory,
+            remedy="pass --set masking.kind=token, or train a vocabulary whose pieces go on words",
         )
 
 
