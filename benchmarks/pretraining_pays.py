@@ -38,7 +38,7 @@ SETTINGS = [
 DEV = SHARED / "classification/sst2/dev.tsv"
 WHOLE = 70_000
 """More than there are."""
-GRID = (0.5, 1.0, 2.0, 4.0)
+GRID = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Times the rule's learning rate for pretrained weights."""
 CHOSEN_ON = 12_000
 """Examples of the split on which the rate for the whole set is chosen."""

@@ -284,6 +284,23 @@ def pretraining_pays(result: dict[str, Any]) -> list[str]:
 STARTS = ("pretrained", "random")
 
 
+def pretraining_pays_encoder(result: dict[str, Any]) -> list[str]:
+    """The held-out curve of the encoder that pretraining_pays.py fine-tunes, every fifth part of it."""
+    lines = ["| million tokens | held-out loss (nats) | hidden words guessed right |", "|---|---|---|"]
+    heldout = result["heldout"]
+    for line in [*heldout[: -1 : max(1, len(heldout) // 5)], heldout[-1]]:
+        accuracy = 100 * line["masked_lm_accuracy"]
+        lines.append(f"| {line['tokens'] / 1e6:.1f} | {line['masked_lm_loss']:.2f} | {accuracy:.1f} % |")
+    guess = 100 * result["guess"]["masked_lm_accuracy"]
+    lines += [
+        f"| always the most frequent piece | | {guess:.1f} % |",
+        "",
+        f"{result['step']:,} steps, {result['tokens'] / 1e6:.1f} million tokens ({result['passes']:.2f} passes) in "
+        f"{result['seconds'] / 60:.0f} minutes ({result['threads']} threads).",
+    ]
+    return lines
+
+
 def question_answering(result: dict[str, Any]) -> list[str]:
     """Scores on SQuAD's dev set by variant, each seed a row."""
     lines = [
@@ -344,6 +361,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "pretrain_mini": pretrain_mini,
     "pretrain_speed": pretrain_speed,
     "pretraining_pays": pretraining_pays,
+    "pretraining_pays_encoder": pretraining_pays_encoder,
     "question_answering": question_answering,
     "sentences": sentences,
     "sst2": sst2,
