@@ -288,7 +288,8 @@ def pretraining_pays_encoder(result: dict[str, Any]) -> list[str]:
     """The held-out curve of the encoder that pretraining_pays.py fine-tunes, every fifth part of it."""
     lines = ["| million tokens | held-out loss (nats) | hidden words guessed right |", "|---|---|---|"]
     heldout = result["heldout"]
-    for line in [*heldout[: -1 : max(1, len(heldout) // 5)], heldout[-1]]:
+    for place in range(6):
+        line = heldout[place * (len(heldout) - 1) // 5]
         accuracy = 100 * line["masked_lm_accuracy"]
         lines.append(f"| {line['tokens'] / 1e6:.1f} | {line['masked_lm_loss']:.2f} | {accuracy:.1f} % |")
     guess = 100 * result["guess"]["masked_lm_accuracy"]
