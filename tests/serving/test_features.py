@@ -69,7 +69,7 @@ def test_the_comparison_notices_a_planted_fault(pipeline, directory, monkeypatch
         right = serving.number_layers
         monkeypatch.setattr(serving, "number_layers", lambda *given: [max(0, one - 1) for one in right(*given)])
     elif planted == "words":
-        monkeypatch.setattr(module, "_between", lambda *given: np.zeros(2 + len(given[0]), np.int64))
+        monkeypatch.setattr(module, "_between", lambda *given: np.zeros(2 + len(given[1]), np.int64))
     else:
         right = serving.compute
         monkeypatch.setattr(serving, "compute", lambda *given: [(0, right_rows) for _, right_rows in right(*given)])
