@@ -184,10 +184,18 @@ def test_parity_of_our_directory(shape, head, tmp_path):
 
 
 @pytest.mark.parametrize("shared", ["attention", "feed_forward"])
-@pytest.mark.parametrize("embedding", [None, 16])
-def test_partly_shared_layers_travel(shared, embedding, tmp_path):
+@pytest.mark.parametrize(("embedding", "offset"), [(None, 0), (16, 0), (None, 2)])
+def test_partly_shared_layers_travel(shared, embedding, offset, tmp_path):
     settings = TransformerSettings(
-        layers=3, width=48, heads=4, feed_forward=96, positions=128, shared=shared, embedding=embedding, dropout=0.0
+        layers=3,
+        width=48,
+        heads=4,
+        feed_forward=96,
+        positions=128,
+        shared=shared,
+        embedding=embedding,
+        offset=offset,
+        dropout=0.0,
     )
     torch.manual_seed(0)
     encoder = scale(settings.build(300))

@@ -12,7 +12,6 @@ from typing import Any
 from unmask.encoders.transformer import TransformerSettings
 
 KINDS = ("weight", "bias")
-NORM = "LayerNorm"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +90,7 @@ def _both(ours: str, theirs: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, 
 
 
 def shape_of(ours: str, settings: TransformerSettings, vocabulary: int) -> tuple[int, ...]:
-    """Return the shape of one of the encoder's tensors, or of the masked-LM or a pair's head."""
+    """Return the shape of one of the encoder's tensors."""
     width, narrow, inner = settings.width, settings.embedding_width, settings.feed_forward
     name, _, kind = ours.rpartition(".")
     last = name.rpartition(".")[2]

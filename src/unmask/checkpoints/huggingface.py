@@ -211,6 +211,8 @@ def _settings(family: Family, config: Mapping[str, Any], path: Path) -> tuple[Tr
         raise UserError("vocab_size is missing or no positive number", file=path)
     try:
         table |= {"kind": "transformer", "activation": ACTIVATIONS[activation]}
+        if SHARED_KEY in config:
+            table["shared"] = config[SHARED_KEY]
         table |= _own_settings(family, config, table)
         return msgspec.convert(table, TransformerSettings), vocabulary
     except (msgspec.ValidationError, TypeError) as error:
@@ -224,19 +226,15 @@ def _own_settings(family: Family, config: Mapping[str, Any], table: Mapping[str,
         return {"offset": offset, "positions": table.get("positions", 512 + offset) - offset}
     if family is ELECTRA:
         narrow = None if table["embedding"] == table.get("width") else table["embedding"]
-        return {"embedding": narrow, "pooling": "gelu"} | _shared(config)
+        return {"embedding": narrow, "pooling": "gelu"}
     if family is DISTILBERT:
         return {"segments": 0, "pooling": "relu"}
     if family is ALBERT:
         groups = config.get("num_hidden_groups", 1)
         if config.get("inner_group_num", 1) != 1 or groups not in (1, table.get("layers")):
             raise TypeError("layers in several groups, or several in a group")
-        return {"shared": "all"} if groups == 1 else {"shared": "none"} | _shared(config)
-    return _shared(config)
-
-
-def _shared(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {"shared": config[SHARED_KEY]} if SHARED_KEY in config else {}
+        return {"shared": "all"} if groups == 1 else {}
+    return {}
 
 
 def _open(directory: Path, allow_pickle: bool) -> tuple[Path, dict[str, tuple[int, ...]], dict[str, Tensor] | None]:
