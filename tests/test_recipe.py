@@ -29,6 +29,8 @@ PAPERS = {  # layers, width, heads
     "electra-small": (12, 256, 4),
     "electra-base": (12, 768, 12),
     "electra-large": (24, 1024, 16),
+    "gpt-mini": (4, 256, 4),
+    "gpt-base": (12, 768, 12),
     "albert-mini": (4, 256, 4),
     "albert-base": (12, 768, 12),
     "albert-large": (24, 1024, 16),

@@ -97,6 +97,7 @@ def load_model(
         if tokenizer is None:
             raise UserError(f"{source} needs a vocabulary", remedy="pass --tokenizer DIR")
         words = load_tokenizer(tokenizer)
+        words.extracts = recipe.encoder.causal
         encoder = build_encoder(recipe.encoder, words.size, dropout=dropout, seed=seed)
         return Model(encoder, words, created=("all weights",))
     if tokenizer is not None:
@@ -104,6 +105,7 @@ def load_model(
     directory = find(source)
     found = huggingface.read(directory, allow_pickle=allow_pickle)
     words = load_tokenizer(directory)
+    words.extracts = found.settings.causal
     if words.size > found.vocabulary:
         raise UserError(
             f"the tokenizer has {words.size} pieces, the model {found.vocabulary}",
@@ -203,6 +205,7 @@ def save_model(directory: Path, model: Model, card: str) -> None:
     task = None if model.task is None else msgspec.to_builtins(model.task)
     if task is not None and model.downstream is not None:
         task["downstream"] = msgspec.to_builtins(model.downstream)
-    huggingface.write(directory, model.encoder, model.heads, model.labels, task)
-    model.tokenizer.save(directory, length=model.task.length if model.task else model.encoder.longest)
+    huggingface.write(directory, model.encoder, model.heads, model.labels, task, model.tokenizer.pad)
+    length = model.task.length if model.task else model.encoder.longest
+    model.tokenizer.save(directory, length=length, extracts=model.encoder.settings.causal)
     (directory / "README.md").write_text(card, encoding="utf8")

@@ -141,13 +141,13 @@ def build_learner(recipe: Recipe, vocabulary: int, base: Model | None) -> tuple[
 
 
 def guess(heldout: Sequence[Batch], token: int) -> dict[str, float]:
-    """Return the accuracy of always saying the same: the most frequent token of the training text, where one is hidden.
+    """Return the accuracy of always saying the same: the most frequent token of the training text, where one is asked.
 
     Of a pair's two answers either is right in half of the cases.
     """
-    hidden = torch.cat([batch.labels["hidden"] for batch in heldout if "hidden" in batch.labels])
-    reader = GENERATOR if GENERATOR in heldout[0].counts else "masked_lm"
-    metrics = {f"{reader}_accuracy": float((hidden == token).float().mean())} if len(hidden) else {}
+    reader = next(name for name in (GENERATOR, "causal_lm", "masked_lm") if name in (*heldout[0].counts, "masked_lm"))
+    gold = torch.cat([batch.labels["next" if reader == "causal_lm" else "hidden"] for batch in heldout])
+    metrics = {f"{reader}_accuracy": float((gold == token).float().mean())} if len(gold) else {}
     return metrics | {f"{name}_accuracy": 0.5 for name in LABELS.values() if name in heldout[0].labels}
 
 

@@ -18,6 +18,7 @@ import msgspec
 from unmask.batches.document_sentences import DocumentSentencesSettings
 from unmask.batches.full_sentences import FullSentencesSettings
 from unmask.batches.ngram_masking import NgramMaskingSettings, WholeWordMaskingSettings
+from unmask.batches.no_masking import NoMaskingSettings
 from unmask.batches.sentence_pairs import LABELS, SentencePairsSettings
 from unmask.batches.single import SingleSettings
 from unmask.batches.span_masking import SpanMaskingSettings
@@ -85,9 +86,9 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
     tokenizer: TokenizerSettings = TokenizerSettings()
     encoder: TransformerSettings
     layout: SentencePairsSettings | DocumentSentencesSettings | FullSentencesSettings | SingleSettings
-    masking: TokenMaskingSettings | WholeWordMaskingSettings | NgramMaskingSettings | SpanMaskingSettings = (
-        TokenMaskingSettings()
-    )
+    masking: (
+        TokenMaskingSettings | WholeWordMaskingSettings | NgramMaskingSettings | SpanMaskingSettings | NoMaskingSettings
+    ) = TokenMaskingSettings()
     objective: Objectives  # type: ignore[valid-type]
 
     def __post_init__(self) -> None:
@@ -100,6 +101,17 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError("at least one [objective.NAME] is needed")
         if self.budget.epochs is not None or self.budget.patience is not None:
             raise ValueError("a pretraining budget is given in steps, tokens or minutes, and knows no patience")
+        hides = not isinstance(self.masking, NoMaskingSettings)
+        if self.encoder.causal and (hides or self.objectives.keys() != {"causal_lm"}):
+            raise ValueError(
+                "encoder.causal reads from left to right, which goes with objective.causal_lm alone and "
+                'masking.kind = "none"'
+            )
+        if not self.encoder.causal and (not hides or "causal_lm" in self.objectives):
+            raise ValueError(
+                'objective.causal_lm and masking.kind = "none" go with encoder.causal = true: what sees both sides '
+                "would read its answers"
+            )
         others = sorted({"masked_lm", "span_boundary"} & self.objectives.keys())
         if "replaced_token" in self.objectives and others:
             raise ValueError(
@@ -127,12 +139,14 @@ class FinetuningRecipe(TrainingSettings, frozen=True, kw_only=True, forbid_unkno
     Attributes:
         task: its table: what is learnt, and how examples become samples.
         dropout: in the encoder and before the last layer; None keeps the encoder's own.
+        lm_weight: of the language model that GPT learns beside a task (Radford et al. 2018, equation 5); None, 0: none.
         reset: draw the pooler and so many of the uppermost layers anew (Zhang et al. 2021, section 5); None: nothing.
         frozen: the encoder stays as it is, and its features are computed once.
         downstream: the small model over the encoder's layers; None: the task's head sits on the encoder itself.
     """
 
     task: AnyTask
+    lm_weight: Annotated[float, msgspec.Meta(ge=0)] | None = None
     reset: Annotated[int, msgspec.Meta(ge=0)] | None = None
     dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
     frozen: bool = False
@@ -192,7 +206,9 @@ def put(table: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
         *path, last = key.split(".")
         if len(path) == 1 and last in (either := EITHER.get(path[0], ())):
             table[path[0]] = {k: v for k, v in table.get(path[0], {}).items() if k not in either}
-        if key in KEPT and value != table.get(path[0], {}).get("kind"):
+        if key == "masking.kind" and value == "none":
+            table[path[0]] = {}
+        elif key in KEPT and value != table.get(path[0], {}).get("kind"):
             table[path[0]] = {k: v for k, v in table.get(path[0], {}).items() if k in KEPT[key]}
         if path == ["objective"] and value is False:
             table.get("objective", {}).pop(last, None)

@@ -25,6 +25,7 @@ MEMBERS = {
     "spanbert-mini": ["transformers.BertForMaskedLM"],
     "albert-mini": ["transformers.AlbertForPreTraining", "encoder.embedding=16"],
     "electra-mini": ["transformers.ElectraForPreTraining", "encoder.embedding=16"],
+    "gpt-mini": ["transformers.OpenAIGPTLMHeadModel", "encoder.feed_forward=128"],
     "bert-mini": ["transformers.AlbertModel", "encoder.shared=attention", "encoder.embedding=16"],
 }
 HEADS = {
@@ -32,6 +33,7 @@ HEADS = {
     "spanbert-mini": {"masked_lm", "span_boundary"},
     "albert-mini": {"masked_lm", "sentence_order"},
     "electra-mini": {"replaced_token"},
+    "gpt-mini": {"causal_lm"},
     "bert-mini": {"masked_lm", "next_sentence"},
 }
 

@@ -170,9 +170,11 @@ def attend(x, layer, dropout, lengths):
     for part in x.split(lengths):
         query, key, value = layer.qkv(part).view(len(part), 3, heads, -1).permute(1, 2, 0, 3)  # (heads, length, …)
         if dropout is None:
-            out = scaled_dot_product_attention(query, key, value)
+            out = scaled_dot_product_attention(query, key, value, is_causal=layer.causal)
         else:
-            chances = (query @ key.transpose(1, 2) / query.shape[-1] ** 0.5).softmax(-1)
+            scores = query @ key.transpose(1, 2) / query.shape[-1] ** 0.5
+            later = torch.ones_like(scores, dtype=torch.bool).triu(1) & layer.causal
+            chances = scores.masked_fill(later, -torch.inf).softmax(-1)
             out = (chances * dropout.pop(0)) @ value
         rows.append(layer.out(out.transpose(0, 1).reshape(len(part), -1)))
     return torch.cat(rows)
@@ -197,7 +199,8 @@ def masks(rate, lengths, monkeypatch):
 @pytest.mark.parametrize("chunk", [100, 1 << 20], ids=["chunks", "at once"])
 @pytest.mark.parametrize("rate", [0.0, 0.3])
 @pytest.mark.parametrize("lengths", [(7,), (6, 6, 6), (3, 5, 9)], ids=["one", "equal", "padded"])
-def test_attention_and_its_gradient_equal_torchs(lengths, rate, chunk, long, monkeypatch):
+@pytest.mark.parametrize("causal", [False, True], ids=["both sides", "causal"])
+def test_attention_and_its_gradient_equal_torchs(causal, lengths, rate, chunk, long, monkeypatch):
     monkeypatch.setattr(attention, "CHUNK", chunk)
     monkeypatch.setattr(attention, "LONG", long)
     tokens = collate(samples(lengths)).tokens
@@ -205,7 +208,7 @@ def test_attention_and_its_gradient_equal_torchs(lengths, rate, chunk, long, mon
     assert (group.real is not None) == (len(set(lengths)) > 1)
     assert len(list(attention._chunks(group, 4))) > 1 or chunk > 100
     factors = masks(rate, lengths, monkeypatch)
-    layer = SelfAttention(16, 4, rate).double()
+    layer = SelfAttention(16, 4, rate, causal=causal).double()
     x = torch.randn(sum(lengths), 16, dtype=torch.float64, requires_grad=True)
     weights = torch.randn_like(x)
     ours, expected = layer(x, tokens), attend(x, layer, factors, lengths)
@@ -217,10 +220,11 @@ def test_attention_and_its_gradient_equal_torchs(lengths, rate, chunk, long, mon
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("lengths", [(7, 7), (40, 44), (64, 64), (130, 130), (1030, 1024)], ids=str)
-def test_attention_in_few_bits_is_near_torchs(lengths, dtype):
+@pytest.mark.parametrize("causal", [False, True], ids=["both sides", "causal"])
+def test_attention_in_few_bits_is_near_torchs(causal, lengths, dtype):
     """All ways to a softmax: rows that fill registers or not, many of them, and probabilities computed again."""
     tokens = collate(samples(lengths)).tokens
-    layer = SelfAttention(64, 2, 0.0).double()
+    layer = SelfAttention(64, 2, 0.0, causal=causal).double()
     for weight in layer.parameters():
         weight.data.mul_(3)
     x = torch.randn(sum(lengths), 64, dtype=torch.float64, requires_grad=True)
@@ -241,14 +245,15 @@ def test_attention_in_few_bits_is_near_torchs(lengths, dtype):
 @pytest.mark.parametrize("heads", [1, 2])
 @pytest.mark.parametrize("lengths", [(4, 4), (2, 4)], ids=["equal", "padded"])
 @pytest.mark.parametrize("rate", [0.0, 0.3])
-def test_attention_passes_gradcheck(lengths, rate, heads, long, monkeypatch):
+@pytest.mark.parametrize("causal", [False, True], ids=["both sides", "causal"])
+def test_attention_passes_gradcheck(causal, lengths, rate, heads, long, monkeypatch):
     monkeypatch.setattr(attention, "LONG", long)
     qkv = torch.randn(sum(lengths), 18, dtype=torch.float64, requires_grad=True)
     groups = collate(samples(lengths)).tokens.groups
 
     def run(qkv):
         torch.manual_seed(0)
-        return attention._Attention.apply(qkv, groups, heads, rate)
+        return attention._Attention.apply(qkv, groups, heads, rate, causal)
 
     assert torch.autograd.gradcheck(run, qkv)
 
@@ -256,7 +261,7 @@ def test_attention_passes_gradcheck(lengths, rate, heads, long, monkeypatch):
 def test_a_sequence_sees_nothing_of_another(monkeypatch):
     qkv = torch.randn(14, 12, requires_grad=True)
     tokens = collate(samples((3, 4, 7))).tokens
-    (gradient,) = torch.autograd.grad(attention._Attention.apply(qkv, tokens.groups, 2, 0.0)[3:7].sum(), qkv)
+    (gradient,) = torch.autograd.grad(attention._Attention.apply(qkv, tokens.groups, 2, 0.0, False)[3:7].sum(), qkv)
     seen = gradient.any(1).tolist()
     assert seen == [False] * 3 + [True] * 4 + [False] * 7
 
@@ -280,4 +285,4 @@ def test_the_comparison_notices_a_planted_fault(planted, monkeypatch):
             torch.Tensor, "mul_", lambda x, y: x if isinstance(y, torch.Tensor) and x.dim() == 4 else right_mul(x, y)
         )
     with pytest.raises(AssertionError):
-        test_attention_and_its_gradient_equal_torchs((3, 5, 9), 0.3, 1 << 20, 100, monkeypatch)
+        test_attention_and_its_gradient_equal_torchs(False, (3, 5, 9), 0.3, 1 << 20, 100, monkeypatch)

@@ -1,4 +1,4 @@
-"""RoBERTa, ALBERT, ELECTRA and DistilBERT: the same weights in transformers give the same outputs and gradients.
+"""RoBERTa, ALBERT, ELECTRA, DistilBERT and GPT: the same weights in transformers give the same outputs and gradients.
 
 Both directions, for random models of several shapes and with each head. As in test_bert.py weights are scaled up;
 outputs agree within 1e-5 of their largest magnitude, each parameter's gradient within 1e-4 of its norm.
@@ -35,7 +35,14 @@ SHAPES = {
     "electra": ("Electra", {**BODY, "embedding_size": 16, "max_position_embeddings": 128}),
     "electra, not narrow": ("Electra", {**BODY, "embedding_size": 48}),
     "distilbert": ("DistilBert", {**DISTIL, "max_position_embeddings": 128}),
+    "gpt": ("OpenAIGPT", {"vocab_size": 300, "n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 128}),
+    "gpt, relu": ("OpenAIGPT", {"vocab_size": 300, "n_embd": 64, "n_layer": 2, "n_head": 2, "afn": "relu"}),
 }
+ONLY = {"sentence_order": "albert", "causal_lm": "gpt"}
+"""Heads of one family alone."""
+LACKING = {"gpt": ("masked_lm", "question_answering", "token_classification")}
+EXTRACT = 4
+"""The token at the end of GPT's texts, which is 0 in no other place: there that is padding."""
 HEADS = {
     "masked_lm": "ForMaskedLM",
     "sentence_order": "ForPreTraining",
@@ -43,8 +50,14 @@ HEADS = {
     "regression": "ForSequenceClassification",
     "question_answering": "ForQuestionAnswering",
     "token_classification": "ForTokenClassification",
+    "causal_lm": "LMHeadModel",
 }
-CASES = [(shape, head) for shape in SHAPES for head in HEADS if head != "sentence_order" or shape.startswith("albert")]
+CASES = [
+    (shape, head)
+    for shape in SHAPES
+    for head in HEADS
+    if shape.startswith(ONLY.get(head, "")) and head not in LACKING.get(shape.partition(",")[0], ())
+]
 LENGTHS = [(n,) for n in (1, 2, 17, 60, 90)] + [(1, 1), (5, 9), (20, 30)]
 
 
@@ -59,12 +72,13 @@ def theirs_of(shape, head, **other):
 @torch.no_grad()
 def scale(model):
     """Make every parameter count."""
+    linear = torch.nn.Linear | transformers.pytorch_utils.Conv1D
     for module in model.modules():
-        if isinstance(module, torch.nn.Linear):
+        if isinstance(module, linear):
             module.weight.mul_(6)
         if isinstance(module, torch.nn.LayerNorm):
             module.weight.normal_(1, 0.3)
-        if isinstance(module, torch.nn.Linear | torch.nn.LayerNorm) and module.bias is not None:
+        if isinstance(module, linear | torch.nn.LayerNorm) and module.bias is not None:
             module.bias.normal_(0, 0.3)
     return model.eval()
 
@@ -92,24 +106,25 @@ def from_theirs(theirs, head, directory):
     return Learner(encoder, {head: part}).eval()
 
 
-def samples():
+def samples(extract=None):
     """Texts and pairs; everything but special tokens is predicted by heads of tokens."""
-    rng, frame, made = np.random.default_rng(0), Frame(cls=2, sep=3), []
+    rng, frame, made = np.random.default_rng(0), Frame(cls=2, sep=3, extract=extract), []
     for number, lengths in enumerate(LENGTHS):
         sample = frame.wrap(*(rng.integers(5, 300, n) for n in lengths)).named((number,))
-        every = np.arange(1, len(sample) - 1)
-        made.append(sample.add(positions={"hidden": every, "first": every, "passage": np.arange(len(sample))}))
+        every, whole = np.arange(1, len(sample) - 1), np.arange(len(sample))
+        made.append(sample.add(positions={"hidden": every, "first": every, "before": every, "passage": whole}))
     return made
 
 
 def run_ours(learner, head):
     """The logits in the samples' order."""
     found = {}
-    batch = collate(samples())
+    made = samples(EXTRACT if learner.encoder.settings.causal else None)
+    batch = collate(made)
     encoded = learner.encoder(batch.tokens)
     part = learner.parts[head]
     logits = part.predict(learner.encoder, encoded, batch)
-    sizes = [len(samples()[number].positions[part.at]) for (number,) in batch.keys]
+    sizes = [len(made[number].positions[part.at]) for (number,) in batch.keys]
     for (number,), value in zip(batch.keys, logits.split(sizes), strict=True):
         found[number] = value
     return torch.cat([found[number] for number in range(len(found))])
@@ -118,7 +133,7 @@ def run_ours(learner, head):
 def run_theirs(theirs, head):
     """The same, each sequence alone, so that nothing is padded."""
     found = []
-    for sample in samples():
+    for sample in samples(EXTRACT if theirs.config.model_type == "openai-gpt" else None):
         asked = {"input_ids": torch.from_numpy(sample.ids)[None]}
         if getattr(theirs.config, "type_vocab_size", 1) > 1:
             asked["token_type_ids"] = torch.from_numpy(sample.segments)[None]

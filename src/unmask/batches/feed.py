@@ -13,6 +13,7 @@ from unmask.batches.chance import generator
 from unmask.batches.frame import Frame
 from unmask.batches.layout import LayoutSettings
 from unmask.batches.masking import MaskingSettings
+from unmask.batches.no_masking import NoMaskingSettings
 from unmask.batches.sources import CorpusSource
 from unmask.corpus.corpus import Documents
 from unmask.tokenizers.tokenizer import Tokenizer
@@ -32,7 +33,7 @@ class Feed:
     """
 
     layout: LayoutSettings
-    masking: MaskingSettings
+    masking: MaskingSettings | NoMaskingSettings
     seed: int
     tokenizer: Tokenizer
     count: Callable[[Sample], Sample]

@@ -1,6 +1,8 @@
 """[CLS] A [SEP], or [CLS] A [SEP] B [SEP]: how one text or two become one sequence (Devlin et al. 2019, figure 2).
 
-RoBERTa's pairs have two separators between: <s> A </s></s> B </s> (fairseq, models/roberta/hub_interface.py).
+RoBERTa's pairs have two separators between: <s> A </s></s> B </s> (fairseq, models/roberta/hub_interface.py). GPT's
+tasks begin with a start token, have a delimiter between, and end with a token of their own, where the text's vector is
+extracted (Radford et al. 2018, section 3.3): here these are [CLS], [SEP] and [MASK], which nothing else uses there.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import numpy as np
 from unmask.batches.batch import Sample
 from unmask.tokenizers.tokenizer import Tokenizer
 
-SUMMARY = np.zeros(1, np.int64)
+FIRST = np.zeros(1, np.int64)
 
 
 @dataclass(frozen=True)
@@ -22,15 +24,19 @@ class Frame:
     Attributes:
         cls, sep: ids of [CLS] and [SEP].
         between: how many separators there are between two texts.
+        extract: id of the last token, where a text's vector is read; None: [SEP] is the last one, and [CLS] is read.
     """
 
     cls: int
     sep: int
     between: int = 1
+    extract: int | None = None
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Frame:
         """Return the frame that goes with a tokenizer."""
+        if tokenizer.extracts:
+            return cls(tokenizer.cls, tokenizer.sep, extract=tokenizer.mask)
         return cls(tokenizer.cls, tokenizer.sep, 2 if tokenizer.ends_twice else 1)
 
     def room(self, length: int, texts: int) -> int:
@@ -40,13 +46,16 @@ class Frame:
     def wrap(self, first: np.ndarray, second: np.ndarray | None = None) -> Sample:
         """Return the sample of one text or a pair of texts (ids without special tokens), with an empty key.
 
-        The position "summary" is that of [CLS]; segments are 0 up to the separators between, 1 after them.
+        The position "summary" is that of [CLS], or of the last token; segments are 0 up to the separators between, 1
+        after them.
         """
+        last = self.sep if self.extract is None else self.extract
         if second is None:
-            ids = np.concatenate([[self.cls], first, [self.sep]])
+            ids = np.concatenate([[self.cls], first, [last]])
             segments = np.zeros(len(ids), np.int64)
         else:
-            ids = np.concatenate([[self.cls], first, [self.sep] * self.between, second, [self.sep]])
+            ids = np.concatenate([[self.cls], first, [self.sep] * self.between, second, [last]])
             segments = np.zeros(len(ids), np.int64)
             segments[1 + len(first) + self.between :] = 1
-        return Sample(key=(), ids=ids, segments=segments, positions={"summary": SUMMARY})
+        summary = FIRST if self.extract is None else np.array([len(ids) - 1])
+        return Sample(key=(), ids=ids, segments=segments, positions={"summary": summary})

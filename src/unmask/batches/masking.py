@@ -21,6 +21,8 @@ from unmask.batches.batch import Sample
 
 Begins = Callable[[np.ndarray], np.ndarray]
 """Ids of a sequence to whether a word begins at each."""
+Hide = Callable[[Sample, np.random.Generator], Sample]
+"""Returns a sample with tokens hidden."""
 
 
 class Replace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

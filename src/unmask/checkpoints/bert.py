@@ -14,7 +14,6 @@ BERT = Family(
     model_type="bert",
     prefix="bert.",
     config=BERT_CONFIG,
-    always={"pad_token_id": 0},
     embeddings=BERT_EMBEDDINGS,
     layer="encoder.layer.{}",
     qkv=BERT_QKV,

@@ -15,13 +15,13 @@ DISTILBERT = Family(
         "activation": "activation",
         "deviation": "initializer_range",
     },
-    always={"pad_token_id": 0},
     embeddings={
         "embeddings.words.weight": "embeddings.word_embeddings.weight",
         "embeddings.positions.weight": "embeddings.position_embeddings.weight",
         "embeddings.norm": "embeddings.LayerNorm",
     },
     layer="transformer.layer.{}",
+    dropouts=("attention_dropout",),
     qkv=("attention.q_lin", "attention.k_lin", "attention.v_lin"),
     block={
         "attention.out": "attention.out_lin",

@@ -10,7 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unmask.encoders.transformer import TransformerSettings
+from unmask.layers.block import Activation
 
+ACTIVATIONS: dict[str, Activation] = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+}
+"""hidden_act to ours."""
 KINDS = ("weight", "bias")
 
 
@@ -24,14 +32,18 @@ class Family:
         config: keys of config.json by our settings.
         defaults: what holds where config.json leaves a key away, if it is not what our settings say.
         always: what config.json says beside them.
+        activations: theirs by ours.
+        dropouts: further keys of config.json for the one dropout.
         embeddings: our tensors to theirs.
         project: theirs of the projection of narrow embeddings.
         layer: theirs of a layer, its number in braces.
         qkv: theirs of query, key and value in a layer, which are one tensor here.
         block: our other tensors of a layer to theirs.
+        transposed: whether a layer's matrices lie (in, out).
         pooler: theirs of the pooler in the body.
         head_pooler: the same in heads of whole texts, where it is a part of the head.
         heads: our heads, each of our parts to theirs ("bias" is one tensor).
+        unbiased: parts of theirs that have no bias.
         decoder: theirs of the vocabulary's decoder, which is tied and not stored.
         architectures: by our heads.
         without_pooler: architectures that have none.
@@ -43,14 +55,18 @@ class Family:
     config: Mapping[str, str]
     defaults: Mapping[str, Any] = field(default_factory=dict)
     always: Mapping[str, Any] = field(default_factory=dict)
+    activations: Mapping[str, Activation] = field(default_factory=lambda: ACTIVATIONS)
+    dropouts: tuple[str, ...] = ("attention_probs_dropout_prob",)
     embeddings: Mapping[str, str]
     project: str = ""
     layer: str
-    qkv: tuple[str, str, str]
+    qkv: tuple[str, ...]
     block: Mapping[str, str]
+    transposed: bool = False
     pooler: str = ""
     head_pooler: str = ""
     heads: Mapping[str, Mapping[str, str]]
+    unbiased: tuple[str, ...] = ()
     decoder: str
     architectures: Mapping[tuple[str, ...], str]
     without_pooler: tuple[str, ...] = ()
@@ -74,6 +90,10 @@ class Family:
             for ours, theirs in self.block.items():
                 part = "attention" if ours.startswith("attention") else "feed_forward"
                 yield from _both(f"blocks.{own[part]}.{ours}", (f"{layer}.{theirs}",))
+
+    def lies_across(self, ours: str) -> bool:
+        """Say whether a tensor is the transposed one of ours."""
+        return self.transposed and ours.startswith("blocks.") and ours.endswith(".weight") and "norm" not in ours
 
     def projects(self, settings: TransformerSettings) -> bool:
         """Say whether a projection of the embeddings is stored: ALBERT's is even where none is needed."""

@@ -27,21 +27,14 @@ from unmask.checkpoints.bert import BERT
 from unmask.checkpoints.distilbert import DISTILBERT
 from unmask.checkpoints.electra import ELECTRA
 from unmask.checkpoints.family import TASK_HEADS, Family, shape_of
+from unmask.checkpoints.openai_gpt import OPENAI_GPT
 from unmask.checkpoints.roberta import ROBERTA
 from unmask.checkpoints.safetensors_file import checked, read_shapes, read_tensors
 from unmask.encoders.transformer import Transformer, TransformerSettings
 from unmask.errors import UserError, nearest
-from unmask.layers.block import Activation
 
-FAMILIES = {family.model_type: family for family in (BERT, ROBERTA, ALBERT, ELECTRA, DISTILBERT)}
+FAMILIES = {family.model_type: family for family in (BERT, ROBERTA, ALBERT, ELECTRA, DISTILBERT, OPENAI_GPT)}
 """By model_type in config.json."""
-ACTIVATIONS: dict[str, Activation] = {
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "relu": "relu",
-}
-"""hidden_act to ours."""
 OUR_KEY = "unmask"
 """Under this name config.json holds what the model is for."""
 SHARED_KEY = "unmask_shared"
@@ -118,6 +111,7 @@ def write(
     heads: Mapping[str, Mapping[str, Tensor]],
     labels: Sequence[str] = (),
     task: Mapping[str, Any] | None = None,
+    pad: int = 0,
 ) -> None:
     """Write `config.json` and `model.safetensors`; the tied decoder is not stored.
 
@@ -127,6 +121,7 @@ def write(
         heads: tensors by our head's name and part, as in `Pretrained`; with a "downstream" the names are ours.
         labels: of the classification or token classification head, in order.
         task: what the model is for, written into config.json for us.
+        pad: the id of padding.
     """
     directory.mkdir(parents=True, exist_ok=True)
     settings, state = encoder.settings, encoder.state_dict()
@@ -140,7 +135,7 @@ def write(
     tensors = {}
     for ours, names in family.tensors(settings):
         for name, value in zip(names, state[ours].chunk(len(names)), strict=True):
-            tensors[prefix + name] = value.clone()
+            tensors[prefix + name] = (value.t() if family.lies_across(ours) else value).clone()
     if pooler := _pooler(family, architecture, prefix, known):
         tensors |= {f"{pooler}.{kind}": state[f"pooler.{kind}"] for kind in ("weight", "bias")}
     for head, values in heads.items():
@@ -148,7 +143,7 @@ def write(
             name = _head_name(family, head, ours) if head in known else ""
             tensors[name or f"{OWN}{head}.{ours}"] = value
     plain = {name: value.detach().cpu().float().contiguous() for name, value in tensors.items()}
-    config = _config(family, settings, encoder.vocabulary, architecture, labels)
+    config = {"pad_token_id": pad, **_config(family, settings, encoder.vocabulary, architecture, labels)}
     if "regression" in heads:
         config |= {"problem_type": "regression", "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
     if task is not None:
@@ -159,6 +154,8 @@ def write(
 
 def family_of(settings: TransformerSettings) -> Family:
     """Return the family whose directories hold an encoder of this shape."""
+    if settings.causal:
+        return OPENAI_GPT
     if settings.pooling == "relu":
         return DISTILBERT
     if settings.pooling == "gelu":
@@ -200,17 +197,17 @@ def _settings(family: Family, config: Mapping[str, Any], path: Path) -> tuple[Tr
     config = {**family.defaults, **config}
     table = {ours: config[name] for ours, name in family.config.items() if name in config}
     activation = table.pop("activation", "gelu")
-    if not isinstance(activation, str) or activation not in ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in family.activations:
         raise UserError(
             f"{family.config['activation']} {activation!r} is not known",
             file=path,
-            remedy=f"known: {', '.join(ACTIVATIONS)}",
+            remedy=f"known: {', '.join(family.activations)}",
         )
     vocabulary = config.get("vocab_size")
     if not isinstance(vocabulary, int) or vocabulary < 1:
         raise UserError("vocab_size is missing or no positive number", file=path)
     try:
-        table |= {"kind": "transformer", "activation": ACTIVATIONS[activation]}
+        table |= {"kind": "transformer", "activation": family.activations[activation]}
         if SHARED_KEY in config:
             table["shared"] = config[SHARED_KEY]
         table |= _own_settings(family, config, table)
@@ -229,6 +226,8 @@ def _own_settings(family: Family, config: Mapping[str, Any], table: Mapping[str,
         return {"embedding": narrow, "pooling": "gelu"}
     if family is DISTILBERT:
         return {"segments": 0, "pooling": "relu"}
+    if family is OPENAI_GPT:
+        return {"feed_forward": 4 * table["width"], "segments": 0, "pooling": "none", "causal": True}
     if family is ALBERT:
         groups = config.get("num_hidden_groups", 1)
         if config.get("inner_group_num", 1) != 1 or groups not in (1, table.get("layers")):
@@ -270,8 +269,9 @@ def _is_known(family: Family, name: str) -> bool:
     if name == family.decoder:
         return True
     heads = tuple(theirs for names in family.heads.values() for theirs in names.values())
-    body = ("embeddings.", family.layer.partition("{")[0], family.project, family.pooler, family.head_pooler)
-    return name.startswith((OWN, *heads, *filter(None, body))) and not name.endswith("position_ids")
+    body = (*family.embeddings.values(), family.layer.partition("{")[0], family.project, family.pooler)
+    inside = (OWN, *heads, *filter(None, (*body, family.head_pooler)))
+    return name.startswith(inside) and not name.endswith(".attn.bias")  # GPT's table of what is later
 
 
 def _take_encoder(
@@ -281,6 +281,8 @@ def _take_encoder(
     found: dict[str, Tensor] = {}
     for ours, names in family.tensors(settings):
         value = tensors[names[0]] if len(names) == 1 else torch.cat([tensors[name] for name in names])
+        if family.lies_across(ours):
+            value = value.t().contiguous()
         if ours in found and not torch.equal(found[ours], value):
             raise UserError(f"{names[0]} should be the same in all layers, by {SHARED_KEY} in config.json", file=path)
         found[ours] = value
@@ -314,13 +316,15 @@ def _check(
     wanted: dict[str, tuple[int, ...]] = {}
     for name, ours in expected.items():
         first, *others = shape_of(ours, settings, vocabulary)
-        wanted[name] = (first // parts.get(name, 1), *others)
+        shape = (first // parts.get(name, 1), *others)
+        wanted[name] = shape[::-1] if family.lies_across(ours) else shape
     for name, shape in {**wanted, **_head_shapes(family, settings, vocabulary)}.items():
         if name in shapes and shapes[name] != shape:
             raise UserError(f"tensor {name} has shape {shapes[name]}, by config.json it is {shape}", file=path)
-    for head in {family.heads[name]["out"] for name in TASK_HEADS}:
+    for head in {family.heads[name]["out"] for name in TASK_HEADS if name in family.heads}:
         rows = shapes.get(f"{head}.weight", (0, 0))
-        if len(rows) != 2 or (rows[0] and (rows[1] != settings.width or shapes.get(f"{head}.bias") != (rows[0],))):
+        bias = (rows[0],) if head in family.unbiased else shapes.get(f"{head}.bias")
+        if len(rows) != 2 or (rows[0] and (rows[1] != settings.width or bias != (rows[0],))):
             raise UserError(f"the weight of {head}, of shape {rows}, does not fit", file=path)
     if shapes.get("qa_outputs.weight", (2,))[0] != 2:
         raise UserError("qa_outputs has not two rows, one for the start and one for the end", file=path)
@@ -329,15 +333,15 @@ def _check(
 def _head_shapes(family: Family, settings: TransformerSettings, vocabulary: int) -> dict[str, tuple[int, ...]]:
     """What shape the tensors of the pretraining heads must have."""
     width, narrow = settings.width, settings.embedding_width
-    words = family.heads["masked_lm"]
-    shapes = {
-        f"{words['dense']}.weight": (narrow, width),
-        f"{words['dense']}.bias": (narrow,),
-        f"{words['norm']}.weight": (narrow,),
-        f"{words['norm']}.bias": (narrow,),
-        words["bias"]: (vocabulary,),
-        family.decoder: (vocabulary, narrow),
-    }
+    shapes: dict[str, tuple[int, ...]] = {family.decoder: (vocabulary, narrow)}
+    if words := family.heads.get("masked_lm"):
+        shapes |= {
+            f"{words['dense']}.weight": (narrow, width),
+            f"{words['dense']}.bias": (narrow,),
+            f"{words['norm']}.weight": (narrow,),
+            f"{words['norm']}.bias": (narrow,),
+            words["bias"]: (vocabulary,),
+        }
     for head in ("next_sentence", "sentence_order"):
         if head in family.heads:
             name = family.heads[head]["out"]
@@ -377,6 +381,8 @@ def _head_names(
         if head in ("classification", "regression", "token_classification") and head != classifier:
             continue
         ours = [name for part in parts for name in ([part] if part == "bias" else [f"{part}.weight", f"{part}.bias"])]
+        if parts.get("out") in family.unbiased:
+            ours.remove("out.bias")
         names = {name: _head_name(family, head, name) for name in ours}
         missing = [name for name in names.values() if name not in tensors]
         if not missing:
@@ -403,7 +409,8 @@ def _of_classifier(family: Family, config: Mapping[str, Any], tensors: Mapping[s
         return "token_classification"
     other = any(name.endswith("MultipleChoice") for name in architectures)
     other = other or config.get("problem_type") == "multi_label_classification"
-    if other or f"{family.head_pooler or family.pooler}.weight" not in tensors:
+    pooler = family.head_pooler or family.pooler
+    if other or (pooler and f"{pooler}.weight" not in tensors):
         return ""
     rows = tensors.get(f"{family.heads['classification']['out']}.weight")
     return "classification" if rows is None or len(rows) > 1 else "regression"
@@ -430,7 +437,7 @@ def _config(
     family: Family, settings: TransformerSettings, vocabulary: int, architecture: str, labels: Sequence[str]
 ) -> dict[str, Any]:
     ours = {name: getattr(settings, name) for name in settings.__struct_fields__}
-    ours["activation"] = {ours: name for name, ours in reversed(ACTIVATIONS.items())}[settings.activation]
+    ours["activation"] = {ours: name for name, ours in reversed([*family.activations.items()])}[settings.activation]
     ours["embedding"] = settings.embedding_width
     ours["positions"] = settings.offset + settings.positions
     config: dict[str, Any] = {
@@ -441,7 +448,7 @@ def _config(
         "tie_word_embeddings": True,
         **family.always,
     }
-    config["attention_dropout" if family is DISTILBERT else "attention_probs_dropout_prob"] = settings.dropout
+    config |= dict.fromkeys(family.dropouts, settings.dropout)
     if family is ROBERTA:
         config["pad_token_id"] = settings.offset - 1
     if family is ALBERT:

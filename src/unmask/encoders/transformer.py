@@ -1,4 +1,4 @@
-"""The body of BERT and its family: a bidirectional Transformer encoder (Devlin et al. 2019, section 3).
+"""The body of BERT and its family: a Transformer encoder, bidirectional (Devlin et al. 2019, section 3) or GPT's.
 
 In: a ragged batch. Out: a vector for each token, and on request a pooled vector for a sequence.
 
@@ -7,7 +7,10 @@ off at two deviations (modeling.py of google-research/bert). GELU is the exact o
 release (the reference code turned to the tanh approximation later: `activation = "gelu_tanh"`).
 
 What its descendants changed about the body is a setting each: ALBERT's narrow embeddings and shared layers (Lan et al.
-2020, section 3.1), RoBERTa's first position (fairseq: the one after that of padding, 2).
+2020, section 3.1), RoBERTa's first position (fairseq: the one after that of padding, 2). GPT's body is the same one,
+read from left to right, but that its embeddings are not normalised and have no segments, that its GELU is the
+approximate one, and that nothing is pooled (Radford et al. 2018, section 4.1; train.py of
+openai/finetune-transformer-lm). It is initialised as the others are: there nothing is cut off.
 """
 
 from __future__ import annotations
@@ -42,7 +45,9 @@ class TransformerSettings(
         embedding: width of the embeddings, which are projected then; None: that of the layers.
         shared: which sublayers are the same in all layers: "none", "all", "attention" or "feed_forward".
         offset: rows before the first position in the table of positions.
-        pooling: the activation of the pooled [CLS]: "tanh" (BERT), "gelu" (ELECTRA's heads) or "relu" (DistilBERT's).
+        pooling: the activation of the pooled [CLS]: "tanh" (BERT), "gelu" (ELECTRA's heads) or "relu" (DistilBERT's);
+            "none": a text's vector is read as it is (GPT).
+        causal: tokens attend to themselves and those before, as in GPT.
         dropout: everywhere.
         activation: "gelu" (exact), "gelu_tanh" or "relu".
         epsilon: of the LayerNorms.
@@ -62,7 +67,8 @@ class TransformerSettings(
     embedding: int | None = None
     shared: Literal["none", "all", "attention", "feed_forward"] = "none"
     offset: int = 0
-    pooling: Literal["tanh", "gelu", "relu"] = "tanh"
+    pooling: Literal["tanh", "gelu", "relu", "none"] = "tanh"
+    causal: bool = False
 
     def __post_init__(self) -> None:
         for name in ("layers", "width", "heads", "feed_forward", "positions", "embedding_width"):
@@ -71,8 +77,14 @@ class TransformerSettings(
         for name in ("segments", "offset"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be at least 0")
-        if (self.pooling == "relu") != (self.segments == 0):
-            raise ValueError('segments = 0 goes with pooling = "relu": both are DistilBERT\'s')
+        if self.causal != (self.pooling == "none"):
+            raise ValueError('causal = true goes with pooling = "none": both are GPT\'s')
+        if (self.pooling in ("relu", "none")) != (self.segments == 0):
+            raise ValueError('segments = 0 goes with pooling = "relu" (DistilBERT) or "none" (GPT), and they with it')
+        if self.causal and (self.embedding is not None or self.shared != "none" or self.offset):
+            raise ValueError("causal is GPT's, which has neither embedding nor shared layers nor offset")
+        if self.causal and (self.feed_forward != 4 * self.width or self.activation == "gelu"):
+            raise ValueError('causal is GPT\'s: feed_forward is 4 times the width, activation "gelu_tanh" (or "relu")')
         if self.pooling == "relu" and (self.embedding is not None or self.shared != "none"):
             raise ValueError('pooling = "relu" goes with neither embedding nor shared: DistilBERT has them not')
         if self.pooling == "gelu" and self.shared == "all":
@@ -120,7 +132,7 @@ class Transformer(nn.Module):
             None if settings.embedding is None else settings.width,
             offset=settings.offset,
             dropout=settings.dropout,
-            epsilon=settings.epsilon,
+            epsilon=None if settings.causal else settings.epsilon,
         )
         blocks: list[Block] = []
         for number in range(1 if settings.shared == "all" else settings.layers):
@@ -133,13 +145,13 @@ class Transformer(nn.Module):
                     settings.dropout,
                     settings.activation,
                     settings.epsilon,
+                    causal=settings.causal,
                     attention_of=first if settings.shared == "attention" else None,
                     feed_forward_of=first if settings.shared == "feed_forward" else None,
                 )
             )
         self.blocks = nn.ModuleList(blocks)
-        self.pooler = nn.Linear(settings.width, settings.width)
-        self.pooling = POOLING[settings.pooling]
+        self.pooler = None if settings.pooling == "none" else nn.Linear(settings.width, settings.width)
         initialise(self, settings.deviation)
 
     @property
@@ -172,18 +184,23 @@ class Transformer(nn.Module):
 
     def pool(self, rows: Tensor) -> Tensor:
         """See `Encoder`."""
-        return self.pooling(self.pooler(rows))
+        return rows if self.pooler is None else POOLING[self.settings.pooling](self.pooler(rows))
 
     def forward_flops(self, tokens: Tokens) -> int:
         """See `Encoder`: the projection of narrow embeddings, and the layers."""
         projected = 2 * len(tokens.ids) * (self.settings.embedding or 0) * self.width
-        return projected + self.settings.layers * layer_flops(tokens, self.width, self.settings.feed_forward)
+        layer = layer_flops(tokens, self.width, self.settings.feed_forward, causal=self.settings.causal)
+        return projected + self.settings.layers * layer
 
 
-def layer_flops(tokens: Tokens, width: int, inner: int) -> int:
-    """Return a layer's operations: its matrices see each token, attention each pair of a sequence's tokens twice."""
+def layer_flops(tokens: Tokens, width: int, inner: int, *, causal: bool = False) -> int:
+    """Return a layer's operations: its matrices see each token, attention each pair of a sequence's tokens twice.
+
+    Read from left to right, a token makes no pair with what comes later.
+    """
     matrices = 4 * width * width + 2 * width * inner  # query, key, value, out; up, down
-    pairs = int(tokens.offsets.diff().long().square().sum())
+    lengths = tokens.offsets.diff().long()
+    pairs = int((lengths * (lengths + 1) // 2 if causal else lengths.square()).sum())
     return 2 * (len(tokens.ids) * matrices + 2 * pairs * width)
 
 

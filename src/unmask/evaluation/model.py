@@ -9,6 +9,7 @@ from typing import Any
 
 from unmask.batches.document_sentences import DocumentSentencesSettings
 from unmask.batches.feed import Feed
+from unmask.batches.no_masking import NoMaskingSettings
 from unmask.batches.sentence_pairs import SentencePairsSettings
 from unmask.batches.token_masking import TokenMaskingSettings
 from unmask.corpus.build import build_corpus
@@ -158,7 +159,8 @@ def evaluate_encoder(
         if not pairs:
             objectives.pop("next_sentence", None)
         learner = Learner(model.encoder, objectives).to(machine.device, machine.dtype)
-        feed = Feed(layout, TokenMaskingSettings(), seed, model.tokenizer, learner.prepare)
+        masking = NoMaskingSettings() if model.encoder.settings.causal else TokenMaskingSettings()
+        feed = Feed(layout, masking, seed, model.tokenizer, learner.prepare)
         batches = feed.heldout(corpus.train, tokens=corpus.train.num_tokens * 2)
         metrics = evaluate(learner, batches, machine)
     return {

@@ -26,7 +26,9 @@ from unmask.evaluation.model import score_examples
 from unmask.finetuning.frozen import FEATURES, freeze
 from unmask.finetuning.rule import FROZEN_RATES, defaults
 from unmask.model import Model, load_model, save_model
+from unmask.objectives.causal_lm import CausalLM
 from unmask.objectives.learner import Learner
+from unmask.objectives.objective import Objective
 from unmask.recipe import FinetuningRecipe, convert, put, write
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
@@ -197,7 +199,10 @@ def build_learner(base: Model, labels: Sequence[str], recipe: FinetuningRecipe) 
     kept = tuple(base.labels) == tuple(labels) and base.downstream == chosen and base.take(recipe.task.part, head)
     if kept and isinstance(body, Downstream):
         body.load_own(base.heads["downstream"])
-    return Learner(body, {recipe.task.part: head}), kept
+    objectives: dict[str, Objective] = {recipe.task.part: head}
+    if recipe.lm_weight:
+        objectives["causal_lm"] = CausalLM(recipe.lm_weight)
+    return Learner(body, objectives), kept
 
 
 def _check_downstream(chosen: DownstreamSettings, shape: TransformerSettings, part: str, at: str) -> None:
@@ -248,7 +253,8 @@ def _reset(base: Model, layers: int, seed: int) -> None:
     if layers > len(base.encoder.blocks):
         raise UserError(f"reset = {layers}, but the model has {len(base.encoder.blocks)} layers")
     torch.manual_seed(number(seed, "reset"))
-    for part in (base.encoder.pooler, *base.encoder.blocks[len(base.encoder.blocks) - layers :]):
+    upper = base.encoder.blocks[len(base.encoder.blocks) - layers :]
+    for part in filter(None, (base.encoder.pooler, *upper)):
         initialise(part, base.encoder.settings.deviation)
 
 
@@ -264,19 +270,23 @@ def _resolve(table: dict[str, Any], base: Model, data: _Data) -> FinetuningRecip
     recipe = convert(table, FinetuningRecipe, "--set")
     if recipe.task.length > base.encoder.longest:
         raise UserError(f"length {recipe.task.length} exceeds the {base.encoder.longest} positions of the model")
-    _refuse_idle(recipe, base.encoder.settings.layers)
+    _refuse_idle(recipe, base.encoder.settings)
     return msgspec.structs.replace(recipe, task=recipe.task.settle(data.train, data.labels))
 
 
-def _refuse_idle(recipe: FinetuningRecipe, layers: int) -> None:
-    """Refuse what has no effect with or without a frozen encoder."""
+def _refuse_idle(recipe: FinetuningRecipe, shape: TransformerSettings) -> None:
+    """Refuse what has no effect with or without a frozen encoder, and a language model over what sees both sides."""
+    if recipe.lm_weight is not None and (recipe.frozen or recipe.downstream is not None):
+        raise UserError("lm_weight goes with neither a frozen encoder nor a downstream model", remedy="leave it away")
+    if recipe.lm_weight is not None and not shape.causal:
+        raise UserError("lm_weight is for models that read from left to right", remedy="leave it away")
     if recipe.frozen and recipe.optimizer.layer_decay != 1:
         raise UserError("optimizer.layer_decay has no effect on a frozen encoder", remedy="leave it away")
     if recipe.frozen and recipe.reset is not None:
         raise UserError("reset has no effect on a frozen encoder: it would never learn", remedy="leave it away")
     if recipe.frozen and recipe.batch.recompute:
         raise UserError("batch.recompute has no effect on a frozen encoder", remedy="leave it away")
-    if not recipe.frozen and recipe.downstream is not None and recipe.downstream.plain(layers):
+    if not recipe.frozen and recipe.downstream is not None and recipe.downstream.plain(shape.layers):
         raise UserError(
             "--downstream linear has no effect without --frozen: it is what fine-tuning does",
             remedy="pass --frozen, or leave it away",

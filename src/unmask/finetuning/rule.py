@@ -28,6 +28,10 @@ LAYERS = 4
 """So many of the last layers are read by `average` and `rnn`: the best in Devlin et al. 2019, table 7."""
 
 
+LM_WEIGHT = 0.5
+"""Of the language model beside a task (Radford et al. 2018, section 4.1)."""
+
+
 def defaults(
     kind: str,
     settings: TransformerSettings,
@@ -51,10 +55,12 @@ def defaults(
     if frozen:
         epochs = min(MAX_EPOCHS_FROZEN, max(MIN_EPOCHS_FROZEN, math.ceil(MIN_STEPS_FROZEN * sequences / examples)))
         rate = FROZEN_RATES[downstream or "linear"]
-    chosen = {}
+    chosen: dict[str, object] = {}
     if frozen or downstream:
         layers = [-1] if downstream in (None, "linear") else list(range(-min(LAYERS, settings.layers), 0))
         chosen = {"frozen": frozen, "downstream": {"kind": downstream or "linear", "layers": layers}}
+    elif settings.causal:
+        chosen = {"lm_weight": LM_WEIGHT}
     return {
         **chosen,
         "task": {"kind": kind, "length": min(TASKS[kind]().length, settings.positions)},

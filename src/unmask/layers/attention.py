@@ -34,18 +34,20 @@ MANY_REGISTERS = 128
 
 
 class SelfAttention(nn.Module):
-    """Every token attends to every token of its sequence, itself included.
+    """Every token attends to every token of its sequence, itself included, or to those alone that are not after it.
 
     Args:
         width: of the tokens.
         heads: how many; each is `width // heads` wide.
         dropout: of the attention's probabilities.
+        causal: nothing attends to what comes later.
     """
 
-    def __init__(self, width: int, heads: int, dropout: float) -> None:
+    def __init__(self, width: int, heads: int, dropout: float, *, causal: bool = False) -> None:
         super().__init__()
         self.heads = heads
         self.dropout = dropout
+        self.causal = causal
         self.qkv = Linear(width, 3 * width)
         self.out = Linear(width, width)
 
@@ -58,16 +60,17 @@ class SelfAttention(nn.Module):
         qkv = self.qkv(x)  # (tokens, 3 * width)
         dropout = self.dropout if self.training else 0.0
         if qkv.is_cuda and qkv.dtype == torch.bfloat16 and x.shape[1] // self.heads % 8 == 0:
-            return self.out(_without_padding(qkv, tokens, self.heads, dropout))
-        return self.out(_Attention.apply(qkv, tokens.groups, self.heads, dropout))  # type: ignore[no-untyped-call]
+            return self.out(_without_padding(qkv, tokens, self.heads, dropout, self.causal))
+        attend = _Attention.apply
+        return self.out(attend(qkv, tokens.groups, self.heads, dropout, self.causal))  # type: ignore[no-untyped-call]
 
 
-def _without_padding(qkv: Tensor, tokens: Tokens, heads: int, dropout: float) -> Tensor:
+def _without_padding(qkv: Tensor, tokens: Tokens, heads: int, dropout: float, causal: bool) -> Tensor:
     """Call the kernel of torch.nn.attention.varlen, whose own function leaves no choice of dropout."""
     query, key, value = qkv.view(len(qkv), 3, heads, -1).unbind(1)  # each (tokens, heads, width / heads)
     ends, longest = tokens.offsets, tokens.groups[-1].longest
     x, *_ = torch.ops.aten._flash_attention_forward(
-        query, key, value, ends, ends, longest, longest, dropout, is_causal=False, return_debug_mask=False
+        query, key, value, ends, ends, longest, longest, dropout, is_causal=causal, return_debug_mask=False
     )
     return x.flatten(1)
 
@@ -81,8 +84,9 @@ class _Attention(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, qkv: Tensor, groups: tuple[Group, ...], heads: int, dropout: float) -> Tensor:
+    def forward(ctx: Any, qkv: Tensor, groups: tuple[Group, ...], heads: int, dropout: float, causal: bool) -> Tensor:
         ctx.groups, ctx.heads, ctx.dropout, ctx.seed = groups, heads, dropout, draw() if dropout else 0
+        ctx.causal = causal
         out = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
         saved: list[Tensor | None] = []
         learning = ctx.needs_input_grad[0]
@@ -91,7 +95,7 @@ class _Attention(torch.autograd.Function):
             gathered = torch.empty_like(inputs[0])
             saved += [inputs] if learning else []
             for part in _chunks(group, heads):
-                chances = _probabilities(inputs, group, heads, part)
+                chances = _probabilities(inputs, group, heads, part, causal)
                 kept = _kept(chances, dropout, ctx.seed, number, part)
                 torch.bmm(chances if kept is None else chances * kept, inputs[2, part], out=gathered[part])
                 if learning and group.longest < LONG:
@@ -116,7 +120,7 @@ class _Attention(torch.autograd.Function):
                 if group.longest < LONG:
                     chances, kept = next(saved), next(saved)
                 else:
-                    chances = _probabilities(inputs, group, heads, part)
+                    chances = _probabilities(inputs, group, heads, part, ctx.causal)
                     kept = _kept(chances, dropout, ctx.seed, number, part)
                 dropped = chances if kept is None else chances * kept
                 torch.bmm(dropped.transpose(1, 2), grad[part], out=sums[2, part])
@@ -126,7 +130,7 @@ class _Attention(torch.autograd.Function):
                 torch.bmm(scores.transpose(1, 2), query[part], out=sums[1, part])
             sums[:2].mul_(query.shape[-1] ** -0.5)
             _from_heads(sums, group, heads, grad_qkv)
-        return grad_qkv, None, None, None
+        return grad_qkv, None, None, None, None
 
 
 def _to_heads(stream: Tensor, group: Group, heads: int, parts: int) -> Tensor:
@@ -151,11 +155,13 @@ def _chunks(group: Group, heads: int) -> Iterator[slice]:
         yield slice(start, start + size)
 
 
-def _probabilities(inputs: Tensor, group: Group, heads: int, part: slice) -> Tensor:
+def _probabilities(inputs: Tensor, group: Group, heads: int, part: slice, causal: bool) -> Tensor:
     """Return the attention of each token of a chunk of heads to each other, (heads, longest, longest)."""
     query, key = inputs[0, part], inputs[1, part].transpose(1, 2)
     bias, beta = inputs.new_zeros(()), 0
-    if group.real is not None:
+    if causal:  # padding comes after all that is real
+        bias, beta = _later(group.longest, inputs), 1
+    elif group.real is not None:
         bias, beta = _bias(group.real, heads, inputs.dtype)[part], 1
     scores = torch.baddbmm(bias, query, key, beta=beta, alpha=query.shape[-1] ** -0.5)
     if scores.dtype == torch.bfloat16 and group.longest < MANY_REGISTERS and group.longest % REGISTER:
@@ -167,6 +173,11 @@ def _bias(real: Tensor, heads: int, dtype: torch.dtype) -> Tensor:
     """Return 0 at tokens and the lowest number at padding, (sequences * heads, 1, longest)."""
     bias = (real.to(dtype) - 1).mul_(torch.finfo(dtype).max)
     return bias[:, None].expand(-1, heads, -1).reshape(-1, 1, real.shape[1])
+
+
+def _later(longest: int, like: Tensor) -> Tensor:
+    """Return the lowest number at what comes later than a place and 0 elsewhere, (1, longest, longest)."""
+    return like.new_full((1, longest, longest), torch.finfo(like.dtype).min).triu_(1)
 
 
 def _softmax_backward(grad: Tensor, chances: Tensor) -> Tensor:

@@ -45,6 +45,7 @@ class Block(nn.Module):
         dropout: on attention probabilities and on both sublayers' outputs.
         activation: between the feed-forward layers.
         epsilon: of the LayerNorms.
+        causal: tokens attend to none that come later.
         attention_of, feed_forward_of: the layer whose sublayer this one uses too; none: it has its own.
     """
 
@@ -57,6 +58,7 @@ class Block(nn.Module):
         activation: Activation,
         epsilon: float,
         *,
+        causal: bool = False,
         attention_of: Block | None = None,
         feed_forward_of: Block | None = None,
     ) -> None:
@@ -64,7 +66,7 @@ class Block(nn.Module):
         # in a tuple, so that the parameters are those of one module only
         self._shared = (attention_of, feed_forward_of)
         if attention_of is None:
-            self.attention = SelfAttention(width, heads, dropout)
+            self.attention = SelfAttention(width, heads, dropout, causal=causal)
             self.attention_norm = LayerNorm(width, epsilon)
         if feed_forward_of is None:
             self.feed_forward = FeedForward(width, inner, activation)

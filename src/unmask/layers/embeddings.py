@@ -1,7 +1,7 @@
 """The input representation: token, position and segment embeddings, summed (Devlin et al. 2019, figure 2).
 
 They may be narrower than the layers, and are projected then (Lan et al. 2020 (ALBERT), section 3.1). Rows of positions
-may begin later: RoBERTa's table has two more at its beginning, which nothing reads.
+may begin later: RoBERTa's table has two more at its beginning, which nothing reads. GPT's sum is not normalised.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Embeddings(nn.Module):
         out: width of the layers that they are projected to; None: they are not projected.
         offset: rows of positions before the first one that is read.
         dropout: on the normalised sum.
-        epsilon: of the LayerNorm.
+        epsilon: of the LayerNorm; None: there is none.
     """
 
     def __init__(
@@ -41,14 +41,14 @@ class Embeddings(nn.Module):
         *,
         offset: int,
         dropout: float,
-        epsilon: float,
+        epsilon: float | None,
     ) -> None:
         super().__init__()
         self.offset = offset
         self.words = nn.Embedding(vocabulary, width)
         self.positions = nn.Embedding(offset + positions, width)
         self.segments = nn.Embedding(segments, width) if segments else None
-        self.norm = LayerNorm(width, epsilon)
+        self.norm = None if epsilon is None else LayerNorm(width, epsilon)
         self.dropout = Dropout(dropout)
         self.project = None if out is None else Linear(width, out)
 
@@ -64,7 +64,8 @@ class Embeddings(nn.Module):
             several = self.segments.num_embeddings > 1
             x = x + (look_up(self.segments.weight, tokens.segments) if several else self.segments.weight)
         places = tokens.places + self.offset if self.offset else tokens.places
-        return self.dropout(self.norm(x + look_up(self.positions.weight, places)))
+        x = x + look_up(self.positions.weight, places)
+        return self.dropout(x if self.norm is None else self.norm(x))
 
 
 def look_up(table: Tensor, ids: Tensor) -> Tensor:

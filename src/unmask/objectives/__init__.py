@@ -1,5 +1,6 @@
 """Ideas of papers, one a file. A new one: its file, a line here, a recipe, a test."""
 
+from unmask.objectives.causal_lm import CausalLMSettings
 from unmask.objectives.masked_lm import MaskedLMSettings
 from unmask.objectives.next_sentence import NextSentenceSettings
 from unmask.objectives.replaced_token import ReplacedTokenSettings
@@ -7,10 +8,16 @@ from unmask.objectives.sentence_order import SentenceOrderSettings
 from unmask.objectives.span_boundary import SpanBoundarySettings
 
 Settings = (
-    MaskedLMSettings | NextSentenceSettings | SentenceOrderSettings | SpanBoundarySettings | ReplacedTokenSettings
+    MaskedLMSettings
+    | CausalLMSettings
+    | NextSentenceSettings
+    | SentenceOrderSettings
+    | SpanBoundarySettings
+    | ReplacedTokenSettings
 )
 OBJECTIVES: dict[str, type[Settings]] = {
     "masked_lm": MaskedLMSettings,
+    "causal_lm": CausalLMSettings,
     "next_sentence": NextSentenceSettings,
     "sentence_order": SentenceOrderSettings,
     "span_boundary": SpanBoundarySettings,

@@ -27,7 +27,7 @@ class PooledHead(Objective):
     def __init__(self, encoder: TransformerSettings, outputs: int) -> None:
         super().__init__()
         self.dropout = Dropout(encoder.dropout)
-        self.out = nn.Linear(encoder.width, outputs)
+        self.out = nn.Linear(encoder.width, outputs, bias=not encoder.causal)  # GPT's has none in transformers
         initialise(self, encoder.deviation)
 
     def prepare(self, sample: Sample, name: str) -> Sample:

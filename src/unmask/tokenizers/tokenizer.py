@@ -64,6 +64,8 @@ class Tokenizer:
         lowercase: whether text is lower-cased.
         isolates_chinese: whether each Chinese character is a word of its own.
         ends_twice: whether the first text of a pair is followed by two separators, as in RoBERTa.
+        extracts: whether it serves a model that reads from left to right, where a task's texts end with the mask's id
+            (see batches/frame.py).
         added_tokens: what is looked for in the text before all else, the special tokens among it.
         mask_token: how the mask is written.
     """
@@ -90,21 +92,29 @@ class Tokenizer:
         self.lowercase: bool = words and library.normalizer.lowercase
         self.isolates_chinese: bool = words and library.normalizer.handle_chinese_chars
         self.ends_twice = not words
+        self.extracts = False
         self.added_tokens: list[AddedToken] = list(library.get_added_tokens_decoder().values())
         library.no_truncation()
         library.no_padding()
-        cls, sep = special["cls_token"], special["sep_token"]
-        pair = f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1" if words else f"{cls}:0 $A:0 {sep}:0 {sep}:0 $B:0 {sep}:0"
-        template = processors.TemplateProcessing(
-            single=f"{cls}:0 $A:0 {sep}:0", pair=pair, special_tokens=[(cls, self.cls), (sep, self.sep)]
-        )
-        if words:
-            library.decoder = decoders.WordPiece()
-            library.post_processor = template
+        library.decoder = decoders.WordPiece() if words else decoders.ByteLevel()
+        library.post_processor = self._frame(extracts=False)
+
+    def _frame(self, extracts: bool) -> processors.PostProcessor:
+        """Return what puts the special tokens around texts in transformers; here it is batches/frame.py that does."""
+        words = self.kind == "wordpiece"
+        cls, sep, mask = (self._special[role] for role in ("cls_token", "sep_token", "mask_token"))
+        names = [(cls, self.cls), (sep, self.sep)]
+        if extracts:
+            single, pair = f"{cls}:0 $A:0 {mask}:0", f"{cls}:0 $A:0 {sep}:0 $B:0 {mask}:0"
+            names.append((mask, self.mask))
         else:
-            library.decoder = decoders.ByteLevel()
-            # offsets do not hold the space before a word
-            library.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=True), template])
+            single = f"{cls}:0 $A:0 {sep}:0"
+            pair = f"{single} {sep}:0 $B:0 {sep}:0" if self.ends_twice else f"{single} $B:1 {sep}:1"
+        template = processors.TemplateProcessing(single=single, pair=pair, special_tokens=names)
+        if words:
+            return template
+        # offsets do not hold the space before a word
+        return processors.Sequence([processors.ByteLevel(trim_offsets=True), template])
 
     @cached_property
     def sha256(self) -> str:
@@ -185,16 +195,20 @@ class Tokenizer:
         special = {token.content for token in self.added_tokens}
         return WordStarts(None if piece in special else to_bytes(piece) for piece in pieces)
 
-    def save(self, directory: str | Path, *, length: int = 512) -> None:
+    def save(self, directory: str | Path, *, length: int = 512, extracts: bool = False) -> None:
         """Write a directory that `load_tokenizer` and `transformers.AutoTokenizer` load.
 
         Args:
             directory: made where it is missing; other files in it stay.
             length: where transformers cuts a text, in tokens.
+            extracts: it is for a model that reads from left to right; see `Frame`.
         """
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
+        frame = self._library.post_processor
+        self._library.post_processor = self._frame(extracts)
         self._library.save(str(directory / "tokenizer.json"))
+        self._library.post_processor = frame
         if self.kind == "wordpiece":
             lines = "".join(f"{piece}\n" for piece in self.pieces(range(self.size)))
             (directory / "vocab.txt").write_text(lines, encoding="utf-8", newline="\n")
@@ -211,6 +225,11 @@ class Tokenizer:
             self._library.model.save(str(directory))  # vocab.json and merges.txt
             prefix = self._library.pre_tokenizer.add_prefix_space
             config = {"tokenizer_class": "RobertaTokenizerFast", "add_prefix_space": prefix, "trim_offsets": True}
+        if extracts:
+            config = {  # of the classes only this one takes the frame as it is
+                "tokenizer_class": "PreTrainedTokenizerFast",
+                "model_input_names": ["input_ids", "attention_mask"],
+            }
         config |= {"model_max_length": length, **self._special}
         _write_json(directory / "tokenizer_config.json", config)
         _write_json(directory / "special_tokens_map.json", self._special)

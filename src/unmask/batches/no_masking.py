@@ -1,0 +1,24 @@
+"""Nothing is hidden: what a language model that reads from left to right learns from."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from unmask.batches.batch import Sample
+from unmask.batches.masking import Begins, Hide
+
+
+class NoMaskingSettings(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="none"
+):
+    """The recipe's [masking] for `kind = "none"`."""
+
+    def build(self, *, vocabulary: int, mask: int, special: frozenset[int], begins: Begins) -> Hide:
+        """See `MaskingSettings`."""
+        return leave
+
+
+def leave(sample: Sample, rng: np.random.Generator) -> Sample:
+    """Return the sample as it is."""
+    return sample

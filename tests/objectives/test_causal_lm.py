@@ -1,0 +1,151 @@
+"""The causal language model: its loss by hand and as in transformers; no token sees a later one, batched or alone."""
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from unmask.batches.batch import collate
+from unmask.batches.frame import Frame
+from unmask.encoders.transformer import TransformerSettings
+from unmask.errors import UserError
+from unmask.objectives.causal_lm import CausalLM
+from unmask.objectives.learner import Learner
+from unmask.recipe import read_recipe
+
+SETTINGS = TransformerSettings(
+    layers=2,
+    width=32,
+    heads=2,
+    feed_forward=128,
+    positions=80,
+    segments=0,
+    dropout=0.0,
+    activation="gelu_tanh",
+    epsilon=1e-5,
+    deviation=0.2,
+    causal=True,
+    pooling="none",
+)
+VOCABULARY = 100
+LENGTHS = (3, 40, 5, 61, 17, 17, 2, 30, 9, 55)
+
+
+@pytest.fixture
+def learner():
+    torch.manual_seed(0)
+    return Learner(SETTINGS.build(VOCABULARY), {"causal_lm": CausalLM()}).eval()
+
+
+def samples(seed=0):
+    rng, frame = np.random.default_rng(seed), Frame(cls=2, sep=3)
+    return [frame.wrap(rng.integers(5, VOCABULARY, length)).named((number,)) for number, length in enumerate(LENGTHS)]
+
+
+def test_every_token_but_the_first_is_a_target(learner):
+    batch = collate([learner.prepare(sample) for sample in samples()])
+    assert batch.counts == {"causal_lm": sum(length + 1 for length in LENGTHS)}
+    following = torch.roll(batch.tokens.ids, -1)[batch.positions["before"]]
+    assert torch.equal(following, batch.labels["next"])
+    ends = batch.tokens.offsets[1:].long() - 1
+    assert not torch.isin(ends, batch.positions["before"]).any()
+
+
+def test_the_loss_is_that_of_the_formula_in_numpy(learner):
+    """Equation 1: minus the sum of log P(u_i | u_1 ... u_{i-1}), with one causal layer after the other by hand."""
+    state = {name: value.detach().double().numpy() for name, value in learner.encoder.state_dict().items()}
+
+    def norm(x, name):
+        centred = x - x.mean(-1, keepdims=True)
+        return centred / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * state[f"{name}.weight"] + state[f"{name}.bias"]
+
+    def line(x, name):
+        return x @ state[f"{name}.weight"].T + state[f"{name}.bias"]
+
+    total = 0.0
+    for sample in samples():
+        ids = sample.ids
+        x = state["embeddings.words.weight"][ids] + state["embeddings.positions.weight"][: len(ids)]
+        for number in range(2):
+            block = f"blocks.{number}"
+            query, key, value = np.split(line(x, f"{block}.attention.qkv"), 3, axis=1)
+            gathered = []
+            for part in (slice(0, 16), slice(16, 32)):
+                scores = query[:, part] @ key[:, part].T / 4
+                scores[np.triu_indices(len(ids), 1)] = -np.inf
+                chances = np.exp(scores - scores.max(1, keepdims=True))
+                gathered.append(chances / chances.sum(1, keepdims=True) @ value[:, part])
+            x = norm(x + line(np.concatenate(gathered, 1), f"{block}.attention.out"), f"{block}.attention_norm")
+            inner = line(x, f"{block}.feed_forward.up")
+            inner = 0.5 * inner * (1 + np.tanh(np.sqrt(2 / np.pi) * (inner + 0.044715 * inner**3)))
+            x = norm(x + line(inner, f"{block}.feed_forward.down"), f"{block}.feed_forward_norm")
+        logits = x[:-1] @ state["embeddings.words.weight"].T
+        total -= (logits[np.arange(len(ids) - 1), ids[1:]] - np.log(np.exp(logits).sum(1))).sum()
+    part = learner(collate([learner.prepare(sample) for sample in samples()]))["causal_lm"]
+    assert part.sum.item() == pytest.approx(total, rel=1e-5)
+
+
+def test_the_loss_is_that_of_transformers(learner, tmp_path):
+    from unmask.checkpoints import huggingface
+
+    huggingface.write(tmp_path, learner.encoder, {"causal_lm": {}})
+    theirs = transformers.OpenAIGPTLMHeadModel.from_pretrained(tmp_path).eval()
+    expected = 0.0
+    for sample in samples():
+        ids = torch.from_numpy(sample.ids)[None]
+        expected += theirs(ids, labels=ids).loss.item() * (len(sample) - 1)
+    part = learner(collate([learner.prepare(sample) for sample in samples()]))["causal_lm"]
+    assert part.sum.item() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_nothing_later_is_seen(learner, together):
+    """Neither forwards nor backwards, padded within a group or alone."""
+    first, changed = samples(), samples()
+    for sample in changed:
+        sample.ids[-2:] = 7
+    for one, other in (
+        [(first, changed)] if together else zip(*([[it] for it in part] for part in (first, changed)), strict=True)
+    ):
+        batch, others = collate(one), collate(other)
+        with torch.no_grad():
+            before, after = learner.encoder(batch.tokens).last, learner.encoder(others.tokens).last
+        lengths = batch.tokens.offsets.diff().repeat_interleave(batch.tokens.offsets.diff())
+        early = batch.tokens.places < lengths - 2
+        assert torch.equal(before[early], after[early])
+        assert not torch.equal(before[~early], after[~early])
+    batch = collate(first)
+    kept = learner.encoder.embed(batch.tokens).detach().requires_grad_()
+    x = kept
+    for block in learner.encoder.blocks:
+        x = block(x, batch.tokens)
+    start = int(batch.tokens.offsets[-2])
+    x[start + 10].sum().backward()
+    assert kept.grad[start : start + 11].abs().sum(1).min() > 0
+    assert kept.grad[start + 11 :].abs().max() == 0
+    assert kept.grad[:start].abs().max() == 0
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "masking.kind=token",
+        "objective.masked_lm.weight=1",
+        "encoder.causal=false",
+        "encoder.pooling=tanh",
+        "encoder.segments=2",
+        "encoder.feed_forward=512",
+        "encoder.activation=gelu",
+        "encoder.offset=2",
+    ],
+)
+def test_what_does_not_go_together_is_refused(setting):
+    with pytest.raises(UserError, match=r"causal|segments"):
+        read_recipe("gpt-mini", [setting])
+
+
+def test_a_model_that_sees_both_sides_predicts_no_next_token():
+    with pytest.raises(UserError, match="would read its answers"):
+        read_recipe("bert-mini", ["objective.causal_lm.weight=1"])
+    with pytest.raises(UserError, match="would read its answers"):
+        read_recipe("bert-mini", ["masking.kind=none"])
