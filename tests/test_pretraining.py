@@ -8,7 +8,7 @@ from unmask.corpus.build import build_corpus
 from unmask.errors import UserError
 from unmask.pretraining import guess, pretrain
 from unmask.recipe import read_recipe
-from unmask.tokenizers.tokenizer import load_tokenizer
+from unmask.tokenizers.load import load_tokenizer
 
 
 def batch(hidden, pair=None):

@@ -27,18 +27,20 @@ if TYPE_CHECKING:
     from unmask.recipe import read_recipe
     from unmask.serving.pipeline import load
     from unmask.tokenizers.bpe import train_bpe
-    from unmask.tokenizers.tokenizer import load_tokenizer
+    from unmask.tokenizers.load import load_tokenizer
+    from unmask.tokenizers.unigram import train_unigram
     from unmask.tokenizers.wordpiece import train_wordpiece
 
 _HOMES = {
     "build_corpus": "unmask.corpus.build",
     "finetune": "unmask.finetuning.finetune",
     "load": "unmask.serving.pipeline",
-    "load_tokenizer": "unmask.tokenizers.tokenizer",
+    "load_tokenizer": "unmask.tokenizers.load",
     "open_corpus": "unmask.corpus.corpus",
     "pretrain": "unmask.pretraining",
     "read_recipe": "unmask.recipe",
     "train_bpe": "unmask.tokenizers.bpe",
+    "train_unigram": "unmask.tokenizers.unigram",
     "train_wordpiece": "unmask.tokenizers.wordpiece",
 }
 
@@ -54,6 +56,7 @@ __all__ = [
     "pretrain",
     "read_recipe",
     "train_bpe",
+    "train_unigram",
     "train_wordpiece",
 ]
 

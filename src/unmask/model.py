@@ -23,7 +23,8 @@ from unmask.objectives.objective import Objective
 from unmask.recipe import convert, read_recipe, shipped
 from unmask.tasks import TASKS, AnyTask
 from unmask.tasks.task import Task
-from unmask.tokenizers.tokenizer import Tokenizer, load_tokenizer, read_length
+from unmask.tokenizers.load import load_tokenizer, read_length
+from unmask.tokenizers.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -106,21 +107,47 @@ def load_model(
     found = huggingface.read(directory, allow_pickle=allow_pickle)
     words = load_tokenizer(directory)
     words.extracts = found.settings.causal
-    if words.size > found.vocabulary:
+    new = max(0, words.size - found.vocabulary)
+    if new > words.added:
         raise UserError(
             f"the tokenizer has {words.size} pieces, the model {found.vocabulary}",
             file=directory,
             remedy="they do not belong together",
         )
-    encoder = build_encoder(found.settings, found.vocabulary, dropout=dropout, seed=seed)
-    missing = encoder.load_state_dict(found.encoder, strict=False).missing_keys
-    created = ("the pooler",) if missing else ()
+    encoder = build_encoder(found.settings, found.vocabulary + new, dropout=dropout, seed=seed)
+    body, heads = found.encoder, found.heads
+    if new:
+        body, heads = _grown(found, encoder.words.weight.detach())
+    missing = encoder.load_state_dict(body, strict=False).missing_keys
+    created = (*(("the pooler",) if missing else ()), *((f"{new} special tokens",) if new else ()))
     task, downstream = _task(found, directory)
-    heads = {"downstream": {}, **found.heads} if downstream else found.heads  # an average has no tensors
+    heads = {"downstream": {}, **heads} if downstream else heads  # an average has no tensors
     model = Model(encoder, words, heads, found.labels, task, created, downstream)
     if downstream is not None:
         _check_downstream(model, directory)
     return model
+
+
+def _grown(
+    found: huggingface.Pretrained, words: Tensor
+) -> tuple[Mapping[str, Tensor], Mapping[str, Mapping[str, Tensor]]]:
+    """Return encoder and heads with the rows that special tokens need which the published vocabulary has not.
+
+    Args:
+        found: what the directory holds.
+        words: token embeddings as they are drawn, (vocabulary with the new ones, width).
+    """
+    rows = words.clone()
+    rows[: found.vocabulary] = found.encoder["embeddings.words.weight"]
+    more = torch.zeros(len(words) - found.vocabulary)
+    heads = {
+        head: {
+            name: torch.cat([value, more]) if value.shape == (found.vocabulary,) else value
+            for name, value in tensors.items()
+        }
+        for head, tensors in found.heads.items()
+    }
+    return {**found.encoder, "embeddings.words.weight": rows}, heads
 
 
 def _task(found: huggingface.Pretrained, directory: Path) -> tuple[Task | None, DownstreamSettings | None]:

@@ -31,9 +31,8 @@ from unmask.runs.display import Display
 from unmask.runs.plots import plot_training
 from unmask.runs.report import model_card, pretraining_report
 from unmask.text.documents import Skipped, TextOptions, read_documents
-from unmask.tokenizers.bpe import train_bpe
-from unmask.tokenizers.tokenizer import load_tokenizer
-from unmask.tokenizers.wordpiece import train_wordpiece
+from unmask.tokenizers.load import load_tokenizer
+from unmask.tokenizers.train import train_tokenizer
 from unmask.training.evaluate import evaluate
 from unmask.training.loop import Trainer, open_run
 from unmask.training.machine import Machine, choose_machine
@@ -201,10 +200,9 @@ def corpus_from_text(
             settings = recipe.tokenizer
             report("training the tokenizer")
             documents = read_documents(paths, options, Skipped())
-            if settings.kind == "bpe":
-                tokenizer = train_bpe(documents, size=settings.vocabulary)
-            else:
-                tokenizer = train_wordpiece(documents, size=settings.vocabulary, lowercase=settings.lowercase)
+            tokenizer = train_tokenizer(
+                settings.kind, documents, size=settings.vocabulary, lowercase=settings.lowercase
+            )
             tokenizer.save(folder / "tokenizer")
         return build_corpus(paths, tokenizer, folder / "corpus", options=options, workers=workers, report=report)
 

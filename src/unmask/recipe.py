@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
 
@@ -28,6 +28,7 @@ from unmask.encoders.transformer import TransformerSettings
 from unmask.errors import UserError, nearest
 from unmask.objectives import OBJECTIVES
 from unmask.tasks import AnyTask
+from unmask.tokenizers.train import CASED, Trained
 from unmask.training.settings import TrainingSettings
 
 KEPT = {
@@ -50,18 +51,18 @@ class TokenizerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """The recipe's [tokenizer]: serves raw text only, for a corpus brings its own.
 
     Attributes:
-        kind: "wordpiece" or "bpe" (byte-level).
+        kind: "wordpiece", "bpe" (byte-level) or "unigram" (SentencePiece's).
         vocabulary: how many pieces.
         lowercase: and strip accents; a byte-level BPE never does.
     """
 
-    kind: Literal["wordpiece", "bpe"] = "wordpiece"
+    kind: Trained = "wordpiece"
     vocabulary: int = 30522
     lowercase: bool = True
 
     def __post_init__(self) -> None:
-        if self.kind == "bpe" and self.lowercase:
-            raise ValueError('lowercase has no effect on kind = "bpe": set it to false')
+        if self.kind in CASED and self.lowercase:
+            raise ValueError(f'lowercase has no effect on kind = "{self.kind}": set it to false')
 
 
 Objectives = msgspec.defstruct(

@@ -12,7 +12,7 @@ from unmask.corpus.corpus import Manifest
 from unmask.errors import UserError
 from unmask.text.documents import TextOptions
 from unmask.text.sentences import split_sentences
-from unmask.tokenizers.tokenizer import load_tokenizer
+from unmask.tokenizers.load import load_tokenizer
 
 
 def test_documents_come_back_in_order(built, tokenizer, make_documents, texts_of):

@@ -20,7 +20,7 @@ def peak(process="self"):
 """
 BUILD = """
 from unmask.corpus import build, encode
-from unmask.tokenizers.tokenizer import load_tokenizer
+from unmask.tokenizers.load import load_tokenizer
 
 workers, hoard = int(sys.argv[4]), []
 encode._CHUNK = 10_000

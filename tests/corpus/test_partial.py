@@ -238,7 +238,8 @@ import numpy
 
 from unmask.corpus import partial
 from unmask.corpus.build import build_corpus
-from unmask.tokenizers.tokenizer import Tokenizer, load_tokenizer
+from unmask.tokenizers.load import load_tokenizer
+from unmask.tokenizers.tokenizer import Tokenizer
 
 source, tokenizer, folder = Path(sys.argv[1]), load_tokenizer(sys.argv[2]), Path(sys.argv[3])
 
@@ -306,7 +307,7 @@ def test_D13_kill_before_and_after_each_call(tokenizer, make_documents, tmp_path
 BUILD = """
 import sys, time
 from unmask.corpus import build, encode
-from unmask.tokenizers.tokenizer import load_tokenizer
+from unmask.tokenizers.load import load_tokenizer
 
 encode._CHUNK = 500
 

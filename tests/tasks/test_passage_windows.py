@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from unmask.tasks.passage_windows import Cut, cut, span_of, starts
 from unmask.tasks.question_answering import QuestionAnswering
 from unmask.tasks.squad_file import Answer, Question
-from unmask.tokenizers.tokenizer import Tokenizer, bert_wordpiece
+from unmask.tokenizers.tokenizer import Tokenizer
+from unmask.tokenizers.wordpiece import WORDPIECE, bert_wordpiece
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 LETTERS = "abcdeio歐洲在１.,?각ᄀ ̈"
 PIECES = [*SPECIAL, *LETTERS.replace(" ", ""), *(f"##{letter}" for letter in "abcdeio"), "cab", "##ab"]
-TOKENIZER = Tokenizer(bert_wordpiece({piece: id for id, piece in enumerate(PIECES)}, lowercase=True))
+TOKENIZER = Tokenizer(bert_wordpiece({piece: id for id, piece in enumerate(PIECES)}, lowercase=True), WORDPIECE)
 TEXTS = st.text(alphabet=st.sampled_from(LETTERS + "AÉ\n\u200b"), min_size=1, max_size=80) | st.text(
     min_size=1, max_size=40
 )
@@ -185,15 +186,14 @@ CHARACTERS = "彼得住在哪裡？是一個居歐洲的聰明男孩。"
 @pytest.mark.parametrize("mark", ["？", " ？"])
 def test_the_example_of_the_lecture(mark):
     """歐洲 stands at 17 and 18 where the question ends with its mark and so has 7 tokens; without, at 16 and 17."""
-    check_lecture(
-        Tokenizer(bert_wordpiece({p: id for id, p in enumerate([*SPECIAL, *CHARACTERS])}, lowercase=True)), mark
-    )
+    pieces = {piece: id for id, piece in enumerate([*SPECIAL, *CHARACTERS])}
+    check_lecture(Tokenizer(bert_wordpiece(pieces, lowercase=True), WORDPIECE), mark)
 
 
 @pytest.mark.shared
 @pytest.mark.parametrize("mark", ["？", " ?"])
 def test_the_example_of_the_lecture_with_a_published_vocabulary(shared, mark):
-    from unmask.tokenizers.tokenizer import load_tokenizer
+    from unmask.tokenizers.load import load_tokenizer
 
     check_lecture(load_tokenizer(shared / "vocabularies/bert-base-chinese"), mark)
 

@@ -1,9 +1,5 @@
 """Byte-level BPE: ids are those of transformers, training is the same every time, words begin where they should."""
 
-import gzip
-import json
-import lzma
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,8 +9,8 @@ from transformers import AutoTokenizer
 import unmask
 from unmask.batches.frame import Frame
 from unmask.errors import UserError
-from unmask.tokenizers.bpe import train_bpe
-from unmask.tokenizers.tokenizer import load_tokenizer, to_bytes
+from unmask.tokenizers.bpe import BPE, to_bytes, train_bpe
+from unmask.tokenizers.load import load_tokenizer
 from unmask.tokenizers.word_cache import WordCache
 from unmask.tokenizers.words import WordStarts
 
@@ -43,7 +39,7 @@ def test_the_ids_are_robertas(trained):
     assert (trained.cls, trained.pad, trained.sep, trained.unk) == (0, 1, 2, 3)
     assert trained.mask == trained.size - 1
     assert 256 + 5 < trained.size <= 500
-    assert (trained.kind, trained.lowercase, trained.ends_twice) == ("bpe", False, True)
+    assert (trained.kind, trained.lowercase, trained.ends_twice) == (BPE, False, True)
     assert {to_bytes(trained.piece(id)) for id in range(trained.size)} >= {bytes([byte]) for byte in range(256)}
     assert trained.pieces(trained.encode(" the dog"))[0] == "Ġthe"
 
@@ -66,13 +62,8 @@ def test_what_cannot_be_trained(texts, size, message):
         train_bpe(texts, size=size)
 
 
-def same_ids(ours, theirs, texts):
-    for text in texts:
-        assert ours.encode(text).tolist() == theirs.encode(text, add_special_tokens=False), text
-
-
 @pytest.mark.parametrize("name", ["tokenizer.json", "vocab.json"])
-def test_transformers_reads_what_is_saved(trained, tmp_path, name):
+def test_transformers_reads_what_is_saved(trained, tmp_path, name, same_ids):
     trained.save(tmp_path, length=77)
     theirs = AutoTokenizer.from_pretrained(tmp_path)
     same_ids(trained, theirs, [*MIXED, *TEXT])
@@ -176,35 +167,15 @@ def test_damaged_files_are_named(trained, tmp_path):
         load_tokenizer(tmp_path)
 
 
-def mixed_lines(shared, number):
-    """Lines of English and Chinese articles, raw, as many of each."""
-    found = []
-    for path in ("text/wikipedia/heldout.jsonl.xz", "text/chinese", "text/wikinews/heldout.jsonl.xz"):
-        place = shared / "data" / path
-        files = sorted(place.glob("*.jsonl*")) if place.is_dir() else [place]
-        lines = []
-        for file in files:
-            opened = {".xz": lzma.open, ".gz": gzip.open}.get(file.suffix, open)
-            with opened(file, "rt", encoding="utf8") as stream:
-                for line in stream:
-                    lines += [one for one in json.loads(line)["text"].split("\n") if one.strip()]
-                    if len(lines) > number:
-                        break
-        found += lines[:number]
-    return found
-
-
 @pytest.mark.shared
-def test_the_published_vocabulary_gives_the_ids_of_transformers(shared):
+def test_the_published_vocabulary_gives_the_ids_of_transformers(shared, mixed_lines):
     directory = shared / "vocabularies/roberta-base-hf"
     ours, theirs = (
         load_tokenizer(directory),
         AutoTokenizer.from_pretrained(directory, tokenizer_class="RobertaTokenizerFast"),
     )
-    lines = mixed_lines(shared, 3400)
-    assert len(lines) > 9000
-    found = ours.encode_many(lines)
-    for line, ids in zip(lines, found, strict=True):
+    found = ours.encode_many(mixed_lines)
+    for line, ids in zip(mixed_lines, found, strict=True):
         assert ids.tolist() == theirs.encode(line, add_special_tokens=False), line
     assert (ours.cls, ours.pad, ours.sep, ours.unk, ours.mask, ours.size) == (0, 1, 2, 3, 50264, 50265)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from unmask.errors import UserError
-from unmask.tokenizers.tokenizer import load_tokenizer
+from unmask.tokenizers.load import load_tokenizer
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "##s", ".", "你", "好", "e", "##t", "é"]
 
@@ -110,7 +110,7 @@ def test_C11_corrupt_tokenizer_is_named(directory):
     load_tokenizer(directory).save(directory)
     content = (directory / "tokenizer.json").read_bytes()
     path = directory / "tokenizer.json"
-    assert "holds neither tokenizer.json nor vocab.txt" in damaged(directory, None, b"")
+    assert "holds none of tokenizer.json, vocab.txt" in damaged(directory, None, b"")
     for broken in (content[:-30], b"", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"model": 1}'):
         assert damaged(directory, path.name, broken).startswith(f"{path}: is no")
     for broken in (b'"version": "2.0"', b'"version": null'):

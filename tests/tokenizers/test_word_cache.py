@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken
 
 from unmask.tokenizers import word_cache
-from unmask.tokenizers.tokenizer import SPECIAL_TOKENS, Tokenizer, bert_wordpiece
+from unmask.tokenizers.tokenizer import Tokenizer
 from unmask.tokenizers.word_cache import WordCache
+from unmask.tokenizers.wordpiece import SPECIAL_TOKENS, WORDPIECE, bert_wordpiece
 
 LETTERS = [*"abcdeéßΣςσİıﬁ가각你好漢か0123456789[]=.#-", "\u0301", "\u0338", "\u3099"]
 PIECES = [*SPECIAL_TOKENS.values(), *LETTERS, *(f"##{letter}" for letter in LETTERS), "the", "cat", "##s", "mask"]
@@ -33,7 +34,7 @@ def make(*added, lowercase=True, **normalizer):
     for name, value in normalizer.items():
         setattr(library.normalizer, name, value)
     library.add_tokens(list(added))
-    return Tokenizer(library)
+    return Tokenizer(library, WORDPIECE)
 
 
 def encoded(cache, text):

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from unmask.errors import UserError
-from unmask.tokenizers.tokenizer import load_tokenizer
+from unmask.tokenizers.load import load_tokenizer
 from unmask.tokenizers.wordpiece import train_wordpiece
 
 TEXTS = ["The cat sat on the mat, the Café cat. 你好 catty", "cats sat; matted cats 😀x 你们"] * 5

@@ -342,6 +342,9 @@ def _head_shapes(family: Family, settings: TransformerSettings, vocabulary: int)
             f"{words['norm']}.bias": (narrow,),
             words["bias"]: (vocabulary,),
         }
+    if parts := family.heads.get("replaced_token"):
+        shapes |= {f"{parts['dense']}.weight": (width, width), f"{parts['dense']}.bias": (width,)}
+        shapes |= {f"{parts['out']}.weight": (1, width), f"{parts['out']}.bias": (1,)}
     for head in ("next_sentence", "sentence_order"):
         if head in family.heads:
             name = family.heads[head]["out"]

@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> None:
         raise UserError(f"--workers {options.workers}: there must be one", remedy="pass --workers 1 or more")
     from unmask.corpus.build import build_corpus
     from unmask.model import find_tokenizer
-    from unmask.tokenizers.tokenizer import load_tokenizer
+    from unmask.tokenizers.load import load_tokenizer
 
     corpus = build_corpus(
         options.files,

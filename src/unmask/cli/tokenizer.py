@@ -15,7 +15,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="action", required=True)
     train = verbs.add_parser("train", help="train a vocabulary on text")
     train.add_argument("files", nargs="+", metavar="FILE", help="text or JSON Lines, also .gz and .xz; - is stdin")
-    train.add_argument("--kind", default="wordpiece", choices=("wordpiece", "bpe"))
+    train.add_argument("--kind", default="wordpiece", choices=("wordpiece", "bpe", "unigram"))
     train.add_argument("--vocab-size", type=int, default=30522, metavar="N")
     train.add_argument("--cased", action="store_true", help="keep capitals and accents (bpe always does)")
     train.add_argument("--out", required=True, metavar="DIR")
@@ -26,11 +26,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Train and save."""
     from unmask.text.documents import Skipped, read_documents, refuse_idle_options
-    from unmask.tokenizers.bpe import train_bpe
-    from unmask.tokenizers.wordpiece import train_wordpiece
+    from unmask.tokenizers.train import CASED, train_tokenizer
 
-    if options.kind == "bpe" and options.cased:
-        raise UserError("--cased has no effect on --kind bpe, which always keeps capitals and accents")
+    if options.kind in CASED and options.cased:
+        raise UserError(f"--cased has no effect on --kind {options.kind}, which always keeps capitals and accents")
     out = Path(options.out)
     if out.exists() and any(out.iterdir()):
         raise UserError("the directory is not empty", file=out, remedy="choose another --out")
@@ -38,10 +37,9 @@ def run(options: argparse.Namespace) -> None:
     skipped = Skipped()
     documents = read_documents(options.files, text_options(options), skipped)
     progress = not options.quiet and sys.stderr.isatty()
-    if options.kind == "bpe":
-        tokenizer = train_bpe(documents, size=options.vocab_size, progress=progress)
-    else:
-        tokenizer = train_wordpiece(documents, size=options.vocab_size, lowercase=not options.cased, progress=progress)
+    tokenizer = train_tokenizer(
+        options.kind, documents, size=options.vocab_size, lowercase=not options.cased, progress=progress
+    )
     tokenizer.save(out)
     report(options, f"{tokenizer.size} pieces: {out}")
     if skipped.count:

@@ -32,7 +32,8 @@ import numpy.typing as npt
 
 from unmask.durable import sha256
 from unmask.errors import UserError
-from unmask.tokenizers.tokenizer import Ids, Tokenizer, load_tokenizer
+from unmask.tokenizers.load import load_tokenizer
+from unmask.tokenizers.tokenizer import Ids, Tokenizer
 
 VERSION = 2
 ARRAYS = ("tokens", "sentences", "documents", "checksums")

@@ -31,6 +31,9 @@ from unmask.layers.embeddings import Embeddings
 
 POOLING: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "gelu": gelu, "relu": torch.relu}
 
+MOST_LAYERS = 1000
+"""Of layers that are the same one weight is stored, so that nothing else tells a damaged number."""
+
 
 class TransformerSettings(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="transformer"
@@ -74,6 +77,8 @@ class TransformerSettings(
         for name in ("layers", "width", "heads", "feed_forward", "positions", "embedding_width"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name.removesuffix('_width')} must be at least 1")
+        if self.layers > MOST_LAYERS:
+            raise ValueError(f"layers must be at most {MOST_LAYERS}")
         for name in ("segments", "offset"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be at least 0")

@@ -37,7 +37,7 @@ class WordCache(dict[str, bytes]):
         self._parts = re.compile(f"[{alone}]|[^{alone}]+")
         self._added = [token.content for token in tokenizer.added_tokens]
         # A token that holds a space, or that is looked for in normalised text, may lie across a cut.
-        self._cuts = tokenizer.kind == "wordpiece" and not any(
+        self._cuts = tokenizer.kind.name == "wordpiece" and not any(
             token.normalized or re.search(r"\s", token.content) for token in tokenizer.added_tokens
         )
         self._older: dict[str, bytes] = {}

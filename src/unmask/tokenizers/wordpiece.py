@@ -1,27 +1,91 @@
-"""Train a WordPiece vocabulary on one's own text.
+"""WordPiece, BERT's kind of vocabulary: read from `vocab.txt`, or trained on one's own text.
 
-In: texts. Out: a `Tokenizer` with BERT's normaliser; special tokens have the ids 0 to 4, then come all characters,
-those of them that continue a word (##), and the merged pieces in the order of merging. The same texts give the same
-vocabulary.
+Trained, special tokens have the ids 0 to 4, then come all characters, those of them that continue a word (##), and the
+merged pieces in the order of merging. The same texts give the same vocabulary.
 
-Wu et al. 2016, section 4.1. As in BERT's successors the pieces are merged by frequency (byte-pair encoding), not by
-likelihood: Google never published the trainer of BERT.
+Devlin et al. 2019, section 3; Wu et al. 2016, section 4.1. As in BERT's successors the pieces are merged by frequency
+(byte-pair encoding), not by likelihood: Google never published the trainer of BERT.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import tokenizers
-from tokenizers import models, pre_tokenizers, trainers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from unmask.errors import UserError
-from unmask.tokenizers.tokenizer import SPECIAL_TOKENS, Tokenizer, bert_wordpiece
+from unmask.tokenizers.kind import Kind, Starts, read_text
+from unmask.tokenizers.tokenizer import Tokenizer
 
-_PREFIX = "##"
+SPECIAL_TOKENS = {
+    "pad_token": "[PAD]",
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "mask_token": "[MASK]",
+}
+"""What the special tokens are called in BERT."""
+PREFIX = "##"
+_BRACKETED = re.compile(r"\[.*\]", re.DOTALL)
 _REPEATS = 10_000  # words in one text for the trainer
 _LONGEST_WORD = 100  # characters; WordPiece reads what is longer as [UNK], so nothing is to be learned from it
+
+
+def _starts(pieces: Sequence[str | None]) -> Starts:
+    return np.array([piece is None or not piece.startswith(PREFIX) for piece in pieces]).__getitem__
+
+
+def _save(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
+    pieces = sorted(library.get_vocab().items(), key=lambda item: item[1])
+    lines = "".join(f"{piece}\n" for piece, _ in pieces)
+    (directory / "vocab.txt").write_text(lines, encoding="utf-8", newline="\n")
+    normalizer = library.normalizer
+    return {
+        # transformers builds the tokenizer anew from the vocabulary and these settings; of its classes only this one
+        # gives segment ids.
+        "tokenizer_class": "BertTokenizerFast",
+        "do_lower_case": normalizer.lowercase,
+        "strip_accents": normalizer.strip_accents,
+        "tokenize_chinese_chars": normalizer.handle_chinese_chars,
+    }
+
+
+WORDPIECE = Kind(name="wordpiece", special=SPECIAL_TOKENS, decoder=decoders.WordPiece, starts=_starts, save=_save)
+
+
+def read_vocabulary(path: Path, special: Mapping[str, str]) -> tokenizers.Tokenizer:
+    """Read a vocabulary of one piece a line.
+
+    Args:
+        path: vocab.txt.
+        special: the names of its special tokens.
+
+    Raises:
+        UserError: it cannot be read, or a piece stands there twice.
+    """
+    # No splitlines: pieces may be characters that it takes for line ends.
+    pieces = read_text(path).removeprefix("\ufeff").replace("\r\n", "\n").removesuffix("\n").split("\n")
+    vocabulary: dict[str, int] = {}
+    for id, piece in enumerate(pieces):
+        if piece in vocabulary:
+            raise UserError(f"'{piece}' stands in line {vocabulary[piece] + 1} too", file=path, line=id + 1)
+        vocabulary[piece] = id
+    ordinary = (piece for piece in pieces if not _BRACKETED.fullmatch(piece) and piece not in special.values())
+    return bert_wordpiece(vocabulary, lowercase=all(piece == piece.lower() for piece in ordinary))
+
+
+def bert_wordpiece(vocabulary: Mapping[str, int], *, lowercase: bool) -> tokenizers.Tokenizer:
+    """Put BERT's normaliser and pre-tokeniser before a vocabulary."""
+    library = tokenizers.Tokenizer(models.WordPiece(dict(vocabulary), unk_token=SPECIAL_TOKENS["unk_token"]))
+    library.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return library
 
 
 def train_wordpiece(texts: Iterable[str], *, size: int, lowercase: bool = True, progress: bool = False) -> Tokenizer:
@@ -44,7 +108,7 @@ def train_wordpiece(texts: Iterable[str], *, size: int, lowercase: bool = True, 
     if not words:
         raise UserError("there is no text to train a tokenizer on")
     characters = sorted({character for word in words for character in word})
-    continuing = sorted({_PREFIX + character for word in words for character in word[1:]})
+    continuing = sorted({PREFIX + character for word in words for character in word[1:]})
     fixed = [*SPECIAL_TOKENS.values(), *characters, *continuing]
     if size < len(fixed):
         raise UserError(
@@ -61,11 +125,11 @@ def train_wordpiece(texts: Iterable[str], *, size: int, lowercase: bool = True, 
     )
     library = tokenizers.Tokenizer(models.WordPiece())
     library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    library.train_from_iterator(_repeat(words), trainer)
+    library.train_from_iterator(repeat(words), trainer)
     trained = library.get_vocab()
     merged = sorted(trained.keys() - set(fixed), key=trained.__getitem__)
     vocabulary = {piece: id for id, piece in enumerate([*fixed, *merged])}
-    return Tokenizer(bert_wordpiece(vocabulary, lowercase=lowercase))
+    return Tokenizer(bert_wordpiece(vocabulary, lowercase=lowercase), WORDPIECE)
 
 
 def _count_words(texts: Iterable[str], lowercase: bool, progress: bool) -> dict[str, int]:
@@ -77,7 +141,7 @@ def _count_words(texts: Iterable[str], lowercase: bool, progress: bool) -> dict[
     return {word: count for word, count in words.items() if len(word) <= _LONGEST_WORD}
 
 
-def _repeat(words: dict[str, int]) -> Iterator[str]:
+def repeat(words: Mapping[str, int]) -> Iterator[str]:
     """Write each word as often as it was counted, for a trainer that reads only texts."""
     for word, count in sorted(words.items()):
         for start in range(0, count, _REPEATS):

@@ -1,0 +1,29 @@
+"""Train a vocabulary of any kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from unmask.tokenizers.bpe import train_bpe
+from unmask.tokenizers.tokenizer import Tokenizer
+from unmask.tokenizers.unigram import train_unigram
+from unmask.tokenizers.wordpiece import train_wordpiece
+
+Trained = Literal["wordpiece", "bpe", "unigram"]
+CASED = ("bpe",)
+"""Kinds that never lower-case."""
+
+
+def train_tokenizer(
+    kind: Trained, texts: Iterable[str], *, size: int, lowercase: bool, progress: bool = False
+) -> Tokenizer:
+    """Train a vocabulary; see `train_wordpiece`, `train_bpe` and `train_unigram`.
+
+    Raises:
+        UserError: there is no text, or `size` is too small for it.
+    """
+    if kind == "bpe":
+        return train_bpe(texts, size=size, progress=progress)
+    train = train_unigram if kind == "unigram" else train_wordpiece
+    return train(texts, size=size, lowercase=lowercase, progress=progress)

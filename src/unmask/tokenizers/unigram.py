@@ -1,0 +1,159 @@
+"""Unigram vocabularies, ALBERT's kind: read from `spiece.model`, or trained on one's own text.
+
+Trained, the special tokens have ALBERT's ids: `<pad>` 0, `<unk>` 1, `[CLS]` 2, `[SEP]` 3, `[MASK]` 4. A text's pieces
+are those whose probabilities have the largest product; what no piece can write becomes `<unk>`. The same texts give the
+same vocabulary.
+
+Kudo 2018; Kudo and Richardson 2018 (SentencePiece); Lan et al. 2020 (ALBERT), section 4.1. Quotation marks, accents and
+case are treated as ALBERT's code does (tokenization.py of google-research/albert, preprocess_text); different from it,
+and as in transformers, a digit before a comma is not split off.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+from unmask.errors import UserError
+from unmask.tokenizers.kind import Kind, Starts
+from unmask.tokenizers.tokenizer import Tokenizer
+from unmask.tokenizers.wordpiece import repeat
+from unmask.tokenizers.words import WordStarts
+
+UNIGRAM_SPECIAL_TOKENS = {
+    "pad_token": "<pad>",
+    "unk_token": "<unk>",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "mask_token": "[MASK]",
+}
+"""What the special tokens are called in ALBERT, in the order of their ids."""
+SPACE = "▁"
+"""How pieces write the space before a word."""
+LONGEST_PIECE = 16
+"""Characters of a piece that is trained, as in SentencePiece."""
+ROUNDS = 4
+"""Of estimating the pieces' probabilities."""
+UNSEEN = 0.1
+"""So often counts a piece beside its uses: one that no word needs stays possible."""
+
+
+def albert_unigram(
+    pieces: Sequence[tuple[str, float]], unknown: int, charsmap: bytes = b"", *, lowercase: bool, accents: bool = False
+) -> tokenizers.Tokenizer:
+    """Put ALBERT's normaliser and pre-tokeniser before a vocabulary.
+
+    Args:
+        pieces: with the logarithms of their probabilities, in the order of ids.
+        unknown: the id for what the pieces cannot write.
+        charsmap: SentencePiece's table of characters to replace; empty: none are.
+        lowercase: whether text is lower-cased.
+        accents: whether accents stay.
+
+    Raises:
+        Exception: the library cannot read the table.
+    """
+    library = tokenizers.Tokenizer(models.Unigram(list(pieces), unknown, byte_fallback=False))
+    steps: list[normalizers.Normalizer] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+    steps += [] if accents else [normalizers.NFKD(), normalizers.StripAccents()]
+    steps += [normalizers.Lowercase()] if lowercase else []
+    steps += [normalizers.Precompiled(charsmap)] if charsmap else []
+    library.normalizer = normalizers.Sequence(steps)
+    library.pre_tokenizer = _words()
+    return library
+
+
+def _words() -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always")]
+    )
+
+
+def _starts(pieces: Sequence[str | None]) -> Starts:
+    return WordStarts(None if piece is None else piece.replace(SPACE, " ").encode() for piece in pieces)
+
+
+def _save(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
+    text = library.normalizer.normalize_str("Á")
+    return {
+        "tokenizer_class": "AlbertTokenizer",
+        "do_lower_case": text.islower(),
+        "keep_accents": text not in ("A", "a"),
+    }
+
+
+UNIGRAM = Kind(
+    name="unigram",
+    special=UNIGRAM_SPECIAL_TOKENS,
+    decoder=lambda: decoders.Metaspace(replacement=SPACE, prepend_scheme="always"),
+    starts=_starts,
+    save=_save,
+)
+
+
+def train_unigram(texts: Iterable[str], *, size: int, lowercase: bool = True, progress: bool = False) -> Tokenizer:
+    """Train a vocabulary.
+
+    The library finds the pieces. Their probabilities, which it adds up in the order of a hash map, are estimated anew:
+    each word is cut by the best pieces, first by the fewest, then by the shares that the last cut gave (Kudo 2018,
+    section 3.2, with the best segmentation in place of the expected one; as good after `ROUNDS` of them).
+
+    Args:
+        texts: read once; what is kept of them are the counts of their words.
+        size: how many pieces the vocabulary shall have at most, special tokens included; a small text gives fewer.
+        lowercase: lower-case and strip accents, in training and in use.
+        progress: show a progress bar on standard error.
+
+    Raises:
+        UserError: there is no text, or its characters alone are more than `size`.
+    """
+    names = list(UNIGRAM_SPECIAL_TOKENS.values())
+    unknown = names.index(UNIGRAM_SPECIAL_TOKENS["unk_token"])
+    library = albert_unigram([(names[unknown], 0.0)], 0, lowercase=lowercase, accents=not lowercase)
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(library.normalizer.normalize_str(text).split())
+    if not counts:
+        raise UserError("there is no text to train a tokenizer on")
+    characters = {SPACE}.union(*counts)
+    if size < len(names) + len(characters):
+        raise UserError(
+            f"a vocabulary of {size} is too small for the characters of this text",
+            remedy=f"it needs at least {len(names) + len(characters)} pieces",
+        )
+    trainer = trainers.UnigramTrainer(
+        vocab_size=size,
+        special_tokens=names,
+        unk_token=names[unknown],
+        max_piece_length=LONGEST_PIECE,
+        show_progress=progress,
+    )
+    library.train_from_iterator(repeat(counts), trainer)
+    found = sorted(set(library.get_vocab()) - set(names))
+    return Tokenizer(_estimate([*names, *found], unknown, counts, lowercase), UNIGRAM)
+
+
+def _estimate(pieces: list[str], unknown: int, counts: Mapping[str, int], lowercase: bool) -> tokenizers.Tokenizer:
+    """Return the library's tokenizer with the pieces' probabilities, and the most probable first."""
+    first = len(UNIGRAM_SPECIAL_TOKENS)
+    words = sorted(counts)
+    times = np.array([counts[word] for word in words])
+    scores = np.where(np.arange(len(pieces)) < first, 0.0, -1.0)
+    for _ in range(ROUNDS):
+        library = albert_unigram(list(zip(pieces, scores, strict=True)), unknown, lowercase=False, accents=True)
+        cut = library.encode_batch_fast(words, add_special_tokens=False)
+        used = np.zeros(len(pieces))
+        for encoding, number in zip(cut, times, strict=True):
+            for id in encoding.ids:
+                used[id] += number
+        used[:first] = 0
+        scores[first:] = np.log((used[first:] + UNSEEN) / used.sum())
+    order = [*range(first), *sorted(range(first, len(pieces)), key=lambda id: (-scores[id], pieces[id]))]
+    ranked = [(pieces[id], float(scores[id])) for id in order]
+    return albert_unigram(ranked, unknown, lowercase=lowercase, accents=not lowercase)

@@ -1,0 +1,176 @@
+"""What BERT's directories survive (test_huggingface.py), those of its family do: RELIABILITY C4 to C7, C15, C16."""
+
+import json
+import struct
+
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unmask.checkpoints import huggingface
+from unmask.encoders.transformer import TransformerSettings
+from unmask.errors import UserError
+from unmask.objectives import OBJECTIVES
+
+SHAPES = {
+    "roberta": {"offset": 2, "segments": 1},
+    "albert": {"embedding": 4, "shared": "all"},
+    "albert, not shared": {"embedding": 4},
+    "electra": {"embedding": 4, "pooling": "gelu"},
+    "distilbert": {"segments": 0, "pooling": "relu"},
+    "openai-gpt": {"segments": 0, "pooling": "none", "causal": True, "activation": "gelu_tanh", "feed_forward": 32},
+}
+HEADS = {"openai-gpt": "causal_lm", "electra": "replaced_token"}
+VOCABULARY = 11
+
+
+def shape_of(name, layers=2):
+    common = {"layers": layers, "width": 8, "heads": 2, "feed_forward": 16, "positions": 12}
+    return TransformerSettings(**common | SHAPES[name])
+
+
+def family_of(name):
+    return huggingface.family_of(shape_of(name))
+
+
+@pytest.fixture(params=SHAPES)
+def name(request):
+    return request.param
+
+
+@pytest.fixture
+def directory(name, tmp_path):
+    write(name, tmp_path)
+    return tmp_path
+
+
+def write(name, directory):
+    head = HEADS.get(name, "masked_lm")
+    encoder = shape_of(name).build(VOCABULARY)
+    part = OBJECTIVES[head]().build(encoder.settings, VOCABULARY)
+    huggingface.write(directory, encoder, {head: part.state_dict()})
+
+
+def weights(directory):
+    return safetensors.torch.load_file(directory / "model.safetensors")
+
+
+def put(directory, tensors):
+    safetensors.torch.save_file(tensors, directory / "model.safetensors", {"format": "pt"})
+
+
+def configure(directory, **changes):
+    path = directory / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def refused(directory, *said, **options):
+    with pytest.raises(UserError) as caught:
+        huggingface.read(directory, **options)
+    assert str(caught.value).startswith(str(directory))
+    for text in said:
+        assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("layers", [1, 3, 10**9, 10**18])
+def test_C4_another_number_of_layers(name, directory, layers):
+    family = family_of(name)
+    key = family.config["layers"]
+    configure(directory, **{key: layers})
+    if name == "albert" and layers < 10:  # of layers that are the same one is stored, whatever their number
+        assert huggingface.read(directory).settings.layers == layers
+        configure(directory, **{key: 3, "num_hidden_groups": 3})
+    if name == "albert, not shared":
+        configure(directory, num_hidden_groups=layers)
+    refused(directory, "layers")
+
+
+def test_C5_a_huge_size_is_refused_before_allocation(name, directory, monkeypatch):
+    monkeypatch.setattr(TransformerSettings, "build", lambda *args: pytest.fail("the encoder was built"))
+    monkeypatch.setattr(huggingface, "read_tensors", lambda *args: pytest.fail("weights were read"))
+    family = family_of(name)
+    sizes = [family.config[key] for key in ("width", "feed_forward", "positions", "segments") if key in family.config]
+    whole = (directory / "config.json").read_text()
+    for key in ("vocab_size", *sizes):
+        configure(directory, **{key: 10**10})
+        refused(directory, "has shape", str(10**10))
+        (directory / "config.json").write_text(whole)
+
+
+def test_C6_code_beside_the_weights_is_not_executed(directory, tmp_path):
+    marker = tmp_path / "executed"
+    (directory / "modeling_evil.py").write_text(f"open({str(marker)!r}, 'w')\n")
+    configure(directory, auto_map={"AutoModel": "modeling_evil.Model"}, trust_remote_code=True)
+    huggingface.read(directory)
+    assert not marker.exists()
+
+
+class Evil:
+    def __reduce__(self):
+        return exec, ("raise SystemExit",)
+
+
+def test_C7_pickles_are_read_on_request_and_hold_tensors_alone(directory):
+    state = weights(directory)
+    expected = huggingface.read(directory)
+    (directory / "model.safetensors").unlink()
+    torch.save(state, directory / "pytorch_model.bin")
+    refused(directory, "pickled weights can run any program")
+    found = huggingface.read(directory, allow_pickle=True)
+    assert found.encoder.keys() == expected.encoder.keys()
+    assert all(torch.equal(value, expected.encoder[key]) for key, value in found.encoder.items())
+    torch.save({**state, "evil": Evil()}, directory / "pytorch_model.bin")
+    refused(directory, "not a pickle of tensors alone", allow_pickle=True)
+
+
+def test_C15_partial_weights_are_refused(name, directory):
+    """Whichever tensor of the encoder is missing, or part of the head."""
+    tensors, family = weights(directory), family_of(name)
+    head = family.heads[HEADS.get(name, "masked_lm")]
+    lacking = [key for key in tensors if not key.startswith("unmask.")]
+    assert len(lacking) > 10
+    for key in lacking:
+        put(directory, {other: value for other, value in tensors.items() if other != key})
+        refused(directory, key.removeprefix(family.prefix), "missing")
+    assert all(any(key.startswith(part) for key in lacking) for part in head.values())
+
+
+def test_a_wrong_shape_is_refused(name, directory):
+    tensors, family = weights(directory), family_of(name)
+    for key in tensors:
+        if key.startswith("unmask."):
+            continue
+        put(directory, tensors | {key: torch.ones(3, 5)})
+        refused(directory, key.removeprefix(family.prefix).rpartition(".")[0])
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """A directory of each family, with its file's content."""
+    found = {}
+    for name in SHAPES:
+        directory = tmp_path_factory.mktemp("tiny")
+        write(name, directory)
+        found[name] = directory, (directory / "model.safetensors").read_bytes()
+    return found
+
+
+@settings(max_examples=150, deadline=None, database=None, derandomize=True)
+@given(
+    name=st.sampled_from(sorted(SHAPES)),
+    flips=st.lists(st.tuples(st.floats(0, 0.999), st.integers(0, 255)), min_size=1, max_size=3),
+)
+def test_C16_flipped_bytes_of_the_header_raise_nothing_but_user_errors(tiny, name, flips):
+    directory, whole = tiny[name]
+    content = bytearray(whole)
+    for place, byte in flips:
+        content[int(place * (8 + struct.unpack("<Q", whole[:8])[0]))] = byte
+    (directory / "model.safetensors").write_bytes(content)
+    try:
+        found = huggingface.read(directory)
+    except UserError as error:
+        assert str(error).startswith(f"{directory}/model.safetensors: ")
+    else:  # what was hit is not the encoder's
+        assert found.encoder.keys() <= found.settings.build(VOCABULARY).state_dict().keys()
