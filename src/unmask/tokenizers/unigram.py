@@ -83,6 +83,7 @@ def _save(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
     text = library.normalizer.normalize_str("Á")
     return {
         "tokenizer_class": "AlbertTokenizer",
+        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
         "do_lower_case": text.islower(),
         "keep_accents": text not in ("A", "a"),
     }
