@@ -1,0 +1,191 @@
+"""The family on one body and one budget: what does each idea give, and what does it cost?
+
+BERT, RoBERTa, SpanBERT, ALBERT, ELECTRA and GPT at 4 layers of width 256, one WordPiece vocabulary of 8,000, the same
+English Wikipedia articles and news, the same number of tokens at length 128. Beside what makes each of them, the
+recipes have the same settings (`SAME`); the learning rate of each is the best of three (`FACTORS`) at an eighth of the
+budget, by its own held-out loss. Then, three seeds each: a linear probe on the frozen encoder and fine-tuning with
+default settings, on CoNLL-2003, SICK entailment and 2,000 examples of SST-2. Beside them the same body with random
+weights, and static embeddings: the bottom of the pretrained BERT, averaged for texts.
+
+`--cost` measures instead what a step of each costs beside BERT's: time and memory in alternating processes, and the
+operations that its work needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from common import RESULTS, SHARED, add, logged, read, write
+from finetuning_rule import split
+from pretrain_mini import HELDOUT, TRAIN, prepare
+
+import unmask
+from unmask.corpus.corpus import Corpus
+from unmask.evaluation.model import evaluate_task
+from unmask.model import load_model
+
+VOCABULARY = 8000
+SAME = [
+    "layout.length=128",
+    "encoder.dropout=0",
+    "batch.tokens=1024",
+    "optimizer.learning_rate=7e-4",
+    "optimizer.betas=[0.9,0.98]",
+    "optimizer.epsilon=1e-6",
+    "schedule.warmup=0.02",
+]
+HIDES = ["masking.rate=0.4", "masking.final_rate=0.15"]
+"""Of those that learn from hidden tokens alone: first many, then as many as in the papers (docs/pretraining.md)."""
+MEMBERS = {
+    "bert": HIDES,
+    "roberta": [*HIDES, "encoder.offset=1"],  # padding is 0 in this vocabulary
+    "spanbert": HIDES,
+    "albert": HIDES,
+    "electra": [],
+    "gpt": [],
+}
+FACTORS = (0.5, 1.0, 2.0)
+SHARE = 8
+NER, PAIRS = SHARED / "ner/conll2003", SHARED / "pairs/sick"
+TASKS = {
+    "conll2003": ("token-classification", NER / "eng.train.xz", NER / "eng.testb.xz", "f1"),
+    "sick-entailment": (
+        "classification",
+        PAIRS / "SICK_train.txt.xz",
+        PAIRS / "SICK_test_annotated.txt.xz",
+        "accuracy",
+    ),
+    "sst2-2000": ("classification", None, SHARED / "classification/sst2/dev.tsv", "accuracy"),
+}
+METHODS = ("probe", "fine-tuned")
+COST_TOKENS, COST_STEPS, COST_ROUNDS = 4096, 25, 3
+
+
+def run_of(member: str, corpus: Corpus, out: Path, settings: list[str]) -> list[dict[str, Any]]:
+    """Pretrain, or go on; return the log of the held-out part."""
+    if not (out / "model").exists():
+        recipe = unmask.read_recipe(f"{member}-mini", [*SAME, *MEMBERS[member], *settings])
+        unmask.pretrain(recipe, corpus, out, resume=(out / "recipe.toml").exists())
+    return logged(out, "heldout")
+
+
+def pretrain(member: str, corpus: Corpus, folder: Path, tokens: int) -> Path:
+    """Search the learning rate, train with the best one, and write the curves."""
+    out, searched = folder / member, {}
+    rate = unmask.read_recipe(f"{member}-mini", SAME).optimizer.learning_rate
+    for factor in FACTORS:
+        settings = [f"optimizer.learning_rate={factor * rate}", f"budget.tokens={tokens // SHARE}"]
+        searched[factor] = run_of(member, corpus, folder / f"{member}-x{factor:g}", settings)[-1]["loss"]
+    best = min(searched, key=lambda factor: searched[factor])
+    known = {(run["member"], run["budget"]) for run in read(RESULTS / "family.json").get("runs", []) if "budget" in run}
+    settings = [f"optimizer.learning_rate={best * rate}", f"budget.tokens={tokens}"]
+    curve = run_of(member, corpus, out, settings)
+    if (member, tokens) not in known:
+        last = logged(out)[-1]
+        about = {name: last[name] for name in ("step", "tokens", "seconds", "passes")}
+        searches = {f"{factor:g}": loss for factor, loss in searched.items()}
+        guess = logged(out, "guess")[0]
+        add("family", {"member": member, "budget": tokens, "factor": best, "searched": searches, **about,
+                       "guess": guess, "heldout": curve})  # fmt: skip
+    return out
+
+
+def learn(start: str, model: str, tokenizer: Path | None, task: str, method: str, seed: int) -> dict[str, Any]:
+    """Fine-tune or probe once, and score on what served no choice."""
+    kind, train, test, metric = TASKS[task]
+    chosen: dict[str, Any] = {}
+    layers = ["downstream.layers=[0]"] if start == "static" else []
+    if method == "probe":
+        small = "linear" if kind == "token-classification" else "average"
+        chosen = {"frozen": True, "downstream": small}
+        layers = layers or ["downstream.layers=[-1]"] * (small == "average")
+    settings = [f"seed={seed}", *layers, *([] if method == "probe" else ["dropout=0.1"])]
+    begun = time.time()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        files = [train] if train else [split("sst2", 2000, folder)[0]]
+        unmask.finetune(
+            kind, model, files, folder / "run", dev=[test], tokenizer=tokenizer, settings=settings, quiet=True, **chosen
+        )
+        score = evaluate_task(load_model(folder / "run"), [test], columns={})["metrics"][metric]
+    run = {"start": start, "task": task, "method": method, "seed": seed, "metric": metric, "score": score}
+    return {**run, "seconds": round(time.time() - begun, 1)}
+
+
+def measure(member: str, corpus: Corpus, steps: int) -> dict[str, float]:
+    """Train a little and return time and operations a token, and the most memory that was held."""
+    settings = [f"batch.tokens={COST_TOKENS}", f"budget.steps={steps}"]
+    recipe = unmask.read_recipe(f"{member}-mini", [*SAME, *MEMBERS[member], *settings])
+    with tempfile.TemporaryDirectory() as name:
+        unmask.pretrain(recipe, corpus, Path(name) / "run", quiet=True)
+        lines = logged(Path(name) / "run")[2:]
+    seconds = statistics.median(1 / line["tokens_per_second"] for line in lines)
+    flops = statistics.median(line["flops_per_second"] / line["tokens_per_second"] for line in lines)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {"seconds_a_token": seconds, "flops_a_token": flops, "peak_mib": peak / 1024}
+
+
+def cost(folder: Path, steps: int, rounds: int) -> None:
+    """Measure all members, each in a process of its own, one after the other, several times."""
+    found: dict[str, list[dict[str, float]]] = {member: [] for member in MEMBERS}
+    for _ in range(rounds):
+        for member in MEMBERS:
+            command = [sys.executable, __file__, "--measure", member, "--runs", str(folder), "--steps", str(steps)]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            found[member].append(json.loads(done.stdout.splitlines()[-1]))
+            print(member, found[member][-1], flush=True)
+    write("family_cost", {"tokens": COST_TOKENS, "steps": steps, "members": found})
+
+
+def main() -> None:
+    """Run what is missing."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=Path, default=Path("runs/family"), help="where everything is kept")
+    parser.add_argument("--members", nargs="+", choices=MEMBERS, default=list(MEMBERS))
+    parser.add_argument("--tokens", type=float, default=20e6, help="to pretrain on, for each")
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--cost", action="store_true", help="measure time and memory instead")
+    parser.add_argument("--steps", type=int, default=COST_STEPS)
+    parser.add_argument("--rounds", type=int, default=COST_ROUNDS)
+    parser.add_argument("--measure", choices=MEMBERS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    corpus = prepare(options.runs, HELDOUT, TRAIN, vocabulary=VOCABULARY)
+    if options.measure:
+        print(json.dumps(measure(options.measure, corpus, options.steps)))
+        return
+    if options.cost:
+        cost(options.runs, options.steps, options.rounds)
+        return
+    done = {
+        (run["start"], run["task"], run["method"], run["seed"])
+        for run in read(RESULTS / "family.json").get("runs", [])
+        if "task" in run
+    }
+    starts: dict[str, tuple[str, Path | None]] = {}
+    for member in options.members:
+        starts[member] = (str(pretrain(member, corpus, options.runs, int(options.tokens))), None)
+    if "bert" in starts:
+        starts |= {"random": ("random:bert-mini", options.runs / "tokenizer"), "static": starts["bert"]}
+    for start, (model, tokenizer) in starts.items():
+        for task in options.tasks:
+            for method in METHODS[: 1 if start == "static" else 2]:
+                for seed in options.seeds:
+                    if (start, task, method, seed) not in done:
+                        add("family", learn(start, model, tokenizer, task, method, seed))
+    for run in options.runs.glob("*-x*"):
+        shutil.rmtree(run)
+
+
+if __name__ == "__main__":
+    main()
