@@ -1,0 +1,242 @@
+"""Rows of the tables on what was learnt: each function makes those of one result."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+
+def sst2(result: dict[str, Any]) -> list[str]:
+    """Accuracy on the dev set by start, mean and standard deviation over seeds, minutes a seed."""
+    titles = "| start | seeds | dev accuracy, mean ± s.d. | each seed | minutes a seed (threads) |"
+    lines = [titles, "|---|---|---|---|---|"]
+    names = {"minilm": "MiniLM checkpoint", "random": "random weights, same body"}
+    for start, name in names.items():
+        runs = sorted((run for run in result["runs"] if run["start"] == start), key=lambda run: run["seed"])
+        if not runs:
+            continue
+        scores = [run["accuracy"] for run in runs]
+        spread = f"{statistics.mean(scores):.1f}" + (f" ± {statistics.stdev(scores):.1f}" if len(scores) > 1 else "")
+        each = ", ".join(f"{score:.1f}" for score in scores)
+        minutes = ", ".join(f"{run['seconds'] / 60:.0f} ({run['about']['threads']})" for run in runs)
+        lines.append(f"| {name} | {len(runs)} | {spread} | {each} | {minutes} |")
+    return lines
+
+
+def pairs(result: dict[str, Any]) -> list[str]:
+    """Official scores of pairs and acceptability by set and start, mean and standard deviation over seeds."""
+    official = {
+        "sick-relatedness": ("pearson", "spearman"),
+        "mrpc": ("accuracy", "f1"),
+        "cola": ("matthews_correlation",),
+    }
+    lines = ["| set | start | seeds | score | mean ± s.d. | minutes a seed |", "|---|---|---|---|---|---|"]
+    for name, start in dict.fromkeys((run["set"], run["start"]) for run in result["runs"]):
+        runs = [run for run in result["runs"] if (run["set"], run["start"]) == (name, start)]
+        minutes = statistics.mean(run["seconds"] for run in runs) / 60
+        for metric in official.get(name, ("accuracy",)):
+            values = [run["metrics"][metric] for run in runs]
+            spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+            score = f"{metric.replace('_', ' ')} | {statistics.mean(values):.1f}{spread}"
+            lines.append(f"| {name} | {start} | {len(runs)} | {score} | {minutes:.1f} |")
+    return lines
+
+
+def token_classification(result: dict[str, Any]) -> list[str]:
+    """F1 over entities on the test set by data and start, mean and standard deviation over seeds."""
+    titles = "| data | start | seeds | test F1, mean ± s.d. | each seed | minutes a seed (threads) |"
+    lines = [titles, "|---|---|---|---|---|---|"]
+    cases = dict.fromkeys((run["data"], run["each"], run["start"]) for run in result["runs"])
+    names = {"minilm": "MiniLM checkpoint", "random": "random weights, same body"}
+    for data, each, start in cases:
+        runs = [run for run in result["runs"] if (run["data"], run["start"]) == (data, start)]
+        runs.sort(key=lambda run: run["seed"])
+        scores = [run["metrics"]["f1"] for run in runs]
+        spread = f"{statistics.mean(scores):.1f}" + (f" ± {statistics.stdev(scores):.1f}" if len(scores) > 1 else "")
+        shown = ", ".join(f"{score:.1f}" for score in scores)
+        minutes = ", ".join(f"{run['seconds'] / 60:.0f} ({run['about']['threads']})" for run in runs)
+        part = data if each == 1 else f"{data}, 1 sentence in {each}"
+        lines.append(f"| {part} | {names.get(start, start)} | {len(runs)} | {spread} | {shown} | {minutes} |")
+    return lines
+
+
+def question_answering(result: dict[str, Any]) -> list[str]:
+    """Scores on SQuAD's dev set by variant, each seed a row."""
+    lines = [
+        "| questions | seed | exact match | F1 [95 %] | F1 with answer, without | passes | minutes (threads) |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    names = {"always": "all with an answer", "none": "a third without"}
+    for run in sorted(result["runs"], key=lambda run: (run["variant"], run["seed"])):
+        if run["set"] or not run["dev"]:
+            continue
+        dev = run["dev"]
+        low, high = dev["intervals"]["f1"]
+        apart = ", ".join(f"{scores['f1']:.1f}" for scores in dev.get("by_kind", {}).values())
+        lines.append(
+            f"| {names[run['variant']]} | {run['seed']} | {dev['metrics']['exact_match']:.1f} "
+            f"| {dev['metrics']['f1']:.1f} [{low:.1f}, {high:.1f}] | {apart} | {run['passes']:.0f} "
+            f"| {run['seconds'] / 60:.0f} ({run['about']['threads']}) |"
+        )
+    return lines
+
+
+def features(result: dict[str, Any]) -> list[str]:
+    """Scores of fine-tuning and of small models on frozen features, mean and standard deviation over seeds."""
+    runs = result["runs"]
+    columns = sorted({(run["data"], run["start"]) for run in runs}, reverse=True)
+    names = ", ".join(f"{data} ({start})" for data, start in columns)
+    lines = [f"| | {names.replace(', ', ' | ')} |", "|---|" + "---|" * len(columns)]
+    for method in dict.fromkeys(run["method"] for run in runs):
+        cells = []
+        for column in columns:
+            found = [run for run in runs if (run["data"], run["start"]) == column and run["method"] == method]
+            scores = [run["score"] for run in found]
+            mean = f"{statistics.mean(scores):.1f}" if scores else ""
+            cells.append(mean + (f" ± {statistics.stdev(scores):.1f}" if len(scores) > 1 else ""))
+        lines.append(f"| {method} | {' | '.join(cells)} |")
+    lines += ["", f"Means ± standard deviations over {len({run['seed'] for run in runs})} seeds."]
+    return lines
+
+
+def finetuning_rule(result: dict[str, Any]) -> list[str]:
+    """Every run on splits of training data."""
+    lines = [
+        "| data | start | examples | learning rate | × rule | passes | seed | score |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for run in sorted(
+        result["runs"], key=lambda run: (run["model"], run["data"], run["passes"], run["factor"], run["seed"])
+    ):
+        lines.append(
+            f"| {run['data']} | {run['model']} | {run['examples']:,} | {run['learning_rate']:.2g} | {run['factor']:g} "
+            f"| {run['passes']:g} | {run['seed']} | {run['score']:.1f} |"
+        )
+    return lines
+
+
+def pretrain_mini(result: dict[str, Any]) -> list[str]:
+    """Held-out scores before and after, beside the guess."""
+    first, last = result["heldout"][0], result["heldout"][-1]
+    guess = 100 * result["guess"]["masked_lm_accuracy"]
+    lines = ["| held out | before | after |", "|---|---|---|"]
+    for name in ("masked_lm_accuracy", "next_sentence_accuracy"):
+        text = name.replace("_", " ").replace("lm", "LM")
+        lines.append(f"| {text} | {100 * first[name]:.1f} % | {100 * last[name]:.1f} % |")
+    lines.append(f"| masked LM loss (nats) | {first['masked_lm_loss']:.2f} | {last['masked_lm_loss']:.2f} |")
+    lines.append(f"| always guessing “{result['most_frequent_token']}” | {guess:.1f} % | {guess:.1f} % |")
+    lines.append("")
+    lines.append(
+        f"{result['steps']:,} steps, {result['tokens'] / 1e6:.1f} million tokens in {result['seconds'] / 60:.0f} "
+        f"minutes ({result['tokens'] / result['seconds']:,.0f} tokens/s, {result['threads']} threads)."
+    )
+    if result["seconds"] > 63 * result["minutes"]:
+        reached = [line for line in result["heldout"] if line["seconds"] <= 60 * result["minutes"]][-1]
+        lines.append(
+            f"They were planned for {result['minutes']:g} minutes, but other programs slowed the machine down; after "
+            f"{reached['seconds'] / 60:.0f} minutes the accuracy was {100 * reached['masked_lm_accuracy']:.1f} %."
+        )
+    return lines
+
+
+def adapt_minilm(result: dict[str, Any]) -> list[str]:
+    """Held-out masked-LM accuracy of both starts."""
+    names = {"minilm": "MiniLM checkpoint, new masked-LM head", "random": "random weights, same body"}
+    lines = ["| start | before | after | steps | minutes |", "|---|---|---|---|---|"]
+    for start, name in names.items():
+        run = result["starts"][start]
+        before, after = (100 * run["heldout"][at]["masked_lm_accuracy"] for at in (0, -1))
+        lines.append(f"| {name} | {before:.1f} % | {after:.1f} % | {run['steps']} | {run['seconds'] / 60:.0f} |")
+    lines.append(f"| always the most frequent token | {100 * result['guess']['masked_lm_accuracy']:.1f} % | | | |")
+    return lines
+
+
+def loss_parity(result: dict[str, Any]) -> list[str]:
+    """The held-out loss of both engines along the way."""
+    ours, theirs = (result["curves"].get(name, []) for name in ("unmask bf16", "trainer float32"))
+    lines = ["| million tokens | unmask, bf16 | Trainer, float32 | difference |", "|---|---|---|---|"]
+    for line in theirs:
+        mine = min(ours, key=lambda other: abs(other["tokens"] - line["tokens"]))
+        apart = mine["masked_lm_loss"] / line["masked_lm_loss"] - 1
+        lines.append(
+            f"| {line['tokens'] / 1e6:.1f} | {mine['masked_lm_loss']:.3f} | {line['masked_lm_loss']:.3f} "
+            f"| {100 * apart:+.1f} % |"
+        )
+    return lines
+
+
+def pretraining_pays(result: dict[str, Any]) -> list[str]:
+    """Scores of every start, and how far they are above those of random weights."""
+    lines = [
+        "| examples | start | dev accuracy, mean ± s.d. | minus random, 95 % interval | seeds | rate (× rule) |",
+        "|---|---|---|---|---|---|",
+    ]
+    runs = [run for run in result["runs"] if not run["choosing"]]
+    for examples in sorted({run["examples"] for run in runs}):
+        some = [run for run in runs if run["examples"] == examples]
+        random = [run["accuracy"] for run in some if run["start"] == "random"]
+        for start in ("adapted", "pretrained", "random"):
+            found = [run for run in some if run["start"] == start]
+            scores = [run["accuracy"] for run in found]
+            if len(scores) < 2:
+                continue
+            above = ""
+            if start != "random" and len(random) > 1:
+                low, high = welch(scores, random)
+                above = f"{statistics.mean(scores) - statistics.mean(random):+.1f} [{low:+.1f}, {high:+.1f}]"
+            lines.append(
+                f"| {'all' if examples > 67_000 else f'{examples:,}'} | {start} | {statistics.mean(scores):.1f} ± "
+                f"{statistics.stdev(scores):.1f} | {above} | {len(scores)} | {found[0]['factor']:g} |"
+            )
+    return lines
+
+
+def pretraining_pays_encoder(result: dict[str, Any]) -> list[str]:
+    """The held-out curve of an encoder that pretraining_pays.py fine-tunes, every fifth part of it."""
+    lines = ["| million tokens | held-out loss (nats) | hidden words guessed right |", "|---|---|---|"]
+    heldout = result["heldout"]
+    for place in range(6):
+        line = heldout[place * (len(heldout) - 1) // 5]
+        accuracy = 100 * line["masked_lm_accuracy"]
+        lines.append(f"| {line['tokens'] / 1e6:.1f} | {line['masked_lm_loss']:.2f} | {accuracy:.1f} % |")
+    guess = 100 * result["guess"]["masked_lm_accuracy"]
+    lines += [
+        f"| always the most frequent piece | | {guess:.1f} % |",
+        "",
+        f"{result['step']:,} steps, {result['tokens'] / 1e6:.1f} million tokens ({result['passes']:.2f} passes) in "
+        f"{result['seconds'] / 60:.0f} minutes ({result['threads']} threads).",
+    ]
+    return lines
+
+
+def family(result: dict[str, Any]) -> list[str]:
+    """What each member learnt, and what it is good for."""
+    learnt = {run["member"]: run for run in result["runs"] if "member" in run}
+    scored = [run for run in result["runs"] if "task" in run]
+    tasks = [
+        task for task in ("conll2003", "sick-entailment", "sst2-2000") if any(run["task"] == task for run in scored)
+    ]
+    heads = "".join(f" {task}, {method} |" for task in tasks for method in ("probe", "fine-tuned"))
+    lines = [f"| | tokens | held-out loss | minutes |{heads}", "|---" * (4 + 2 * len(tasks)) + "|"]
+    for start in dict.fromkeys([*learnt, *(run["start"] for run in scored)]):
+        run = learnt.get(start)
+        about = " | | " if run is None else (
+            f"{run['tokens'] / 1e6:.1f} M | {run['heldout'][-1]['loss']:.2f} | {run['seconds'] / 60:.0f}"
+        )  # fmt: skip
+        cells = []
+        for task in tasks:
+            for method in ("probe", "fine-tuned"):
+                asked = (start, task, method)
+                scores = [one["score"] for one in scored if (one["start"], one["task"], one["method"]) == asked]
+                spread = f" ± {statistics.stdev(scores):.1f}" if len(scores) > 1 else ""
+                cells.append(f"{statistics.mean(scores):.1f}{spread}" if scores else "")
+        lines.append(f"| {start} | {about} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def welch(one: list[float], other: list[float]) -> tuple[float, float]:
+    """Return the 95 % interval of the difference of two means (Welch 1947)."""
+    from scipy import stats
+
+    interval = stats.ttest_ind(one, other, equal_var=False).confidence_interval(0.95)
+    return float(interval.low), float(interval.high)
