@@ -17,7 +17,14 @@ import unmask
 from unmask.model import load_model
 
 NEWS = SHARED / "text/wikinews"
-SETTINGS = ["layout.kind=document_sentences", "objective.next_sentence=false", "optimizer.learning_rate=3e-4"]
+SETTINGS = [
+    "layout.kind=document_sentences",
+    "objective.next_sentence=false",
+    "batch.tokens=4096",
+    "masking.rate=0.15",
+    "optimizer.learning_rate=3e-4",
+    "optimizer.betas=[0.9,0.999]",
+]
 
 
 def main() -> None:

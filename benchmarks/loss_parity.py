@@ -34,6 +34,8 @@ SETTINGS = [
     "layout.kind=document_sentences",
     "objective.next_sentence=false",
     f"batch.sequences={SEQUENCES}",
+    "masking.rate=0.15",  # the peer's collator knows no other one along the way
+    "optimizer.betas=[0.9,0.999]",
     f"budget.tokens={TOKENS:.0f}",
 ]
 SAVES = 10
