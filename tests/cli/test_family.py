@@ -24,7 +24,11 @@ MEMBERS = {
     "roberta-mini": ["transformers.RobertaForMaskedLM"],
     "spanbert-mini": ["transformers.BertForMaskedLM"],
     "albert-mini": ["transformers.AlbertForPreTraining", "encoder.embedding=16"],
-    "electra-mini": ["transformers.ElectraForPreTraining", "encoder.embedding=16"],
+    "electra-mini": [
+        "transformers.ElectraForPreTraining",
+        "encoder.embedding=16",
+        "objective.replaced_token.generator_size=0.5",
+    ],
     "gpt-mini": ["transformers.OpenAIGPTLMHeadModel", "encoder.feed_forward=128"],
     "bert-mini": ["transformers.AlbertModel", "encoder.shared=attention", "encoder.embedding=16"],
 }
@@ -90,6 +94,8 @@ def test_the_whole_way(name, files, text_file, tmp_path):
         body = getattr(theirs, theirs.base_model_prefix, theirs)
         last = body(**asked).last_hidden_state[0]
     assert (ours - last).abs().max() <= 1e-5 * last.abs().max()
+    scored = json.loads(run("evaluate", "--model", out, "--data", text_file, "--json")[0])
+    assert scored["metrics"].keys() >= {f"{head}_loss" for head in HEADS[name]}
     if "masked_lm" in HEADS[name]:
         filled = json.loads(run("fill", "--model", out, "The [MASK] sees the sea.", "--json")[0])
         assert len(filled["masks"]) == 1

@@ -34,7 +34,8 @@ from unmask.batches.layout import LayoutSettings
 from unmask.corpus.corpus import Documents
 from unmask.errors import UserError
 
-LABELS = {"random": "next_sentence", "swapped": "sentence_order"}
+Second = Literal["random", "next", "swapped"]
+LABELS: dict[Second, str] = {"random": "next_sentence", "swapped": "sentence_order"}
 """What is asked of a pair, by its second text."""
 MAX_DEBT = 8
 """How many random pairs a block may be ahead of one half."""
@@ -51,7 +52,7 @@ class SentencePairsSettings(
         short_probability: how often a shorter target length is drawn.
     """
 
-    second: Literal["random", "next", "swapped"] = "random"
+    second: Second = "random"
     short_probability: float = 0.1
 
     def __post_init__(self) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 from unmask.batches.document_sentences import DocumentSentencesSettings
 from unmask.batches.feed import Feed
+from unmask.batches.layout import LayoutSettings
 from unmask.batches.no_masking import NoMaskingSettings
-from unmask.batches.sentence_pairs import SentencePairsSettings
+from unmask.batches.sentence_pairs import LABELS, SentencePairsSettings
 from unmask.batches.token_masking import TokenMaskingSettings
 from unmask.corpus.build import build_corpus
 from unmask.corpus.corpus import Documents
@@ -18,7 +19,7 @@ from unmask.errors import UserError
 from unmask.evaluation.errors_page import errors_page
 from unmask.metrics.intervals import Measure, differences, intervals, whole
 from unmask.model import Model
-from unmask.objectives import OBJECTIVES
+from unmask.objectives import OBJECTIVES, settings_of
 from unmask.objectives.learner import Learner
 from unmask.serving.pipeline import Pipeline
 from unmask.tasks.mistake import Mistake
@@ -135,29 +136,32 @@ def evaluate_encoder(
     """Return `{task, metrics, intervals, examples}` of a pretrained encoder on plain text.
 
     The metrics are `loss` and `accuracy` (0 to 1) of each objective of which the model has the head: `masked_lm` with
-    15 % of the tokens hidden, and `next_sentence` where the documents have several sentences. Masks and pairs are
-    drawn from the seed, so that two models with one tokenizer are asked the same.
+    15 % of the tokens hidden, and `next_sentence` or `sentence_order` where the documents have several sentences. Masks
+    and pairs are drawn from the seed, so that two models with one tokenizer are asked the same.
 
     Raises:
         UserError: the model has no pretraining head, or no text is in the files.
     """
     objectives = {
-        name: OBJECTIVES[name]().build(model.encoder.settings, model.encoder.vocabulary)
+        name: settings_of(name, model.heads[name], model.encoder.width).build(
+            model.encoder.settings, model.encoder.vocabulary
+        )
         for name in OBJECTIVES
         if name in model.heads
     }
+    objectives = {name: objective for name, objective in objectives.items() if model.take(name, objective)}
     if not objectives:
-        raise UserError("this model has neither a classification head nor one of a pretraining objective")
-    for name, objective in objectives.items():
-        model.take(name, objective)
+        raise UserError("this model has neither a task's head nor a whole one of a pretraining objective")
     machine = machine or choose_machine(precision="float32")
     length = min(128, model.encoder.longest)
     with tempfile.TemporaryDirectory() as folder:
         corpus = build_corpus(paths, model.tokenizer, Path(folder) / "corpus", heldout=None, options=options)
-        pairs = "next_sentence" in objectives and _has_pairs(corpus.train)
-        layout = SentencePairsSettings(length=length) if pairs else DocumentSentencesSettings(length=length)
-        if not pairs:
-            objectives.pop("next_sentence", None)
+        asked = next((given for given, name in LABELS.items() if name in objectives), None)
+        if asked is None or not _has_pairs(corpus.train, others=asked == "random"):
+            layout: LayoutSettings = DocumentSentencesSettings(length=length)
+            objectives = {name: one for name, one in objectives.items() if name not in LABELS.values()}
+        else:
+            layout = SentencePairsSettings(length=length, second=asked)
         learner = Learner(model.encoder, objectives).to(machine.device, machine.dtype)
         masking = NoMaskingSettings() if model.encoder.settings.causal else TokenMaskingSettings()
         feed = Feed(layout, masking, seed, model.tokenizer, learner.prepare)
@@ -171,6 +175,6 @@ def evaluate_encoder(
     }
 
 
-def _has_pairs(documents: Documents) -> bool:
-    """Say whether most documents have a sentence that follows another one, and there is another document."""
-    return len(documents) > 1 and documents.num_sentences >= 2 * len(documents)
+def _has_pairs(documents: Documents, *, others: bool) -> bool:
+    """Say whether most documents have a sentence that follows another one, and there are other documents if need be."""
+    return len(documents) > others and documents.num_sentences >= 2 * len(documents)
