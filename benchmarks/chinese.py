@@ -43,10 +43,14 @@ def prepare(folder: Path) -> Corpus:
     return unmask.open_corpus(folder / "corpus")
 
 
+SETTINGS = ["objective.next_sentence=false", "layout.kind=document_sentences"]
+"""A poem is too short to be cut into pairs."""
+
+
 def pretrain(folder: Path, minutes: float) -> None:
     """Pretrain, or go on, and write the learning curve down."""
     corpus, run = prepare(folder), folder / "bert-mini-zh"
-    recipe = unmask.read_recipe("bert-mini", [f"budget.minutes={minutes}"])
+    recipe = unmask.read_recipe("bert-mini", [*SETTINGS, f"budget.minutes={minutes}"])
     if not (run / "model").exists():
         unmask.pretrain(recipe, corpus, run, resume=(run / "recipe.toml").exists())
     last = logged(run)[-1]
