@@ -208,3 +208,14 @@ def check_lecture(tokenizer, mark):
     without = Question("q", "彼得住在哪裡", passage, example.answers)
     (sample,) = task.frame(tokenizer, [without], (), gold=True).samples
     assert sample.labels["question_answering"].tolist() == [16, 17]
+
+
+def test_no_answer_stands_where_the_text_is_summed_up(monkeypatch):
+    """[CLS], or in a model that reads from left to right the last token, which alone has seen the passage."""
+    example = Question("", "who?", "a cat sat.")
+    for extracts in (False, True):
+        monkeypatch.setattr(TOKENIZER, "extracts", extracts)
+        (window,), _ = cut(TOKENIZER, [example], Cut(32, 4, 8, no_answer=True), gold=False)
+        first, *rest = window.sample.positions["passage"].tolist()
+        assert first == (len(window.sample) - 1 if extracts else 0)
+        assert rest == list(range(rest[0], len(window.sample) - 1))

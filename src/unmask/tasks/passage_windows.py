@@ -31,7 +31,8 @@ class Cut:
         length: of a window in tokens, the question and special tokens included.
         stride: by how many tokens of the passage the next window starts later.
         question: the longest question, in tokens; what is longer is cut at its end.
-        no_answer: whether [CLS] may be pointed at, as the place of "no answer".
+        no_answer: whether [CLS] may be pointed at, as the place of "no answer" (in GPT the last token, which has seen
+            all).
     """
 
     length: int
@@ -130,10 +131,10 @@ def cut(
 
 def _window(frame: Frame, number: int, question: Ids, passage: _Passage, part: slice, how: Cut) -> Window:
     ids, first = passage.ids[part], 1 + len(question) + frame.between
-    places = np.arange(first, first + len(ids))
-    places = np.concatenate([[0], places]) if how.no_answer else places
-    sample = frame.wrap(question, ids).add(positions={"passage": places})
-    return Window(number, passage.offsets[part], sample)
+    sample, places = frame.wrap(question, ids), np.arange(first, first + len(ids))
+    if how.no_answer:
+        places = np.concatenate([sample.positions["summary"], places])
+    return Window(number, passage.offsets[part], sample.add(positions={"passage": places}))
 
 
 def _answer(example: Question, offsets: np.ndarray) -> tuple[int, int] | None:
