@@ -39,8 +39,8 @@ from unmask.training.machine import Machine, choose_machine
 from unmask.training.processes import Processes
 from unmask.version import __version__
 
-HELDOUT_TOKENS = 100_000
-"""How much of the held-out part each evaluation reads."""
+HELDOUT_TOKENS = 40_000
+"""How much of the held-out part each evaluation reads: twenty times in a run, of an hour on two cores 3 minutes."""
 
 
 def pretrain(
