@@ -27,4 +27,7 @@ $python benchmarks/token_classification.py --data resume_zh --start runs/chinese
 $python benchmarks/token_classification.py --data resume_zh --start random --body runs/chinese/bert-mini-zh
 $python benchmarks/adapt_minilm.py
 $python benchmarks/pretraining_pays.py
+$python benchmarks/plateau.py
+$python benchmarks/family.py
+$python benchmarks/family.py --cost
 $python benchmarks/features.py

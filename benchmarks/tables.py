@@ -30,6 +30,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "gpu": speed.gpu,
     "loss_parity": quality.loss_parity,
     "pairs": quality.pairs,
+    "plateau": quality.plateau,
     "pretrain_mini": quality.pretrain_mini,
     "pretrain_speed": speed.pretrain_speed,
     "pretraining_pays": quality.pretraining_pays,

@@ -209,6 +209,20 @@ def pretraining_pays_encoder(result: dict[str, Any]) -> list[str]:
     return lines
 
 
+def plateau(result: dict[str, Any]) -> list[str]:
+    """The held-out loss along the way by masking rate and size of a step."""
+    runs = sorted(result["runs"], key=lambda run: (run["rate"], run["step_tokens"]))
+    marks = [million * run["tokens"] / 1e6 / 4 for run in runs[:1] for million in (1, 2, 3, 4)]
+    titles = " | ".join(f"loss after {mark:.1f} M tokens" for mark in marks)
+    lines = [f"| hidden at first | tokens a step | {titles} | minutes (threads) |", "|---|---|" + "---|" * 5]
+    for run in runs:
+        near = [min(run["heldout"], key=lambda line: abs(line["tokens"] - 1e6 * mark)) for mark in marks]
+        losses = " | ".join(f"{line['masked_lm_loss']:.2f}" for line in near)
+        minutes = f"{run['seconds'] / 60:.0f} ({run['about']['threads']})"
+        lines.append(f"| {100 * run['rate']:.0f} % | {run['step_tokens']:,} | {losses} | {minutes} |")
+    return lines
+
+
 def family(result: dict[str, Any]) -> list[str]:
     """What each member learnt, and what it is good for."""
     learnt = {run["member"]: run for run in result["runs"] if "member" in run}
