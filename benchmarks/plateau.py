@@ -1,4 +1,4 @@
-"""How soon does a small model leave the plateau of frequent words? Masking rate and size of a step, a few million tokens.
+"""How soon does a small model leave the plateau of frequent words? Masking rate and step size, a few million tokens.
 
 Masked language modelling alone, on English Wikipedia and news: a bert-mini with a vocabulary of 8,000, sequences of 64,
 no dropout, the same learning rate throughout after the warm-up. All are scored on the same held-out sequences with 15 %
