@@ -70,7 +70,7 @@ def adapt(folder: Path, minutes: float) -> None:
     if (run / "model").exists():
         return
     if not (folder / "sst2").exists():
-        rows = read_rows([SHARED / "classification/sst2/train.tsv.xz"])
+        rows = read_rows([SHARED / "classification/sst2/train.tsv.xz"], columns={})
         lines = [row.values["text"].strip() for row in rows]
         texts.write_text("".join(f"{line}\n" for line in lines), encoding="utf8")
         options = TextOptions(documents="line")
