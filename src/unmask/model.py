@@ -234,5 +234,6 @@ def save_model(directory: Path, model: Model, card: str) -> None:
         task["downstream"] = msgspec.to_builtins(model.downstream)
     huggingface.write(directory, model.encoder, model.heads, model.labels, task, model.tokenizer.pad)
     length = model.task.length if model.task else model.encoder.longest
-    model.tokenizer.save(directory, length=length, extracts=model.encoder.settings.causal)
+    shape = model.encoder.settings
+    model.tokenizer.save(directory, length=length, extracts=shape.causal, segments=shape.segments > 1)
     (directory / "README.md").write_text(card, encoding="utf8")

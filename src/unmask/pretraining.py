@@ -243,6 +243,13 @@ def _check_fit(base: Model, corpus: Corpus, recipe: Recipe, init: str | Path) ->
             file=corpus.directory,
             remedy=f"build it again: unmask corpus build FILES --tokenizer {init} --out DIR",
         )
+    if base.encoder.settings.causal != recipe.encoder.causal:
+        reads = ("both sides", "from left to right")
+        raise UserError(
+            f"{init} reads {reads[base.encoder.settings.causal]}, the recipe {recipe.name} "
+            f"{reads[recipe.encoder.causal]}",
+            remedy="take a recipe such as gpt-mini" if base.encoder.settings.causal else "take one such as bert-mini",
+        )
     length = max(stage.length for stage in recipe.layout.all_stages)
     if length > base.encoder.longest:
         raise UserError(

@@ -144,6 +144,41 @@ def test_bad_combinations_are_refused_at_the_start(text_file, tmp_path):
         assert message in run(*arguments, status=2)[1], name
 
 
+def test_a_model_goes_on_with_a_recipe_that_reads_as_it_does(text_file, tmp_path):
+    gpt = ["encoder.feed_forward=128"]
+    for name, settings in (("bert-mini", []), ("gpt-mini", gpt)):
+        run("pretrain", name, "--text", text_file, *sets([*TINY, *settings]), "--out", tmp_path / name)
+    for name, other, said in (("bert-mini", "gpt-mini", "from left to right"), ("gpt-mini", "bert-mini", "both sides")):
+        arguments = ("pretrain", name, "--text", text_file, "--init", tmp_path / other, *sets(TINY[5:7]))
+        assert f"reads {said}, the recipe {name} " in run(*arguments, "--out", tmp_path / "x", status=2)[1]
+    settings = sets(["layout.length=48", "batch.tokens=512", "budget.steps=2"])
+    arguments = ("pretrain", "gpt-mini", "--text", text_file, "--init", tmp_path / "gpt-mini", *settings)
+    run(*arguments, "--out", tmp_path / "further")
+
+
+def test_gpt_learns_numbers_far_from_zero_and_that_there_is_no_answer(files, text_file, tmp_path):
+    settings = sets([*TINY, "encoder.feed_forward=128"])
+    run("pretrain", "gpt-mini", "--text", text_file, *settings, "--out", tmp_path / "gpt")
+    rows = [f"The year {number}.\t{2000 + number % 5}" for number in range(40)]
+    (tmp_path / "years.tsv").write_text("\n".join(["text\tscore", *rows]))
+    little = sets(["budget.steps=4", "batch.sequences=4"])
+    for frozen in ((), ("--frozen", "--downstream", "average")):
+        out = tmp_path / f"years{len(frozen)}"
+        arguments = ("finetune", "regression", "--model", tmp_path / "gpt", "--train", tmp_path / "years.tsv")
+        run(*arguments, *frozen, *little, "--out", out)
+        assert 1990 < unmask.load(out).predict(["The year 3."])[0].score < 2010
+    squad = json.loads((files / "squad.json").read_text())
+    for number, paragraph in enumerate(squad["data"][0]["paragraphs"]):
+        if number % 3 == 0:
+            paragraph["qas"][0] |= {"answers": [], "is_impossible": True}
+    (tmp_path / "squad2.json").write_text(json.dumps(squad))
+    out = tmp_path / "answers"
+    arguments = ("finetune", "question-answering", "--model", tmp_path / "gpt", "--train", tmp_path / "squad2.json")
+    run(*arguments, *little, "--set", "task.length=48", "--out", out)
+    losses = [json.loads(line)["question_answering_loss"] for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert np.isfinite(losses).all()
+
+
 def test_unknown_families_are_named(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "t5"}))
     with pytest.raises(UserError, match=r"model_type 't5' is not known here; known: albert, bert, distilbert"):

@@ -40,7 +40,7 @@ SHAPES = {
 }
 ONLY = {"sentence_order": "albert", "causal_lm": "gpt"}
 """Heads of one family alone."""
-LACKING = {"gpt": ("masked_lm", "question_answering", "token_classification")}
+LACKING = {"gpt": ("masked_lm", "regression", "question_answering", "token_classification")}
 EXTRACT = 4
 """The token at the end of GPT's texts, which is 0 in no other place: there that is padding."""
 HEADS = {

@@ -219,3 +219,6 @@ def test_no_answer_stands_where_the_text_is_summed_up(monkeypatch):
         first, *rest = window.sample.positions["passage"].tolist()
         assert first == (len(window.sample) - 1 if extracts else 0)
         assert rest == list(range(rest[0], len(window.sample) - 1))
+        impossible = Question("", "who?", "a cat sat.", impossible=True)
+        (window,), _ = cut(TOKENIZER, [impossible], Cut(32, 4, 8, no_answer=True), gold=True)
+        assert window.sample.labels["question_answering"].tolist() == [first, first]

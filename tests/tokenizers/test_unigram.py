@@ -142,3 +142,25 @@ def test_damaged_models_are_named(shared, tmp_path):
 
 def test_it_is_in_the_interface():
     assert unmask.train_unigram is train_unigram
+
+
+def test_the_size_is_never_exceeded():
+    with pytest.raises(UserError) as caught:
+        train_unigram(TEXT, size=20)
+    least = int(str(caught.value).split("at least ")[1].split()[0])
+    for size in (least, least + 1, least + 2, least + 30):
+        assert train_unigram(TEXT, size=size).size <= size
+
+
+def test_odd_files_are_read_or_named(trained, tmp_path):
+    trained.save(tmp_path)
+    content = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf8"))
+    content["normalizer"] = None
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf8")
+    plain = load_tokenizer(tmp_path)
+    plain.save(tmp_path / "again")
+    assert load_tokenizer(tmp_path / "again").sha256 == plain.sha256
+    content["model"]["unk_id"] = None
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf8")
+    with pytest.raises(UserError, match="unk_id"):
+        load_tokenizer(tmp_path)

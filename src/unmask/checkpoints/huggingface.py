@@ -407,7 +407,8 @@ def _own_names(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, str]]:
 
 def _of_classifier(family: Family, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
     """Say which of our heads their `classifier` is: several have this name."""
-    architectures = tuple(str(name) for name in config.get("architectures") or ())
+    named = config.get("architectures")
+    architectures = tuple(map(str, named)) if isinstance(named, list) else ()
     if any(name.endswith("TokenClassification") for name in architectures):
         return "token_classification"
     other = any(name.endswith("MultipleChoice") for name in architectures)

@@ -1,7 +1,7 @@
 """GPT's directories (modeling_openai.py of transformers 5).
 
 Its matrices lie (in, out), and "gelu" is the approximate one. Heads of tokens it has none, and that of whole texts has
-no bias.
+no bias: regression, which needs one, is our own.
 """
 
 from unmask.checkpoints.family import Family, architectures
@@ -36,7 +36,7 @@ OPENAI_GPT = Family(
         "feed_forward_norm": "ln_2",
     },
     transposed=True,
-    heads={"causal_lm": {}, "classification": {"out": "score"}, "regression": {"out": "score"}},
+    heads={"causal_lm": {}, "classification": {"out": "score"}},
     unbiased=("score",),
     decoder="lm_head.weight",
     architectures={**architectures("OpenAIGPT"), ("causal_lm",): "OpenAIGPTLMHeadModel"},

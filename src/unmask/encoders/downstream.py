@@ -173,7 +173,8 @@ class Downstream(nn.Module):
         if chosen.kind == "rnn":
             self.lstm = Lstm(self.width, chosen.width or 200, shape.dropout)
             self.width = 2 * self.lstm.width
-        self.settings = msgspec.structs.replace(shape, width=self.width, heads=1, feed_forward=4 * self.width)
+        plain = {"causal": False, "pooling": "tanh", "segments": 1} if shape.causal else {}
+        self.settings = msgspec.structs.replace(shape, width=self.width, heads=1, **plain)
         self.vocabulary, self.longest = encoder.vocabulary, encoder.longest
 
     @property

@@ -135,9 +135,10 @@ def evaluate_encoder(
 ) -> dict[str, Any]:
     """Return `{task, metrics, intervals, examples}` of a pretrained encoder on plain text.
 
-    The metrics are `loss` and `accuracy` (0 to 1) of each objective of which the model has the head: `masked_lm` with
-    15 % of the tokens hidden, and `next_sentence` or `sentence_order` where the documents have several sentences. Masks
-    and pairs are drawn from the seed, so that two models with one tokenizer are asked the same.
+    The metrics are `loss` and `accuracy` (0 to 1) of each objective of which the model has the whole head: those of
+    hidden tokens with 15 % of them hidden, `causal_lm`, and `next_sentence` or `sentence_order` where the documents
+    have several sentences. Masks and pairs are drawn from the seed, so that two models with one tokenizer are asked the
+    same.
 
     Raises:
         UserError: the model has no pretraining head, or no text is in the files.
@@ -160,11 +161,13 @@ def evaluate_encoder(
         if asked is None or not _has_pairs(corpus.train, others=asked == "random"):
             layout: LayoutSettings = DocumentSentencesSettings(length=length)
             objectives = {name: one for name, one in objectives.items() if name not in LABELS.values()}
+            if not objectives:
+                raise UserError("this model tells pairs of sentences apart, and the documents have none")
         else:
             layout = SentencePairsSettings(length=length, second=asked)
         learner = Learner(model.encoder, objectives).to(machine.device, machine.dtype)
         masking = NoMaskingSettings() if model.encoder.settings.causal else TokenMaskingSettings()
-        feed = Feed(layout, masking, seed, model.tokenizer, learner.prepare)
+        feed = Feed(layout, masking, seed, corpus.tokenizer, learner.prepare)  # framed as in pretraining
         batches = feed.heldout(corpus.train, tokens=corpus.train.num_tokens * 2)
         metrics = evaluate(learner, batches, machine)
     return {

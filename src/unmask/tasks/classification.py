@@ -189,7 +189,7 @@ class ClassificationHead(PooledHead):
     needs = frozenset({"classification"})
 
     def __init__(self, encoder: TransformerSettings, num_labels: int, weights: Sequence[float] = ()) -> None:
-        super().__init__(encoder, num_labels)
+        super().__init__(encoder, num_labels, bias=not encoder.causal)  # GPT's has none in transformers
         self.weights = tuple(weights)
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:

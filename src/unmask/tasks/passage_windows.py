@@ -123,7 +123,8 @@ def cut(
                     counts["windows left out of the loss, as the answer is not in them"] += 1
                     continue
                 shift = 1 + len(question) + frame.between
-                label = (0, 0) if place is None else (place[0] + shift, place[1] + shift)
+                none = int(window.sample.positions["summary"][0])
+                label = (none, none) if place is None else (place[0] + shift, place[1] + shift)
                 window = Window(number, window.offsets, window.sample.add(labels={LABEL: np.array(label)}))
             made.append(Window(number, window.offsets, window.sample.named((0, len(made)))))
     return made, tuple(f"{what}: {count:,}" for what, count in counts.items() if count)

@@ -20,14 +20,15 @@ class PooledHead(Objective):
     Args:
         encoder: settings of the body that the head sits on.
         outputs: of the linear layer.
+        bias: whether it has one.
     """
 
     at = "summary"
 
-    def __init__(self, encoder: TransformerSettings, outputs: int) -> None:
+    def __init__(self, encoder: TransformerSettings, outputs: int, *, bias: bool = True) -> None:
         super().__init__()
         self.dropout = Dropout(encoder.dropout)
-        self.out = nn.Linear(encoder.width, outputs, bias=not encoder.causal)  # GPT's has none in transformers
+        self.out = nn.Linear(encoder.width, outputs, bias=bias)
         initialise(self, encoder.deviation)
 
     def prepare(self, sample: Sample, name: str) -> Sample:

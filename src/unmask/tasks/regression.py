@@ -149,7 +149,7 @@ class RegressionHead(PooledHead):
 
     Args:
         encoder: settings of the body that the head sits on.
-        mean: what it says at first, where it has a bias.
+        mean: what it says at first.
         deviation: an error of so much counts as 1.
     """
 
@@ -158,8 +158,7 @@ class RegressionHead(PooledHead):
     def __init__(self, encoder: TransformerSettings, mean: float = 0.0, deviation: float = 1.0) -> None:
         super().__init__(encoder, 1)
         self.deviation = deviation
-        if self.out.bias is not None:
-            nn.init.constant_(self.out.bias, mean)
+        nn.init.constant_(self.out.bias, mean)
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""

@@ -7,6 +7,7 @@ In: a directory as Hugging Face, Google or OpenAI publish them. Out: a `Tokenize
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -63,15 +64,23 @@ def load_tokenizer(directory: str | Path) -> Tokenizer:
         case _:
             library = _read_merges(path, config, special)
     kind = _kind(library, path)
+    if kind is UNIGRAM and json.loads(library.to_str())["model"]["unk_id"] is None:
+        raise UserError("says not which piece stands for what the others cannot write (unk_id)", file=path)
     if kind.grows and special.get("unk_token", kind.special["unk_token"]) not in (pieces := library.get_vocab()):
         special |= {"unk_token": END_OF_TEXT} if END_OF_TEXT in pieces else {}
     _check_vocabulary(library.get_vocab(), {**kind.special, **special}, path, grows=kind.grows)
     if kind is WORDPIECE:
         library.model.unk_token = special.get("unk_token", SPECIAL_TOKENS["unk_token"])
         normalizer = library.normalizer
-        normalizer.lowercase = config.get("do_lower_case", normalizer.lowercase)
-        normalizer.strip_accents = config.get("strip_accents", normalizer.strip_accents)
-        normalizer.handle_chinese_chars = config.get("tokenize_chinese_chars", normalizer.handle_chinese_chars)
+        try:
+            normalizer.lowercase = config.get("do_lower_case", normalizer.lowercase)
+            normalizer.strip_accents = config.get("strip_accents", normalizer.strip_accents)
+            normalizer.handle_chinese_chars = config.get("tokenize_chinese_chars", normalizer.handle_chinese_chars)
+        except TypeError as error:
+            raise UserError(
+                "do_lower_case, strip_accents and tokenize_chinese_chars are true or false",
+                file=directory / "tokenizer_config.json",
+            ) from error
     return Tokenizer(library, kind, special)
 
 
@@ -91,7 +100,7 @@ def _special_names(content: Mapping[str, Any]) -> dict[str, str]:
     for role in ROLES:
         name = content.get(role)
         name = name.get("content") if isinstance(name, dict) else name
-        if isinstance(name, str):
+        if isinstance(name, str) and name:
             names[role] = name
     return names
 
@@ -140,7 +149,8 @@ def _read_merges(path: Path, config: Mapping[str, Any], special: Mapping[str, st
             return word_bpe(pieces, pairs, special.get("unk_token", WORD_BPE.special["unk_token"]))
         return byte_bpe(pieces, pairs, prefix=bool(config.get("add_prefix_space")))
     except Exception as error:  # the Rust library raises nothing narrower
-        raise UserError(f"does not go with {merges.name} ({error})", file=path) from error
+        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"does not go with {merges.name} ({said})", file=path) from error
 
 
 def _read_spiece(path: Path, config: Mapping[str, Any]) -> tokenizers.Tokenizer:

@@ -79,9 +79,9 @@ class Tokenizer:
         library.no_truncation()
         library.no_padding()
         library.decoder = kind.decoder()
-        library.post_processor = self._frame(extracts=False)
+        library.post_processor = self._frame(extracts=False, segments=not self.ends_twice)
 
-    def _frame(self, extracts: bool) -> processors.PostProcessor:
+    def _frame(self, extracts: bool, segments: bool) -> processors.PostProcessor:
         """Return what puts the special tokens around texts in transformers; here it is batches/frame.py that does."""
         cls, sep, mask = (self._special[role] for role in ("cls_token", "sep_token", "mask_token"))
         names = [(cls, self.cls), (sep, self.sep)]
@@ -90,7 +90,8 @@ class Tokenizer:
             names.append((mask, self.mask))
         else:
             single = f"{cls}:0 $A:0 {sep}:0"
-            pair = f"{single} {sep}:0 $B:0 {sep}:0" if self.ends_twice else f"{single} $B:1 {sep}:1"
+            second = int(segments)
+            pair = f"{single} {f'{sep}:0 ' * self.ends_twice}$B:{second} {sep}:{second}"
         template = processors.TemplateProcessing(single=single, pair=pair, special_tokens=names)
         if not self.kind.before:
             return template
@@ -175,26 +176,30 @@ class Tokenizer:
         special = {token.content for token in self.added_tokens}
         return self.kind.starts([None if piece in special else piece for piece in self.pieces(range(self.size))])
 
-    def save(self, directory: str | Path, *, length: int = 512, extracts: bool = False) -> None:
+    def save(
+        self, directory: str | Path, *, length: int = 512, extracts: bool = False, segments: bool | None = None
+    ) -> None:
         """Write a directory that `load_tokenizer` and `transformers.AutoTokenizer` load.
 
         Args:
             directory: made where it is missing; other files in it stay.
             length: where transformers cuts a text, in tokens.
             extracts: it is for a model that reads from left to right; see `Frame`.
+            segments: whether its model tells the second text of a pair by segment ids; None: as is usual with the kind.
         """
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         frame = self._library.post_processor
-        self._library.post_processor = self._frame(extracts)
+        usual = not self.ends_twice
+        segments = usual if segments is None else segments and not extracts
+        self._library.post_processor = self._frame(extracts, segments)
         self._library.save(str(directory / "tokenizer.json"))
         self._library.post_processor = frame
         config = self.kind.save(self._library, directory)
-        if extracts:
-            config = {  # of the classes only this one takes the frame as it is
-                "tokenizer_class": "PreTrainedTokenizerFast",
-                "model_input_names": ["input_ids", "attention_mask"],
-            }
+        if extracts or segments != usual:
+            config = {"tokenizer_class": "PreTrainedTokenizerFast"}  # of the classes only this takes the frame as it is
+        inputs = ("input_ids", *(("token_type_ids",) if segments else ()), "attention_mask")
+        config["model_input_names"] = list(inputs)
         config |= {"model_max_length": length, **self._special}
         write_json(directory / "tokenizer_config.json", config)
         write_json(directory / "special_tokens_map.json", self._special)

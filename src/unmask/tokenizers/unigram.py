@@ -80,10 +80,9 @@ def _starts(pieces: Sequence[str | None]) -> Starts:
 
 
 def _save(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
-    text = library.normalizer.normalize_str("Á")
+    text = library.normalizer.normalize_str("Á") if library.normalizer else "Á"
     return {
         "tokenizer_class": "AlbertTokenizer",
-        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
         "do_lower_case": text.islower(),
         "keep_accents": text not in ("A", "a"),
     }
@@ -136,7 +135,10 @@ def train_unigram(texts: Iterable[str], *, size: int, lowercase: bool = True, pr
         show_progress=progress,
     )
     library.train_from_iterator(repeat(counts), trainer)
-    found = sorted(set(library.get_vocab()) - set(names))
+    if size == len(names) + len(characters):  # the trainer would go past this
+        found = sorted(characters)
+    else:
+        found = sorted(set(library.get_vocab()) - set(names))
     return Tokenizer(_estimate([*names, *found], unknown, counts, lowercase), UNIGRAM)
 
 
