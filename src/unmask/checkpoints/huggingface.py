@@ -11,7 +11,6 @@ are refused unless they are asked for, and then read with `weights_only`.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,9 +23,11 @@ from torch import Tensor
 
 from unmask.checkpoints.albert import ALBERT
 from unmask.checkpoints.bert import BERT
+from unmask.checkpoints.check import check, check_decoder
 from unmask.checkpoints.distilbert import DISTILBERT
 from unmask.checkpoints.electra import ELECTRA
-from unmask.checkpoints.family import TASK_HEADS, Family, shape_of
+from unmask.checkpoints.family import Family
+from unmask.checkpoints.heads import OWN, find_heads, find_own, head_name, of_classifier, read_labels
 from unmask.checkpoints.openai_gpt import OPENAI_GPT
 from unmask.checkpoints.roberta import ROBERTA
 from unmask.checkpoints.safetensors_file import checked, read_shapes, read_tensors
@@ -39,9 +40,6 @@ OUR_KEY = "unmask"
 """Under this name config.json holds what the model is for."""
 SHARED_KEY = "unmask_shared"
 """Under this name config.json says which sublayer is the same in all layers, where transformers has a copy in each."""
-OWN = "unmask."
-"""So begin the tensors of what transformers knows not: of a downstream model and the head on it, and of pretraining
-heads that the family has not. There the directory is what remains without them."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,7 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
         raise UserError(
             f"two tensors have the same name but for the '{family.prefix}' prefix or gamma and beta", file=path
         )
-    _check(family, settings, vocabulary, {name: shapes[old] for name, old in theirs.items()}, path)
+    check(family, settings, vocabulary, {name: shapes[old] for name, old in theirs.items()}, path)
 
     known = [name for name in theirs if _is_known(family, name)]
     if pickled is None:
@@ -89,18 +87,18 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
     else:
         found = {theirs[name]: checked(pickled[theirs[name]], name, path) for name in known}
     tensors = {name: found[theirs[name]] for name in known}
-    _check_decoder(family, tensors, path)
+    check_decoder(family, tensors, path)
     task = config.get(OUR_KEY)
-    heads = _own_names(tensors)
+    heads = find_own(tensors)
     if not isinstance(task, dict) or "downstream" not in task:
-        for head, names in _head_names(family, tensors, path, _of_classifier(family, config, tensors)).items():
+        for head, names in find_heads(family, tensors, path, of_classifier(family, config, tensors)).items():
             heads[head] = {**names, **heads.get(head, {})}  # of ELECTRA's the generator is our own
     return Pretrained(
         settings,
         vocabulary,
         _take_encoder(family, settings, tensors, path),
         {head: {ours: tensors[name] for ours, name in names.items()} for head, names in heads.items()},
-        _labels(config, config_file, tensors, heads),
+        read_labels(config, config_file, tensors, heads),
         task if isinstance(task, dict) else None,
     )
 
@@ -140,7 +138,7 @@ def write(
         tensors |= {f"{pooler}.{kind}": state[f"pooler.{kind}"] for kind in ("weight", "bias")}
     for head, values in heads.items():
         for ours, value in values.items():
-            name = _head_name(family, head, ours) if head in known else ""
+            name = head_name(family, head, ours) if head in known else ""
             tensors[name or f"{OWN}{head}.{ours}"] = value
     plain = {name: value.detach().cpu().float().contiguous() for name, value in tensors.items()}
     config = {"pad_token_id": pad, **_config(family, settings, encoder.vocabulary, architecture, labels)}
@@ -290,151 +288,6 @@ def _take_encoder(
         if f"{pooler}.weight" in tensors:
             found |= {f"pooler.{kind}": tensors[f"{pooler}.{kind}"] for kind in ("weight", "bias")}
     return found
-
-
-def _check(
-    family: Family, settings: TransformerSettings, vocabulary: int, shapes: Mapping[str, tuple[int, ...]], path: Path
-) -> None:
-    """Refuse weights that do not fit the config, before anything is allocated."""
-    pattern = re.escape(family.layer).replace(r"\{\}", r"(\d+)") + r"\."
-    layers = {match[1] for name in shapes if (match := re.match(pattern, name))}
-    stored = family.stored_layers(settings)
-    if len(layers) != stored or layers != set(map(str, range(stored))):
-        raise UserError(f"config.json says {stored} layers, the weights have {len(layers)}", file=path)
-    expected = {name: ours for ours, names in family.tensors(settings) for name in names}
-    parts = {name: len(names) for _, names in family.tensors(settings) for name in names}
-    for pooler in filter(None, (family.pooler, family.head_pooler)):
-        if any(name.startswith(f"{pooler}.") for name in shapes):
-            expected |= {f"{pooler}.{kind}": f"pooler.{kind}" for kind in ("weight", "bias")}
-    missing = [name for name in expected if name not in shapes]
-    if missing:
-        raise UserError(
-            f"{len(missing)} tensors of the encoder are missing, the first is {missing[0]}",
-            file=path,
-            remedy=f"the file is not whole or not of a {family.model_type} model: download it again",
-        )
-    wanted: dict[str, tuple[int, ...]] = {}
-    for name, ours in expected.items():
-        first, *others = shape_of(ours, settings, vocabulary)
-        shape = (first // parts.get(name, 1), *others)
-        wanted[name] = shape[::-1] if family.lies_across(ours) else shape
-    for name, shape in {**wanted, **_head_shapes(family, settings, vocabulary)}.items():
-        if name in shapes and shapes[name] != shape:
-            raise UserError(f"tensor {name} has shape {shapes[name]}, by config.json it is {shape}", file=path)
-    for head in {family.heads[name]["out"] for name in TASK_HEADS if name in family.heads}:
-        rows = shapes.get(f"{head}.weight", (0, 0))
-        bias = (rows[0],) if head in family.unbiased else shapes.get(f"{head}.bias")
-        if len(rows) != 2 or (rows[0] and (rows[1] != settings.width or bias != (rows[0],))):
-            raise UserError(f"the weight of {head}, of shape {rows}, does not fit", file=path)
-    if shapes.get("qa_outputs.weight", (2,))[0] != 2:
-        raise UserError("qa_outputs has not two rows, one for the start and one for the end", file=path)
-
-
-def _head_shapes(family: Family, settings: TransformerSettings, vocabulary: int) -> dict[str, tuple[int, ...]]:
-    """What shape the tensors of the pretraining heads must have."""
-    width, narrow = settings.width, settings.embedding_width
-    shapes: dict[str, tuple[int, ...]] = {family.decoder: (vocabulary, narrow)}
-    if words := family.heads.get("masked_lm"):
-        shapes |= {
-            f"{words['dense']}.weight": (narrow, width),
-            f"{words['dense']}.bias": (narrow,),
-            f"{words['norm']}.weight": (narrow,),
-            f"{words['norm']}.bias": (narrow,),
-            words["bias"]: (vocabulary,),
-        }
-    if parts := family.heads.get("replaced_token"):
-        shapes |= {f"{parts['dense']}.weight": (width, width), f"{parts['dense']}.bias": (width,)}
-        shapes |= {f"{parts['out']}.weight": (1, width), f"{parts['out']}.bias": (1,)}
-    for head in ("next_sentence", "sentence_order"):
-        if head in family.heads:
-            name = family.heads[head]["out"]
-            shapes |= {f"{name}.weight": (2, width), f"{name}.bias": (2,)}
-    return shapes
-
-
-def _check_decoder(family: Family, tensors: dict[str, Tensor], path: Path) -> None:
-    decoder = tensors.pop(family.decoder, None)
-    words = family.embeddings["embeddings.words.weight"]
-    if decoder is not None and not torch.equal(decoder, tensors[words]):
-        raise UserError("the decoder is not tied to the word embeddings: not a model of the papers", file=path)
-
-
-def _head_name(family: Family, head: str, ours: str) -> str:
-    """Their name of one of our head's tensors."""
-    names = family.heads[head]
-    if ours in names:
-        return names[ours]
-    part, _, kind = ours.rpartition(".")
-    return f"{names[part]}.{kind}" if part in names else ""
-
-
-def _head_names(
-    family: Family, tensors: Mapping[str, Tensor], path: Path, classifier: str
-) -> dict[str, dict[str, str]]:
-    """Return the heads that are there: our names to theirs. Half of one is refused.
-
-    Args:
-        family: whose names they are.
-        tensors: by their names.
-        path: where they are from.
-        classifier: which of our heads their `classifier` is.
-    """
-    found = {}
-    for head, parts in family.heads.items():
-        if head in ("classification", "regression", "token_classification") and head != classifier:
-            continue
-        ours = [name for part in parts for name in ([part] if part == "bias" else [f"{part}.weight", f"{part}.bias"])]
-        if parts.get("out") in family.unbiased:
-            ours.remove("out.bias")
-        names = {name: _head_name(family, head, name) for name in ours}
-        missing = [name for name in names.values() if name not in tensors]
-        if not missing:
-            found[head] = names
-        elif len(missing) < len(names):
-            raise UserError(f"tensor {missing[0]} of the {head} head is missing", file=path, remedy="download it again")
-    return found
-
-
-def _own_names(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, str]]:
-    """Return the heads that only we know: our names to those in the file."""
-    found: dict[str, dict[str, str]] = {}
-    for name in tensors:
-        if name.startswith(OWN):
-            head, _, ours = name.removeprefix(OWN).partition(".")
-            found.setdefault(head, {})[ours] = name
-    return found
-
-
-def _of_classifier(family: Family, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    """Say which of our heads their `classifier` is: several have this name."""
-    named = config.get("architectures")
-    architectures = tuple(map(str, named)) if isinstance(named, list) else ()
-    if any(name.endswith("TokenClassification") for name in architectures):
-        return "token_classification"
-    other = any(name.endswith("MultipleChoice") for name in architectures)
-    other = other or config.get("problem_type") == "multi_label_classification"
-    pooler = family.head_pooler or family.pooler
-    if other or (pooler and f"{pooler}.weight" not in tensors):
-        return ""
-    rows = tensors.get(f"{family.heads['classification']['out']}.weight")
-    return "classification" if rows is None or len(rows) > 1 else "regression"
-
-
-def _labels(
-    config: Mapping[str, Any], path: Path, tensors: Mapping[str, Tensor], heads: Mapping[str, Mapping[str, str]]
-) -> tuple[str, ...]:
-    head = next((heads[name] for name in ("classification", "token_classification") if name in heads), None)
-    if head is None:
-        return ()
-    number = len(tensors[head["out.weight"]]) if "out.weight" in head else 0
-    names = config.get("id2label") or {str(index): f"LABEL_{index}" for index in range(number)}
-    try:
-        labels = tuple(str(names[str(index)]) for index in range(number))
-    except (KeyError, TypeError) as error:
-        raise UserError(f"id2label does not name the {number} labels of the classifier", file=path) from error
-    if len(set(labels)) != number:
-        raise UserError("id2label names a label twice", file=path)
-    return labels
 
 
 def _config(

@@ -1,0 +1,97 @@
+"""The heads of a directory: what they are called there and here, and which labels they tell apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from unmask.checkpoints.family import Family
+from unmask.errors import UserError
+
+OWN = "unmask."
+"""So begin the tensors of what transformers knows not: of a downstream model and the head on it, and of pretraining
+heads that the family has not. There the directory is what remains without them."""
+
+
+def head_name(family: Family, head: str, ours: str) -> str:
+    """Their name of one of our head's tensors."""
+    names = family.heads[head]
+    if ours in names:
+        return names[ours]
+    part, _, kind = ours.rpartition(".")
+    return f"{names[part]}.{kind}" if part in names else ""
+
+
+def find_heads(family: Family, tensors: Mapping[str, Tensor], path: Path, classifier: str) -> dict[str, dict[str, str]]:
+    """Return the heads that are there: our names to theirs. Half of one is refused.
+
+    Args:
+        family: whose names they are.
+        tensors: by their names.
+        path: where they are from.
+        classifier: which of our heads their `classifier` is.
+    """
+    found = {}
+    for head, parts in family.heads.items():
+        if head in ("classification", "regression", "token_classification") and head != classifier:
+            continue
+        ours = [name for part in parts for name in ([part] if part == "bias" else [f"{part}.weight", f"{part}.bias"])]
+        if parts.get("out") in family.unbiased:
+            ours.remove("out.bias")
+        names = {name: head_name(family, head, name) for name in ours}
+        missing = [name for name in names.values() if name not in tensors]
+        if not missing:
+            found[head] = names
+        elif len(missing) < len(names):
+            raise UserError(f"tensor {missing[0]} of the {head} head is missing", file=path, remedy="download it again")
+    return found
+
+
+def find_own(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, str]]:
+    """Return the heads that only we know: our names to those in the file."""
+    found: dict[str, dict[str, str]] = {}
+    for name in tensors:
+        if name.startswith(OWN):
+            head, _, ours = name.removeprefix(OWN).partition(".")
+            found.setdefault(head, {})[ours] = name
+    return found
+
+
+def of_classifier(family: Family, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+    """Say which of our heads their `classifier` is: several have this name."""
+    named = config.get("architectures")
+    architectures = tuple(map(str, named)) if isinstance(named, list) else ()
+    if any(name.endswith("TokenClassification") for name in architectures):
+        return "token_classification"
+    other = any(name.endswith("MultipleChoice") for name in architectures)
+    other = other or config.get("problem_type") == "multi_label_classification"
+    pooler = family.head_pooler or family.pooler
+    if other or (pooler and f"{pooler}.weight" not in tensors):
+        return ""
+    rows = tensors.get(f"{family.heads['classification']['out']}.weight")
+    return "classification" if rows is None or len(rows) > 1 else "regression"
+
+
+def read_labels(
+    config: Mapping[str, Any], path: Path, tensors: Mapping[str, Tensor], heads: Mapping[str, Mapping[str, str]]
+) -> tuple[str, ...]:
+    """Return the labels of the classification or token classification head, in order.
+
+    Raises:
+        UserError: the config does not name them all, or one of them twice.
+    """
+    head = next((heads[name] for name in ("classification", "token_classification") if name in heads), None)
+    if head is None:
+        return ()
+    number = len(tensors[head["out.weight"]]) if "out.weight" in head else 0
+    names = config.get("id2label") or {str(index): f"LABEL_{index}" for index in range(number)}
+    try:
+        labels = tuple(str(names[str(index)]) for index in range(number))
+    except (KeyError, TypeError) as error:
+        raise UserError(f"id2label does not name the {number} labels of the classifier", file=path) from error
+    if len(set(labels)) != number:
+        raise UserError("id2label names a label twice", file=path)
+    return labels
