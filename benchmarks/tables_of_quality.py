@@ -46,17 +46,20 @@ def token_classification(result: dict[str, Any]) -> list[str]:
     """F1 over entities on the test set by data and start, mean and standard deviation over seeds."""
     titles = "| data | start | seeds | test F1, mean ± s.d. | each seed | minutes a seed (threads) |"
     lines = [titles, "|---|---|---|---|---|---|"]
-    cases = dict.fromkeys((run["data"], run["each"], run["start"]) for run in result["runs"])
-    names = {"minilm": "MiniLM checkpoint", "random": "random weights, same body"}
-    for data, each, start in cases:
-        runs = [run for run in result["runs"] if (run["data"], run["start"]) == (data, start)]
+    cases = dict.fromkeys((run["data"], run["each"], run["start"], run["body"]) for run in result["runs"])
+    names = {"minilm": "MiniLM checkpoint"}
+    for data, each, start, body in cases:
+        case = (data, start, body)
+        runs = [run for run in result["runs"] if (run["data"], run["start"], run["body"]) == case]
+        from_random = f"random weights, body of {'MiniLM' if body == 'model' else body}"
+        title = from_random if start == "random" else names.get(start, start)
         runs.sort(key=lambda run: run["seed"])
         scores = [run["metrics"]["f1"] for run in runs]
         spread = f"{statistics.mean(scores):.1f}" + (f" ± {statistics.stdev(scores):.1f}" if len(scores) > 1 else "")
         shown = ", ".join(f"{score:.1f}" for score in scores)
         minutes = ", ".join(f"{run['seconds'] / 60:.0f} ({run['about']['threads']})" for run in runs)
         part = data if each == 1 else f"{data}, 1 sentence in {each}"
-        lines.append(f"| {part} | {names.get(start, start)} | {len(runs)} | {spread} | {shown} | {minutes} |")
+        lines.append(f"| {part} | {title} | {len(runs)} | {spread} | {shown} | {minutes} |")
     return lines
 
 

@@ -113,7 +113,7 @@ def main() -> None:
         if not options.toy and any(run.items() <= other.items() for other in runs):
             continue
         settings = [f"seed={seed}", *(["budget.steps=2"] if options.toy else [])]
-        run |= tune(options.start, body, files, folder / f"{name}-{seed}", settings)
+        run |= tune(options.start, body, files, folder / f"{name}-{Path(body).name}-{seed}", settings)
         if options.toy:
             print(json.dumps(run["metrics"]))
         else:
