@@ -30,11 +30,13 @@ from unmask.training.machine import choose_machine, keep_memory
 
 TOKENS = 5e6
 SEQUENCES = 32
+RATE = 0.15
 SETTINGS = [
     "layout.kind=document_sentences",
     "objective.next_sentence=false",
     f"batch.sequences={SEQUENCES}",
-    "masking.rate=0.15",  # the peer's collator knows no other one along the way
+    f"masking.rate={RATE}",
+    f"masking.final_rate={RATE}",  # the peer's collator knows no other one along the way
     "optimizer.betas=[0.9,0.999]",
     f"budget.tokens={TOKENS:.0f}",
 ]
@@ -112,7 +114,7 @@ def run_trainer(recipe: Recipe, corpus: Corpus, out: Path, tokens: list[int]) ->
             logging_steps=50,
         ),
         train_dataset=examples,
-        data_collator=transformers.DataCollatorForLanguageModeling(tokenizer, mlm_probability=recipe.masking.rate),
+        data_collator=transformers.DataCollatorForLanguageModeling(tokenizer, mlm_probability=RATE),
     )
     with torch.no_grad():
         batch = trainer.data_collator(examples[:2])
