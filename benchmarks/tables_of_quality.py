@@ -24,21 +24,23 @@ def sst2(result: dict[str, Any]) -> list[str]:
 
 
 def pairs(result: dict[str, Any]) -> list[str]:
-    """Official scores of pairs and acceptability by set and start, mean and standard deviation over seeds."""
+    """Official scores of pairs and acceptability by set and start: the spread over seeds, or of one the interval."""
     official = {
         "sick-relatedness": ("pearson", "spearman"),
         "mrpc": ("accuracy", "f1"),
         "cola": ("matthews_correlation",),
     }
-    lines = ["| set | start | seeds | score | mean ± s.d. | minutes a seed |", "|---|---|---|---|---|---|"]
+    titles = "| set | start | seeds | score | mean ± s.d., or [95 %] of one seed | minutes a seed (threads) |"
+    lines = [titles, "|---|---|---|---|---|---|"]
     for name, start in dict.fromkeys((run["set"], run["start"]) for run in result["runs"]):
         runs = [run for run in result["runs"] if (run["set"], run["start"]) == (name, start)]
-        minutes = statistics.mean(run["seconds"] for run in runs) / 60
+        minutes = ", ".join(f"{run['seconds'] / 60:.0f} ({run['about']['threads']})" for run in runs)
         for metric in official.get(name, ("accuracy",)):
             values = [run["metrics"][metric] for run in runs]
-            spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+            low, high = runs[0]["intervals"][metric]
+            spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else f" [{low:.1f}, {high:.1f}]"
             score = f"{metric.replace('_', ' ')} | {statistics.mean(values):.1f}{spread}"
-            lines.append(f"| {name} | {start} | {len(runs)} | {score} | {minutes:.1f} |")
+            lines.append(f"| {name} | {start} | {len(runs)} | {score} | {minutes} |")
     return lines
 
 
