@@ -174,3 +174,12 @@ def test_C16_flipped_bytes_of_the_header_raise_nothing_but_user_errors(tiny, nam
         assert str(error).startswith(f"{directory}/model.safetensors: ")
     else:  # what was hit is not the encoder's
         assert found.encoder.keys() <= found.settings.build(VOCABULARY).state_dict().keys()
+
+
+def test_the_decoder_serves_where_the_table_of_tokens_is_not_stored(name, directory):
+    """Of tied tensors transformers stores one, and not always the same."""
+    tensors, family = weights(directory), family_of(name)
+    words = next(key for key in tensors if key.endswith(family.embeddings["embeddings.words.weight"]))
+    expected = huggingface.read(directory).encoder["embeddings.words.weight"]
+    put(directory, {**{key: value for key, value in tensors.items() if key != words}, family.decoder: tensors[words]})
+    assert torch.equal(huggingface.read(directory).encoder["embeddings.words.weight"], expected)

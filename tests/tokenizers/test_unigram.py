@@ -164,3 +164,12 @@ def test_odd_files_are_read_or_named(trained, tmp_path):
     (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf8")
     with pytest.raises(UserError, match="unk_id"):
         load_tokenizer(tmp_path)
+
+
+def test_other_ways_to_cut_words_are_refused(trained, tmp_path):
+    trained.save(tmp_path)
+    content = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf8"))
+    content["pre_tokenizer"]["pretokenizers"][0] = {"type": "Whitespace"}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf8")
+    with pytest.raises(UserError, match="the kinds known here"):
+        load_tokenizer(tmp_path)

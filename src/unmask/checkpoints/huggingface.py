@@ -79,6 +79,9 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
         raise UserError(
             f"two tensors have the same name but for the '{family.prefix}' prefix or gamma and beta", file=path
         )
+    words = family.embeddings["embeddings.words.weight"]
+    if words not in theirs and family.decoder in theirs:  # of what is tied a file may hold either
+        theirs[words] = theirs.pop(family.decoder)
     check(family, settings, vocabulary, {name: shapes[old] for name, old in theirs.items()}, path)
 
     known = [name for name in theirs if _is_known(family, name)]

@@ -123,13 +123,20 @@ def _kind(library: tokenizers.Tokenizer, path: Path) -> Kind:
         return WORD_BPE
     if isinstance(model, models.BPE) and normalizer is None and isinstance(words, pre_tokenizers.ByteLevel):
         return BPE
-    if isinstance(model, models.Unigram) and isinstance(words, pre_tokenizers.Sequence | pre_tokenizers.Metaspace):
+    if isinstance(model, models.Unigram) and _cuts_at_spaces(library):
         return UNIGRAM
     raise UserError(
         "is neither a WordPiece tokenizer with BERT's normaliser, nor a byte-level BPE, nor GPT's BPE, nor a unigram "
         "model of SentencePiece's, the kinds known here",
         file=path,
     )
+
+
+def _cuts_at_spaces(library: tokenizers.Tokenizer) -> bool:
+    """Say whether words are what stands between spaces, as SentencePiece's pieces have them."""
+    words = json.loads(library.to_str())["pre_tokenizer"] or {}
+    kinds = [part["type"] for part in words.get("pretokenizers", [words]) if "type" in part]
+    return kinds in (["Metaspace"], ["WhitespaceSplit", "Metaspace"])
 
 
 def _read_merges(path: Path, config: Mapping[str, Any], special: Mapping[str, str]) -> tokenizers.Tokenizer:
