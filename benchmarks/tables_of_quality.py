@@ -34,7 +34,10 @@ def pairs(result: dict[str, Any]) -> list[str]:
     lines = [titles, "|---|---|---|---|---|---|"]
     for name, start in dict.fromkeys((run["set"], run["start"]) for run in result["runs"]):
         runs = [run for run in result["runs"] if (run["set"], run["start"]) == (name, start)]
-        minutes = ", ".join(f"{run['seconds'] / 60:.0f} ({run['about']['threads']})" for run in runs)
+        seconds = (max(run["seconds"], run["step_seconds"]) for run in runs)  # of a resumed run the steps alone
+        minutes = ", ".join(
+            f"{spent / 60:.0f} ({run['about']['threads']})" for spent, run in zip(seconds, runs, strict=True)
+        )
         for metric in official.get(name, ("accuracy",)):
             values = [run["metrics"][metric] for run in runs]
             low, high = runs[0]["intervals"][metric]
