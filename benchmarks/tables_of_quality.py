@@ -36,7 +36,8 @@ def pairs(result: dict[str, Any]) -> list[str]:
         runs = [run for run in result["runs"] if (run["set"], run["start"]) == (name, start)]
         seconds = (max(run["seconds"], run["step_seconds"]) for run in runs)  # of a resumed run the steps alone
         minutes = ", ".join(
-            f"{spent / 60:.0f} ({run['about']['threads']})" for spent, run in zip(seconds, runs, strict=True)
+            "suspended on the way" if run.get("suspended") else f"{spent / 60:.0f} ({run['about']['threads']})"
+            for spent, run in zip(seconds, runs, strict=True)
         )
         for metric in official.get(name, ("accuracy",)):
             values = [run["metrics"][metric] for run in runs]
