@@ -51,18 +51,24 @@ def run_unmask(recipe: Recipe, corpus: Corpus, run: Path, precision: str) -> lis
     return logged(run, "heldout")
 
 
-def run_trainer(recipe: Recipe, corpus: Corpus, out: Path, tokens: list[int]) -> list[dict[str, Any]]:
-    """The same with the Trainer; `tokens` are those read after each step of ours."""
+def run_trainer(recipe: Recipe, corpus: Corpus, out: Path) -> list[dict[str, Any]]:
+    """The same with the Trainer."""
     import torch
     import transformers
     from torch.utils.data import SequentialSampler
 
     keep_memory()  # changes no number
-    steps, shape, words = len(tokens), recipe.encoder, corpus.tokenizer
+    shape, words = recipe.encoder, corpus.tokenizer
     head = MaskedLM(shape, words.size)
     learner = Learner(shape.build(words.size), {"masked_lm": head})
     feed = Feed(recipe.layout, recipe.masking, recipe.seed, words, learner.prepare)
-    samples, _ = (source := feed.source(corpus.train)).take(source.start, sequences=SEQUENCES * steps)
+    source, samples, tokens = feed.source(corpus.train), [], [0]
+    position = source.start
+    while tokens[-1] < (recipe.budget.tokens or 0):
+        taken, position = source.take(position, sequences=SEQUENCES)
+        samples.extend(taken)
+        tokens.append(tokens[-1] + sum(len(sample) for sample in taken))
+    steps = len(tokens) - 1
     examples = [
         {
             "input_ids": sample.ids.tolist(),
@@ -130,7 +136,7 @@ def run_trainer(recipe: Recipe, corpus: Corpus, out: Path, tokens: list[int]) ->
         learner.encoder.load_state_dict(found.encoder.state_dict())
         step = int(path.name.partition("-")[2])
         metrics = evaluate(learner, heldout, choose_machine("cpu", "float32"))
-        curve.append({"step": step, "tokens": tokens[step - 1], **metrics})
+        curve.append({"step": step, "tokens": tokens[step], **metrics})
     return curve
 
 
@@ -144,11 +150,15 @@ def main() -> None:
     options = parser.parse_args()
     corpus = prepare(options.corpus, HELDOUT, TRAIN)
     recipe = unmask.read_recipe("bert-mini", [*SETTINGS, *options.set])
-    curves = read(RESULTS / "loss_parity.json").get("curves", {})
-    curves["unmask bf16"] = run_unmask(recipe, corpus, options.runs / "unmask", "bf16")
+    if "unmask" in options.engines:
+        keep(**{"unmask bf16": run_unmask(recipe, corpus, options.runs / "unmask", "bf16")})
     if "trainer" in options.engines:
-        tokens = [line["tokens"] for line in logged(options.runs / "unmask")]
-        curves["trainer float32"] = run_trainer(recipe, corpus, options.runs / "trainer", tokens)
+        keep(**{"trainer float32": run_trainer(recipe, corpus, options.runs / "trainer")})
+
+
+def keep(**curves: list[dict[str, Any]]) -> None:
+    """Write a curve beside the other engine's."""
+    curves = {**read(RESULTS / "loss_parity.json").get("curves", {}), **curves}
     write("loss_parity", {"settings": SETTINGS, "curves": curves})
 
 
