@@ -27,7 +27,7 @@ from unmask.errors import UserError
 Cursor = tuple[int, ...]
 """Where the order stands; opaque to the loop, and all the data state of a checkpoint."""
 
-BLOCK_TOKENS = 1_000_000
+BLOCK_TOKENS = 250_000
 """About how many tokens of text a block holds."""
 
 
