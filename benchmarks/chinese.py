@@ -44,8 +44,15 @@ def prepare(folder: Path) -> Corpus:
     return unmask.open_corpus(folder / "corpus")
 
 
-SETTINGS = ["objective.next_sentence=false", "layout.kind=document_sentences"]
-"""A poem is too short to be cut into pairs."""
+SETTINGS = [
+    "objective.next_sentence=false",  # a poem is too short to be cut into pairs
+    "layout.kind=document_sentences",
+    "layout.length=64",
+    "encoder.dropout=0",
+    "batch.tokens=512",
+    "optimizer.learning_rate=7e-4",
+]
+"""What gets furthest in little time (docs/pretraining.md)."""
 
 
 def pretrain(folder: Path, minutes: float) -> None:

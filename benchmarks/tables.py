@@ -36,6 +36,8 @@ TABLES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "pretraining_pays": quality.pretraining_pays,
     "pretraining_pays_adapted": quality.pretraining_pays_encoder,
     "pretraining_pays_encoder": quality.pretraining_pays_encoder,
+    "pretraining_pays_longer": quality.pretraining_pays_encoder,
+    "pretraining_pays_longer-adapted": quality.pretraining_pays_encoder,
     "question_answering": quality.question_answering,
     "sentences": speed.sentences,
     "sst2": quality.sst2,

@@ -184,7 +184,7 @@ def pretraining_pays(result: dict[str, Any]) -> list[str]:
     for examples in sorted({run["examples"] for run in runs}):
         some = [run for run in runs if run["examples"] == examples]
         random = [run["accuracy"] for run in some if run["start"] == "random"]
-        for start in ("adapted", "pretrained", "random"):
+        for start in ("longer-adapted", "longer", "adapted", "pretrained", "random"):
             found = [run for run in some if run["start"] == start]
             scores = [run["accuracy"] for run in found]
             if len(scores) < 2:
