@@ -35,9 +35,9 @@ def lines(monkeypatch, capsys):
     """Shows steps, and returns what is printed after each."""
     monkeypatch.setattr(display, "LINE_SECONDS", -1)
 
-    def show(steps, peak=None):
+    def show(steps, peak=None, work=float):
         standing = SimpleNamespace(step=0, total=10, tokens=0)
-        with Display().bar(standing, peak) as advance:
+        with Display().bar(standing, peak, work) as advance:
             for metrics in steps:
                 standing.step += 1
                 advance(metrics)
@@ -52,6 +52,14 @@ STEP = {"loss": 5.0, "tokens_per_second": 6700.4, "flops_per_second": 4.1e11}
 def test_a_line_shows_speed_and_share_of_the_peak(lines):
     assert lines([STEP], 8.2e11) == ["step 1/10  loss 5.000  0 s left  6,700 tokens/s  410 GFLOP/s (50 % of peak)"]
     assert lines([STEP]) == ["step 1/10  loss 5.000  0 s left  6,700 tokens/s  410 GFLOP/s"]
+
+
+def test_the_time_left_knows_that_later_steps_are_longer(lines, monkeypatch):
+    seconds = iter([0.0, 1.0, 2.0])
+    monkeypatch.setattr(display.time, "monotonic", lambda: next(seconds))
+    first, second = lines([STEP, STEP], work=lambda step: step + 9 * max(0, step - 8))  # 8 of 1 second, 2 of 10
+    assert "27 s left" in first
+    assert "26 s left" in second
 
 
 def test_T14_a_skipped_step_does_not_hide_the_loss(lines):

@@ -248,7 +248,9 @@ def test_the_peak_is_measured_where_steps_are_timed(small, trainer, monkeypatch,
     peaks, shown = iter([8e11, 7e11]), []
     monkeypatch.setattr(Machine, "matmul_peak", lambda self: next(peaks))
     bar = Display.bar
-    monkeypatch.setattr(Display, "bar", lambda self, standing, peak: (shown.append(peak), bar(self, standing, peak))[1])
+    monkeypatch.setattr(
+        Display, "bar", lambda self, standing, peak, work: (shown.append(peak), bar(self, standing, peak, work))[1]
+    )
     recipe = small(budget={"steps": steps})
     one = trainer(recipe)
     one.start()
@@ -367,6 +369,8 @@ def test_the_plan_tells_the_steps_of_each_stage(staged, trainer, capsys):
     for line, expected in zip(stages, ((16, 6, tokens[:6].mean()), (48, 2, tokens[6:].mean())), strict=True):
         said = [float(number) for number in re.fullmatch(r"length (\d+): (\d+) steps of (\d+) tokens", line).groups()]
         assert said == pytest.approx(expected, rel=0.15)
+    reckoned = one._tokens_until()  # for the time left
+    assert [reckoned(step) for step in (6, 8)] == pytest.approx([tokens[:6].sum(), tokens.sum()], rel=0.15)
 
 
 def poison(trainer, steps):

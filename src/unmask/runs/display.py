@@ -45,12 +45,15 @@ class Display:
         self.say(f"step {standing.step} of {standing.total}, {standing.tokens:,} tokens: held out: {text}")
 
     @contextmanager
-    def bar(self, standing: Standing, peak: float | None = None) -> Iterator[Advance]:
+    def bar(
+        self, standing: Standing, peak: float | None = None, work: Callable[[int], float] = float
+    ) -> Iterator[Advance]:
         """Show the progress from where the run stands to its end; call what is given after each step.
 
         Args:
             standing: where the run stands, kept up to date by the caller.
             peak: of the machine's matrix products, in floating-point operations a second; None: not measured.
+            work: how much there is to do in the first so many steps, in any unit; by itself, all steps are alike.
         """
         begun, first = time.monotonic(), standing.step
         printed = begun
@@ -65,7 +68,8 @@ class Display:
                     if math.isfinite(metrics[name]):
                         smooth[name] = metrics[name] * 0.05 + smooth.get(name, metrics[name]) * 0.95
                 now = time.monotonic()
-                left = (now - begun) / (standing.step - first) * (standing.total - standing.step)
+                done, rest = work(standing.step) - work(first), work(standing.total) - work(standing.step)
+                left = (now - begun) / done * rest
                 text = (
                     f"step {standing.step}/{standing.total}  loss {smooth.get('loss', math.nan):.3f}  "
                     f"{duration(left)} left  {smooth['tokens_per_second']:,.0f} tokens/s  "

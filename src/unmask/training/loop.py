@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -206,7 +207,8 @@ class Trainer:
         progress = self.progress
         every = max(1, progress.total // EVALUATIONS)
         saved = time.monotonic()
-        with Interrupt() as interrupt, self.display.bar(progress, self._measure_peak()) as advance, self.saver:
+        bar = self.display.bar(progress, self._measure_peak(), self._tokens_until())
+        with Interrupt() as interrupt, bar as advance, self.saver:
             done = progress.step == progress.total or self.patience.is_over()
             while not done:
                 metrics = self.step()
@@ -416,6 +418,20 @@ class Trainer:
             tokens += sum(map(len, samples))
             steps += 1
         return steps, tokens / steps, reached / steps
+
+    def _tokens_until(self) -> Callable[[int], float]:
+        """Return about how many tokens the first so many steps read, from which the time left is told."""
+        stages = self.source.stages
+        means = (
+            [self._count(self.settings.budget, stage)[1] for stage in range(len(stages))] if len(stages) > 1 else [1.0]
+        )
+        ends = [0, *stage_ends(stages, self.progress.total)]
+
+        def tokens(step: int) -> float:
+            spent = [max(0, min(step, end) - begin) for begin, end in pairwise(ends)]
+            return sum(mean * steps for mean, steps in zip(means, spent, strict=True))
+
+        return tokens
 
     def _seconds_per_step(self, stage: int = 0) -> float:
         """Time real steps of a stage, then go back to where the run stood (its newest checkpoint)."""
