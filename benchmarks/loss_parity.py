@@ -130,7 +130,8 @@ def run_trainer(recipe: Recipe, corpus: Corpus, out: Path) -> list[dict[str, Any
     trainer.train(resume_from_checkpoint=any(out.glob("checkpoint-*")))
     heldout, curve = feed.heldout(corpus.heldout, HELDOUT_TOKENS), []
     for path in sorted(out.glob("checkpoint-*"), key=lambda path: int(path.name.partition("-")[2])):
-        found = load_model(path, tokenizer=corpus.directory / "tokenizer")
+        words.save(path)
+        found = load_model(path)
         assert found.take("masked_lm", head), "the peer has a masked-LM head"
         assert isinstance(learner.encoder, Transformer)
         learner.encoder.load_state_dict(found.encoder.state_dict())

@@ -65,6 +65,7 @@ def test_all_of_the_papers_sizes_are_shipped():
         ("optimiser.clip=1", "unknown key `optimiser`; did you mean 'optimizer'?"),
         ("masking.replace.msk=1", "unknown key `msk`.*did you mean 'mask'?"),
         ("objective.masked_ml.weight=1", "unknown key `masked_ml`.*did you mean 'masked_lm'?"),
+        ("masking.longest=3", "unknown key `longest`.*belongs to another table, or to another kind of this one"),
         ("zzz=1", "unknown key `zzz`; known: .*batch, "),
     ],
 )

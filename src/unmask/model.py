@@ -85,7 +85,7 @@ def load_model(
 
     Args:
         source: see the module.
-        tokenizer: a tokenizer's directory, for `random:RECIPE` only.
+        tokenizer: a tokenizer's directory, or a model or run that has one; for `random:RECIPE` only.
         allow_pickle: read a `pytorch_model.bin` (tensors only).
         dropout: instead of the model's own.
         seed: of whatever must be drawn at random.
@@ -97,7 +97,7 @@ def load_model(
         recipe = read_recipe(str(source).removeprefix("random:"))
         if tokenizer is None:
             raise UserError(f"{source} needs a vocabulary", remedy="pass --tokenizer DIR")
-        words = load_tokenizer(tokenizer)
+        words = load_tokenizer(find_tokenizer(tokenizer))
         words.extracts = recipe.encoder.causal
         encoder = build_encoder(recipe.encoder, words.size, dropout=dropout, seed=seed)
         return Model(encoder, words, created=("all weights",))

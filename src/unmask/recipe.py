@@ -234,7 +234,10 @@ def convert(table: dict[str, Any], kind: type[_Settings], place: str) -> _Settin
     except msgspec.ValidationError as error:
         text = str(error).replace("$.", "").replace(" - at `$`", "")
         unknown = re.search(r"unknown field `(.+?)`", text)
-        remedy = nearest(unknown[1], _keys(kind)) if unknown else ""
+        known = _keys(kind)
+        remedy = nearest(unknown[1], known) if unknown else ""
+        if unknown and unknown[1] in known:
+            remedy = f"`{unknown[1]}` belongs to another table, or to another kind of this one"
         raise UserError(
             text.replace("Object contains unknown field", "unknown key"), file=place, remedy=remedy
         ) from error

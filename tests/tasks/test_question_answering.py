@@ -425,6 +425,11 @@ def test_a_question_that_is_cut_is_said(learnt, capsys):
     assert capsys.readouterr().err == "questions cut after 8 tokens: 1\n"
 
 
+def test_random_weights_take_the_vocabulary_of_a_run(learnt, recipe_file):
+    from_run = load_model(f"random:{recipe_file}", tokenizer=learnt[0])
+    assert from_run.tokenizer.sha256 == load_model(learnt[0]).tokenizer.sha256
+
+
 def test_other_models_answer_no_questions(recipe_file, tokenizer_directory):
     from unmask.serving.pipeline import Pipeline
 

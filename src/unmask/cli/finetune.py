@@ -19,7 +19,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("task", choices=TASKS)
     add_model(parser)
-    parser.add_argument("--tokenizer", metavar="DIR", help="with --model random:RECIPE, for untrained weights")
+    parser.add_argument("--tokenizer", metavar="DIR", help="with --model random:RECIPE: a tokenizer, run or model")
     parser.add_argument(
         "--train",
         nargs="+",
