@@ -205,3 +205,30 @@ def test_swapping_costs_no_text(written):
     tokens = Counter(home(documents).keys())
     assert not used - tokens
     assert all((token - 10) % 18 >= 16 for token in tokens - used), "lone last sentences alone"
+
+
+@pytest.mark.parametrize(("probability", "share"), [(0.1, 0.1), (1.0, 1)])
+def test_a_tenth_of_electras_samples_are_single_texts(written, probability, share):
+    documents = written(lengths_of("ordinary"))
+    samples = cut(documents, second="next", single_probability=probability)
+    single = [sample for sample in samples if not sample.segments.any()]
+    assert abs(len(single) / len(samples) - share) < 0.08  # the last sentences of documents among them
+    for sample in single:
+        assert (sample.ids == SEP).sum() == 1
+        assert sample.ids[-1] == SEP
+        assert len(sample) <= 128
+        assert (np.diff(sample.ids[1:-1]) == 1).all()
+    assert max(map(len, single)) == 128, "the room of one text, not of two"
+
+
+def test_single_texts_leave_no_sentence_out(written):
+    documents = written([np.full(9, 2)] * 100)
+    used = Counter()
+    for sample in cut(documents, second="next", single_probability=0.1, short_probability=0.4, length=256):
+        used.update(sample.ids[sample.ids > SEP].tolist())
+    assert used == Counter(home(documents).keys())
+
+
+def test_single_texts_have_no_order():
+    with pytest.raises(ValueError, match="single_probability must be 0"):
+        SentencePairsSettings(length=128, second="swapped", single_probability=0.1)

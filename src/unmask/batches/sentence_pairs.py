@@ -2,7 +2,7 @@
 
 In: documents, sentence by sentence. Out: samples [CLS] A [SEP] B [SEP] with, for `second = "random"`, the label
 `next_sentence` (0: B follows A; 1: B is from elsewhere), and for `second = "swapped"` the label `sentence_order`
-(0: B follows A; 1: A follows B).
+(0: B follows A; 1: A follows B); where asked for, some [CLS] A [SEP].
 
 Devlin et al. 2019, section 3.1, task 2, and create_pretraining_data.py of google-research/bert, whose cutting is
 kept: sentences of a document are gathered up to a target length (with probability 0.1 a random shorter one), split at
@@ -18,6 +18,10 @@ could not be balanced are left out: of a corpus of nothing but one-sentence docu
 Swapped pairs are those of Lan et al. 2020 (ALBERT), section 3.1: two consecutive pieces of one document, half of them
 in the wrong order. Its reference code gives a lone sentence a random partner and calls that swapped; here lone last
 sentences are left out, as for `second = "next"`, so that order is all that there is to learn.
+
+`second = "next"` is ELECTRA's (Clark et al. 2020; build_pretraining_dataset.py of google-research/electra), in which a
+tenth of the samples are single texts, as in the tasks to come: `single_probability`. Where it is above 0, lone last
+sentences are such samples too, and nothing is left out.
 """
 
 from __future__ import annotations
@@ -50,15 +54,21 @@ class SentencePairsSettings(
         second: "random" for next sentence prediction, "swapped" for sentence order prediction, "next" for always the
             true continuation.
         short_probability: how often a shorter target length is drawn.
+        single_probability: how often, with `second = "next"`, the text is not split.
     """
 
     second: Second = "random"
     short_probability: float = 0.1
+    single_probability: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.short_probability <= 1:
             raise ValueError("short_probability must lie in [0, 1]")
+        if not 0 <= self.single_probability <= 1:
+            raise ValueError("single_probability must lie in [0, 1]")
+        if self.single_probability and self.second != "next":
+            raise ValueError(f'single texts have no answer to second = "{self.second}": single_probability must be 0')
 
     def build(self, frame: Frame, length: int) -> SentencePairs:
         """See `LayoutSettings`."""
@@ -90,6 +100,7 @@ class SentencePairs:
         self.settings = settings
         self.frame = frame
         self.room = frame.room(length, texts=2)
+        self.room_alone = frame.room(length, texts=1)
 
     def cut(self, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> list[Sample]:
         """See `Layout`.
@@ -120,6 +131,12 @@ class SentencePairs:
                 stop += 1
             if stop - at == 1 and stop < len(sentences):
                 stop += 1  # a lone sentence as long as the target: its successor comes along
+            single = self.settings.single_probability
+            if single and (stop - at == 1 or rng.random() < single):
+                text = np.concatenate(sentences[at:stop])
+                samples.append(self.frame.wrap(_trim(text, max(0, len(text) - self.room_alone), rng)))
+                at = stop
+                continue
             if stop - at == 1:
                 if self.settings.second == "random" and balance.debt < MAX_DEBT:
                     second = self._elsewhere(documents, index, target - len(sentences[at]), rng)
