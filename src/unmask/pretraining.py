@@ -40,7 +40,7 @@ from unmask.training.processes import Processes
 from unmask.version import __version__
 
 HELDOUT_TOKENS = 40_000
-"""How much of the held-out part each evaluation reads, twenty times in a run."""
+"""How much of the held-out part each evaluation reads."""
 
 
 def pretrain(

@@ -242,6 +242,15 @@ def test_each_step_logs_its_operations_a_second(small, trainer):
     )
 
 
+def test_evaluations_take_a_tenth_of_a_run_at_most(small, trainer):
+    one = trainer(small(budget={"steps": 200}), heldout=True)
+    one.start()
+    size = sum(len(batch.tokens.ids) for batch in one.heldout)
+    assert [one._evaluate_every(times * size) for times in (1000, 20, 1)] == [200 // 20, 200 // 6, 200 // 5]
+    one.patience.evaluations = 3  # ends a run early: looks closely
+    assert one._evaluate_every(size) == 200 // 20
+
+
 @pytest.mark.parametrize(("steps", "measured"), [(4, True), (3, False)])
 def test_the_peak_is_measured_where_steps_are_timed(small, trainer, monkeypatch, steps, measured):
     monkeypatch.setattr(loop, "MIN_TIMED", 4)

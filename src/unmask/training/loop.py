@@ -41,7 +41,10 @@ BUDGETS = {"budget.steps", "budget.tokens", "budget.minutes", "budget.epochs"}
 MAY_CHANGE = frozenset(BUDGETS | {"batch.micro_tokens", "batch.recompute"})
 """What a resumed run may change of its recipe: the budget may grow, and how a step fits into memory only rounds."""
 EVALUATIONS = 20
-"""How often a run is evaluated."""
+"""How often a run is evaluated, if that does not take more than `EVALUATION_SHARE` of it."""
+FEWEST_EVALUATIONS = 5
+"""How often it is evaluated even so."""
+EVALUATION_SHARE = 0.1
 SAVE_SECONDS = 300
 """How long a run goes without a checkpoint at most."""
 SAVE_PAUSE = 30
@@ -205,9 +208,10 @@ class Trainer:
             UnmaskError: the loss is not finite again and again, or a checkpoint could not be written.
         """
         progress = self.progress
-        every = max(1, progress.total // EVALUATIONS)
+        tokens_until = self._tokens_until()
+        every = self._evaluate_every(tokens_until(progress.total))
         saved = time.monotonic()
-        bar = self.display.bar(progress, self._measure_peak(), self._tokens_until())
+        bar = self.display.bar(progress, self._measure_peak(), tokens_until)
         with Interrupt() as interrupt, bar as advance, self.saver:
             done = progress.step == progress.total or self.patience.is_over()
             while not done:
@@ -330,6 +334,14 @@ class Trainer:
                 "lower optimizer.learning_rate, or train with --precision float32"
             )
 
+    def _evaluate_every(self, tokens: float) -> int:
+        """Return how many steps lie between evaluations in a run of so many tokens."""
+        most = EVALUATIONS
+        if not self.patience.evaluations:  # early stopping wants to look closely
+            forward = sum(len(batch.tokens.ids) for batch in self.heldout)
+            most = min(EVALUATIONS, int(EVALUATION_SHARE * PASSES * tokens / max(1, forward)))
+        return max(1, self.progress.total // max(FEWEST_EVALUATIONS, most))
+
     def _evaluate(self) -> None:
         if not self.heldout:
             return
@@ -421,10 +433,8 @@ class Trainer:
 
     def _tokens_until(self) -> Callable[[int], float]:
         """Return about how many tokens the first so many steps read, from which the time left is told."""
-        stages = self.source.stages
-        means = (
-            [self._count(self.settings.budget, stage)[1] for stage in range(len(stages))] if len(stages) > 1 else [1.0]
-        )
+        stages, few = self.source.stages, BudgetSettings(steps=COUNTED_STEPS)
+        means = [self._count(few, stage)[1] for stage in range(len(stages))]
         ends = [0, *stage_ends(stages, self.progress.total)]
 
         def tokens(step: int) -> float:
