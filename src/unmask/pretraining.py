@@ -95,7 +95,7 @@ def pretrain(
         "corpus": fingerprint(corpus),
         "init": "none" if base is None else base.fingerprint(),
     }
-    with open_run(out, write(recipe), inputs, machine, processes, resume=resume) as run, processes:
+    with processes, open_run(out, write(recipe), inputs, machine, processes, resume=resume) as run:
         if created:
             display.say(f"created, as {init} has it not: {', '.join(created)}")
         if heldout and not resume:

@@ -1,8 +1,11 @@
 """A run directory explains itself, and its log holds each step once."""
 
+import errno
 import json
+import os
 import struct
 import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -149,3 +152,36 @@ def test_a_folder_that_somebody_else_made_is_left_alone(tmp_path):
 
 def test_a_card_without_metrics():
     assert model_card("T", "About.", {}).endswith("# T\n\nAbout.\n\n")
+
+
+def test_a_run_that_broke_off_before_its_first_checkpoint_makes_room(tmp_path):
+    path = tmp_path / "run"
+    RunDirectory.create(path, "name = 'x'\n", {}, {}).close()
+    (path / "checkpoints/.writing-step-00000000").mkdir(parents=True)
+    (path / "text").mkdir()
+    (path / "text/.made-by-unmask").touch()
+    RunDirectory.forget_unstarted(path)
+    assert {entry.name for entry in path.iterdir()} == {".lock", "text"}
+    RunDirectory.create(path, "name = 'x'\n", {}, {}).close()
+    (path / "thesis.txt").touch()
+    before = {entry.name for entry in path.iterdir()}
+    RunDirectory.forget_unstarted(path)
+    assert {entry.name for entry in path.iterdir()} == before, "somebody else's"
+
+
+def test_T9_a_full_disk_at_a_resume_leaves_the_recipe(tmp_path, monkeypatch):
+    path = tmp_path / "run"
+    RunDirectory.create(path, "a = 1\n", {}, {}).close()
+    run = RunDirectory.resume(path, "a = 2\n", {}, frozenset({"a"}))
+    assert run.changed == {"a"}
+
+    def full(self, content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
+        patch.setattr(Path, "write_bytes", full)
+        run.settle()
+    assert run.read_recipe() == {"a": 1}
+    run.settle()
+    assert run.read_recipe() == {"a": 2}
+    run.close()

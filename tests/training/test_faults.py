@@ -22,7 +22,14 @@ from unmask.pretraining import fingerprint, pretrain
 from unmask.recipe import read_recipe, write
 from unmask.runs.directory import RunDirectory
 from unmask.training import checkpoint, loop
-from unmask.training.checkpoint import Progress, Saver, load_checkpoint, newest_checkpoint, save_checkpoint
+from unmask.training.checkpoint import (
+    Progress,
+    Saver,
+    load_checkpoint,
+    newest_checkpoint,
+    save_checkpoint,
+    set_newer_aside,
+)
 from unmask.training.machine import Machine
 
 CPU = Machine(torch.device("cpu"), "float32")
@@ -148,6 +155,22 @@ def test_T17_the_newest_checkpoints_stay(tmp_path):
         save(tmp_path, step)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "step-00000010", "step-00000011"]
     assert (tmp_path / "latest").read_text() == "step-00000011"
+
+
+def test_T17_damaged_checkpoints_push_no_valid_ones_out(tmp_path):
+    for step in (20, 30):
+        save(tmp_path, step)
+        os.truncate(tmp_path / f"step-{step:08d}/model.safetensors", 100)
+    save(tmp_path / "other", 10)
+    (tmp_path / "other/step-00000010").rename(tmp_path / "step-00000010")
+    set_newer_aside(newest_checkpoint(tmp_path)[0])
+    for step in (11, 12):
+        save(tmp_path, step)
+        assert_holds(newest_checkpoint(tmp_path)[0], step)
+        assert newest_checkpoint(tmp_path)[1] == []
+        assert (tmp_path / (tmp_path / "latest").read_text()).is_dir()
+    kept = sorted(path.name for path in tmp_path.glob("*step-*"))
+    assert kept == ["damaged-step-00000020", "damaged-step-00000030", "step-00000011", "step-00000012"]
 
 
 def test_T16_what_is_saved_are_the_values_of_the_call(tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from unmask.batches import sources
 from unmask.batches.batch import Sample, collate
@@ -24,6 +25,8 @@ from unmask.training.checkpoint import load_checkpoint, newest_checkpoint
 from unmask.training.evaluate import evaluate
 from unmask.training.loop import MAY_CHANGE, Trainer
 from unmask.training.machine import Machine
+from unmask.training.patience import Patience
+from unmask.training.precision import Working
 from unmask.training.settings import BudgetSettings
 
 CPU = Machine(torch.device("cpu"), "float32")
@@ -366,6 +369,52 @@ def test_a_larger_budget_in_minutes_times_each_stage_again(staged, trainer, slow
     assert (larger.progress.total, larger.progress.cursor) == (12, one.progress.cursor)
 
 
+def test_how_a_step_fits_into_memory_changes_no_budget_in_minutes(staged, trainer, slow, monkeypatch):
+    one = plan(trainer, staged(budget={"minutes": 8 / 60}))
+    one.train()
+    monkeypatch.setattr(Trainer, "_seconds_per_step", lambda self, stage: 0.01)  # a faster machine
+    again = trainer(staged(budget={"minutes": 8 / 60}, batch={"tokens": 512, "micro_tokens": 100}), resume=True)
+    again.run.changed = frozenset({"batch.micro_tokens"})
+    again.resume()
+    assert (again.progress.total, again.progress.micro_tokens) == (4, 100)
+
+
+class Carried(nn.Module):
+    """Something that keeps what it has seen, as a recurrent encoder does."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2))
+        self.register_buffer("memory", torch.zeros(2))
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_state_that_is_carried_between_batches_is_saved_and_taken_up(precision):
+    learner = Carried()
+    working = Working(learner, Machine(torch.device("cpu"), precision))
+    working.copy.memory += 3
+    working.gather()
+    assert learner.memory.tolist() == [3, 3], "what checkpoints hold"
+    learner.load_state_dict({"weight": torch.ones(2), "memory": torch.full((2,), 5.0)})
+    working.refresh()
+    assert working.copy.memory.tolist() == [5, 5]
+
+
+@pytest.mark.parametrize(
+    ("found", "over", "best"),
+    [([3.0, 2.0, None], False, 1), ([None, None, None], True, None), ([3.0, None, 4.0], True, 0)],
+)
+def test_T14_a_heldout_loss_that_is_not_finite_is_the_worst(small, trainer, found, over, best):
+    one = trainer(small())
+    patience = Patience(one.run, 2, one.processes)
+    one.run.checkpoints.mkdir(exist_ok=True)
+    for step, loss in enumerate(found):
+        one.run.log({"kind": "heldout", "step": step, "loss": math.nan if loss is None else loss})
+        patience.evaluated(one.learner)
+    assert patience.is_over() == over
+    assert patience.take_best(one.learner) == best
+
+
 def test_the_plan_tells_the_steps_of_each_stage(staged, trainer, capsys):
     one = trainer(staged(budget={"steps": 8}, batch={"tokens": None, "sequences": 8}))
     one.display = Display()
@@ -416,6 +465,7 @@ def test_T14_a_step_that_is_not_finite_is_left_out_and_counted(small, trainer, b
     assert [line["learning_rate"] > 0 for line in lines] == [True, False, True]
     # the same as a run that never saw these samples
     other = trainer(recipe, out="other")
+    other.progress.micro_tokens = one.progress.micro_tokens
     take = other.source.take
     other.source.take = lambda cursor, **limits: take(take(cursor, **limits)[1], **limits)
     other.step()

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -177,16 +178,61 @@ def test_T10_a_killed_process_stops_the_others_and_the_run_goes_on(command, alon
     assert_same(out, alone)
 
 
-def test_T11_a_process_that_hangs_is_named_within_the_time_limit(command, tmp_path):
+@pytest.mark.parametrize("hangs", [1, 0])  # the first one keeps the list of those that live
+def test_T11_a_process_that_hangs_is_named_within_the_time_limit(command, tmp_path, hangs):
     out = tmp_path / "run"
     processes = command(out, 2, UNMASK_TIMEOUT="15")
     wait_for_step(out, 3, processes)
-    processes[1].send_signal(signal.SIGSTOP)
-    status, said = end(processes[:1])
-    processes[1].kill()
-    processes[1].communicate()
+    processes[hangs].send_signal(signal.SIGSTOP)
+    status, said = end([processes[1 - hangs]], seconds=60)
+    processes[hangs].kill()
+    processes[hangs].communicate()
     assert status == [1]
-    assert "process 0 of 2 stops, as another one is gone or hangs (missing: 1)" in said[0]
+    assert f"process {1 - hangs} of 2 stops, as another one is gone or hangs (missing: {hangs})" in said[0]
+
+
+def test_T11_a_process_that_never_comes_is_missed_and_no_run_is_begun(command, tmp_path):
+    out = tmp_path / "run"
+    processes = command(out, 2, UNMASK_TIMEOUT="10")
+    processes[1].kill()
+    statuses, said = end(processes, seconds=60)
+    assert statuses == [1, -signal.SIGKILL]
+    assert "process 0 of 2 did not meet all the others within 10 s" in said[0]
+    assert "Traceback" not in said[0]
+    assert not out.exists(), "so that torchrun can start again"
+
+
+def children(process):
+    return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+
+
+def test_T10_restarts_go_on_after_a_kill(command, alone, tmp_path):
+    out = tmp_path / "run"
+    (supervisor,) = processes = command(out, 1, "--restarts", "1")
+    wait_for_step(out, 6, processes)
+    (trains,) = children(supervisor)
+    os.kill(trains, signal.SIGKILL)
+    statuses, said = end(processes)
+    assert statuses == [0], said
+    assert "it ended with status -9; 1 more attempts" in said[0]
+    assert_same(out, alone)
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_T13_sigterm_ends_a_supervised_run_for_good(command, tmp_path, early):
+    """Whether the training has begun or not."""
+    out = tmp_path / "run"
+    (supervisor,) = processes = command(out, 1, "--restarts", "3", settings=["budget.steps=100000"])
+    if early:
+        limit = time.monotonic() + 60
+        while not children(supervisor) and time.monotonic() < limit:
+            time.sleep(0.01)
+    else:
+        wait_for_step(out, 3, processes)
+    supervisor.terminate()
+    statuses, said = end(processes)
+    assert statuses == [143], said
+    assert "more attempts" not in said[0]
 
 
 POISON = """

@@ -67,6 +67,8 @@ class Feed:
         while taken < tokens and source.passes(cursor) < 1:
             samples, cursor = source.take(cursor, tokens=BATCH_TOKENS)
             samples = [sample for sample in samples if sample.key[0] == 0]
+            if not samples:  # the rest of the pass has none
+                break
             batches.append(collate([prepare(sample.at(1.0)) for sample in samples]))
             taken += sum(map(len, samples))
         return batches

@@ -2,7 +2,7 @@
 
 In: documents. Out: samples [CLS] sentences [SEP], with one more [SEP] where a document ends within. A sentence longer
 than a whole sequence is cut into pieces; no token is lost or read twice. Documents follow each other in the seeded
-order of the pass; where a block of them ends (about a million tokens), a sample ends too.
+order of the pass; where a block of them ends (about 250,000 tokens), a sample ends too.
 
 Liu et al. 2019 (RoBERTa), section 4.2, FULL-SENTENCES.
 """

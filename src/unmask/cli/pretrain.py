@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import FrameType
 
 from unmask.cli.options import (
     add_machine,
@@ -23,7 +24,7 @@ from unmask.errors import UserError
 
 ATTEMPT = "UNMASK_ATTEMPT"
 """Environment variable that tells a supervised process how often it was started before."""
-FINAL = (0, 2, 130, 143)
+FINAL = (0, 2, 130, 143, -signal.SIGINT, -signal.SIGTERM)
 """Exit statuses that another attempt would not change: done, a mistake, stopped by a person or a scheduler."""
 
 
@@ -47,14 +48,17 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Pretrain."""
+    if options.restarts and ATTEMPT not in os.environ:  # before torch is imported, so that no signal is missed
+        raise SystemExit(supervise(options))
     from unmask.corpus.corpus import open_corpus
     from unmask.pretraining import corpus_from_text, pretrain
     from unmask.recipe import read_recipe
+    from unmask.runs.directory import RunDirectory
 
-    if options.restarts and ATTEMPT not in os.environ:
-        raise SystemExit(supervise(options))
     out = Path(options.out)
     resume = options.resume or (restarted() and started(out))
+    if restarted() and not resume and os.environ.get("RANK", "0") == "0":
+        RunDirectory.forget_unstarted(out)
     _refuse_idle_settings(options)
     recipe = read_recipe(options.recipe, options.set)
     chosen = machine(options)
@@ -111,13 +115,24 @@ def supervise(options: argparse.Namespace) -> int:
     """
     if processes() > 1:
         raise UserError("--restarts is for one process", remedy="torchrun has --max-restarts")
+    stopped = False
+    process: subprocess.Popen[bytes] | None = None
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal stopped
+        stopped = True
+        if number == signal.SIGTERM and process is not None:  # Ctrl-C is sent to both by the terminal
+            process.terminate()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
     for attempt in range(options.restarts + 1):
         command = [sys.executable, "-m", "unmask", *options.given]
         process = subprocess.Popen(command, env=os.environ | {ATTEMPT: str(attempt)})
-        signal.signal(signal.SIGINT, lambda *_: None)  # the terminal sends it to both
-        signal.signal(signal.SIGTERM, lambda *_: process.terminate())  # noqa: B023 (the one that runs)
+        if stopped:  # the signal came before the process had its name
+            process.terminate()
         status = process.wait()
-        if status in FINAL:
+        if status in FINAL or stopped:
             break
         report(options, f"it ended with status {status}; {options.restarts - attempt} more attempts")
     return status if status >= 0 else 128 - status

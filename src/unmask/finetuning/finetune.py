@@ -135,7 +135,7 @@ def finetune(
         "train": _fingerprint(data.train),
         "dev": _fingerprint(data.held),
     }
-    with open_run(out, write(recipe), inputs, machine, processes, resume=resume) as run, processes:
+    with processes, open_run(out, write(recipe), inputs, machine, processes, resume=resume) as run:
         for note in (*framed.notes, *(f"dev: {note}" for note in held.notes)):
             display.say(note)
         display.say(_announce(model, base, recipe, data, len(learnt.train), kept))

@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from unmask.durable import sync
 from unmask.errors import UserError
 from unmask.version import __version__
 
@@ -34,6 +35,8 @@ PREPARED = "text"
 """The folder of a run that holds what is made from raw text before the run starts (pretrain --text)."""
 MARK = ".made-by-unmask"
 """Lies in that folder, so that no other one of this name is ever removed."""
+UNSTARTED = {"recipe.toml", "provenance.json", "metrics.jsonl", "events", "checkpoints"}
+"""What a run has left before its first checkpoint."""
 LIBRARIES = ("torch", "numpy", "tokenizers", "safetensors")
 
 _Read = TypeVar("_Read")
@@ -63,7 +66,7 @@ class RunDirectory:
 
     Attributes:
         path, checkpoints, model, plots, metrics: its places.
-        changed: a resumed run's budget is another one than before.
+        changed: dotted keys in which a resumed run's recipe differs from before.
         leads: False in all but the first of several processes: there nothing is locked or written.
     """
 
@@ -74,7 +77,7 @@ class RunDirectory:
         self.model = path / "model"
         self.plots = path / "plots"
         self.metrics = path / "metrics.jsonl"
-        self.changed = False
+        self.changed: frozenset[str] = frozenset()
         self._events: Any = None
         self._recipe = ""
 
@@ -139,6 +142,16 @@ class RunDirectory:
             )
 
     @classmethod
+    def forget_unstarted(cls, path: Path) -> None:
+        """Remove what a run left that broke off before its first checkpoint, but for what was prepared for it."""
+        entries = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
+        if not {"recipe.toml", "provenance.json"} <= entries or entries - {".lock", PREPARED, *UNSTARTED}:
+            return
+        for name in UNSTARTED & entries:
+            place = path / name
+            shutil.rmtree(place) if place.is_dir() else place.unlink()
+
+    @classmethod
     @contextmanager
     def reserved(cls, path: Path) -> Iterator[Path]:
         """Give an empty folder in which to prepare a run; meanwhile no other program can start one there.
@@ -186,10 +199,10 @@ class RunDirectory:
         now = flat(msgspec.toml.decode(recipe))
         before |= {f"inputs.{name}": value for name, value in run.read_provenance().inputs.items()}
         now |= {f"inputs.{name}": value for name, value in inputs.items()}
+        changed = frozenset(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
         differences = [
             f"{key} was {before.get(key, 'not set')}, now {now.get(key, 'not set')}"
-            for key in sorted(before.keys() | now.keys())
-            if before.get(key) != now.get(key) and key not in may_change
+            for key in sorted(changed - may_change)
         ]
         if differences:
             run.close()
@@ -198,14 +211,14 @@ class RunDirectory:
                 file=path,
                 remedy="resume with the same command, or start another run",
             )
-        run.changed = before != now
+        run.changed = changed
         run._recipe = recipe
         return run
 
     def settle(self) -> None:
         """Write down the recipe of a resumed run, once a checkpoint holds what has changed in it."""
         if self.leads:
-            (self.path / "recipe.toml").write_text(self._recipe, encoding="utf8")
+            _replace(self.path / "recipe.toml", self._recipe.encode())
 
     def describe_machine(self, description: Mapping[str, Any]) -> None:
         """Write into provenance.json on what the run goes on now."""
@@ -320,6 +333,7 @@ def _unwritable(path: Path, error: OSError) -> UserError:
 def _replace(path: Path, content: bytes) -> None:
     aside = path.with_suffix(".part")
     aside.write_bytes(content)
+    sync(aside)
     aside.replace(path)
 
 

@@ -159,6 +159,15 @@ def newest_checkpoint(folder: Path) -> tuple[Path, list[str]]:
     )
 
 
+def set_newer_aside(path: Path) -> None:
+    """Rename what `newest_checkpoint` found damaged: counted among the newest, it would push valid ones out."""
+    for other in path.parent.glob("step-*"):
+        if other.name > path.name:
+            aside = other.with_name(f"damaged-{other.name}")
+            shutil.rmtree(aside, ignore_errors=True)
+            other.rename(aside)
+
+
 def check_checkpoint(path: Path) -> None:
     """Compare each file with the manifest.
 

@@ -26,7 +26,7 @@ from unmask.errors import UnmaskError, UserError
 from unmask.objectives.learner import Learner
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display, duration
-from unmask.training.checkpoint import Progress, Saver, load_checkpoint, newest_checkpoint
+from unmask.training.checkpoint import Progress, Saver, load_checkpoint, newest_checkpoint, set_newer_aside
 from unmask.training.evaluate import evaluate, summarise
 from unmask.training.interrupt import Interrupt, Interrupted
 from unmask.training.machine import Machine
@@ -38,7 +38,8 @@ from unmask.training.processes import Processes
 from unmask.training.settings import BudgetSettings, TrainingSettings
 
 BUDGETS = {"budget.steps", "budget.tokens", "budget.minutes", "budget.epochs"}
-MAY_CHANGE = frozenset(BUDGETS | {"batch.micro_tokens", "batch.recompute"})
+FITTING = {"batch.micro_tokens", "batch.recompute"}
+MAY_CHANGE = frozenset(BUDGETS | FITTING)
 """What a resumed run may change of its recipe: the budget may grow, and how a step fits into memory only rounds."""
 EVALUATIONS = 20
 """How often a run is evaluated, if that does not take more than `EVALUATION_SHARE` of it."""
@@ -161,6 +162,7 @@ class Trainer:
         self.processes.meet()
         self.save()
         self.saver.wait()
+        self.progress.micro_tokens = self._fit()
         self._plan()
         self.save()
         self._evaluate()
@@ -175,14 +177,17 @@ class Trainer:
         path, damaged = newest_checkpoint(self.run.checkpoints)
         for text in damaged:
             self.display.say(f"skipped {text}")
-        self._restore(self.processes.first(path.name))
+        name = self.processes.first(path.name)
+        if self.processes.leads:
+            set_newer_aside(self.run.checkpoints / name)
+        self._restore(name)
         if self.progress.threads != torch.get_num_threads():
             self.display.say(f"computing with {self.progress.threads} threads, as the run was started")
             torch.set_num_threads(self.progress.threads)
-        if self.run.changed:
-            self.progress.micro_tokens = 0
-        if self.run.changed or not self.progress.total:
-            before = self.progress.total
+        changed, before = self.run.changed, self.progress.total
+        if changed & FITTING or not self.progress.micro_tokens:
+            self.progress.micro_tokens = self._fit()
+        if changed & BUDGETS or not before:
             self._plan()
             if self.progress.total < before:
                 raise UserError(
@@ -190,8 +195,9 @@ class Trainer:
                     file=self.run.path,
                     remedy="resume with the same command or a larger budget",
                 )
-            if before:
+            if before and self.progress.total > before:
                 self.display.say(f"the budget was {before} steps; the schedule goes on to its new end")
+        if changed or not before:
             self.save()
             self.saver.wait()
         self.run.settle()
@@ -284,7 +290,6 @@ class Trainer:
         """
         if self._steps is None:
             progress = self.progress
-            progress.micro_tokens = progress.micro_tokens or self._fit()
             steps = Steps(self._take, self.processes.share, self.prepare, progress.micro_tokens)
             self._steps = steps.stream(progress.step, progress.cursor, self.machine.workers)
         step = next(self._steps)

@@ -49,8 +49,21 @@ class Machine:
         """Of weights and activations while they compute."""
         return torch.bfloat16 if self.precision == "bf16" else torch.float32
 
+    def forget_memory(self) -> bool:
+        """Begin to look for the most memory anew, from what is held now; say whether that is possible here."""
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+            return True
+        try:
+            ctypes.CDLL("libc.so.6").malloc_trim(0)  # freed memory, which is kept, would hide what is taken from it
+            Path("/proc/self/clear_refs").write_text("5", encoding="utf8")  # man 5 proc: resets VmHWM
+        except (OSError, AttributeError):  # another system, or one that keeps this from us
+            return False
+        return True
+
     def memory(self) -> int:
-        """Return the most memory that this process has held so far, in bytes: the device's, or its own."""
+        """Return the most memory held since `forget_memory`, or ever, in bytes: the device's, or this process's."""
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated()
         status = Path("/proc/self/status")
@@ -62,7 +75,7 @@ class Machine:
     def available_memory(self) -> int:
         """Return how many bytes more this process may take: most of a device's, half of what a machine has left."""
         if self.device.type == "cuda":
-            free, _ = torch.cuda.mem_get_info()
+            free, _ = torch.cuda.mem_get_info()  # what torch keeps is free too
             return int(0.9 * (free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()))
         status = Path("/proc/meminfo")
         if status.exists():

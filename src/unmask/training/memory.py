@@ -18,10 +18,10 @@ SMALL, PROBE = 2048, 8192
 def find_micro_tokens(
     samples: Sequence[Sample], learn: Callable[[list[Sample]], None], machine: Machine, *, reserve: int
 ) -> int:
-    """Return about the largest number of tokens whose forward and backward pass fits.
+    """Return about the largest number of tokens whose forward and backward pass fits, at most two such steps'.
 
     Memory grows linearly with the tokens, as long as sequences are no longer than those tried: so two pieces of
-    different size tell how much a token takes.
+    different size tell how much a token takes. Where the machine does not tell, it is `PROBE`.
 
     Args:
         samples: of one step, sorted by length; the longest are tried.
@@ -35,12 +35,16 @@ def find_micro_tokens(
     used, tokens = [], []
     for limit in (SMALL, PROBE):
         piece = _longest(samples, limit)
+        told = machine.forget_memory()
         learn(piece)
         tokens.append(sum(map(len, piece)))
         used.append(machine.memory())
     each = (used[1] - used[0]) / (tokens[1] - tokens[0])
+    if not told or each <= 0:
+        return PROBE
+    machine.forget_memory()  # so that what the pieces took is available again
     room = machine.available_memory() - reserve
-    return PROBE if each <= 0 else max(SMALL, min(whole, tokens[1] + int(room / each)))
+    return max(SMALL, min(2 * whole, int(room / each)))  # steps of so many sequences differ in size
 
 
 def _longest(samples: Sequence[Sample], limit: int) -> list[Sample]:

@@ -7,6 +7,8 @@ fine-tuning holds a part of the training examples out for it (finetuning/finetun
 
 from __future__ import annotations
 
+import math
+
 import safetensors.torch
 from torch import nn
 
@@ -34,8 +36,8 @@ class Patience:
     def evaluated(self, learner: nn.Module) -> None:
         """Keep the weights if the newest loss is the lowest."""
         if self.evaluations and self.processes.leads:
-            losses = [line["loss"] for line in self.run.read_metrics("heldout")]
-            if losses[-1] == min(losses):
+            losses = self._losses()
+            if losses[-1] == min(losses) < math.inf:
                 path, aside = self.run.checkpoints / BEST, self.run.checkpoints / f".writing-{BEST}"
                 safetensors.torch.save_file({name: value.cpu() for name, value in learner.state_dict().items()}, aside)
                 sync(aside)
@@ -45,7 +47,7 @@ class Patience:
         """Say whether the last evaluations were all worse than one before them."""
         if not self.evaluations:
             return False
-        losses = [line["loss"] for line in self.run.read_metrics("heldout")] if self.processes.leads else []
+        losses = self._losses() if self.processes.leads else []
         waited = len(losses) - 1 - losses.index(min(losses)) if losses else 0
         return self.processes.first(waited >= self.evaluations)
 
@@ -54,5 +56,10 @@ class Patience:
         if not self.evaluations or not (self.run.checkpoints / BEST).exists():
             return None
         learner.load_state_dict(safetensors.torch.load_file(self.run.checkpoints / BEST))
-        lines = self.run.read_metrics("heldout")
-        return int(min(lines, key=lambda line: line["loss"])["step"])
+        losses, lines = self._losses(), self.run.read_metrics("heldout")
+        return int(lines[losses.index(min(losses))]["step"])
+
+    def _losses(self) -> list[float]:
+        """Return the held-out losses in order; one that is not finite is logged as null, and is the worst."""
+        found = [line["loss"] for line in self.run.read_metrics("heldout")]
+        return [math.inf if loss is None else loss for loss in found]

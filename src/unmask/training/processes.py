@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
+from threading import Thread
 from typing import Any, TypeVar
 
 import torch
@@ -50,15 +51,30 @@ class Processes:
         return cls(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
 
     def __enter__(self) -> Processes:
+        """Connect.
+
+        Raises:
+            UnmaskError: the others were not there in time.
+        """
         if self.size > 1:
-            backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-            limit = timedelta(seconds=float(os.environ.get(TIMEOUT, "600")))
-            store, _, _ = next(iter(rendezvous("env://", timeout=limit)))
-            attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # torchrun keeps what a former one has stored
-            self._store = dist.PrefixStore(f"attempt-{attempt}", store)  # type: ignore[attr-defined]
-            dist.init_process_group(backend, store=self._store, rank=self.rank, world_size=self.size, timeout=limit)
-            self._control = dist.new_group(backend="gloo", timeout=limit)
+            seconds = float(os.environ.get(TIMEOUT, "600"))
+            try:
+                self._connect(timedelta(seconds=seconds))
+            except RuntimeError as error:
+                missing = f" (missing: {', '.join(map(str, self._missing()))})" if self._store is not None else ""
+                raise UnmaskError(
+                    f"process {self.rank} of {self.size} did not meet all the others within {seconds:.0f} s{missing}: "
+                    f"were all of them started, and did none break off? ({str(error).splitlines()[0]})"
+                ) from error
         return self
+
+    def _connect(self, limit: timedelta) -> None:
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        store, _, _ = next(iter(rendezvous("env://", timeout=limit)))
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # torchrun keeps what a former one has stored
+        self._store = dist.PrefixStore(f"attempt-{attempt}", store)  # type: ignore[attr-defined]
+        dist.init_process_group(backend, store=self._store, rank=self.rank, world_size=self.size, timeout=limit)
+        self._control = dist.new_group(backend="gloo", timeout=limit)
 
     def __exit__(self, *error: object) -> None:
         if self.size > 1:
@@ -131,14 +147,20 @@ class Processes:
 
     def _missing(self) -> list[int]:
         """Sign the list of those that live, and return who has not done so after `SEARCH_SECONDS`."""
-        missing, limit = list(range(self.size)), time.monotonic() + SEARCH_SECONDS
-        try:
-            self._store.set(f"lives/{self.rank}", "")
-            while missing and time.monotonic() < limit:
-                missing = [rank for rank in missing if not self._store.check([f"lives/{rank}"])]
-                time.sleep(0.05)
-        except RuntimeError:  # the first process keeps the list
-            return [0]
+        missing = [0]  # who keeps the list, and is to blame where it cannot be read
+
+        def look() -> None:
+            found, limit = list(range(self.size)), time.monotonic() + SEARCH_SECONDS
+            with suppress(RuntimeError):
+                self._store.set(f"lives/{self.rank}", "")
+                while found and time.monotonic() < limit:
+                    found = [rank for rank in found if not self._store.check([f"lives/{rank}"])]
+                    time.sleep(0.05)
+                missing[:] = found
+
+        looking = Thread(target=look, daemon=True)  # a process that hangs does not answer, however long one waits
+        looking.start()
+        looking.join(SEARCH_SECONDS + 1)
         if self.rank == 0:
             time.sleep(1)  # let the others read
         return missing
