@@ -248,10 +248,13 @@ def test_each_step_logs_its_operations_a_second(small, trainer):
 def test_evaluations_take_a_tenth_of_a_run_at_most(small, trainer):
     one = trainer(small(budget={"steps": 200}), heldout=True)
     one.start()
-    size = sum(len(batch.tokens.ids) for batch in one.heldout)
-    assert [one._evaluate_every(times * size) for times in (1000, 20, 1)] == [200 // 20, 200 // 6, 200 // 5]
-    one.patience.evaluations = 3  # ends a run early: looks closely
-    assert one._evaluate_every(size) == 200 // 20
+    tokens = one.plan.tokens_until(200)(200)
+    assert [one.plan.evaluate_every(200, round(tokens / times), closely=False) for times in (1000, 20, 1)] == [
+        200 // 20,
+        200 // 6,
+        200 // 5,
+    ]
+    assert one.plan.evaluate_every(200, round(tokens), closely=True) == 200 // 20, "what may end a run early"
 
 
 @pytest.mark.parametrize(("steps", "measured"), [(4, True), (3, False)])
@@ -427,7 +430,7 @@ def test_the_plan_tells_the_steps_of_each_stage(staged, trainer, capsys):
     for line, expected in zip(stages, ((16, 6, tokens[:6].mean()), (48, 2, tokens[6:].mean())), strict=True):
         said = [float(number) for number in re.fullmatch(r"length (\d+): (\d+) steps of (\d+) tokens", line).groups()]
         assert said == pytest.approx(expected, rel=0.15)
-    reckoned = one._tokens_until()  # for the time left
+    reckoned = one.plan.tokens_until(8)  # for the time left
     assert [reckoned(step) for step in (6, 8)] == pytest.approx([tokens[:6].sum(), tokens.sum()], rel=0.15)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from unmask.batches.batch import Batch, Sample, collate
 from unmask.batches.chance import number
-from unmask.batches.layout import stage_at, stage_ends
+from unmask.batches.layout import stage_at
 from unmask.batches.sources import Cursor, Source
 from unmask.batches.steps import Step, Steps, tell_lost_workers
 from unmask.errors import UnmaskError, UserError
@@ -33,19 +33,15 @@ from unmask.training.machine import Machine
 from unmask.training.memory import find_micro_tokens, name_remedy
 from unmask.training.optimizer import Optimizer
 from unmask.training.patience import Patience
+from unmask.training.plan import PASSES, Plan
 from unmask.training.precision import Working
 from unmask.training.processes import Processes
-from unmask.training.settings import BudgetSettings, TrainingSettings
+from unmask.training.settings import TrainingSettings
 
 BUDGETS = {"budget.steps", "budget.tokens", "budget.minutes", "budget.epochs"}
 FITTING = {"batch.micro_tokens", "batch.recompute"}
 MAY_CHANGE = frozenset(BUDGETS | FITTING)
 """What a resumed run may change of its recipe: the budget may grow, and how a step fits into memory only rounds."""
-EVALUATIONS = 20
-"""How often a run is evaluated, if that does not take more than `EVALUATION_SHARE` of it."""
-FEWEST_EVALUATIONS = 5
-"""How often it is evaluated even so."""
-EVALUATION_SHARE = 0.1
 SAVE_SECONDS = 300
 """How long a run goes without a checkpoint at most."""
 SAVE_PAUSE = 30
@@ -63,10 +59,6 @@ MIN_TIMED = 100
 """Shorter runs are not timed, nor is the machine's peak measured for them."""
 RESERVED_BYTES = 20
 """A parameter's two moments, and its copy and theirs while a checkpoint is written, in float32."""
-PASSES = 3
-"""A step costs that many forward passes: a matrix product's two gradients are products of its size."""
-COUNTED_STEPS = 50
-"""Over so many steps tokens and passes are counted before the first."""
 
 
 def open_run(
@@ -214,10 +206,10 @@ class Trainer:
             UnmaskError: the loss is not finite again and again, or a checkpoint could not be written.
         """
         progress = self.progress
-        tokens_until = self._tokens_until()
-        every = self._evaluate_every(tokens_until(progress.total))
+        heldout = sum(len(batch.tokens.ids) for batch in self.heldout)
+        every = self.plan.evaluate_every(progress.total, heldout, closely=bool(self.patience.evaluations))
         saved = time.monotonic()
-        bar = self.display.bar(progress, self._measure_peak(), tokens_until)
+        bar = self.display.bar(progress, self._measure_peak(), self.plan.tokens_until(progress.total))
         with Interrupt() as interrupt, bar as advance, self.saver:
             done = progress.step == progress.total or self.patience.is_over()
             while not done:
@@ -339,14 +331,6 @@ class Trainer:
                 "lower optimizer.learning_rate, or train with --precision float32"
             )
 
-    def _evaluate_every(self, tokens: float) -> int:
-        """Return how many steps lie between evaluations in a run of so many tokens."""
-        most = EVALUATIONS
-        if not self.patience.evaluations:  # early stopping wants to look closely
-            forward = sum(len(batch.tokens.ids) for batch in self.heldout)
-            most = min(EVALUATIONS, int(EVALUATION_SHARE * PASSES * tokens / max(1, forward)))
-        return max(1, self.progress.total // max(FEWEST_EVALUATIONS, most))
-
     def _evaluate(self) -> None:
         if not self.heldout:
             return
@@ -382,32 +366,28 @@ class Trainer:
         found = find_micro_tokens(samples, learn, self.machine, reserve=RESERVED_BYTES * numbers)
         return min(self.processes.gather(found))
 
+    @cached_property
+    def plan(self) -> Plan:
+        """What the budget comes to."""
+        return Plan(self.source, self.settings)
+
     def _plan(self) -> None:
         """Turn the budget into steps and print what is to come."""
-        budget, stages = self.settings.budget, self.source.stages
-        counted = [self._count(budget, stage) for stage in range(len(stages))]
-        tokens = sum(stage.share * mean for stage, (_, mean, _) in zip(stages, counted, strict=True))
-        passes = sum(stage.share * mean for stage, (_, _, mean) in zip(stages, counted, strict=True))
-        steps = counted[0][0] if budget.epochs is not None else budget.steps or 0
-        if budget.tokens is not None:
-            steps = max(1, round(budget.tokens / tokens))
-        seconds = None
-        if self._is_long(steps):
-            seconds = sum(stage.share * self._seconds_per_step(place) for place, stage in enumerate(stages))
-        if budget.minutes is not None:
-            assert seconds is not None
-            steps = max(1, int(budget.minutes * 60 / seconds), self.progress.total)
+        plan, minutes, seconds = self.plan, self.settings.budget.minutes, None
+        if minutes is not None or self._is_long(plan.steps(None)):
+            seconds = sum(stage.share * self._seconds_per_step(place) for place, stage in enumerate(plan.stages))
+        steps = plan.steps(seconds)
+        if minutes is not None:
+            steps = max(steps, self.progress.total)
         self.progress.total = steps
         self._steps = None
-        text = f"{steps:,} steps of {tokens:,.0f} tokens, {passes * steps:.2f} passes over the data"
+        text = f"{steps:,} steps of {plan.tokens:,.0f} tokens, {plan.passes * steps:.2f} passes over the data"
         if seconds is not None:
             text += f", about {duration(steps * seconds)}, {self.machine.memory() / 2**30:.1f} GiB of memory"
         self.display.say(text)
-        if len(stages) > 1:
-            ends = [0, *stage_ends(stages, steps)]
-            for place, stage in enumerate(stages):
-                many, mean = ends[place + 1] - ends[place], counted[place][1]
-                self.display.say(f"length {stage.length}: {many:,} steps of {mean:,.0f} tokens")
+        if len(plan.stages) > 1:
+            for line in plan.stage_lines(steps):
+                self.display.say(line)
 
     def _is_long(self, steps: int) -> bool:
         """Say whether it is worth the time to measure how fast the run goes."""
@@ -420,33 +400,6 @@ class Trainer:
         peak: float = self.processes.add_up({"peak": self.machine.matmul_peak()})["peak"]
         self.run.describe_machine(self.machine.describe() | {"matmul_flops_per_second": round(peak)})
         return peak
-
-    def _count(self, budget: BudgetSettings, stage: int = 0) -> tuple[int, float, float]:
-        """Read the first steps of a stage, or all where the budget is in epochs.
-
-        Returns:
-            How many steps were read, and the mean tokens and passes of one.
-        """
-        batch = self.settings.batch
-        cursor, steps, tokens = self.source.enter(self.source.start, stage), 0, 0
-        limit = budget.epochs if budget.epochs is not None else math.inf
-        while (reached := self.source.passes(cursor)) < limit and (budget.epochs or steps < COUNTED_STEPS):
-            samples, cursor = self.source.take(cursor, tokens=batch.tokens, sequences=batch.sequences)
-            tokens += sum(map(len, samples))
-            steps += 1
-        return steps, tokens / steps, reached / steps
-
-    def _tokens_until(self) -> Callable[[int], float]:
-        """Return about how many tokens the first so many steps read, from which the time left is told."""
-        stages, few = self.source.stages, BudgetSettings(steps=COUNTED_STEPS)
-        means = [self._count(few, stage)[1] for stage in range(len(stages))]
-        ends = [0, *stage_ends(stages, self.progress.total)]
-
-        def tokens(step: int) -> float:
-            spent = [max(0, min(step, end) - begin) for begin, end in pairwise(ends)]
-            return sum(mean * steps for mean, steps in zip(means, spent, strict=True))
-
-        return tokens
 
     def _seconds_per_step(self, stage: int = 0) -> float:
         """Time real steps of a stage, then go back to where the run stood (its newest checkpoint)."""
