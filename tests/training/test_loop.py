@@ -17,7 +17,7 @@ from unmask.batches.sources import ExampleSource
 from unmask.corpus.build import build_corpus
 from unmask.errors import UnmaskError, UserError
 from unmask.pretraining import build_learner, pretrain
-from unmask.recipe import Recipe, read_recipe, write
+from unmask.recipe import Recipe, write
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
 from unmask.training import loop
@@ -26,8 +26,15 @@ from unmask.training.evaluate import evaluate
 from unmask.training.loop import MAY_CHANGE, Trainer
 from unmask.training.machine import Machine
 from unmask.training.patience import Patience
+from unmask.training.plan import Plan
 from unmask.training.precision import Working
-from unmask.training.settings import BudgetSettings
+from unmask.training.settings import (
+    BatchSettings,
+    BudgetSettings,
+    OptimizerSettings,
+    ScheduleSettings,
+    TrainingSettings,
+)
 
 CPU = Machine(torch.device("cpu"), "float32")
 BF16 = Machine(torch.device("cpu"), "bf16")
@@ -207,10 +214,13 @@ def test_budget_in_steps_and_tokens(small, trainer):
 @pytest.mark.parametrize(("examples", "epochs", "steps"), [(33, 2.0, 5), (32, 2.0, 4), (33, 0.4, 1), (5, 3.0, 1)])
 def test_budget_in_epochs(examples, epochs, steps):
     samples = [Sample(key=(), ids=np.arange(4), segments=np.zeros(4)) for _ in range(examples)]
-    one = Trainer.__new__(Trainer)
-    one.source = ExampleSource(samples, seed=0)
-    one.settings = read_recipe("bert-tiny", ["batch.sequences=16"])
-    assert one._count(BudgetSettings(epochs=epochs))[0] == steps
+    settings = TrainingSettings(
+        batch=BatchSettings(sequences=16),
+        optimizer=OptimizerSettings(),
+        schedule=ScheduleSettings(),
+        budget=BudgetSettings(epochs=epochs),
+    )
+    assert Plan(ExampleSource(samples, seed=0), settings).steps(None) == steps
 
 
 def test_budget_in_minutes_is_turned_into_steps_once(small, trainer, monkeypatch):
