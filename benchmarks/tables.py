@@ -35,6 +35,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "pretrain_speed": speed.pretrain_speed,
     "pretraining_pays": quality.pretraining_pays,
     "pretraining_pays_adapted": quality.pretraining_pays_encoder,
+    "chinese": quality.pretraining_pays_encoder,
     "pretraining_pays_encoder": quality.pretraining_pays_encoder,
     "pretraining_pays_longer": quality.pretraining_pays_encoder,
     "pretraining_pays_longer-adapted": quality.pretraining_pays_encoder,

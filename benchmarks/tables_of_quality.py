@@ -51,7 +51,9 @@ def pairs(result: dict[str, Any]) -> list[str]:
 
 def token_classification(result: dict[str, Any]) -> list[str]:
     """F1 over entities on the test set by data and start, mean and standard deviation over seeds."""
-    titles = "| data | start | seeds | test F1, mean ± s.d. | each seed | minutes a seed (threads) |"
+    titles = (
+        "| data | start | test F1, mean ± s.d. | minus random, 95 % interval | each seed | minutes a seed (threads) |"
+    )
     lines = [titles, "|---|---|---|---|---|---|"]
     cases = dict.fromkeys((run["data"], run["each"], run["start"], run["body"]) for run in result["runs"])
     names = {"minilm": "MiniLM checkpoint"}
@@ -63,10 +65,14 @@ def token_classification(result: dict[str, Any]) -> list[str]:
         runs.sort(key=lambda run: run["seed"])
         scores = [run["metrics"]["f1"] for run in runs]
         spread = f"{statistics.mean(scores):.1f}" + (f" ± {statistics.stdev(scores):.1f}" if len(scores) > 1 else "")
+        bodies = (body, start)  # a run's own, or the one that was named
+        random = [run for run in result["runs"] if run["data"] == data and run["start"] == "random"]
+        others = [run for run in random if run["body"] in bodies]
+        above = "" if start == "random" else difference(scores, [run["metrics"]["f1"] for run in others])
         shown = ", ".join(f"{score:.1f}" for score in scores)
         minutes = ", ".join(f"{run['seconds'] / 60:.0f} ({run['about']['threads']})" for run in runs)
         part = data if each == 1 else f"{data}, 1 sentence in {each}"
-        lines.append(f"| {part} | {title} | {len(runs)} | {spread} | {shown} | {minutes} |")
+        lines.append(f"| {part} | {title} | {spread} | {above} | {shown} | {minutes} |")
     return lines
 
 
@@ -192,10 +198,7 @@ def pretraining_pays(result: dict[str, Any]) -> list[str]:
             scores = [run["accuracy"] for run in found]
             if len(scores) < 2:
                 continue
-            above = ""
-            if start != "random" and len(random) > 1:
-                low, high = welch(scores, random)
-                above = f"{statistics.mean(scores) - statistics.mean(random):+.1f} [{low:+.1f}, {high:+.1f}]"
+            above = "" if start == "random" else difference(scores, random)
             lines.append(
                 f"| {'all' if examples > 67_000 else f'{examples:,}'} | {start} | {statistics.mean(scores):.1f} ± "
                 f"{statistics.stdev(scores):.1f} | {above} | {len(scores)} | {found[0]['factor']:g} |"
@@ -260,9 +263,12 @@ def family(result: dict[str, Any]) -> list[str]:
     return lines
 
 
-def welch(one: list[float], other: list[float]) -> tuple[float, float]:
-    """Return the 95 % interval of the difference of two means (Welch 1947)."""
+def difference(scores: list[float], others: list[float]) -> str:
+    """Return the difference of two means with its 95 % interval (Welch 1947); nothing of single runs."""
     from scipy import stats
 
-    interval = stats.ttest_ind(one, other, equal_var=False).confidence_interval(0.95)
-    return float(interval.low), float(interval.high)
+    if min(len(scores), len(others)) < 2:
+        return ""
+    interval = stats.ttest_ind(scores, others, equal_var=False).confidence_interval(0.95)
+    apart = statistics.mean(scores) - statistics.mean(others)
+    return f"{apart:+.1f} [{interval.low:+.1f}, {interval.high:+.1f}]"
