@@ -51,9 +51,7 @@ def pairs(result: dict[str, Any]) -> list[str]:
 
 def token_classification(result: dict[str, Any]) -> list[str]:
     """F1 over entities on the test set by data and start, mean and standard deviation over seeds."""
-    titles = (
-        "| data | start | test F1, mean ± s.d. | minus random, 95 % interval | each seed | minutes a seed (threads) |"
-    )
+    titles = "| data | start | test F1, mean ± s.d. | minus random [95 %] | each seed | minutes a seed (threads) |"
     lines = [titles, "|---|---|---|---|---|---|"]
     cases = dict.fromkeys((run["data"], run["each"], run["start"], run["body"]) for run in result["runs"])
     names = {"minilm": "MiniLM checkpoint"}
