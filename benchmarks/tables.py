@@ -64,7 +64,7 @@ def fill(text: str) -> str:
         commands = ", ".join(f"`{call or f'python benchmarks/{source}.py'}`" for call in dict.fromkeys(calls))
         return "\n".join([f"<!-- table {name} -->", *lines, "", f"From {commands}.", "<!-- end -->"])
 
-    return re.sub(r"<!-- table (\w+) -->.*?<!-- end -->", table, text, flags=re.DOTALL)
+    return re.sub(r"<!-- table ([\w-]+) -->.*?<!-- end -->", table, text, flags=re.DOTALL)
 
 
 def draw() -> None:
