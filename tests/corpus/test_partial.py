@@ -305,11 +305,12 @@ def test_D13_kill_before_and_after_each_call(tokenizer, make_documents, tmp_path
 
 
 BUILD = """
-import sys, time
+import signal, sys, time
 from unmask.corpus import build, encode
 from unmask.tokenizers.load import load_tokenizer
 
 encode._CHUNK = 500
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 
 
 def report(line):
