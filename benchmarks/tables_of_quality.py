@@ -55,7 +55,7 @@ def token_classification(result: dict[str, Any]) -> list[str]:
     lines = [titles, "|---|---|---|---|---|---|"]
     cases = dict.fromkeys((run["data"], run["each"], run["start"], run["body"]) for run in result["runs"])
     names = {"minilm": "MiniLM checkpoint"}
-    for data, each, start, body in cases:
+    for data, each, start, body in sorted(cases, key=lambda case: (case[0], case[2] == "random")):
         case = (data, start, body)
         runs = [run for run in result["runs"] if (run["data"], run["start"], run["body"]) == case]
         from_random = f"random weights, body of {'MiniLM' if body == 'model' else body}"
