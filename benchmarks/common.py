@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import platform
 import shlex
 import subprocess
@@ -39,9 +41,15 @@ def write(name: str, values: dict[str, Any]) -> None:
 
 
 def add(name: str, run: dict[str, Any]) -> None:
-    """Add a run to a result that several calls gather, each run with its own command, commit and machine."""
-    runs = [*read(RESULTS / f"{name}.json").get("runs", []), {**run, "about": about()}]
-    _save(name, {"runs": runs})
+    """Add a run to a result that several calls gather, side by side too, each run with command, commit and machine."""
+    RESULTS.mkdir(exist_ok=True)
+    folder = os.open(RESULTS, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        runs = [*read(RESULTS / f"{name}.json").get("runs", []), {**run, "about": about()}]
+        _save(name, {"runs": runs})
+    finally:
+        os.close(folder)
 
 
 def logged(run: Path, kind: str = "train") -> list[dict[str, Any]]:
