@@ -2,7 +2,7 @@
 
 MiniLM, whose training data include texts of SQuAD, learns from 4,847 questions about 1,466 passages. A tenth of the
 passages is held out for choices (`--set` tries settings, `--choosing` then leaves the dev set alone). The score is that
-on SQuAD 1.1's dev set, after the last step.
+on SQuAD 1.1's dev set, after the last step. `--start random` is the same body with random weights.
 
 `--variant none` moves every third question to another passage, which does not have its answer: there "no answer" is
 right. The threshold is found on a tenth of the remaining training passages. These questions are easier to tell than
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from common import SHARED, add, logged, minilm
+from sst2 import random_start
 
 import unmask
 from unmask.batches.chance import generator
@@ -89,6 +90,7 @@ def main() -> None:
     """Run each seed; a run that was cut off is resumed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--variant", choices=("always", "none"), default="always", help="are there questions without?")
+    parser.add_argument("--start", choices=("minilm", "random"), default="minilm")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="try another setting")
     parser.add_argument("--choosing", action="store_true", help="score what is held out alone, not the dev set")
@@ -99,14 +101,15 @@ def main() -> None:
     train, held, dev = prepare(options.runs, options.variant, 40 if options.toy else None)
     sets = [*options.set, *(["budget.steps=4", "batch.sequences=4", "task.length=192"] if options.toy else [])]
     for seed in options.seeds:
-        name = "-".join([options.variant, *sets, str(seed)])
+        name = "-".join([options.variant, *([] if options.start == "minilm" else [options.start]), *sets, str(seed)])
         out, begun = options.runs / name, time.time()
         unmask.finetune(
             "question-answering",
-            minilm(),
+            minilm() if options.start == "minilm" else random_start(options.runs),
             [train],
             out,
             dev=[held],
+            tokenizer=None if options.start == "minilm" else minilm(),
             settings=[f"seed={seed}", *sets],
             resume=(out / "recipe.toml").exists(),
         )
@@ -114,6 +117,7 @@ def main() -> None:
         last = logged(out)[-1]
         result = {
             "variant": options.variant,
+            "start": options.start,
             "seed": seed,
             "set": sets,
             "held": score(out, held),

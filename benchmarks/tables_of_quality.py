@@ -75,20 +75,20 @@ def token_classification(result: dict[str, Any]) -> list[str]:
 
 
 def question_answering(result: dict[str, Any]) -> list[str]:
-    """Scores on SQuAD's dev set by variant, each seed a row."""
+    """Scores on SQuAD's dev set by variant and start, each seed a row."""
     lines = [
-        "| questions | seed | exact match | F1 [95 %] | F1 with answer, without | passes | minutes (threads) |",
-        "|---|---|---|---|---|---|---|",
+        "| questions | start | seed | exact match | F1 [95 %] | F1 with answer, without | passes | minutes (threads) |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     names = {"always": "all with an answer", "none": "a third without"}
-    for run in sorted(result["runs"], key=lambda run: (run["variant"], run["seed"])):
+    for run in sorted(result["runs"], key=lambda run: (run["variant"], run["start"], run["seed"])):
         if run["set"] or not run["dev"]:
             continue
         dev = run["dev"]
         low, high = dev["intervals"]["f1"]
         apart = ", ".join(f"{scores['f1']:.1f}" for scores in dev.get("by_kind", {}).values())
         lines.append(
-            f"| {names[run['variant']]} | {run['seed']} | {dev['metrics']['exact_match']:.1f} "
+            f"| {names[run['variant']]} | {run['start']} | {run['seed']} | {dev['metrics']['exact_match']:.1f} "
             f"| {dev['metrics']['f1']:.1f} [{low:.1f}, {high:.1f}] | {apart} | {run['passes']:.0f} "
             f"| {run['seconds'] / 60:.0f} ({run['about']['threads']}) |"
         )
