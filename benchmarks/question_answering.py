@@ -42,8 +42,9 @@ def move(questions: list[Question]) -> list[Question]:
             order = generator(0, "benchmark", number).permutation(len(passages))
             texts = [answer.text.lower() for answer in question.answers]
             other = (passages[place] for place in order if passages[place] != question.passage)
-            passage = next(text for text in other if not any(answer in text.lower() for answer in texts))
-            question = Question(question.id, question.question, passage, impossible=True)
+            passage = next((text for text in other if not any(answer in text.lower() for answer in texts)), None)
+            if passage is not None:  # an answer like "a" is in every passage
+                question = Question(question.id, question.question, passage, impossible=True)
         moved.append(question)
     return moved
 
