@@ -92,7 +92,7 @@ def _corpus(out: Path, recipe: Recipe, console: Console) -> Corpus:
 def _pretrain(out: Path, recipe: Recipe, corpus: Corpus, console: Console) -> tuple[list[dict[str, Any]], float]:
     """Pretrain, show blanks filled before and after; return the held-out evaluations and what a guess would reach."""
     learner, _ = build_learner(recipe, corpus.tokenizer.size, None)
-    heads = {name: part.state_dict() for name, part in learner.parts.items()}
+    heads = {name: part.published() for name, part in learner.parts.items()}
     assert isinstance(learner.encoder, Transformer)
     before = Pipeline(Model(learner.encoder, corpus.tokenizer, heads)).fill(BLANKS, top=3)
     if not (out / "model").exists():

@@ -61,7 +61,7 @@ class Model:
         state = self.heads.get(name)
         if state is None or state.keys() != objective.state_dict().keys():
             return False  # also where it is there in part: ELECTRA's published discriminators have no generator
-        objective.load_state_dict(state)
+        objective.adopt(state)
         return True
 
     def body(self) -> Transformer | Downstream:
@@ -96,7 +96,7 @@ def load_model(
     if str(source).startswith("random:"):
         recipe = read_recipe(str(source).removeprefix("random:"))
         if tokenizer is None:
-            raise UserError(f"{source} needs a vocabulary", remedy="pass --tokenizer DIR")
+            raise UserError(f"{source} needs a vocabulary", remedy="pass --tokenizer DIR (to finetune, or to features)")
         words = load_tokenizer(find_tokenizer(tokenizer))
         words.extracts = recipe.encoder.causal
         encoder = build_encoder(recipe.encoder, words.size, dropout=dropout, seed=seed)

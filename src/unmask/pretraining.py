@@ -115,7 +115,7 @@ def pretrain(
         if not processes.leads:
             return run.model
         metrics = evaluate(learner, heldout, machine) if heldout else {}
-        heads = {name: part.state_dict() for name, part in learner.parts.items()}
+        heads = {name: part.published() for name, part in learner.parts.items()}
         about = f"Pretrained with unmask {__version__}: {', '.join(heads)}."
         assert isinstance(learner.encoder, Transformer)
         finished = Model(learner.encoder, corpus.tokenizer, heads)

@@ -1,6 +1,8 @@
 """`unmask features` and `unmask finetune --frozen` as a user types them, and the mistakes made with them."""
 
+import io
 import json
+import sys
 
 import pytest
 import torch
@@ -41,6 +43,18 @@ def test_layers_of_texts(here, tmp_path, capsys):
         assert torch.equal(value, getattr(expected, name)) and torch.equal(value, again[name])
 
 
+def test_layers_of_random_weights_and_of_a_stream(tokenizer_directory, tmp_path, monkeypatch, capsys):
+    given = ["features", "--model", "random:bert-tiny", "--data", "-", "--layers", "-1", "--out"]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the dog\n\nthe cat\n")))
+    more = ["--tokenizer", str(tokenizer_directory), "--format", "txt"]
+    assert main([*given, str(tmp_path / "a"), *more]) == 0
+    said = capsys.readouterr().err
+    assert "tokens of 2 texts" in said and "left out: 1 empty lines" in said
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the dog\n")))
+    assert main([*given, str(tmp_path / "b"), "--format", "txt"]) == 2
+    assert "needs a vocabulary; pass --tokenizer DIR" in capsys.readouterr().err
+
+
 def test_layers_of_pairs(here, tmp_path):
     given = ["--model", here / "model", "--data", here / "pairs.tsv", "--layers", "-1", "--out", tmp_path / "out"]
     assert main(["features", *map(str, given), "--quiet"]) == 0
@@ -53,6 +67,7 @@ def test_layers_of_pairs(here, tmp_path):
         (["--layers", "3"], "there is no layer 3; this model has 0 (the embeddings) to 2, or -1 to -2"),
         (["--layers", "last"], "--layers last: not numbers; for example --layers=-4,-3,-2,-1"),
         (["--layers", "1", "1"], "layer 1 is named twice"),
+        (["--layers", ","], "no layer is named"),
         (["--layers", "0", "--columns", "text=1"], "--columns has no effect on a text file"),
     ],
 )

@@ -299,7 +299,7 @@ def test_regression_too(start, task, tmp_path):
         ({}, ["frozen=false"], "--set frozen=false is an option of its own; pass --frozen"),
         ({}, ["downstream.kind=rnn"], "pass --frozen or --downstream KIND"),
         ({"downstream": "average"}, ["downstream.width=3"], "width has no effect on kind"),
-        ({"frozen": False}, ["downstream.width=3"], "missing required field `kind`"),
+        ({"frozen": False}, ["downstream.width=3"], "without a downstream model; pass --frozen or --downstream KIND"),
     ],
 )
 def test_what_has_no_effect_or_no_sense_is_refused(start, task, tmp_path, options, settings, message):

@@ -1,6 +1,7 @@
 """Several seeds and a search of the rate: whole runs, what is chosen on what, and going on after an interruption."""
 
 import json
+import shutil
 import tomllib
 from functools import partial
 
@@ -92,10 +93,44 @@ def test_what_is_done_is_not_done_again(tune, tmp_path):
     assert (out / "seed-1/dev.json").exists()
 
 
+def test_another_command_does_not_go_on(tune, rows, tmp_path):
+    out = tmp_path / "runs"
+    several(tune, "classification", out, seeds=1, settings=SETTINGS)
+    with pytest.raises(UserError, match=r"task\.length was 32, now 16"):
+        several(tune, "classification", out, seeds=1, settings=["task.length=16", "budget.steps=2"], resume=True)
+    rows.write_text(rows.read_text() + "another\tbrief\n")
+    with pytest.raises(UserError, match=r"inputs\.train was"):
+        several(tune, "classification", out, seeds=2, settings=SETTINGS, resume=True)
+
+
+@pytest.mark.parametrize("lost", ["dev.json", "model"])
+def test_what_was_not_left_is_left_again(tune, tmp_path, lost):
+    out = tmp_path / "runs"
+    several(tune, "classification", out, seeds=1, settings=SETTINGS)
+    before = scores(out / "seed-0"), load_model(out / "seed-0").fingerprint()
+    if lost == "model":
+        shutil.rmtree(out / "seed-0/model")
+    else:
+        (out / "seed-0/dev.json").unlink()
+    several(tune, "classification", out, seeds=1, settings=SETTINGS, resume=True)
+    assert (scores(out / "seed-0"), load_model(out / "seed-0").fingerprint()) == before
+
+
+@pytest.mark.parametrize("search", [True, False])
+def test_dev_files_are_looked_at_before_anything_is_trained(tune, tmp_path, search):
+    (tmp_path / "dev.tsv").write_text("text\tlabel\nthe dog\tmiddling\n")
+    settings = SETTINGS if search else [*SETTINGS, "budget.patience=1"]
+    with pytest.raises(UserError, match="unknown label 'middling'"):
+        tuned = partial(tune, dev=[tmp_path / "dev.tsv"])
+        several(tuned, "classification", tmp_path / "runs", seeds=1, search=search, settings=settings)
+    assert not (tmp_path / "runs").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"seeds": 0}, "0 seeds are none"),
+        ({"seeds": 2, "settings": ["seed=abc"]}, "--set seed=abc: not a whole number"),
         ({"seeds": 1, "search": True, "settings": ["optimizer.learning_rate=1e-4"]}, "--search has no effect"),
     ],
 )

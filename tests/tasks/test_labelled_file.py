@@ -189,11 +189,15 @@ def test_numbers_must_be_given_for_all_columns(tmp_path):
 
 def test_texts_without_labels(tmp_path):
     lines = "one\r\n\n  two\u2028still two\x0b.  \nthree"
-    assert read_texts(write(tmp_path / "a.txt.gz", "\ufeff" + lines), columns={}) == [
+    notes = []
+    assert read_texts(write(tmp_path / "a.txt.gz", "\ufeff" + lines), columns={}, notes=notes) == [
         "one",
         "two\u2028still two\x0b.",
         "three",
     ]
+    assert notes == [f"{tmp_path / 'a.txt.gz'}: left out: 1 empty lines"]
+    assert read_texts(write(tmp_path / "c.txt", "one\n"), columns={}, notes=notes) == ["one"]
+    assert len(notes) == 1, "the end of the last line begins no other"
     assert rows(write(tmp_path / "a.tsv", TSV), wanted=("text",)) == [(line, text) for line, text, _ in GOOD]
     for content, columns, message in (
         ("\n", {}, "no texts"),
@@ -201,4 +205,4 @@ def test_texts_without_labels(tmp_path):
         (b"\xff", {}, "UTF-8"),
     ):
         with pytest.raises(UserError, match=rf"b\.txt: .*{message}"):
-            read_texts(write(tmp_path / "b.txt", content), columns=columns)
+            read_texts(write(tmp_path / "b.txt", content), columns=columns, notes=[])

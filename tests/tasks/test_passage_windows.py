@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from unmask.tasks.passage_windows import Cut, cut, span_of, starts
+from unmask.tasks.passage_windows import Cut, cut, span_of, starts, with_marks
 from unmask.tasks.question_answering import QuestionAnswering
 from unmask.tasks.squad_file import Answer, Question
 from unmask.tokenizers.tokenizer import Tokenizer
@@ -39,7 +39,7 @@ def how(task):
 def cases(draw):
     """A task, a question, a passage, and tokens of it, the first and the last one of an answer."""
     task, question, passage = draw(tasks()), draw(TEXTS), draw(TEXTS)
-    _, offsets = TOKENIZER.encode_offsets_many([passage])[0]
+    offsets = with_marks(passage, TOKENIZER.encode_offsets_many([passage])[0][1])
     assume(len(offsets))
     first = draw(st.integers(0, len(offsets) - 1))
     last = draw(st.integers(first, min(len(offsets) - 1, first + task.answer - 1)))
@@ -88,6 +88,20 @@ def test_every_answer_that_fits_is_in_a_window_and_comes_back(case):
     assert found.nbest[0].answer == found.answer
     assert sum(span.probability for span in found.nbest) == pytest.approx(1)
     assert (said != ()) == (len(TOKENIZER.encode(example.question)) > task.question)
+
+
+@pytest.mark.parametrize(("passage", "answer"), [("the cafe\u0301 is", "cafe\u0301"), ("كتابٌ", "كتابٌ")])
+def test_an_answer_keeps_the_accents_that_the_vocabulary_drops(passage, answer):
+    words = {piece: id for id, piece in enumerate([*SPECIAL, "the", "cafe", "is", "كتاب"])}
+    uncased = Tokenizer(bert_wordpiece(words, lowercase=True), WORDPIECE)
+    task = QuestionAnswering(length=16, question=1, answer=1, stride=1, no_answer=False)
+    example = Question("q", "the", passage, (Answer(answer, passage.index(answer)),))
+    framed = task.frame(uncased, [example], (), gold=True)
+    question, gold = 3, framed.samples[0].labels["question_answering"]
+    values = np.zeros((len(framed.samples[0].positions["passage"]), 2), np.float32)
+    values[gold[0] - question, 0] = values[gold[1] - question, 1] = 9
+    (found,) = task.frame(uncased, [example], (), gold=False).read([values])
+    assert (found.answer, passage[found.start : found.end]) == (answer, answer)
 
 
 @given(cases())

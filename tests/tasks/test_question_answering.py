@@ -108,10 +108,12 @@ def test_a_tenth_of_the_passages_is_held_out():
         assert not other.tunes
 
 
-def test_nothing_to_learn_from_is_refused(tokenizer):
+def test_what_nothing_can_be_learnt_from_is_said(tokenizer):
     task = QuestionAnswering(length=64, no_answer=False)
-    with pytest.raises(UserError, match=r"f\.json: nothing can be learnt from these questions; questions left out of"):
-        task.frame(tokenizer, [question("a", "a?", "the dog")], (), gold=True)
+    framed = task.frame(tokenizer, [question("a", "a?", "the dog")], (), gold=True)
+    assert framed.samples == []
+    (note,) = framed.notes
+    assert "they have no answer, and the model always gives one: 1" in note
 
 
 def test_columns_and_formats_are_for_rows(tmp_path):

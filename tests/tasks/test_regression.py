@@ -19,6 +19,7 @@ from unmask.training.machine import choose_machine
 
 TASK = Regression()
 CPU = choose_machine("cpu", "float32")
+SETTINGS = ["budget.epochs=15", "optimizer.learning_rate=3e-3", "task.length=24", "dropout=0.0"]
 
 
 def make(*values):
@@ -96,14 +97,13 @@ def trained(tokenizer, tokenizer_directory, tmp_path_factory):
     (here / "train.tsv").write_text("\n".join(lines))
     shape = ["encoder.layers=1", "encoder.width=32", "encoder.feed_forward=64", "encoder.positions=64"]
     (here / "tiny.toml").write_text(write(read_recipe("bert-tiny", [*shape, "layout.length=48"])))
-    settings = ["budget.epochs=15", "optimizer.learning_rate=3e-3", "task.length=24", "dropout=0.0"]
     finetune(
         "regression",
         f"random:{here / 'tiny.toml'}",
         [here / "train.tsv"],
         here / "run",
         tokenizer=tokenizer_directory,
-        settings=settings,
+        settings=SETTINGS,
         machine=CPU,
         quiet=True,
     )
@@ -114,7 +114,8 @@ def test_the_head_begins_at_the_mean_and_counts_in_deviations(recipe):
     rows = [Row({"text": "x", "label": label}, "a.tsv", 2) for label in ("100", "300")]
     task = Regression().settle(rows, ())
     assert (task.mean, task.deviation) == (200, 100)
-    assert task.build(recipe.encoder, ()).out.bias.item() == 200
+    head = task.build(recipe.encoder, ())
+    assert head.published()["out.bias"].item() == 200
     settled = Regression(mean=1.0, deviation=2.0).settle(rows, ())
     assert settled == Regression(mean=1.0, deviation=2.0, pairs=False)
     with pytest.raises(ValueError, match="deviation must be above 0"):
@@ -135,3 +136,47 @@ def test_a_regression_learns_and_comes_back(trained):
     assert (high.score, low.score) == pytest.approx((3, 1), abs=0.4)
     assert (high.text, high.text_b) == ("dog near the sea", "the river")
     assert "A regression on texts" in (trained / "run" / "model" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("scale", [1000.0, 1e-3])
+def test_numbers_of_any_scale_are_learnt_alike(trained, tokenizer_directory, tmp_path, scale):
+    header, *lines = (trained / "train.tsv").read_text().splitlines()
+    scaled = [f"{line.rpartition(chr(9))[0]}\t{scale * float(line.rpartition(chr(9))[2])}" for line in lines]
+    (tmp_path / "train.tsv").write_text("\n".join([header, *scaled]))
+    finetune(
+        "regression",
+        f"random:{trained / 'tiny.toml'}",
+        [tmp_path / "train.tsv"],
+        tmp_path / "run",
+        tokenizer=tokenizer_directory,
+        settings=SETTINGS,
+        machine=CPU,
+        quiet=True,
+    )
+    texts = ["dog near the sea", "cat near the sea"], ["the river"] * 2
+    expected, found = (
+        [it.score for it in load(run / "run", device="cpu").predict(*texts)] for run in (trained, tmp_path)
+    )
+    assert found == pytest.approx([scale * score for score in expected], rel=1e-3)
+
+
+def test_a_head_is_published_in_the_numbers_own_unit(recipe):
+    task = Regression(mean=200.0, deviation=50.0)
+    head, again = (task.build(recipe.encoder, ()) for _ in range(2))
+    torch.nn.init.normal_(head.out.bias)
+    published = head.published()
+    torch.testing.assert_close(published["out.weight"], 50 * head.out.weight)
+    torch.testing.assert_close(published["out.bias"], 50 * head.out.bias + 200)
+    again.adopt(published)
+    torch.testing.assert_close(again.state_dict(), head.state_dict(), rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_held_out_may_leave_numbers_that_are_all_the_same():
+    with pytest.raises(UserError, match="all 2 examples have the same number"):
+        TASK.settle(make("1", "1.0"), ())
+
+
+@pytest.mark.parametrize(("value", "message"), [("1_0", "is no number"), ("1e60", "is too large")])
+def test_numbers_that_are_none_of_ours(value, message):
+    with pytest.raises(UserError, match=rf"a\.tsv:2: the label '{value}' {message}"):
+        TASK.label_names(make(value, "1"))

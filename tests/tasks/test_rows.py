@@ -122,3 +122,16 @@ def test_each_stratum_gives_its_tenth():
     train, held = hold_out(rows, strata, seed=3)
     assert (len(train), len(held)) == (225, 25)
     assert sum(int(it.values["text"]) % 5 == 0 for it in held) == 5
+
+
+@pytest.mark.parametrize("each", [1, 2, 5, 14])
+def test_of_many_small_strata_a_tenth_is_held_out_too(each):
+    rows = [Row({"text": str(number)}, "a.tsv", number) for number in range(100 * each)]
+    strata = [number % 100 for number in range(100 * each)]
+    if each == 1:  # no label loses its only example
+        with pytest.raises(UserError, match="too few"):
+            hold_out(rows, strata, seed=0)
+        return
+    train, held = hold_out(rows, strata, seed=0)
+    assert len(held) == 10 * each
+    assert {int(row.values["text"]) % 100 for row in train} == set(range(100))

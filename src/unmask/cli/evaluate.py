@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from unmask.cli.options import add_labelled, add_machine, add_model, add_text, machine, print_json, text_options
+from unmask.cli.options import add_labelled, add_machine, add_model, add_text, machine, print_json, report, text_options
 from unmask.errors import UserError
 
 
@@ -23,7 +22,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--errors", metavar="FILE.html", help="write a page of the worst mistakes")
     add_text(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    add_machine(parser, precision="float32", quiet=False)
+    add_machine(parser, precision="float32")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -58,7 +57,7 @@ def run(options: argparse.Namespace) -> None:
             )
         result = evaluate_encoder(model, options.data, options=text_options(options), machine=machine(options))
     for note in result.get("notes", []):
-        print(note, file=sys.stderr)
+        report(options, note)
     result["seconds"] = round(time.perf_counter() - begun, 3)
     if options.json:
         print_json(result)

@@ -12,10 +12,11 @@ from unmask.errors import UserError
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_model(parser)
+    parser.add_argument("--tokenizer", metavar="DIR", help="for --model random:RECIPE")
     parser.add_argument(
         "--data", required=True, metavar="FILE", help=".tsv, .csv or .jsonl with columns of texts; .txt: one a line"
     )
-    add_labelled(parser)
+    add_labelled(parser, "txt")
     parser.add_argument(
         "--layers",
         nargs="+",
@@ -32,17 +33,22 @@ def run(options: argparse.Namespace) -> None:
     from unmask.model import load_model
     from unmask.serving.features import FILE, parse_layers
     from unmask.serving.pipeline import Pipeline
-    from unmask.tasks.labelled_file import Row, parse_columns, read_rows, read_texts
+    from unmask.tasks.labelled_file import is_plain, parse_columns, read_rows, read_texts
+    from unmask.tasks.rows import as_rows
 
     out, layers, columns = Path(options.out), parse_layers(options.layers), parse_columns(options.columns)
     if out.is_file() or (out.is_dir() and any(out.iterdir())):
         raise UserError("the directory is not empty", file=out, remedy="choose another --out")
-    if options.format is None and ".txt" in Path(options.data).suffixes:
-        rows = [Row({"text": text}, "", 0) for text in read_texts(options.data, columns=columns)]
+    notes: list[str] = []
+    if is_plain(options.data, options.format):
+        rows = as_rows(read_texts(options.data, columns=columns, notes=notes))
     else:
-        rows = read_rows([options.data], columns=columns, kind=options.format, gold=False)
-    pipeline = Pipeline(load_model(options.model, allow_pickle=options.allow_pickle), machine(options))
+        rows = read_rows([options.data], columns=columns, kind=options.format, gold=False, notes=notes)
+    model = load_model(options.model, tokenizer=options.tokenizer, allow_pickle=options.allow_pickle)
+    pipeline = Pipeline(model, machine(options))
     tokens, cut = pipeline.write_features(rows, layers, out / FILE)
+    for note in notes:
+        report(options, note)
     report(options, f"{tokens:,} tokens of {len(rows):,} texts: {out / FILE}")
     if cut:
         report(

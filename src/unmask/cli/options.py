@@ -75,11 +75,11 @@ def add_model(parser: argparse.ArgumentParser, flag: str = "--model", *, require
     parser.add_argument("--allow-pickle", action="store_true", help="read pickled weights, tensors only")
 
 
-def add_labelled(parser: argparse.ArgumentParser) -> None:
-    """How labelled files are read."""
+def add_labelled(parser: argparse.ArgumentParser, *more: str) -> None:
+    """How labelled files are read; `more` are further formats."""
     parser.add_argument("--columns", metavar="text=…,label=…", help="names of columns, or numbers from 0 (no header)")
     parser.add_argument(
-        "--format", choices=("tsv", "csv", "jsonl", "conll"), help="where the file's suffix does not tell"
+        "--format", choices=("tsv", "csv", "jsonl", "conll", *more), help="where the file's suffix does not tell"
     )
 
 

@@ -23,7 +23,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data", metavar="FILE", help="as for evaluate, without what is to be predicted; .txt: a text a line"
     )
-    add_labelled(parser)
+    add_labelled(parser, "txt")
     parser.add_argument(
         "--out",
         metavar="FILE",
@@ -69,18 +69,20 @@ def _check(options: argparse.Namespace) -> None:
         raise UserError("--json has no effect with --out, which writes JSON anyway")
     if not options.data and (options.columns or options.format):
         raise UserError("--columns and --format have no effect without --data")
+    if options.out and Path(options.out).suffix in (".gz", ".xz"):
+        raise UserError("predictions are written as they are, not compressed", file=options.out, remedy="leave it away")
     if options.text_b and not options.texts:
         raise UserError("--text-b has no effect without TEXT (pairs of a file stand in two columns)")
 
 
 def _examples(pipeline: Pipeline, options: argparse.Namespace, notes: list[str]) -> list[Any]:
-    from unmask.tasks.labelled_file import parse_columns, read_texts
+    from unmask.tasks.labelled_file import is_plain, parse_columns, read_texts
 
     if options.question is not None:
         return [pipeline.question(options.question, options.passage)]
     if options.texts:
         return pipeline.task.from_texts(options.texts, options.text_b or None)
     columns = parse_columns(options.columns)
-    if options.format is None and ".txt" in Path(options.data).suffixes:
-        return pipeline.task.from_texts(read_texts(options.data, columns=columns))
+    if is_plain(options.data, options.format):
+        return pipeline.task.from_texts(read_texts(options.data, columns=columns, notes=notes))
     return pipeline.task.read([options.data], columns=columns, kind=options.format, gold=False, notes=notes)

@@ -68,8 +68,10 @@ def number_layers(chosen: Sequence[int], layers: int) -> tuple[int, ...]:
     """Return layers counted from 0, the embeddings, in the order given; negatives count from the end.
 
     Raises:
-        UserError: an encoder of so many layers has it not, or it is named twice.
+        UserError: none is named, an encoder of so many layers has one not, or one is named twice.
     """
+    if not chosen:
+        raise UserError("no layer is named", remedy=f"this model has 0 (the embeddings) to {layers}")
     numbers = []
     for layer in chosen:
         number = layer + layers + 1 if layer < 0 else layer

@@ -48,6 +48,8 @@ HOLD_OUT_SEED = 0
 WATCHED = 1000
 """So many held-out samples at most are looked at along the way, evenly chosen; all are scored at the end. What decides
 when a run ends early is looked at whole."""
+SCORES = "dev.json"
+"""The scores of a finished run."""
 EVALUATION_TOKENS = 8192
 """Tokens of a batch to evaluate on."""
 
@@ -99,7 +101,7 @@ def finetune(
         UserError: files, model and run do not go together.
         UnmaskError: the run broke off; it is saved.
     """
-    _check_options(task, downstream, settings)
+    _check_options(task, downstream, settings, frozen=frozen)
     processes = Processes.launched()
     display = Display(quiet=quiet or not processes.leads)
     machine = machine or choose_machine()
@@ -109,6 +111,7 @@ def finetune(
     data = _read(unsettled, train, dev, columns or {}, kind, base)
     for note in data.notes:
         display.say(note)
+    dev_examples = data.held
     if choosing:
         data = data.inner(unsettled)
     rule = defaults(
@@ -130,12 +133,19 @@ def finetune(
         settled.frame(base.tokenizer, examples, data.labels, gold=True)
         for examples in (learnt.train, learnt.held if stops_early else data.held)
     )
+    if not framed.samples:
+        raise UserError("nothing can be learnt from these examples", remedy="; ".join(framed.notes))
+    if dev and (choosing or stops_early):  # they are scored at the end, or by another run: now is the time to refuse
+        settled.frame(base.tokenizer, dev_examples, data.labels, gold=True)
     inputs = {
         "model": base.fingerprint(),
         "train": _fingerprint(data.train),
         "dev": _fingerprint(data.held),
     }
     with processes, open_run(out, write(recipe), inputs, machine, processes, resume=resume) as run:
+        if resume and not run.changed and _is_finished(run):
+            display.say(f"finished before: {run.model}")
+            return run.model
         for note in (*framed.notes, *(f"dev: {note}" for note in held.notes)):
             display.say(note)
         display.say(_announce(model, base, recipe, data, len(learnt.train), kept))
@@ -169,11 +179,13 @@ def finetune(
     return run.model
 
 
-def _check_options(task: str, downstream: str | None, settings: Sequence[str]) -> None:
+def _check_options(task: str, downstream: str | None, settings: Sequence[str], *, frozen: bool) -> None:
     if task not in TASKS:
         raise UserError(f"unknown task '{task}'", remedy=nearest(task, TASKS))
     if downstream is not None and downstream not in FROZEN_RATES:
         raise UserError(f"unknown downstream model '{downstream}'", remedy=nearest(downstream, FROZEN_RATES))
+    if downstream is None and any(text.startswith("downstream.") for text in settings) and not frozen:
+        raise UserError("downstream.… is without a downstream model", remedy="pass --frozen or --downstream KIND")
     if idle := [text for text in settings if text.startswith(("frozen=", "downstream.kind="))]:
         raise UserError(f"--set {idle[0]} is an option of its own", remedy="pass --frozen or --downstream KIND")
 
@@ -295,7 +307,7 @@ def _refuse_idle(recipe: FinetuningRecipe, shape: TransformerSettings) -> None:
 
 def _finished(base: Model, learner: Learner, labels: Sequence[str], task: Task) -> Model:
     """Return what is saved and used: encoder, downstream model if any, head."""
-    heads, small = {task.part: learner.parts[task.part].state_dict()}, None
+    heads, small = {task.part: learner.parts[task.part].published()}, None
     if isinstance(learner.encoder, Downstream):
         small, heads["downstream"] = learner.encoder.chosen, learner.encoder.own_state()
     return Model(base.encoder, base.tokenizer, heads, tuple(labels), task, downstream=small)
@@ -316,14 +328,19 @@ def _leave(
     how = "Trained on frozen features" if recipe.frozen else "Fine-tuned"
     to_tell = f" to tell {', '.join(data.labels)} apart" if data.labels else ""
     about = f"{how} with unmask {__version__} on {trained_on:,} examples{to_tell}."
-    (run.path / "dev.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)))
     save_model(run.model, model, model_card(recipe.task.title, about, metrics))
     if "confusion" in result:
         plot_confusion(model.labels, np.array(result["confusion"]), run.plots / "confusion.png")
     plot_training(run)
     run.report(finetuning_report(run, recipe.task, data.labels, progress, trained_on, metrics))
     shutil.rmtree(run.path / FEATURES, ignore_errors=True)
+    (run.path / SCORES).write_bytes(msgspec.json.format(msgspec.json.encode(result)))
     return metrics
+
+
+def _is_finished(run: RunDirectory) -> bool:
+    """Say whether a run has left all that it leaves; the scores are the last of it."""
+    return (run.path / SCORES).exists() and (run.model / "config.json").exists()
 
 
 def _tune(model: Model, aside: Sequence[Any], machine: Machine, display: Display) -> Model:

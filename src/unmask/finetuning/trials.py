@@ -71,12 +71,14 @@ def several(
     if search:
         rates = _search(tune, task, out, settings, resume)
         settings.append(f"optimizer.learning_rate={max(rates, key=lambda rate: rates[rate])}")
-    first = next((int(text.partition("=")[2]) for text in reversed(settings) if text.startswith("seed=")), 0)
+    given = next((text.partition("=")[2] for text in reversed(settings) if text.startswith("seed=")), "0")
+    if not given.isdecimal():
+        raise UserError(f"--set seed={given}: not a whole number from 0")
+    first = int(given)
     found: dict[str, dict[str, float]] = {}
     for seed in range(first, first + seeds):
         run = out / f"seed-{seed}"
-        if not (run / "dev.json").exists():
-            tune(run, settings=[*settings, f"seed={seed}"], resume=_begun(run, resume), choosing=False)
+        tune(run, settings=[*settings, f"seed={seed}"], resume=_begun(run, resume), choosing=False)
         found[run.name] = _metrics(run)
     best = max(found, key=lambda name: found[name][_metric(task)])
     _copy_model(out / best / "model", out / "model")
@@ -94,8 +96,7 @@ def _search(tune: Tune, task: str, out: Path, settings: Sequence[str], resume: b
     for factor in sorted(FACTORS, key=lambda factor: factor != 1):  # the rule's own first: it tells the rate
         run = out / f"rate-x{factor:g}"
         chosen: list[str] = [] if rate is None else [f"optimizer.learning_rate={rate * factor:.3g}"]
-        if not (run / "dev.json").exists():
-            tune(run, settings=[*settings, *chosen], resume=_begun(run, resume), choosing=True)
+        tune(run, settings=[*settings, *chosen], resume=_begun(run, resume), choosing=True)
         recipe: dict[str, Any] = tomllib.loads((run / "recipe.toml").read_text(encoding="utf8"))
         used = float(recipe["optimizer"]["learning_rate"])
         rate = rate or used

@@ -64,6 +64,14 @@ class Objective(nn.Module):
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """Return the sum of the losses over the batch's targets."""
 
+    def published(self) -> dict[str, Tensor]:
+        """Return its tensors as a model's directory holds them."""
+        return self.state_dict()
+
+    def adopt(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take what `published` returned."""
+        self.load_state_dict(tensors)
+
     @abstractmethod
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
         """Return the floating-point operations of the matrix products that `score` adds to the encoder's.

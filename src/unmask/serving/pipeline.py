@@ -28,6 +28,7 @@ from unmask.tasks.sentence import Sentence, join_words, split_text
 from unmask.tasks.squad_file import Question
 from unmask.tasks.task import Task
 from unmask.tasks.token_classification import Tagged, TokenClassification
+from unmask.text.unicode import check_unicode
 from unmask.training.machine import Machine, choose_machine
 
 PIECE_TOKENS = 8192
@@ -146,6 +147,7 @@ class Pipeline:
             )
         if not question.strip() or not passage.strip():
             raise UserError("a question and a passage are needed, none of them empty")
+        check_unicode((question, passage))
         return Question("", question, passage)
 
     def run(self, examples: Sequence[Any], notes: list[str] | None = None) -> list[Any]:
@@ -216,6 +218,7 @@ class Pipeline:
         if top < 1:
             raise UserError(f"{top} candidates cannot be shown", remedy="pass --top 1 or more")
         texts = [texts] if isinstance(texts, str) else texts
+        check_unicode(texts)
         head = MaskedLM(self.encoder.settings, self.encoder.vocabulary)
         if not self.model.take("masked_lm", head):
             raise UserError(
@@ -273,6 +276,7 @@ class Pipeline:
 
 
 def _sentence(text: str | Sequence[str]) -> Sentence:
+    check_unicode([text] if isinstance(text, str) else text)
     if isinstance(text, str):
         return split_text(text)
     try:

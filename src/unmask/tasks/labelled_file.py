@@ -113,8 +113,13 @@ def read_rows(
     return rows
 
 
-def read_texts(path: str | Path, *, columns: Mapping[str, str]) -> list[str]:
-    """Read texts from a plain file, one a line; empty lines are left out.
+def is_plain(path: str | Path, kind: str | None) -> bool:
+    """Say whether `read_texts` reads a file: a text a line, by its suffix or the format that was given."""
+    return kind == "txt" or (kind is None and ".txt" in Path(path).suffixes)
+
+
+def read_texts(path: str | Path, *, columns: Mapping[str, str], notes: list[str]) -> list[str]:
+    """Read texts from a plain file, one a line; empty lines are left out and counted in `notes`.
 
     Raises:
         UserError: no text, or not UTF-8.
@@ -126,9 +131,12 @@ def read_texts(path: str | Path, *, columns: Mapping[str, str]) -> list[str]:
             lines = stream.read().decode("utf-8-sig").split("\n")
         except UnicodeDecodeError as error:
             raise UserError(f"not UTF-8 ({error.reason})", file=display_name(path)) from error
+    lines = lines[:-1] if not lines[-1] else lines
     texts = [text for line in lines if (text := line.strip())]
     if not texts:
         raise UserError("no texts are in the file", file=display_name(path))
+    if left := len(lines) - len(texts):
+        notes.append(f"{display_name(path)}: left out: {left:,} empty lines")
     return texts
 
 
@@ -138,6 +146,10 @@ def _format(path: str | Path, kind: str | None) -> str:
     found = kind or (suffixes[-1] if suffixes else "")
     found = {"json": "jsonl", "ndjson": "jsonl", "txt": "tsv"}.get(found, found)
     if found not in FORMATS:
+        if kind:
+            raise UserError(
+                f"--format {kind} has no columns of texts", file=display_name(path), remedy="tsv, csv or jsonl"
+            )
         raise UserError(
             "the format of labelled examples goes by the file's suffix",
             file=display_name(path),

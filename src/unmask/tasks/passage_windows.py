@@ -8,6 +8,7 @@ these are: they start every `stride` tokens, and the last one ends with the pass
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -82,6 +83,25 @@ def span_of(offsets: np.ndarray, start: int, end: int) -> tuple[int, int] | None
     return (int(inside[0]), int(inside[-1])) if len(inside) else None
 
 
+def with_marks(text: str, offsets: np.ndarray) -> np.ndarray:
+    """Return places of tokens of which each also has the accents behind it that no token has.
+
+    Uncased vocabularies drop what combines with a letter; an answer that ends there is to have it nevertheless.
+
+    Shape:
+        offsets: (tokens, 2); so is the result.
+    """
+    if text.isascii() or not len(offsets):
+        return offsets
+    offsets, following = offsets.copy(), [*offsets[1:, 0].tolist(), len(text)]
+    for token, limit in enumerate(following):
+        end = offsets[token, 1]
+        while end < limit and unicodedata.category(text[end]).startswith("M"):
+            end += 1
+        offsets[token, 1] = end
+    return offsets
+
+
 def cut(
     tokenizer: Tokenizer, examples: Sequence[Question], how: Cut, *, gold: bool
 ) -> tuple[list[Window], tuple[str, ...]]:
@@ -98,7 +118,9 @@ def cut(
     """
     texts = list(dict.fromkeys(example.passage for example in examples))
     encoded = tokenizer.encode_offsets_many(texts)
-    passages = {text: _Passage(*found) for text, found in zip(texts, encoded, strict=True)}
+    passages = {
+        text: _Passage(ids, with_marks(text, offsets)) for text, (ids, offsets) in zip(texts, encoded, strict=True)
+    }
     questions = tokenizer.encode_many([example.question for example in examples])
     frame = Frame.of(tokenizer)
     made: list[Window] = []

@@ -8,11 +8,11 @@ As STS-B in Devlin et al. 2019, section 4.1, and `BertForSequenceClassification`
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
-from torch import nn
+from torch import Tensor
 
 from unmask.batches.batch import Batch
 from unmask.encoders.encoder import Encoded, Encoder
@@ -29,6 +29,9 @@ from unmask.tasks.rows import are_pairs, as_rows, frame_rows, hold_out, passages
 from unmask.tasks.task import Columns, Framed, Notes, Paths, Task
 from unmask.tokenizers.tokenizer import Tokenizer
 
+LARGEST = 1e30
+"""Of numbers to be predicted; float32, in which they are, ends at 3.4e38."""
+
 
 class Score(msgspec.Struct, frozen=True, omit_defaults=True):
     """A text, or pair of texts, with its predicted number."""
@@ -43,8 +46,8 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
 
     Attributes:
         length: longer texts are cut to that many tokens, special ones included.
-        mean, deviation: where the head starts, and the unit in which its errors are counted in training; None: those
-            of the training numbers, so that their scale does not matter.
+        mean, deviation: where the head starts, and the unit in which it learns; None: those of the training numbers,
+            so that their scale does not matter.
         pairs: whether pairs of texts get a number; None: as the training examples are.
     """
 
@@ -80,15 +83,15 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
         """See `Task`: none."""
         if len(set(_values(examples))) < 2:
-            raise UserError(
-                f"all {len(examples)} examples have the same number", file=examples[0].file, remedy="the right column?"
-            )
+            raise _all_the_same(examples)
         return ()
 
     def settle(self, examples: Sequence[Row], labels: Sequence[str]) -> Regression:
         """See `Task`: mean and deviation."""
         pairs = are_pairs(examples, self.pairs)
         values = np.array(_values(examples))
+        if len(set(values)) < 2 and self.deviation is None:
+            raise _all_the_same(examples)
         mean = float(values.mean()) if self.mean is None else self.mean
         deviation = float(values.std()) if self.deviation is None else self.deviation
         return msgspec.structs.replace(self, mean=mean, deviation=deviation, pairs=pairs)
@@ -105,7 +108,8 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
         """See `Task`."""
         samples = frame_rows(tokenizer, examples, self.length, pairs=self.pairs)
         if gold:
-            values = np.array(_values(examples), np.float32)
+            values = np.array(_values(examples))
+            values = ((values - (self.mean or 0.0)) / (self.deviation or 1.0)).astype(np.float32)
             samples = [
                 sample.add(labels={"regression": values[place : place + 1]}) for place, sample in enumerate(samples)
             ]
@@ -145,7 +149,10 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
 
 
 class RegressionHead(PooledHead):
-    """The head and its loss, the squared error.
+    """The head and its loss, the squared error of a number in deviations from the mean.
+
+    So it learns alike whatever the numbers' scale, to which a linear unit in their own units would have to grow. In
+    directories mean and deviation are a part of its weight and bias.
 
     Args:
         encoder: settings of the body that the head sits on.
@@ -157,13 +164,30 @@ class RegressionHead(PooledHead):
 
     def __init__(self, encoder: TransformerSettings, mean: float = 0.0, deviation: float = 1.0) -> None:
         super().__init__(encoder, 1)
-        self.deviation = deviation
-        nn.init.constant_(self.out.bias, mean)
+        self.mean, self.deviation = mean, deviation
+
+    def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
+        """Return the numbers, (sequences, 1)."""
+        return self.mean + self.deviation * super().predict(encoder, encoded, batch)
+
+    def published(self) -> dict[str, Tensor]:
+        """See `Objective`: a linear unit that gives the numbers themselves."""
+        weight, bias = self.out.weight.detach(), self.out.bias.detach()
+        return {"out.weight": weight * self.deviation, "out.bias": bias * self.deviation + self.mean}
+
+    def adopt(self, tensors: Mapping[str, Tensor]) -> None:
+        """See `Objective`."""
+        weight, bias = tensors["out.weight"], tensors["out.bias"]
+        self.load_state_dict({"out.weight": weight / self.deviation, "out.bias": (bias - self.mean) / self.deviation})
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
-        found = self.predict(encoder, encoded, batch).float().squeeze(1)  # (sequences,)
-        return Part(((found - batch.labels["regression"]) / self.deviation).square().sum(), {})
+        found = super().predict(encoder, encoded, batch).float().squeeze(1)  # (sequences,)
+        return Part((found - batch.labels["regression"]).square().sum(), {})
+
+
+def _all_the_same(rows: Sequence[Row]) -> UserError:
+    return UserError(f"all {len(rows)} examples have the same number", file=rows[0].file, remedy="the right column?")
 
 
 def _values(rows: Sequence[Row]) -> list[float]:
@@ -174,11 +198,14 @@ def _values(rows: Sequence[Row]) -> list[float]:
     """
     values = []
     for row in rows:
+        text = row.values["label"]
         try:
-            value = float(row.values["label"])
+            value = math.nan if "_" in text else float(text)  # 1_000 is Python's own way of writing numbers
         except ValueError:
             value = math.nan
+        if math.isfinite(value) and abs(value) > LARGEST:
+            raise UserError(f"the label '{text}' is too large", file=row.file, line=row.line)
         if not math.isfinite(value):
-            raise UserError(f"the label '{row.values['label']}' is no number", file=row.file, line=row.line)
+            raise UserError(f"the label '{text}' is no number", file=row.file, line=row.line)
         values.append(value)
     return values

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-
-import numpy as np
+from itertools import chain
 
 from unmask.batches.batch import Sample
 from unmask.batches.chance import generator
@@ -13,6 +12,7 @@ from unmask.errors import UserError
 from unmask.tasks.labelled_file import Row
 from unmask.tasks.mistake import Passage
 from unmask.tasks.task import DEV_SHARE
+from unmask.text.unicode import check_unicode
 from unmask.tokenizers.tokenizer import Tokenizer
 
 
@@ -20,8 +20,9 @@ def as_rows(texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[
     """Return texts, or pairs of them, as rows without a label.
 
     Raises:
-        UserError: not as many second texts as first ones.
+        UserError: not as many second texts as first ones, or one is no Unicode.
     """
+    check_unicode(chain(texts, texts_b or ()))
     if texts_b is None:
         return [Row({"text": text}, "", 0) for text in texts]
     if len(texts) != len(texts_b):
@@ -103,11 +104,16 @@ def hold_out(rows: Sequence[Row], strata: Sequence[Hashable], seed: int) -> tupl
     Raises:
         UserError: too few rows.
     """
+    by_stratum: dict[Hashable, list[int]] = {}
+    for index, stratum in enumerate(strata):
+        by_stratum.setdefault(stratum, []).append(index)
     chosen: set[int] = set()
-    for place, stratum in enumerate(dict.fromkeys(strata)):
-        numbers = np.array([index for index, other in enumerate(strata) if other == stratum])
+    seen = 0
+    for place, numbers in enumerate(by_stratum.values()):
+        seen += len(numbers)
+        wanted = round(DEV_SHARE * seen) - len(chosen)  # of small strata by turns one or none
         order = generator(seed, "dev", place).permutation(len(numbers))
-        chosen |= set(numbers[order[: round(DEV_SHARE * len(numbers))]].tolist())
+        chosen.update(numbers[rank] for rank in order[: min(wanted, len(numbers) - 1)])
     if not chosen:
         raise UserError(
             f"{len(rows)} examples are too few to hold a tenth out", file=rows[0].file, remedy="pass --dev FILE"

@@ -36,6 +36,7 @@ from unmask.tasks.sentence import Sentence, split_text
 from unmask.tasks.tag_schemes import write_tags
 from unmask.tasks.tagged_file import read_sentences, write_columns
 from unmask.tasks.task import DEV_SHARE, Columns, Framed, Notes, Paths, Task
+from unmask.text.unicode import check_unicode
 from unmask.tokenizers.tokenizer import Ids, Tokenizer
 
 
@@ -93,6 +94,7 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         """See `Task`: texts, whose words are found."""
         if texts_b is not None:
             raise UserError("second texts have no effect: this model finds entities in single texts")
+        check_unicode(texts)
         return [split_text(text) for text in texts]
 
     def label_names(self, examples: Sequence[Sentence]) -> tuple[str, ...]:
