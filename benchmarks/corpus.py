@@ -35,7 +35,7 @@ TIMES = 10
 
 # torch is imported where it is needed only: workers import this file too, with its arguments.
 if "--unsegmented" in sys.argv:
-    encode.split_sentences = lambda text: [text.replace("\n\n", " ")]  # type: ignore[attr-defined]
+    encode.cut_sentences = lambda text: [(text.replace("\n\n", " "), False)]  # type: ignore[attr-defined]
 
 
 def peak(process: int | str = "self") -> float:

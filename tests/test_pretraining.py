@@ -46,7 +46,8 @@ def test_whole_words_need_words_of_several_pieces(documents, tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf8")
     (tmp_path / "text.txt").write_text("\n\n".join(documents), encoding="utf8")
     corpus = build_corpus([tmp_path / "text.txt"], load_tokenizer(tmp_path), tmp_path / "corpus", report=lambda _: None)
-    recipe = read_recipe("bert-tiny", ["masking.kind=whole_word", "budget.steps=1"])
-    with pytest.raises(UserError, match="every piece is a word, so that whole words are single tokens"):
-        pretrain(recipe, corpus, tmp_path / "run", quiet=True)
+    for kind in ("whole_word", "ngram", "span"):
+        recipe = read_recipe("bert-tiny", [f"masking.kind={kind}", "budget.steps=1"])
+        with pytest.raises(UserError, match="every piece is a word, so that whole words are single tokens"):
+            pretrain(recipe, corpus, tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()

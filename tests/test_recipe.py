@@ -103,6 +103,7 @@ def test_an_unknown_key_proposes_the_nearest(setting, message):
         ("budget.steps=0", "a budget must be positive"),
         ("budget.tokens=inf", "a budget must be positive"),
         ("optimizer.learning_rate=nan", "must be positive"),
+        ("objective.masked_lm.weight=0", "objective.masked_lm: a weight must be above 0; to leave it away say"),
         ("optimizer.weight_decay=-1", "weight_decay and clip not negative"),
         ("budget.steps=1.5", "Expected `int"),
         ("budget.epochs=3", "given in steps, tokens or minutes"),

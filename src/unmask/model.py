@@ -19,6 +19,7 @@ from unmask.checkpoints import huggingface
 from unmask.encoders.downstream import Downstream, DownstreamSettings
 from unmask.encoders.transformer import Transformer, TransformerSettings
 from unmask.errors import UserError
+from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import Objective
 from unmask.recipe import convert, read_recipe, shipped
 from unmask.tasks import TASKS, AnyTask
@@ -57,10 +58,23 @@ class Model:
         return digest.hexdigest()
 
     def take(self, name: str, objective: Objective) -> bool:
-        """Put a head's tensors into an objective; say whether the model has them."""
-        state = self.heads.get(name)
-        if state is None or state.keys() != objective.state_dict().keys():
-            return False  # also where it is there in part: ELECTRA's published discriminators have no generator
+        """Put a head's tensors into an objective; say whether the model has them.
+
+        Raises:
+            UserError: it has only a part of them, or they have other shapes.
+        """
+        state, wanted = self.heads.get(name), objective.state_dict()
+        if state is None or (name == "replaced_token" and not any(part.startswith("generator.") for part in state)):
+            return False  # ELECTRA's published discriminators have no generator
+        for part in sorted(state.keys() ^ wanted.keys()):
+            raise UserError(f"{part} of the {name} head is {'missing' if part in wanted else 'not known here'}")
+        for part, value in state.items():
+            if value.shape != wanted[part].shape:
+                raise UserError(
+                    f"{part} of the {name} head has shape {tuple(value.shape)}, by its settings it would have "
+                    f"{tuple(wanted[part].shape)}",
+                    remedy="leave the settings as the model has them, or take a model that fits",
+                )
         objective.adopt(state)
         return True
 
@@ -105,6 +119,9 @@ def load_model(
         raise UserError("--tokenizer has no effect: the model brings its own", remedy="leave it away")
     directory = find(source)
     found = huggingface.read(directory, allow_pickle=allow_pickle)
+    known = {*OBJECTIVES, "downstream", *(task().part for task in TASKS.values())}
+    if strange := sorted(found.heads.keys() - known):
+        raise UserError(f"a head called '{strange[0]}' is not known here", file=directory / "model.safetensors")
     words = load_tokenizer(directory)
     words.extracts = found.settings.causal
     new = max(0, words.size - found.vocabulary)

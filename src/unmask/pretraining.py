@@ -16,8 +16,9 @@ import torch
 from unmask.batches.batch import Batch
 from unmask.batches.chance import number
 from unmask.batches.feed import Feed
-from unmask.batches.ngram_masking import WholeWordMaskingSettings
+from unmask.batches.ngram_masking import NgramMaskingSettings, WholeWordMaskingSettings
 from unmask.batches.sentence_pairs import LABELS
+from unmask.batches.span_masking import SpanMaskingSettings
 from unmask.corpus.build import build_corpus, check_sources
 from unmask.corpus.corpus import Corpus, open_corpus
 from unmask.encoders.transformer import Transformer
@@ -39,6 +40,8 @@ from unmask.training.machine import Machine, choose_machine
 from unmask.training.processes import Processes
 from unmask.version import __version__
 
+BY_WORDS = (WholeWordMaskingSettings, NgramMaskingSettings, SpanMaskingSettings)
+"""Maskings that need to know where words begin."""
 HELDOUT_TOKENS = 40_000
 """How much of the held-out part each evaluation reads."""
 
@@ -227,7 +230,7 @@ def _check_offset(recipe: Recipe, corpus: Corpus) -> None:
 def _check_words(recipe: Recipe, corpus: Corpus) -> None:
     """Refuse to hide whole words where every piece is one."""
     words = corpus.tokenizer
-    if isinstance(recipe.masking, WholeWordMaskingSettings) and words.begins_word(np.arange(words.size)).all():
+    if isinstance(recipe.masking, BY_WORDS) and words.begins_word(np.arange(words.size)).all():
         raise UserError(
             "in this vocabulary every piece is a word, so that whole words are single tokens",
             file=corpus.directory,

@@ -100,6 +100,9 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError("layout: the length must be at least 8")
         if not self.objectives:
             raise ValueError("at least one [objective.NAME] is needed")
+        for name, settings in self.objectives.items():
+            if min(settings.weight, getattr(settings, "generator_weight", 1.0)) <= 0:
+                raise ValueError(f"objective.{name}: a weight must be above 0; to leave it away say {name} = false")
         if self.budget.epochs is not None or self.budget.patience is not None:
             raise ValueError("a pretraining budget is given in steps, tokens or minutes, and knows no patience")
         hides = not isinstance(self.masking, NoMaskingSettings)

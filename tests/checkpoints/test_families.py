@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from unmask.checkpoints import huggingface
 from unmask.encoders.transformer import TransformerSettings
 from unmask.errors import UserError
+from unmask.evaluation.model import evaluate_encoder
+from unmask.model import Model, load_model, save_model
 from unmask.objectives import OBJECTIVES
 
 SHAPES = {
@@ -135,6 +137,77 @@ def test_C15_partial_weights_are_refused(name, directory):
         put(directory, {other: value for other, value in tensors.items() if other != key})
         refused(directory, key.removeprefix(family.prefix), "missing")
     assert all(any(key.startswith(part) for key in lacking) for part in head.values())
+
+
+PAIRS = {
+    "roberta": {"offset": 2, "segments": 1},
+    "electra": {"embedding": 4, "pooling": "gelu"},
+    "distilbert": {"segments": 0, "pooling": "relu"},
+    "bert": {},
+}
+
+
+@pytest.mark.parametrize("shape", PAIRS)
+@pytest.mark.parametrize("head", ["next_sentence", "sentence_order"])
+def test_a_head_that_reads_the_pooler_comes_back_with_it(shape, head, tmp_path):
+    common = {"layers": 1, "width": 8, "heads": 2, "feed_forward": 16, "positions": 12}
+    encoder = TransformerSettings(**common | PAIRS[shape]).build(VOCABULARY)
+    parts = {name: OBJECTIVES[name]().build(encoder.settings, VOCABULARY) for name in (head, "masked_lm")}
+    huggingface.write(tmp_path, encoder, {name: part.published() for name, part in parts.items()})
+    found = huggingface.read(tmp_path)
+    assert found.heads.keys() == parts.keys()
+    assert torch.equal(found.encoder["pooler.weight"], encoder.pooler.weight)
+    assert torch.equal(found.encoder["pooler.bias"], encoder.pooler.bias)
+    if (own := "unmask.pooler.weight") in (tensors := weights(tmp_path)):
+        put(tmp_path, {**tensors, own: torch.zeros(3, 8)})
+        refused(tmp_path, own, "has shape (3, 8)")
+
+
+@pytest.fixture
+def pretrained(tokenizer, tmp_path):
+    """Writes a model with a span boundary head or a generator, with tensors changed; returns what reads it."""
+
+    def write(head, **changes):
+        encoder = TransformerSettings(layers=1, width=8, heads=2, feed_forward=16, positions=12).build(tokenizer.size)
+        part = OBJECTIVES[head]().build(encoder.settings, tokenizer.size)
+        save_model(tmp_path, Model(encoder, tokenizer, {head: part.published()}), "")
+        kept = weights(tmp_path) | {f"unmask.{name}": value for name, value in changes.items()}
+        put(tmp_path, {name: value for name, value in kept.items() if value is not None})
+        (tmp_path / "text.txt").write_text("The dog. The cat.\n\nThe sea. The house.\n")
+        return lambda: evaluate_encoder(load_model(tmp_path), [tmp_path / "text.txt"])
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("head", "name", "value", "message"),
+    [
+        (
+            "span_boundary",
+            "span_boundary.first.weight",
+            torch.zeros(3, 3),
+            "first.weight of the span_boundary head has",
+        ),
+        ("span_boundary", "span_boundary.places.weight", torch.zeros(3), "the tensors of the span_boundary head are"),
+        ("span_boundary", "span_boundary.bias", None, "bias of the span_boundary head is missing"),
+        ("span_boundary", "span_boundary.more", torch.zeros(3), "more of the span_boundary head is not known here"),
+        ("replaced_token", "replaced_token.generator.dense.weight", torch.zeros(3), "the replaced_token head"),
+        ("replaced_token", "replaced_token.generator.dense.weight", torch.zeros(4, 99), "the tensors of the replaced"),
+        ("replaced_token", "replaced_token.generator.bias", None, "generator.bias of the replaced_token head is miss"),
+        ("span_boundary", "nonsense.a", torch.zeros(3), "a head called 'nonsense' is not known here"),
+    ],
+)
+def test_C15_damaged_heads_of_ours_are_refused(pretrained, head, name, value, message):
+    with pytest.raises(UserError, match=message):
+        pretrained(head, **{name: value})()
+
+
+def test_a_head_of_other_settings_does_not_go_on(pretrained, tmp_path):
+    pretrained("span_boundary")
+    other = OBJECTIVES["span_boundary"](places=10)
+    base = load_model(tmp_path)
+    with pytest.raises(UserError, match=r"places.weight of the span_boundary head has shape .* leave the settings"):
+        base.take("span_boundary", other.build(base.encoder.settings, base.encoder.vocabulary))
 
 
 def test_a_wrong_shape_is_refused(name, directory):

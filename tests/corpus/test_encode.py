@@ -4,6 +4,7 @@ import json
 import multiprocessing
 from functools import partial
 
+import numpy as np
 import pytest
 
 from unmask.corpus import encode
@@ -11,6 +12,7 @@ from unmask.corpus.build import build_corpus
 from unmask.corpus.encode import Encoder, encode_documents
 from unmask.errors import UnmaskError, UserError
 from unmask.text.documents import TextOptions, resolve_documents
+from unmask.tokenizers.bpe import train_bpe
 
 
 @pytest.fixture(autouse=True)
@@ -100,3 +102,13 @@ def test_a_worker_that_is_killed_ends_the_build(source, built, tokenizer, tmp_pa
     assert "other.partial holds " in lines[-1]
     corpus = build_corpus([source], tokenizer, tmp_path / "other", shard_tokens=2000)
     assert files_of(corpus.directory) == files_of(built.directory)
+
+
+def test_words_have_their_space_at_the_start_of_a_sentence_too(tmp_path):
+    text = "He came home. She left early!  They met\n\nagain. 你好。再見。"
+    tokenizer = train_bpe([text] * 3, size=300)
+    (document,) = Encoder(tokenizer, "<u2")([text])
+    ids, lengths = np.frombuffer(document.ids, "<u2"), np.frombuffer(document.lengths, np.int64)
+    assert tokenizer.decode(ids) == "He came home. She left early! They met again. 你好。再見。"
+    assert ids.tolist() == tokenizer.encode("He came home. She left early! They met again. 你好。再見。").tolist()
+    assert len(lengths) == 6

@@ -29,11 +29,13 @@ DISTIL = {"vocab_size": 300, "dim": 48, "n_layers": 3, "n_heads": 4, "hidden_dim
 SHAPES = {
     "roberta": ("Roberta", {**BODY, "max_position_embeddings": 130, "type_vocab_size": 1}),
     "roberta, padding 0, two segments": ("Roberta", {**BODY, "max_position_embeddings": 101, "pad_token_id": 0}),
+    "roberta, relu": ("Roberta", {**BODY, "max_position_embeddings": 130, "hidden_act": "relu"}),
     "albert": ("Albert", {**BODY, "embedding_size": 16, "max_position_embeddings": 128}),
     "albert, not narrow": ("Albert", {**BODY, "embedding_size": 48, "max_position_embeddings": 128}),
     "albert, not shared": ("Albert", {**BODY, "embedding_size": 24, "num_hidden_groups": 3, "hidden_act": "gelu"}),
     "electra": ("Electra", {**BODY, "embedding_size": 16, "max_position_embeddings": 128}),
     "electra, not narrow": ("Electra", {**BODY, "embedding_size": 48}),
+    "electra, gelu_new": ("Electra", {**BODY, "embedding_size": 16, "hidden_act": "gelu_new"}),
     "distilbert": ("DistilBert", {**DISTIL, "max_position_embeddings": 128}),
     "gpt": ("OpenAIGPT", {"vocab_size": 300, "n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 128}),
     "gpt, relu": ("OpenAIGPT", {"vocab_size": 300, "n_embd": 64, "n_layer": 2, "n_head": 2, "afn": "relu"}),

@@ -127,6 +127,18 @@ def test_where_words_begin(trained):
         assert words(tokenizer, "e\u0301a x1y2") == ["e\u0301a".encode(), b" x1y2"]
 
 
+def test_what_goes_on_begins_no_word(trained):
+    """Marks and what is not seen: joiners, soft hyphens."""
+    alone = train_bpe(["a"], size=261)
+    for tokenizer in (trained, alone):
+        for text in ("می\u200cخواهم", "ക്ഷ\u200dമ", "soft\u00adhyphen", "cafe\u0301s"):
+            assert words(tokenizer, text) == [text.encode()], text
+    pieces = ["ท", "ี", "่", "ร", "ู้", "は", "\u3099", "な", "な\u3099"]
+    starts = WordStarts(piece.encode() for piece in pieces)  # bytes of a character apart do not tell marks from letters
+    for ids, expected in (([0, 1, 2, 3, 4], [1, 0, 0, 1, 0]), ([5, 6, 7, 8, 6], [1, 0, 1, 1, 0])):
+        assert starts(np.array(ids))[1:].tolist() == [bool(begins) for begins in expected[1:]]
+
+
 @given(st.text(alphabet="ab 1é中ท.,'\n", max_size=30))
 def test_no_word_is_split(trained, text):
     """Wherever a word begins, no run of letters and digits and no character is cut."""

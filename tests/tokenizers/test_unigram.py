@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,11 @@ from hypothesis import strategies as st
 from transformers import AlbertTokenizer, AutoTokenizer
 
 import unmask
+from unmask.batches.batch import Sample
 from unmask.batches.frame import Frame
+from unmask.batches.masking import find_words
+from unmask.batches.ngram_masking import NgramMaskingSettings, WholeWordMaskingSettings
+from unmask.batches.span_masking import SpanMaskingSettings
 from unmask.errors import UserError
 from unmask.tokenizers.load import load_tokenizer
 from unmask.tokenizers.spiece import read_spiece
@@ -96,6 +101,57 @@ def test_words_begin_at_spaces_and_where_the_script_has_none(trained, text):
     for place, piece in enumerate(trained.pieces(ids)):
         assert begins[place] or not piece.startswith(SPACE)
     assert begins[:1].all()
+
+
+def test_no_part_of_a_word_is_hidden_that_has_an_unknown_character(trained):
+    ids = np.concatenate([[trained.cls], trained.encode("the ŋoma of Hawaiʻi the"), [trained.sep]]).astype(np.int64)
+    assert (ids == trained.unk).sum() == 2
+    begins = trained.begins_word(ids)
+    candidates = np.flatnonzero(~np.isin(ids, list(trained.special_ids)))
+    starts, stops = find_words(ids, candidates, trained.begins_word)
+    assert begins.sum() == 2 + 5, "special tokens and five words"
+    found = ["".join(trained.pieces(ids[start:stop])) for start, stop in zip(starts, stops, strict=True)]
+    assert found == [f"{SPACE}the", f"{SPACE}of", f"{SPACE}the"]
+    sample = Sample(key=(0,), ids=ids, segments=np.zeros_like(ids))
+    for kind in (WholeWordMaskingSettings, NgramMaskingSettings, SpanMaskingSettings):
+        about = {"vocabulary": trained.size, "mask": trained.mask, "special": trained.special_ids}
+        masking = kind(rate=0.9).build(**about, begins=trained.begins_word)
+        hidden = masking(sample, np.random.default_rng(0)).positions["hidden"]
+        inside = np.concatenate([np.arange(*span) for span in zip(starts, stops, strict=True)])
+        assert len(hidden) and np.isin(hidden, inside).all()
+        few = ids[5:8]
+        nothing = masking(Sample(key=(0,), ids=few, segments=np.zeros_like(few)), np.random.default_rng(0))
+        assert np.array_equal(nothing.ids[few == trained.unk], few[few == trained.unk])
+
+
+def spiece(pieces, charsmap):
+    """The bytes of a model (fields of sentencepiece_model.proto); its first piece is the unknown one."""
+
+    def field(number, value):
+        size, written = len(value), b""
+        while size > 127:
+            written, size = written + bytes([size % 128 + 128]), size // 128
+        return bytes([number * 8 + 2]) + written + bytes([size]) + value
+
+    made = b""
+    for place, (piece, score) in enumerate(pieces):
+        kind = b"" if place else bytes([3 * 8, 2])
+        made += field(1, field(1, piece.encode()) + bytes([2 * 8 + 5]) + struct.pack("<f", score) + kind)
+    return made + field(3, field(2, charsmap))
+
+
+def test_a_damaged_table_of_characters_is_named(tmp_path):
+    rng, damaged = np.random.default_rng(0), 0
+    for _ in range(60):
+        table = struct.pack("<I", 4) + rng.bytes(int(rng.integers(4, 60)))
+        pieces = [("<unk>", 0.0), ("[CLS]", 0.0), ("[SEP]", 0.0), ("<pad>", 0.0), ("[MASK]", 0.0), (f"{SPACE}a", -1.0)]
+        (tmp_path / "spiece.model").write_bytes(spiece(pieces, table))
+        try:
+            load_tokenizer(tmp_path).encode("a½ﬁ")
+        except UserError as error:
+            assert "spiece.model: is no model of SentencePiece" in str(error)
+            damaged += 1
+    assert damaged
 
 
 def test_a_cache_of_words_gives_the_same_ids(trained):

@@ -107,7 +107,7 @@ class Masking:
 
     @abstractmethod
     def choose(self, ids: np.ndarray, candidates: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:
-        """Return which tokens are hidden, in order.
+        """Return which tokens are hidden, in order; none where no word may be.
 
         Args:
             ids: of the sequence.
@@ -124,7 +124,8 @@ class Masking:
 def find_words(ids: np.ndarray, candidates: np.ndarray, begins: Begins) -> tuple[np.ndarray, np.ndarray]:
     """Return where the words of a sequence begin and end.
 
-    A piece that goes on after what may not be hidden is a word of its own.
+    A word of which a part may not be hidden (unigram vocabularies may not know a character in its middle) is none. What
+    goes on after a special token is a word of its own.
 
     Args:
         ids: of the sequence.
@@ -134,7 +135,11 @@ def find_words(ids: np.ndarray, candidates: np.ndarray, begins: Begins) -> tuple
     Returns:
         (words,) first tokens, and (words,) the tokens after the last ones.
     """
-    breaks = begins(ids)[candidates].astype(bool) | (np.diff(candidates, prepend=-2) > 1)
+    breaks, may_hide = begins(ids).astype(bool), np.zeros(len(ids), bool)
+    may_hide[candidates] = True
+    alone = breaks & ~may_hide
+    breaks[1:] |= alone[:-1]
+    breaks[0] = True
     first = np.flatnonzero(breaks)
-    last = np.append(first[1:], len(candidates)) - 1
-    return candidates[first], candidates[last] + 1
+    whole = np.logical_and.reduceat(may_hide, first)
+    return first[whole], np.append(first[1:], len(ids))[whole]

@@ -66,6 +66,8 @@ class NgramMasking(Masking):
     def choose(self, ids: np.ndarray, candidates: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:
         """See `Masking`."""
         firsts, ends = find_words(ids, candidates, self.begins)
+        if not len(firsts):
+            return firsts
         starts, stops, taken = firsts.tolist(), ends.tolist(), [False] * len(firsts)
         room = number
         for word, chance in zip(rng.permutation(len(starts)).tolist(), rng.random(len(starts)).tolist(), strict=True):

@@ -55,9 +55,13 @@ class SpanMasking(Masking):
     def choose(self, ids: np.ndarray, candidates: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:
         """See `Masking`."""
         starts, stops = find_words(ids, candidates, self.begins)
-        hidden, left = np.zeros(len(ids), bool), number
+        inside = np.zeros(len(ids) + 1, np.int64)
+        inside[starts] += 1
+        inside[stops] -= 1
+        inside = np.flatnonzero(inside.cumsum()[:-1])  # tokens of whole words
+        hidden, left = np.zeros(len(ids), bool), min(number, len(inside))
         while left:
-            free = candidates[~hidden[candidates]]
+            free = inside[~hidden[inside]]
             word = int(np.searchsorted(starts, free[rng.integers(len(free))], side="right")) - 1
             last = word + 1 + int(np.searchsorted(self.sums, rng.random(), side="right"))
             end = starts[word]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from unmask.checkpoints.family import TASK_HEADS, Family, shape_of
+from unmask.checkpoints.heads import OWN_POOLER
 from unmask.encoders.transformer import TransformerSettings
 from unmask.errors import UserError
 
@@ -25,7 +26,7 @@ def check(
         raise UserError(f"config.json says {stored} layers, the weights have {len(layers)}", file=path)
     expected = {name: ours for ours, names in family.tensors(settings) for name in names}
     parts = {name: len(names) for _, names in family.tensors(settings) for name in names}
-    for pooler in filter(None, (family.pooler, family.head_pooler)):
+    for pooler in filter(None, (family.pooler, family.head_pooler, OWN_POOLER)):
         if any(name.startswith(f"{pooler}.") for name in shapes):
             expected |= {f"{pooler}.{kind}": f"pooler.{kind}" for kind in ("weight", "bias")}
     missing = [name for name in expected if name not in shapes]

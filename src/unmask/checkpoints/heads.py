@@ -15,6 +15,11 @@ OWN = "unmask."
 """So begin the tensors of what transformers knows not: of a downstream model and the head on it, and of pretraining
 heads that the family has not. There the directory is what remains without them."""
 
+OWN_POOLER = f"{OWN}pooler"
+"""The body's pooler, where a head of ours reads it and the family has no place for it."""
+POOLED = frozenset({"next_sentence", "sentence_order"})
+"""Pretraining heads that read the pooler."""
+
 
 def head_name(family: Family, head: str, ours: str) -> str:
     """Their name of one of our head's tensors."""
@@ -54,7 +59,7 @@ def find_own(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, str]]:
     """Return the heads that only we know: our names to those in the file."""
     found: dict[str, dict[str, str]] = {}
     for name in tensors:
-        if name.startswith(OWN):
+        if name.startswith(OWN) and not name.startswith(f"{OWN_POOLER}."):
             head, _, ours = name.removeprefix(OWN).partition(".")
             found.setdefault(head, {})[ours] = name
     return found

@@ -27,7 +27,16 @@ from unmask.checkpoints.check import check, check_decoder
 from unmask.checkpoints.distilbert import DISTILBERT
 from unmask.checkpoints.electra import ELECTRA
 from unmask.checkpoints.family import Family
-from unmask.checkpoints.heads import OWN, find_heads, find_own, head_name, of_classifier, read_labels
+from unmask.checkpoints.heads import (
+    OWN,
+    OWN_POOLER,
+    POOLED,
+    find_heads,
+    find_own,
+    head_name,
+    of_classifier,
+    read_labels,
+)
 from unmask.checkpoints.openai_gpt import OPENAI_GPT
 from unmask.checkpoints.roberta import ROBERTA
 from unmask.checkpoints.safetensors_file import checked, read_shapes, read_tensors
@@ -137,7 +146,10 @@ def write(
     for ours, names in family.tensors(settings):
         for name, value in zip(names, state[ours].chunk(len(names)), strict=True):
             tensors[prefix + name] = (value.t() if family.lies_across(ours) else value).clone()
-    if pooler := _pooler(family, architecture, prefix, known):
+    pooler = _pooler(family, architecture, prefix, known)
+    if not pooler and heads.keys() & POOLED:
+        pooler = OWN_POOLER
+    if pooler:
         tensors |= {f"{pooler}.{kind}": state[f"pooler.{kind}"] for kind in ("weight", "bias")}
     for head, values in heads.items():
         for ours, value in values.items():
@@ -287,7 +299,7 @@ def _take_encoder(
         if ours in found and not torch.equal(found[ours], value):
             raise UserError(f"{names[0]} should be the same in all layers, by {SHARED_KEY} in config.json", file=path)
         found[ours] = value
-    for pooler in filter(None, (family.pooler, family.head_pooler)):
+    for pooler in filter(None, (family.pooler, family.head_pooler, OWN_POOLER)):
         if f"{pooler}.weight" in tensors:
             found |= {f"pooler.{kind}": tensors[f"{pooler}.{kind}"] for kind in ("weight", "bias")}
     return found

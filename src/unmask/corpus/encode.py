@@ -25,7 +25,7 @@ import numpy as np
 
 from unmask.corpus.corpus import INDEX, checksum
 from unmask.errors import UnmaskError
-from unmask.text.sentences import split_sentences
+from unmask.text.sentences import cut_sentences
 from unmask.tokenizers.tokenizer import Tokenizer
 from unmask.tokenizers.word_cache import WordCache
 
@@ -48,7 +48,7 @@ class Encoded(NamedTuple):
 
 
 class Encoder:
-    """Cuts documents into sentences and encodes these.
+    """Cuts documents into sentences and encodes these, with the space before each where the vocabulary has words so.
 
     Args:
         tokenizer: gives the ids.
@@ -57,13 +57,18 @@ class Encoder:
 
     def __init__(self, tokenizer: Tokenizer, dtype: str) -> None:
         self._words = WordCache(tokenizer, dtype)
+        self._before = tokenizer.kind.before
 
     def __call__(self, texts: list[str]) -> list[Encoded]:
         """Encode documents."""
         return [self._encode(text) for text in texts]
 
     def _encode(self, text: str) -> Encoded:
-        sentences = [ids for sentence in split_sentences(text) if (ids := self._words.encode(sentence))]
+        sentences = [
+            ids
+            for number, (sentence, spaced) in enumerate(cut_sentences(text))
+            if (ids := self._words.encode(self._before + sentence if number and spaced else sentence))
+        ]
         ids = b"".join(sentences)
         sizes = [0, *map(len, sentences)]  # in bytes
         lengths = np.array(sizes, INDEX) // self._words.dtype.itemsize

@@ -175,8 +175,9 @@ class Downstream(nn.Module):
         if chosen.kind == "rnn":
             self.lstm = Lstm(self.width, chosen.width or 200, shape.dropout)
             self.width = 2 * self.lstm.width
-        plain = {"causal": False, "pooling": "tanh", "segments": 1} if shape.causal else {}
-        self.settings = msgspec.structs.replace(shape, width=self.width, heads=1, **plain)
+        self.settings = msgspec.structs.replace(
+            shape, width=self.width, heads=1, causal=False, pooling="tanh", segments=1, offset=0
+        )
         self.vocabulary, self.longest = encoder.vocabulary, encoder.longest
 
     @property

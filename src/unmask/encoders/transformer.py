@@ -92,10 +92,14 @@ class TransformerSettings(
             raise ValueError('causal is GPT\'s: feed_forward is 4 times the width, activation "gelu_tanh" (or "relu")')
         if self.pooling == "relu" and (self.embedding is not None or self.shared != "none"):
             raise ValueError('pooling = "relu" goes with neither embedding nor shared: DistilBERT has them not')
+        if self.pooling == "relu" and self.epsilon != 1e-12:
+            raise ValueError('pooling = "relu" is DistilBERT\'s, whose directories know no epsilon but 1e-12')
         if self.pooling == "gelu" and self.shared == "all":
-            raise ValueError('pooling = "gelu" is ELECTRA\'s, which shares no layers; leave it away')
+            raise ValueError('pooling = "gelu" is ELECTRA\'s, which shares no layers: set pooling = "tanh"')
         if self.offset and (self.pooling != "tanh" or self.embedding is not None or self.shared == "all"):
-            raise ValueError("offset is RoBERTa's, which has neither embedding nor shared layers nor other pooling")
+            raise ValueError(
+                "offset is RoBERTa's, which has neither embedding nor shared layers nor other pooling: set offset = 0"
+            )
         if self.width % self.heads:
             raise ValueError(f"width {self.width} must be a multiple of heads {self.heads}")
         if not 0 <= self.dropout < 1:
@@ -108,6 +112,16 @@ class TransformerSettings(
     def embedding_width(self) -> int:
         """Width of the embeddings, which is also that of the vocabulary's decoder."""
         return self.width if self.embedding is None else self.embedding
+
+    @property
+    def pooler_in_head(self) -> bool:
+        """Whether the pooler is a part of the head of whole texts, with dropout before it: RoBERTa's and ELECTRA's."""
+        return self.offset > 0 or self.pooling == "gelu"
+
+    @property
+    def head_activation(self) -> Activation:
+        """Of the masked-LM head: the layers', but in RoBERTa and ELECTRA always GELU, as transformers has it."""
+        return "gelu" if self.pooler_in_head else self.activation
 
     def build(self, vocabulary: int) -> Transformer:
         """Return an encoder with initial weights, drawn from torch's global generator."""

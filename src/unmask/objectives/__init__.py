@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from unmask.errors import UserError
 from unmask.objectives.causal_lm import CausalLMSettings
 from unmask.objectives.masked_lm import MaskedLMSettings
 from unmask.objectives.next_sentence import NextSentenceSettings
@@ -37,10 +38,16 @@ def settings_of(name: str, head: Mapping[str, Tensor], width: int) -> Settings:
         name: of the objective.
         head: its tensors by part.
         width: of the encoder.
+
+    Raises:
+        UserError: they are not such a head's.
     """
-    if name == "replaced_token" and "generator.dense.weight" in head:
-        return ReplacedTokenSettings(generator_size=head["generator.dense.weight"].shape[1] / width)
-    if name == "span_boundary" and "places.weight" in head:
-        places, place_width = head["places.weight"].shape
-        return SpanBoundarySettings(places=places, place_width=place_width)
+    try:
+        if name == "replaced_token" and "generator.dense.weight" in head:
+            return ReplacedTokenSettings(generator_size=head["generator.dense.weight"].shape[-1] / width)
+        if name == "span_boundary" and "places.weight" in head:
+            places, place_width = head["places.weight"].shape
+            return SpanBoundarySettings(places=places, place_width=place_width)
+    except ValueError as error:
+        raise UserError(f"the tensors of the {name} head are damaged ({error})") from error
     return OBJECTIVES[name]()

@@ -3,8 +3,8 @@
 In: samples with `positions["hidden"]` and `labels["hidden"]` (see batches/masking.py). Out: a part over the hidden
 positions; only these are projected to the vocabulary.
 
-Devlin et al. 2019, section 3.1, task 1. The head is that of the reference code: dense, GELU, LayerNorm, then the
-token embeddings as decoder, with a bias of its own.
+Devlin et al. 2019, section 3.1, task 1. The head is that of the reference code: dense, GELU (or what the layers
+have), LayerNorm, then the token embeddings as decoder, with a bias of its own.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class MaskedLM(Objective):
         super().__init__()
         self.weight = weight
         self.dense = nn.Linear(encoder.width, encoder.embedding_width)
-        self.activation = ACTIVATIONS[encoder.activation]()
+        self.activation = ACTIVATIONS[encoder.head_activation]()
         self.norm = LayerNorm(encoder.embedding_width, encoder.epsilon)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
         initialise(self, encoder.deviation)

@@ -79,7 +79,7 @@ class Generator(nn.Module):
             for _ in range(encoder.layers)
         )
         self.dense = nn.Linear(width, narrow)
-        self.activation = ACTIVATIONS[encoder.activation]()
+        self.activation = ACTIVATIONS[encoder.head_activation]()
         self.norm = LayerNorm(narrow, encoder.epsilon)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
 

@@ -1,6 +1,7 @@
 """One linear layer over the pooled [CLS], with dropout before it: what heads of whole texts have in common.
 
-Devlin et al. 2019, section 4.1.
+Devlin et al. 2019, section 4.1. RoBERTa and ELECTRA have dropout before the pooler too (`RobertaClassificationHead` in
+transformers, as in fairseq; ELECTRA's own program has no pooler here at all, but a linear layer on [CLS]).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class PooledHead(Objective):
     def __init__(self, encoder: TransformerSettings, outputs: int, *, bias: bool = True) -> None:
         super().__init__()
         self.dropout = Dropout(encoder.dropout)
+        self.below = self.dropout if encoder.pooler_in_head else Dropout(0.0)
         self.out = nn.Linear(encoder.width, outputs, bias=bias)
         initialise(self, encoder.deviation)
 
@@ -37,8 +39,8 @@ class PooledHead(Objective):
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return the layer's outputs, (sequences, outputs)."""
-        rows = encoder.pool(encoded.last.index_select(0, batch.positions["summary"]))  # (sequences, width)
-        return self.out(self.dropout(rows))
+        rows = encoded.last.index_select(0, batch.positions["summary"])  # (sequences, width)
+        return self.out(self.dropout(encoder.pool(self.below(rows))))
 
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
         """See `Objective`: the pooler and the linear layer, once a sequence."""

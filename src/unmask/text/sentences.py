@@ -30,6 +30,11 @@ def split_sentences(text: str) -> list[str]:
         The sentences in order, without the space around them, none empty. Every other character of the text is in
         exactly one of them.
     """
+    return [sentence for sentence, _ in cut_sentences(text)]
+
+
+def cut_sentences(text: str) -> list[tuple[str, bool]]:
+    """Cut a text as `split_sentences` does, and say of each sentence whether white space stands before it."""
     pieces: list[str] = []
     for paragraph in _PARAGRAPH_BREAK.split(text):
         start = 0
@@ -39,5 +44,11 @@ def split_sentences(text: str) -> list[str]:
             whole = segment("en", window)[:-1] or [window[: window.rfind(" ") + 1] or window]
             pieces += whole
             start += sum(map(len, whole))
-        pieces += segment("en", paragraph[start:])
-    return [sentence for piece in pieces if (sentence := piece.strip())]
+        pieces += [*segment("en", paragraph[start:]), "\n"]
+    found, spaced = [], False
+    for piece in pieces:
+        if sentence := piece.strip():
+            found.append((sentence, spaced or piece[0].isspace()))
+            spaced = False
+        spaced = spaced or piece[-1:].isspace()
+    return found

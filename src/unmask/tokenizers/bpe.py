@@ -66,7 +66,7 @@ _BYTES = _byte_characters()
 
 
 def _starts(pieces: Sequence[str | None]) -> Starts:
-    return WordStarts(None if piece is None else to_bytes(piece) for piece in pieces)
+    return WordStarts(to_bytes(piece) if piece else None for piece in pieces)
 
 
 def _save(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:

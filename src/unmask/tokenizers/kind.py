@@ -27,7 +27,8 @@ class Kind:
         name: "wordpiece", "bpe", "unigram" or "word_bpe".
         special: what the special tokens are called where nothing says otherwise.
         decoder: makes what writes pieces as text.
-        starts: makes of the pieces in order, None for special tokens, what tells where words begin.
+        starts: makes of the pieces in order, None for special tokens and "" for the unknown one, what tells where words
+            begin.
         save: writes what lies beside tokenizer.json, and returns the class and its settings for transformers.
         ends_twice: whether the first text of a pair is followed by two separators, as in RoBERTa.
         before: what stands before a word within a text.

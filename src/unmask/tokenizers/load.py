@@ -8,7 +8,8 @@ In: a directory as Hugging Face, Google or OpenAI publish them. Out: a `Tokenize
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from unmask.tokenizers.word_bpe import END, WORD_BPE, word_bpe
 from unmask.tokenizers.wordpiece import SPECIAL_TOKENS, WORDPIECE, read_vocabulary
 
 FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "encoder.json", "spiece.model")
+SAMPLE = "A ½ ﬁ é 中 ي"
+"""Is normalised to see whether a table of characters is damaged."""
 END_OF_TEXT = "<|endoftext|>"
 """What GPT-2's vocabulary has in place of all special tokens; it serves as the unknown one there."""
 
@@ -107,10 +110,22 @@ def _special_names(content: Mapping[str, Any]) -> dict[str, str]:
 
 def _read_library(path: Path) -> tokenizers.Tokenizer:
     text = read_text(path)
+    with _damaged(path, "tokenizer"):
+        library = tokenizers.Tokenizer.from_str(text)
+        if library.normalizer is not None:
+            library.normalizer.normalize_str(SAMPLE)
+    return library
+
+
+@contextmanager
+def _damaged(path: Path, what: str) -> Iterator[None]:
+    """Turn whatever the Rust library raises, its panics among it, which are no Exception, into a clear error."""
     try:
-        return tokenizers.Tokenizer.from_str(text)
-    except Exception as error:  # the Rust library raises nothing narrower
-        raise UserError(f"is no tokenizer ({error})", file=path, remedy="copy it again") from error
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        raise UserError(f"is no {what} ({error})", file=path, remedy="copy it again") from error
 
 
 def _kind(library: tokenizers.Tokenizer, path: Path) -> Kind:
@@ -163,16 +178,16 @@ def _read_merges(path: Path, config: Mapping[str, Any], special: Mapping[str, st
 def _read_spiece(path: Path, config: Mapping[str, Any]) -> tokenizers.Tokenizer:
     """Read a model of SentencePiece's; as in transformers, case and accents go unless it is said that they stay."""
     model = read_spiece(path)
-    try:
-        return albert_unigram(
+    with _damaged(path, "model of SentencePiece"):
+        library = albert_unigram(
             model.pieces,
             model.unknown,
             model.charsmap,
             lowercase=bool(config.get("do_lower_case", True)),
             accents=bool(config.get("keep_accents", False)),
         )
-    except Exception as error:  # the Rust library raises nothing narrower
-        raise UserError(f"is no model of SentencePiece ({error})", file=path, remedy="copy it again") from error
+        library.normalizer.normalize_str(SAMPLE)
+    return library
 
 
 def _check_vocabulary(vocabulary: Mapping[str, int], special: Mapping[str, str], path: Path, *, grows: bool) -> None:

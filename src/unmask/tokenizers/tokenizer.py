@@ -174,7 +174,9 @@ class Tokenizer:
     @cached_property
     def _word_starts(self) -> Starts:
         special = {token.content for token in self.added_tokens}
-        return self.kind.starts([None if piece in special else piece for piece in self.pieces(range(self.size))])
+        pieces = [None if piece in special else piece for piece in self.pieces(range(self.size))]
+        pieces[self.unk] = ""
+        return self.kind.starts(pieces)
 
     def save(
         self, directory: str | Path, *, length: int = 512, extracts: bool = False, segments: bool | None = None

@@ -76,7 +76,8 @@ def _words() -> pre_tokenizers.PreTokenizer:
 
 
 def _starts(pieces: Sequence[str | None]) -> Starts:
-    return WordStarts(None if piece is None else piece.replace(SPACE, " ").encode() for piece in pieces)
+    # a character that is not known is a letter: it may stand in the middle of a word
+    return WordStarts(None if piece is None else (piece or "x").replace(SPACE, " ").encode() for piece in pieces)
 
 
 def _save(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:

@@ -39,8 +39,8 @@ def word_bpe(vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]], u
 
 
 def _starts(pieces: Sequence[str | None]) -> Starts:
-    alone = np.array([piece is None for piece in pieces])
-    ends = alone | np.array([piece is not None and piece.endswith(END) for piece in pieces])
+    alone = np.array([not piece for piece in pieces])
+    ends = alone | np.array([(piece or "").endswith(END) for piece in pieces])
 
     def starts(ids: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         before: npt.NDArray[np.bool_] = np.concatenate([[True], ends[ids]])[: len(ids)]

@@ -3,7 +3,8 @@
 WordPiece marks the pieces that go on a word (`##`). Byte-level BPE marks spaces only: there a word also begins wherever
 a letter or digit meets something else, and at each character of a script that is written without spaces. Otherwise
 "end." would be one word, and a whole Chinese sentence too. No word is split by this: what begins within a character or
-within a run of letters and digits goes on.
+within a run of letters and digits goes on, and so do accents and other marks, and what is not seen, such as soft
+hyphens and joiners.
 """
 
 from __future__ import annotations
@@ -44,17 +45,26 @@ class WordStarts:
 def _ends(piece: bytes) -> tuple[bool, int, int]:
     """Return whether a piece has a space before it, and the kinds of its first and its last character.
 
-    A kind is -1 of a character of which the first byte is not in this piece.
+    A kind is -1 of a character that goes on, or of which the first byte is not in this piece.
     """
     text = piece.decode(errors="surrogateescape")
     body = text.lstrip()
     if not body:
         return True, _SPACE, _SPACE  # the word goes on with what follows
-    return body != text, _kind(body, 0), _kind(body, -1)
+    last = next((place for place in range(-1, -len(body) - 1, -1) if not _goes_on(body[place])), -1)
+    return body != text, _kind(body, 0), _kind(body, last)
+
+
+def _goes_on(character: str) -> bool:
+    """Say whether a character belongs to the one before it: marks, and format characters."""
+    category = unicodedata.category(character)
+    return category.startswith("M") or category == "Cf"
 
 
 def _kind(text: str, place: int) -> int:
-    """Return the kind of a character, of which only some bytes may be there."""
+    """Return the kind of a character, of which only some bytes may be there; -1: that of what stands before it."""
+    if _goes_on(text[place]):
+        return -1
     code = ord(text[place])
     if 0xDC80 <= code <= 0xDCFF:  # a byte that is no character
         begun = text[:1] if place == 0 else text
@@ -62,7 +72,7 @@ def _kind(text: str, place: int) -> int:
         return -1 if byte is None else _of_first_byte(byte)
     if any(low <= code <= high for low, high in _RANGES) and not _PUNCTUATION[0] <= code <= _PUNCTUATION[1]:
         return _UNSPACED
-    return _LETTER if text[place].isalnum() or unicodedata.category(text[place]).startswith("M") else _OTHER
+    return _LETTER if text[place].isalnum() else _OTHER
 
 
 def _of_first_byte(byte: int) -> int:
