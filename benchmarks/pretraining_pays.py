@@ -55,6 +55,9 @@ GRID = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Times the rule's learning rate for pretrained weights."""
 CHOSEN_ON = 12_000
 """Examples of the split on which the rate for the whole set is chosen."""
+FAILED = {"random": {8.0}}
+"""Factors that were the best on that split and with which the whole set was not learnt (51 and 63 % on the dev set, two
+seeds): the next best is taken."""
 
 
 def pretrain(folder: Path, minutes: float) -> None:
@@ -157,7 +160,10 @@ class Bench:
 
     def best(self, start: str, examples: int) -> float:
         """Return the best factor of the grid for a start."""
-        scores = {factor: self.score(start, examples, factor, 0, choosing=True) for factor in GRID}
+        failed = FAILED.get(start, set()) if examples == CHOSEN_ON else set()
+        scores = {
+            factor: self.score(start, examples, factor, 0, choosing=True) for factor in GRID if factor not in failed
+        }
         return max(scores, key=lambda factor: scores[factor])
 
 
