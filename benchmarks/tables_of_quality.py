@@ -109,7 +109,8 @@ def features(result: dict[str, Any]) -> list[str]:
             mean = f"{statistics.mean(scores):.1f}" if scores else ""
             cells.append(mean + (f" ± {statistics.stdev(scores):.1f}" if len(scores) > 1 else ""))
         lines.append(f"| {method} | {' | '.join(cells)} |")
-    lines += ["", f"Means ± standard deviations over {len({run['seed'] for run in runs})} seeds."]
+    seeds = len({run["seed"] for run in runs})
+    lines += ["", "One seed." if seeds == 1 else f"Means ± standard deviations over {seeds} seeds."]
     return lines
 
 

@@ -244,8 +244,9 @@ def build_encoder(
     return settings.build(vocabulary)
 
 
-def save_model(directory: Path, model: Model, card: str) -> None:
+def save_model(directory: str | Path, model: Model, card: str) -> None:
     """Write a directory that `load_model` and transformers load; `card` becomes its README.md."""
+    directory = Path(directory)
     task = None if model.task is None else msgspec.to_builtins(model.task)
     if task is not None and model.downstream is not None:
         task["downstream"] = msgspec.to_builtins(model.downstream)

@@ -33,7 +33,7 @@ def evaluate_task(
     model: Model,
     paths: Sequence[str | Path],
     *,
-    columns: Mapping[str, str],
+    columns: Mapping[str, str] | None = None,
     kind: str | None = None,
     machine: Machine | None = None,
     against: Model | None = None,
@@ -63,7 +63,7 @@ def evaluate_task(
     if against is not None:
         _check_comparable(model, against)
     notes: list[str] = []
-    examples = model.task.read(paths, columns=columns, kind=kind, notes=notes)
+    examples = model.task.read(paths, columns=columns or {}, kind=kind, notes=notes)
     predictions = Pipeline(model, machine).run(examples, notes)
     result, first = _scores(model, examples, predictions)
     if notes:
