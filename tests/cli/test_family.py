@@ -31,7 +31,21 @@ MEMBERS = {
     ],
     "gpt-mini": ["transformers.OpenAIGPTLMHeadModel", "encoder.feed_forward=128"],
     "bert-mini": ["transformers.AlbertModel", "encoder.shared=attention", "encoder.embedding=16"],
+    "roberta-mini, sentence order": [
+        "transformers.RobertaForMaskedLM",
+        *("layout.kind=sentence_pairs", "layout.second=swapped", "objective.sentence_order.weight=1"),
+    ],
+    "electra-mini, shared layers": [
+        "transformers.AlbertModel",
+        *("encoder.embedding=16", "encoder.pooling=tanh", "encoder.shared=all"),
+        "objective.replaced_token.generator_size=0.5",
+    ],
+    "bert-mini, DistilBERT's body": [
+        "transformers.DistilBertForMaskedLM",
+        *("encoder.segments=0", "encoder.pooling=relu", "layout.kind=full_sentences", "objective.next_sentence=false"),
+    ],
 }
+"""What is trained (a recipe, and more), what reads it, and with which settings."""
 HEADS = {
     "roberta-mini": {"masked_lm"},
     "spanbert-mini": {"masked_lm", "span_boundary"},
@@ -39,6 +53,9 @@ HEADS = {
     "electra-mini": {"replaced_token"},
     "gpt-mini": {"causal_lm"},
     "bert-mini": {"masked_lm", "next_sentence"},
+    "roberta-mini, sentence order": {"masked_lm", "sentence_order"},
+    "electra-mini, shared layers": {"replaced_token"},
+    "bert-mini, DistilBERT's body": {"masked_lm"},
 }
 
 
@@ -77,7 +94,7 @@ def files(tmp_path_factory):
 @pytest.mark.parametrize("name", MEMBERS)
 def test_the_whole_way(name, files, text_file, tmp_path):
     (kind, *settings), out = MEMBERS[name], tmp_path / "run"
-    run("pretrain", name, "--text", text_file, *sets([*TINY, *settings]), "--out", out)
+    run("pretrain", name.partition(",")[0], "--text", text_file, *sets([*TINY, *settings]), "--out", out)
     lines = (out / "metrics.jsonl").read_text().splitlines()
     assert {json.loads(line)["kind"] for line in lines} == {"train", "heldout", "guess"}
     model = unmask.load(out)

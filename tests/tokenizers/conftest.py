@@ -20,7 +20,7 @@ def same_ids():
 
 @pytest.fixture(scope="session")
 def mixed_lines(shared):
-    """Over 9,000 lines of English and Chinese articles, raw, about as many of each."""
+    """Over 10,000 lines, raw: English and Chinese articles, passages and questions in Spanish, Arabic and German."""
     found, number = [], 3400
     for path in ("text/wikipedia/heldout.jsonl.xz", "text/chinese", "text/wikinews/heldout.jsonl.xz"):
         place = shared / "data" / path
@@ -34,5 +34,10 @@ def mixed_lines(shared):
                     if len(lines) > number:
                         break
         found += lines[:number]
-    assert len(found) > 9000
+    for language in ("es", "ar", "de"):
+        with lzma.open(shared / f"data/qa/xquad/xquad.{language}.json.xz", "rt", encoding="utf8") as stream:
+            for article in json.load(stream)["data"]:
+                for paragraph in article["paragraphs"]:
+                    found += [paragraph["context"], *(asked["question"] for asked in paragraph["qas"])]
+    assert len(found) > 10_000
     return found
