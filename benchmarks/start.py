@@ -1,8 +1,9 @@
 """How long does it take until the command line answers, and until the first training step is done?
 
 `unmask --help` and `unmask pretrain bert-mini` on a corpus that is there, each in fresh processes, in turns with
-`import transformers` with its Trainer, which is where a script with the Hugging Face Trainer begins. The first step is
-the one in which the model first learns something, be it one of those that are timed to plan the run.
+`import torch` alone and `import transformers` with its Trainer, which is where a script with the Hugging Face Trainer
+begins. The first step is the one in which the model first learns something, be it one of those that are timed to plan
+the run.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=7)
     options = parser.parse_args()
     python = sys.executable
-    found: dict[str, list[float]] = {"help": [], "first_step": [], "first_step_timed_run": [], "import_trainer": []}
+    names = ("help", "first_step", "first_step_timed_run", "import_torch", "import_trainer")
+    found: dict[str, list[float]] = {name: [] for name in names}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         text = sorted((SHARED / "text/wikipedia").glob("train-*.jsonl.xz"))[:1]
@@ -66,6 +68,7 @@ def main() -> None:
             for kind, budget in (("first_step", "budget.steps=1000"), ("first_step_timed_run", "budget.minutes=30")):
                 run = str(folder / f"{kind}-{turn}")
                 found[kind].append(seconds([*pretrain, run, "--set", budget], until="first step"))
+            found["import_torch"].append(seconds([python, "-c", "import torch"]))
             found["import_trainer"].append(
                 seconds([python, "-c", "from transformers import AutoModel, Trainer, TrainingArguments"])
             )

@@ -153,8 +153,8 @@ class Trainer:
         """Begin: check that checkpoints can be written, turn the budget into steps, say what is to come."""
         self.processes.meet()
         self.save()
-        self.saver.wait()
         self.progress.micro_tokens = self._fit()
+        self.saver.wait()
         self._plan()
         self.save()
         self._evaluate()
