@@ -239,7 +239,7 @@ def build_encoder(
     """Return an untrained encoder, drawn from the seed alone."""
     if dropout is not None:
         table = {name: getattr(settings, name) for name in settings.__struct_fields__}
-        settings = TransformerSettings(**table | {"dropout": dropout})
+        settings = TransformerSettings(**table | {"dropout": dropout, "head_dropout": None})
     torch.manual_seed(number(seed, "encoder"))
     return settings.build(vocabulary)
 

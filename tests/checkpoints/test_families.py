@@ -15,6 +15,7 @@ from unmask.errors import UserError
 from unmask.evaluation.model import evaluate_encoder
 from unmask.model import Model, load_model, save_model
 from unmask.objectives import OBJECTIVES
+from unmask.tasks.classification import ClassificationHead
 
 SHAPES = {
     "roberta": {"offset": 2, "segments": 1},
@@ -137,6 +138,30 @@ def test_C15_partial_weights_are_refused(name, directory):
         put(directory, {other: value for other, value in tensors.items() if other != key})
         refused(directory, key.removeprefix(family.prefix), "missing")
     assert all(any(key.startswith(part) for key in lacking) for part in head.values())
+
+
+HEAD_DROPOUTS = {"albert": "classifier_dropout_prob", "distilbert": "seq_classif_dropout"}
+
+
+def test_dropout_before_the_last_layer_is_read_and_written(name, directory):
+    if name == "openai-gpt":
+        return  # it has none of its own
+    key = HEAD_DROPOUTS.get(name.partition(",")[0], "classifier_dropout")
+    settings = huggingface.read(directory).settings
+    assert (settings.dropout, settings.head_dropout, settings.before_last) == (0.1, None, 0.1)
+    configure(directory, **{key: 0.3})
+    settings = huggingface.read(directory).settings
+    assert (settings.dropout, settings.before_last) == (0.1, 0.3)
+    assert ClassificationHead(settings, 2).dropout.rate == 0.3
+    huggingface.write(directory / "again", settings.build(VOCABULARY), {})
+    assert huggingface.read(directory / "again").settings == settings
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps({one: value for one, value in config.items() if one != key}))
+    expected = {"albert": 0.1, "distilbert": 0.2}.get(name.partition(",")[0], 0.1)
+    assert huggingface.read(directory).settings.before_last == expected, "what transformers takes then"
+    for wrong in (1.0, -0.1, "0.1"):
+        configure(directory, **{key: wrong})
+        refused(directory, "not the config of a")
 
 
 PAIRS = {

@@ -86,6 +86,13 @@ def test_mistakes_come_worst_first():
     assert (found[0].gold, found[0].predicted, found[0].measure) == ("1", "4.500", "error")
 
 
+def learn(shape, here, tokenizer):
+    """Fine-tune on a folder's train.tsv; `shape` is where the recipe lies."""
+    start = f"random:{shape / 'tiny.toml'}"
+    about = {"tokenizer": tokenizer, "settings": SETTINGS, "machine": CPU, "quiet": True}
+    finetune("regression", start, [here / "train.tsv"], here / "run", **about)
+
+
 @pytest.fixture(scope="module")
 def trained(tokenizer, tokenizer_directory, tmp_path_factory):
     """A run on pairs whose first word decides the number."""
@@ -97,16 +104,7 @@ def trained(tokenizer, tokenizer_directory, tmp_path_factory):
     (here / "train.tsv").write_text("\n".join(lines))
     shape = ["encoder.layers=1", "encoder.width=32", "encoder.feed_forward=64", "encoder.positions=64"]
     (here / "tiny.toml").write_text(write(read_recipe("bert-tiny", [*shape, "layout.length=48"])))
-    finetune(
-        "regression",
-        f"random:{here / 'tiny.toml'}",
-        [here / "train.tsv"],
-        here / "run",
-        tokenizer=tokenizer_directory,
-        settings=SETTINGS,
-        machine=CPU,
-        quiet=True,
-    )
+    learn(here, here, tokenizer_directory)
     return here
 
 
@@ -143,16 +141,7 @@ def test_numbers_of_any_scale_are_learnt_alike(trained, tokenizer_directory, tmp
     header, *lines = (trained / "train.tsv").read_text().splitlines()
     scaled = [f"{line.rpartition(chr(9))[0]}\t{scale * float(line.rpartition(chr(9))[2])}" for line in lines]
     (tmp_path / "train.tsv").write_text("\n".join([header, *scaled]))
-    finetune(
-        "regression",
-        f"random:{trained / 'tiny.toml'}",
-        [tmp_path / "train.tsv"],
-        tmp_path / "run",
-        tokenizer=tokenizer_directory,
-        settings=SETTINGS,
-        machine=CPU,
-        quiet=True,
-    )
+    learn(trained, tmp_path, tokenizer_directory)
     texts = ["dog near the sea", "cat near the sea"], ["the river"] * 2
     expected, found = (
         [it.score for it in load(run / "run", device="cpu").predict(*texts)] for run in (trained, tmp_path)

@@ -21,7 +21,9 @@ DISTILBERT = Family(
         "embeddings.norm": "embeddings.LayerNorm",
     },
     layer="transformer.layer.{}",
+    defaults={"seq_classif_dropout": 0.2},
     dropouts=("attention_dropout",),
+    head_dropout="seq_classif_dropout",
     qkv=("attention.q_lin", "attention.k_lin", "attention.v_lin"),
     block={
         "attention.out": "attention.out_lin",

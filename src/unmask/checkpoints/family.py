@@ -34,6 +34,7 @@ class Family:
         always: what config.json says beside them.
         activations: theirs by ours.
         dropouts: further keys of config.json for the one dropout.
+        head_dropout: the key for that before the last layer of a head; none: there is no such dropout.
         embeddings: our tensors to theirs.
         project: theirs of the projection of narrow embeddings.
         layer: theirs of a layer, its number in braces.
@@ -57,6 +58,7 @@ class Family:
     always: Mapping[str, Any] = field(default_factory=dict)
     activations: Mapping[str, Activation] = field(default_factory=lambda: ACTIVATIONS)
     dropouts: tuple[str, ...] = ("attention_probs_dropout_prob",)
+    head_dropout: str = "classifier_dropout"
     embeddings: Mapping[str, str]
     project: str = ""
     layer: str

@@ -223,6 +223,8 @@ def _settings(family: Family, config: Mapping[str, Any], path: Path) -> tuple[Tr
         table |= {"kind": "transformer", "activation": family.activations[activation]}
         if SHARED_KEY in config:
             table["shared"] = config[SHARED_KEY]
+        if config.get(family.head_dropout) is not None and config[family.head_dropout] != table.get("dropout", 0.1):
+            table["head_dropout"] = config[family.head_dropout]
         table |= _own_settings(family, config, table)
         return msgspec.convert(table, TransformerSettings), vocabulary
     except (msgspec.ValidationError, TypeError) as error:
@@ -321,6 +323,8 @@ def _config(
         **family.always,
     }
     config |= dict.fromkeys(family.dropouts, settings.dropout)
+    if family.head_dropout:
+        config[family.head_dropout] = settings.before_last
     if family is ROBERTA:
         config["pad_token_id"] = settings.offset - 1
     if family is ALBERT:

@@ -52,6 +52,7 @@ class TransformerSettings(
             "none": a text's vector is read as it is (GPT).
         causal: tokens attend to themselves and those before, as in GPT.
         dropout: everywhere.
+        head_dropout: before the last layer of a task's head; None: as everywhere.
         activation: "gelu" (exact), "gelu_tanh" or "relu".
         epsilon: of the LayerNorms.
         deviation: of the initial weights.
@@ -72,6 +73,7 @@ class TransformerSettings(
     offset: int = 0
     pooling: Literal["tanh", "gelu", "relu", "none"] = "tanh"
     causal: bool = False
+    head_dropout: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("layers", "width", "heads", "feed_forward", "positions", "embedding_width"):
@@ -102,8 +104,8 @@ class TransformerSettings(
             )
         if self.width % self.heads:
             raise ValueError(f"width {self.width} must be a multiple of heads {self.heads}")
-        if not 0 <= self.dropout < 1:
-            raise ValueError("dropout must lie in [0, 1)")
+        if not 0 <= self.dropout < 1 or not 0 <= self.before_last < 1:
+            raise ValueError("dropout and head_dropout must lie in [0, 1)")
         for name in ("epsilon", "deviation"):
             if not 0 < getattr(self, name) < 1:
                 raise ValueError(f"{name} must lie between 0 and 1")
@@ -112,6 +114,11 @@ class TransformerSettings(
     def embedding_width(self) -> int:
         """Width of the embeddings, which is also that of the vocabulary's decoder."""
         return self.width if self.embedding is None else self.embedding
+
+    @property
+    def before_last(self) -> float:
+        """Dropout before the last layer of a task's head."""
+        return self.dropout if self.head_dropout is None else self.head_dropout
 
     @property
     def pooler_in_head(self) -> bool:

@@ -28,7 +28,7 @@ class PooledHead(Objective):
 
     def __init__(self, encoder: TransformerSettings, outputs: int, *, bias: bool = True) -> None:
         super().__init__()
-        self.dropout = Dropout(encoder.dropout)
+        self.dropout = Dropout(encoder.before_last)
         self.below = self.dropout if encoder.pooler_in_head else Dropout(0.0)
         self.out = nn.Linear(encoder.width, outputs, bias=bias)
         initialise(self, encoder.deviation)

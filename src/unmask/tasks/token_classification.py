@@ -216,7 +216,7 @@ class TokenClassificationHead(Objective):
 
     def __init__(self, encoder: TransformerSettings, num_labels: int) -> None:
         super().__init__()
-        self.dropout = Dropout(encoder.dropout)
+        self.dropout = Dropout(encoder.before_last)
         self.out = nn.Linear(encoder.width, num_labels)
         initialise(self, encoder.deviation)
 
