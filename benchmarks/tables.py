@@ -48,6 +48,8 @@ TABLES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
 }
 
 
+SEEDS = re.compile(r" --seeds((?: \d+)+)")
+
 SOURCES = {"cost": "corpus"}
 """Tables that are reckoned from the result of another benchmark."""
 
@@ -61,10 +63,19 @@ def fill(text: str) -> str:
         result = read(RESULTS / f"{source}.json")
         lines = TABLES[name](result) if result else ["(not measured yet)"]
         calls = [run["about"]["command"] for run in result["runs"]] if "runs" in result else [result.get("command")]
-        commands = ", ".join(f"`{call or f'python benchmarks/{source}.py'}`" for call in dict.fromkeys(calls))
+        commands = joined([call or f"python benchmarks/{source}.py" for call in calls])
         return "\n".join([f"<!-- table {name} -->", *lines, "", f"From {commands}.", "<!-- end -->"])
 
     return re.sub(r"<!-- table ([\w-]+) -->.*?<!-- end -->", table, text, flags=re.DOTALL)
+
+
+def joined(calls: list[str]) -> str:
+    """Return the commands, each once; those that differ in their seeds alone are one command with all of them."""
+    seeds: dict[str, list[str]] = {}
+    for call in calls:
+        values = SEEDS.search(call)
+        seeds.setdefault(SEEDS.sub(" --seeds{}", call), []).extend(values[1].split() if values else [])
+    return ", ".join(f"`{call.replace('{}', ''.join(f' {s}' for s in sorted(set(of))))}`" for call, of in seeds.items())
 
 
 def draw() -> None:
