@@ -19,7 +19,7 @@ check: $(VENV)/.ready-test ## ruff, mypy, tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 bench: $(VENV)/.ready-bench ## run the benchmarks (hours); each writes benchmarks/results/NAME.json
 	sh benchmarks/all.sh $(abspath $(BIN)/python)
