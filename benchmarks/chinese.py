@@ -10,6 +10,7 @@ training passages of CMRC 2018, without their questions: each Chinese character 
 from __future__ import annotations
 
 import argparse
+import time
 from pathlib import Path
 
 import msgspec
@@ -58,9 +59,10 @@ SETTINGS = [
 def pretrain(folder: Path, minutes: float) -> None:
     """Pretrain, or go on, and write the learning curve down."""
     corpus, run = prepare(folder), folder / "bert-mini-zh"
+    if (run / "model").exists():
+        return
     recipe = unmask.read_recipe("bert-mini", [*SETTINGS, f"budget.minutes={minutes}"])
-    if not (run / "model").exists():
-        unmask.pretrain(recipe, corpus, run, resume=(run / "recipe.toml").exists())
+    unmask.pretrain(recipe, corpus, run, resume=(run / "recipe.toml").exists())
     last = logged(run)[-1]
     write(
         "chinese",
@@ -74,19 +76,22 @@ def pretrain(folder: Path, minutes: float) -> None:
     )
 
 
-def answer(start: Path, seed: int) -> None:
+def answer(start: Path, seed: int, epochs: float) -> None:
     """Train on CMRC's training questions, score on its dev set."""
     out = start.parent / f"cmrc-{seed}"
+    begun = time.time()
     unmask.finetune(
         "question-answering",
         start,
         [CMRC / "train.json.xz"],
         out,
-        settings=[f"seed={seed}"],
+        settings=[f"seed={seed}", f"budget.epochs={epochs}"],
         resume=(out / "recipe.toml").exists(),
     )
+    seconds, last = time.time() - begun, logged(out)[-1]
     result = evaluate_task(load_model(out), [CMRC / "dev.json.xz"], columns={})
-    add("cmrc", {"seed": seed, "dev": result, "steps": logged(out)[-1]["step"]})
+    about = {name: last[name] for name in ("step", "passes", "tokens")}
+    add("cmrc", {"seed": seed, "dev": result, **about, "seconds": round(seconds, 1)})
 
 
 def main() -> None:
@@ -94,13 +99,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=40)
     parser.add_argument("--cmrc", action="store_true")
+    parser.add_argument("--epochs", type=float, default=3, help="passes over CMRC's training questions")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--runs", type=Path, default=Path("runs/chinese"), help="where everything is kept")
     options = parser.parse_args()
     pretrain(options.runs, options.minutes)
     if options.cmrc:
         for seed in options.seeds:
-            answer(options.runs / "bert-mini-zh", seed)
+            answer(options.runs / "bert-mini-zh", seed, options.epochs)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ CURVE = HERE.parent / "docs" / "bert-mini-30-minutes.png"
 
 TABLES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "adapt_minilm": quality.adapt_minilm,
+    "cmrc": quality.cmrc,
     "corpus": speed.corpus,
     "cost": speed.cost,
     "family": quality.family,

@@ -95,6 +95,18 @@ def question_answering(result: dict[str, Any]) -> list[str]:
     return lines
 
 
+def cmrc(result: dict[str, Any]) -> list[str]:
+    """Scores on CMRC 2018's dev set, each seed a row."""
+    lines = ["| seed | exact match | F1 [95 %] | passes | minutes (threads) |", "|---|---|---|---|---|"]
+    for run in result["runs"]:
+        scores, (low, high) = run["dev"]["metrics"], run["dev"]["intervals"]["f1"]
+        lines.append(
+            f"| {run['seed']} | {scores['exact_match']:.1f} | {scores['f1']:.1f} [{low:.1f}, {high:.1f}] "
+            f"| {run['passes']:.0f} | {run['seconds'] / 60:.0f} ({run['about']['threads']}) |"
+        )
+    return lines
+
+
 def features(result: dict[str, Any]) -> list[str]:
     """Scores of fine-tuning and of small models on frozen features, mean and standard deviation over seeds."""
     runs = result["runs"]
