@@ -11,11 +11,10 @@ from unmask.metrics.intervals import RESAMPLES, intervals
 
 
 def reference(gold, said, labels):
-    names = range(labels)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scikit-learn warns of labels that do not occur
-        macro = metrics.f1_score(gold, said, labels=names, average="macro", zero_division=0)
-        binary = metrics.f1_score(gold, said, labels=names, zero_division=0) if labels == 2 else macro
+        macro = metrics.f1_score(gold, said, average="macro", zero_division=0)
+        binary = metrics.f1_score(gold, said, labels=range(labels), zero_division=0) if labels == 2 else macro
         correlation = metrics.matthews_corrcoef(gold, said)
     return {
         "accuracy": 100 * metrics.accuracy_score(gold, said),

@@ -18,8 +18,8 @@ def confusion(gold: np.ndarray, predicted: np.ndarray, num_labels: int) -> np.nd
 def scores(counts: np.ndarray) -> dict[str, float]:
     """Return the metrics of one or many confusion matrices.
 
-    `f1` is that of the second label where there are two, else the macro mean; a label that neither occurs nor is
-    predicted counts as 0 in `f1_macro`, and a correlation that is not defined is 0.
+    `f1` is that of the second label where there are two, else the macro mean, which is over the labels that occur or
+    are predicted; what is not defined is 0.
 
     Shape:
         counts: (..., labels, labels); each metric is (...).
@@ -29,7 +29,7 @@ def scores(counts: np.ndarray) -> dict[str, float]:
     true, said = counts.sum(-1), counts.sum(-2)  # (..., labels)
     total = true.sum(-1)
     f1 = _ratio(2 * right, true + said)
-    macro = f1.mean(-1)
+    macro = _ratio(f1.sum(-1), (true + said > 0).sum(-1))
     covariance = right.sum(-1) * total - (true * said).sum(-1)
     spread = np.sqrt((total**2 - (said**2).sum(-1)) * (total**2 - (true**2).sum(-1)))
     return {
