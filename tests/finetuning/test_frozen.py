@@ -14,10 +14,10 @@ from unmask.errors import UserError
 from unmask.finetuning import frozen
 from unmask.finetuning.finetune import build_learner, finetune
 from unmask.finetuning.rule import FROZEN_RATES, defaults
+from unmask.finetuning.trials import several
 from unmask.model import Model, build_encoder, load_model, save_model
 from unmask.objectives.objective import Objective, classify
 from unmask.recipe import FinetuningRecipe, convert, put
-from unmask.runs.directory import RunDirectory
 from unmask.serving.pipeline import load
 from unmask.tasks.labelled_file import Row
 from unmask.training import loop
@@ -133,9 +133,15 @@ def assert_stored_is_computed(start, tmp_path, kind):
         learner, _ = build_learner(base, ("a", "b"), recipe)
         mine = samples
         if name != "encoder":
-            run = RunDirectory(tmp_path / name)
             (mine, held), _ = frozen.freeze(
-                learner, "classification", recipe.downstream, (samples[:2], samples[2:]), run, CPU, Processes()
+                learner,
+                "classification",
+                recipe.downstream,
+                (samples[:2], samples[2:]),
+                tmp_path / name,
+                base.fingerprint(),
+                CPU,
+                Processes(),
             )
             mine = [*mine, *held]
         batch = collate([learner.eval().prepare(sample) for sample in mine])
@@ -199,10 +205,17 @@ def test_heads_that_read_other_tokens_sit_on_stored_features(start, tmp_path, mo
     logits = []
     for stored in (False, True):
         learner, _ = build_learner(base, ("a", "b"), recipe)
-        mine, run = samples, RunDirectory(tmp_path)
+        mine = samples
         if stored:
             (mine, _), _ = frozen.freeze(
-                learner, "classification", recipe.downstream, (samples, []), run, CPU, Processes()
+                learner,
+                "classification",
+                recipe.downstream,
+                (samples, []),
+                tmp_path,
+                base.fingerprint(),
+                CPU,
+                Processes(),
             )
         batch = collate([learner.eval().prepare(sample) for sample in mine])
         logits.append(learner.parts["classification"].predict(learner.encoder, learner.encoder(batch.tokens), batch))
@@ -231,8 +244,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_numbers(start, task, tmp_p
         patch.setattr(loop.Trainer, "step", stop)
         with pytest.raises(Interrupted):
             tune(start, task, tmp_path / "cut", *settings, downstream="rnn")
-    path = tmp_path / "cut/features/features.safetensors"
-    assert path.exists()
+    (path,) = (tmp_path / "cut/features").glob("*.safetensors")
     if kept:
         monkeypatch.setattr(frozen, "compute", lambda *given, **more: pytest.fail("computed again"))
     else:
@@ -241,6 +253,26 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_numbers(start, task, tmp_p
     assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
     for head, state in whole.heads.items():
         assert all(torch.equal(value, resumed.heads[head][name]) for name, value in state.items())
+
+
+def test_several_runs_compute_features_once(start, task, tmp_path, monkeypatch):
+    calls, real = [], frozen.compute
+    monkeypatch.setattr(frozen, "compute", lambda *given, **more: calls.append(1) or real(*given, **more))
+
+    def fine(out, **options):
+        settings = [*options.pop("settings"), "task.length=24", "budget.steps=2"]
+        more = {"dev": [task], "frozen": True, "downstream": "rnn", "machine": CPU, "quiet": True}
+        return finetune("classification", start, [task], out, settings=settings, **more, **options)
+
+    several(fine, "classification", tmp_path / "runs", seeds=3)
+    assert len(calls) == 1
+    assert not (tmp_path / "runs/features").exists()
+    shared = {"features": tmp_path / "shared", "downstream": "rnn"}
+    tune(start, task, tmp_path / "one", "budget.steps=2", **shared)
+    tune(start, task, tmp_path / "two", "budget.steps=2", "seed=1", **shared)
+    tune(start, task, tmp_path / "other", "budget.steps=2", "downstream.layers=[0]", **shared)
+    tune(start, task, tmp_path / "cut", "budget.steps=2", "task.length=5", **shared)
+    assert len(calls) == 4
 
 
 def test_checkpoints_hold_the_small_model_alone(start, task, tmp_path):

@@ -72,6 +72,7 @@ def finetune(
     machine: Machine | None = None,
     quiet: bool = False,
     choosing: bool = False,
+    features: Path | None = None,
 ) -> Path:
     """Fine-tune a model for a task and leave a run directory.
 
@@ -92,6 +93,7 @@ def finetune(
         resume: go on where the run in `out` stands.
         machine: device and precision; None chooses.
         quiet: print nothing.
+        features: where those of a frozen encoder are kept for other runs; none: in the run, until it ends.
         choosing: the run serves a choice: score on a tenth of what is left to train on, and leave `dev` alone.
 
     Returns:
@@ -153,8 +155,16 @@ def finetune(
         if not stops_early:
             watched = watched[:: max(1, -(-len(watched) // WATCHED))]
         if recipe.frozen:
-            parts = (samples, watched)
-            (samples, watched), about = freeze(learner, settled.part, recipe.downstream, parts, run, machine, processes)
+            (samples, watched), about = freeze(
+                learner,
+                settled.part,
+                recipe.downstream,
+                (samples, watched),
+                features or run.path / FEATURES,
+                inputs["model"],
+                machine,
+                processes,
+            )
             display.say(about)
         trainer = Trainer(
             learner,

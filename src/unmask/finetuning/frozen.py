@@ -11,8 +11,10 @@ model of whole texts reads nothing but [CLS]: then only that row is stored, pool
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -21,13 +23,12 @@ from unmask.encoders.downstream import Downstream, DownstreamSettings
 from unmask.encoders.stored import Stored
 from unmask.encoders.transformer import Transformer
 from unmask.objectives.learner import Learner
-from unmask.runs.directory import RunDirectory
-from unmask.serving.features import FILE, compute, open_table, write_features
+from unmask.serving.features import compute, open_table, write_features
 from unmask.training.machine import Machine
 from unmask.training.processes import Processes
 
 FEATURES = "features"
-"""The folder of a run that holds them while it trains."""
+"""The folder of a run, or of several, that holds them while it trains."""
 SUMMARY = "summary"
 """The position that stands for a whole text."""
 
@@ -37,18 +38,20 @@ def freeze(
     part: str,
     chosen: DownstreamSettings | None,
     samples: tuple[Sequence[Sample], Sequence[Sample]],
-    run: RunDirectory,
+    folder: Path,
+    weights: str,
     machine: Machine,
     processes: Processes,
 ) -> tuple[tuple[list[Sample], list[Sample]], str]:
-    """Store the features of all samples in the run, unless they are there, and put them in the encoder's place.
+    """Store the features of all samples, unless they are there, and put them in the encoder's place.
 
     Args:
         learner: is changed.
         part: its objective.
         chosen: the recipe's [downstream].
         samples: to train and to score on.
-        run: where they are stored.
+        folder: where they are stored, each under a name that tells what they are of, so that runs can share them.
+        weights: a digest of the encoder's.
         machine: where and how precisely they are computed.
         processes: of which the first one computes.
 
@@ -62,10 +65,16 @@ def freeze(
     at = SUMMARY if chosen is not None and chosen.kind == "linear" and head.at == SUMMARY else None
     every = [*samples[0], *samples[1]]
     offsets = np.cumsum([0, *(len(sample if at is None else sample.positions[at]) for sample in every)])
-    path = run.path / FEATURES / FILE
+    pooled = body is encoder and at == SUMMARY
+    of = hashlib.sha256(f"{weights} {numbers} {at} {pooled} {machine.dtype}".encode())
+    for sample in every:
+        where = [] if at is None else [sample.positions[at]]
+        of.update(b"".join(np.ascontiguousarray(part).tobytes() for part in (sample.ids, sample.segments, *where)))
+        of.update(len(sample).to_bytes(8, "little"))
+    path = folder / f"{of.hexdigest()[:16]}.safetensors"
     if processes.leads and not path.exists():
         computing = copy.deepcopy(encoder).to(machine.device, machine.dtype).eval()
-        rows = compute(computing, every, numbers, machine, at=at, pooled=body is encoder and at == SUMMARY)
+        rows = compute(computing, every, numbers, machine, at=at, pooled=pooled)
         write_features(path, rows, offsets, (len(numbers), encoder.width), half=True)
     processes.meet()
     table = open_table(path)

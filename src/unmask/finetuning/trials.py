@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import msgspec
 
 from unmask.errors import UserError
+from unmask.finetuning.frozen import FEATURES
 from unmask.tasks import TASKS
 
 FACTORS = (0.5, 1.0, 2.0)
@@ -29,7 +30,7 @@ class Tune(Protocol):
     """`finetune.finetune` with all but these arguments given."""
 
     def __call__(  # noqa: D102
-        self, out: Path, *, settings: Sequence[str], resume: bool, choosing: bool
+        self, out: Path, *, settings: Sequence[str], resume: bool, choosing: bool, features: Path
     ) -> Path: ...
 
 
@@ -78,10 +79,17 @@ def several(
     found: dict[str, dict[str, float]] = {}
     for seed in range(first, first + seeds):
         run = out / f"seed-{seed}"
-        tune(run, settings=[*settings, f"seed={seed}"], resume=_begun(run, resume), choosing=False)
+        tune(
+            run,
+            settings=[*settings, f"seed={seed}"],
+            resume=_begun(run, resume),
+            choosing=False,
+            features=out / FEATURES,
+        )
         found[run.name] = _metrics(run)
     best = max(found, key=lambda name: found[name][_metric(task)])
     _copy_model(out / best / "model", out / "model")
+    shutil.rmtree(out / FEATURES, ignore_errors=True)
     (out / "seeds.json").write_bytes(msgspec.json.format(msgspec.json.encode({"rates": rates, "seeds": found})))
     (out / "report.md").write_text(_report(out, task, rates, found, best), encoding="utf8")
     return out / "model"
@@ -96,7 +104,13 @@ def _search(tune: Tune, task: str, out: Path, settings: Sequence[str], resume: b
     for factor in sorted(FACTORS, key=lambda factor: factor != 1):  # the rule's own first: it tells the rate
         run = out / f"rate-x{factor:g}"
         chosen: list[str] = [] if rate is None else [f"optimizer.learning_rate={rate * factor:.3g}"]
-        tune(run, settings=[*settings, *chosen], resume=_begun(run, resume), choosing=True)
+        tune(
+            run,
+            settings=[*settings, *chosen],
+            resume=_begun(run, resume),
+            choosing=True,
+            features=out / FEATURES,
+        )
         recipe: dict[str, Any] = tomllib.loads((run / "recipe.toml").read_text(encoding="utf8"))
         used = float(recipe["optimizer"]["learning_rate"])
         rate = rate or used
