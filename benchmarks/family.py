@@ -81,13 +81,15 @@ def run_of(member: str, corpus: Corpus, out: Path, settings: list[str]) -> list[
 
 def pretrain(member: str, corpus: Corpus, folder: Path, tokens: int) -> Path:
     """Search the learning rate, train with the best one, and write the curves."""
+    known = {(run["member"], run["budget"]) for run in read(RESULTS / "family.json").get("runs", []) if "budget" in run}
     out, searched = folder / member, {}
+    if (member, tokens) in known and (out / "model").exists():
+        return out
     rate = unmask.read_recipe(f"{member}-mini", SAME).optimizer.learning_rate
     for factor in FACTORS:
         settings = [f"optimizer.learning_rate={factor * rate}", f"budget.tokens={tokens // SHARE}"]
         searched[factor] = run_of(member, corpus, folder / f"{member}-x{factor:g}", settings)[-1]["loss"]
     best = min(searched, key=lambda factor: searched[factor])
-    known = {(run["member"], run["budget"]) for run in read(RESULTS / "family.json").get("runs", []) if "budget" in run}
     settings = [f"optimizer.learning_rate={best * rate}", f"budget.tokens={tokens}"]
     curve = run_of(member, corpus, out, settings)
     if (member, tokens) not in known:
@@ -97,6 +99,8 @@ def pretrain(member: str, corpus: Corpus, folder: Path, tokens: int) -> Path:
         guess = logged(out, "guess")[0]
         add("family", {"member": member, "budget": tokens, "factor": best, "searched": searches, **about,
                        "guess": guess, "heldout": curve})  # fmt: skip
+    for run in folder.glob(f"{member}-x*"):
+        shutil.rmtree(run)
     return out
 
 
@@ -153,7 +157,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/family"), help="where everything is kept")
     parser.add_argument("--members", nargs="+", choices=MEMBERS, default=list(MEMBERS))
     parser.add_argument("--tokens", type=float, default=20e6, help="to pretrain on, for each")
-    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--tasks", nargs="*", choices=TASKS, default=list(TASKS), help="none: pretrain alone")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--cost", action="store_true", help="measure time and memory instead")
     parser.add_argument("--steps", type=int, default=COST_STEPS)
@@ -183,8 +187,6 @@ def main() -> None:
                 for seed in options.seeds:
                     if (start, task, method, seed) not in done:
                         add("family", learn(start, model, tokenizer, task, method, seed))
-    for run in options.runs.glob("*-x*"):
-        shutil.rmtree(run)
 
 
 if __name__ == "__main__":
