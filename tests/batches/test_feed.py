@@ -8,7 +8,8 @@ from unmask.batches.feed import Feed
 from unmask.batches.layout import Stage
 from unmask.batches.sentence_pairs import SentencePairsSettings
 from unmask.batches.token_masking import TokenMaskingSettings
-from unmask.corpus.corpus import Documents, PartEntry
+from unmask.corpus.corpus import Documents
+from unmask.corpus.manifest import PartEntry
 
 
 @pytest.fixture

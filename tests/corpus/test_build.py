@@ -8,7 +8,7 @@ import pytest
 
 from unmask.corpus import build
 from unmask.corpus.build import build_corpus
-from unmask.corpus.corpus import Manifest
+from unmask.corpus.manifest import Manifest
 from unmask.errors import UserError
 from unmask.text.documents import TextOptions
 from unmask.text.sentences import split_sentences

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from unmask.corpus import corpus as corpus_module
+from unmask.corpus import manifest, verify
 from unmask.corpus.corpus import open_corpus
 from unmask.durable import sha256
 from unmask.errors import UserError
@@ -45,8 +46,8 @@ def test_opening_reads_no_shard(built, monkeypatch):
     with monkeypatch.context() as patch:
         for name in ("open", "pread"):
             patch.setattr(corpus_module.os, name, lambda *call: pytest.fail("a shard was read"))
-        patch.setattr(corpus_module, "sha256", lambda path: pytest.fail("a shard was read"))
-        patch.setattr(corpus_module.np, "load", lambda *call, **settings: pytest.fail("a shard was read"))
+        patch.setattr(verify, "sha256", lambda path: pytest.fail("a shard was read"))
+        patch.setattr(verify.np, "load", lambda *call, **settings: pytest.fail("a shard was read"))
         documents = open_corpus(built.directory).train
     assert [ids.tolist() for ids in documents.sentences(7)] == [ids.tolist() for ids in built.train.sentences(7)]
 
@@ -71,7 +72,7 @@ def flip(path, place=-3):
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("kind", corpus_module.ARRAYS)
+@pytest.mark.parametrize("kind", manifest.ARRAYS)
 def test_D1_flipped_byte_is_named(built, kind):
     path = built.directory / f"train-00001.{kind}.npy"
     flip(path)
@@ -81,7 +82,7 @@ def test_D1_flipped_byte_is_named(built, kind):
         corpus.train.sentences(index)
 
 
-@pytest.mark.parametrize("kind", corpus_module.ARRAYS)
+@pytest.mark.parametrize("kind", manifest.ARRAYS)
 def test_D1_no_flipped_byte_is_used(built, kind):
     """Every seventh byte of a shard, one after the other: what is read is refused, or it is what it was."""
     path = built.directory / f"heldout-00000.{kind}.npy"
@@ -179,7 +180,7 @@ def test_D5_token_outside_the_vocabulary_is_refused(built):
     path = rewrite(built, name, tokens)
     damaged(open_corpus(built.directory), f"{path}: has the token id {built.tokenizer.size}, but the vocabulary")
     checksums = np.load(built.directory / "train-00000.checksums.npy")
-    checksums[0] = corpus_module.checksum(tokens[: ends[-1]], ends)
+    checksums[0] = manifest.checksum(tokens[: ends[-1]], ends)
     rewrite(built, "train-00000.checksums.npy", checksums)  # it was written so
     damaged(open_corpus(built.directory), f"{path}: has the token id {built.tokenizer.size}, but the vocabulary")
     rewrite(built, name, tokens.astype(np.uint32))

@@ -1,8 +1,8 @@
 """Build a corpus: documents to checksummed shards of token ids, in parallel and in bounded memory.
 
-In: raw files and a tokenizer. Out: the directory that `unmask.corpus.corpus` describes, written aside as `OUT.partial`
-and renamed when all of it is on the disk. The same text gives the same bytes, with any number of workers, and whether
-or not the build was interrupted.
+In: raw files and a tokenizer. Out: the directory that `unmask.corpus.manifest` describes, written aside as
+`OUT.partial` and renamed when all of it is on the disk. The same text gives the same bytes, with any number of workers,
+and whether or not the build was interrupted.
 """
 
 from __future__ import annotations
@@ -16,15 +16,9 @@ from pathlib import Path
 
 import msgspec
 
-from unmask.corpus.corpus import (
-    VERSION,
-    Corpus,
-    Manifest,
-    SkippedEntry,
-    TokenizerEntry,
-    open_corpus,
-)
+from unmask.corpus.corpus import Corpus, open_corpus
 from unmask.corpus.encode import Encoder, encode_documents
+from unmask.corpus.manifest import VERSION, Manifest, SkippedEntry, TokenizerEntry
 from unmask.corpus.partial import PartialCorpus
 from unmask.errors import UserError
 from unmask.text.documents import Skipped, TextOptions, read_documents, refuse_idle_options, resolve_documents

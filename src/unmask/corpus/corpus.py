@@ -1,108 +1,42 @@
 """Read a corpus: shards of token ids, cut into sentences and documents.
 
-In: a directory that `unmask.corpus.build` has written:
-
-    manifest.json                 the `Manifest` below
-    tokenizer/                    as `Tokenizer.save` writes it
-    train-00000.tokens.npy        uint16 or uint32: the ids of the shard's tokens, without special tokens
-    train-00000.sentences.npy     int64: the token with which each sentence starts, and the end
-    train-00000.documents.npy     int64: the sentence with which each document starts, and the end
-    train-00000.checksums.npy     uint32: of each document (`checksum`)
-
-Out: the sentences of a document, by its number. Opening reads the manifest and looks at the sizes of the files, so that
-a large corpus opens as fast as a small one; each document is checked whenever it is read; `Corpus.verify` reads
-everything. Files are read, not mapped into memory: a process does not grow with what it has read, and a file that is
-cut meanwhile is an error with a name, not the end of the process.
+In: a directory that `unmask.corpus.build` has written (`unmask.corpus.manifest` says what is in it). Out: the sentences
+of a document, by its number. Opening reads the manifest and looks at the sizes of the files, so that a large corpus
+opens as fast as a small one; each document is checked whenever it is read; `Corpus.verify` reads everything. Files are
+read, not mapped into memory: a process does not grow with what it has read, and a file that is cut meanwhile is an
+error with a name, not the end of the process.
 """
 
 from __future__ import annotations
 
 import os
 import weakref
-import zlib
 from bisect import bisect_right
 from functools import cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from unmask.durable import sha256
+from unmask.corpus.manifest import (
+    BUILD_AGAIN,
+    NAME,
+    Manifest,
+    PartEntry,
+    ShardEntry,
+    checksum,
+    dtypes,
+    lengths,
+    read_manifest,
+)
+from unmask.corpus.verify import check_files, check_tokenizer, verify_shard
 from unmask.errors import UserError
 from unmask.tokenizers.load import load_tokenizer
 from unmask.tokenizers.tokenizer import Ids, Tokenizer
 
-VERSION = 2
-ARRAYS = ("tokens", "sentences", "documents", "checksums")
-INDEX = np.dtype("<i8")
-CHECKSUM = np.dtype("<u4")
-
-_MANIFEST = "manifest.json"
-_BUILD_AGAIN = "build the corpus again"
 _OPEN_SHARDS = 100  # each holds four file descriptors, of which a process often has 1,024
-
-
-class TokenizerEntry(msgspec.Struct, frozen=True):
-    """The tokenizer of a corpus: the checksum of its content and how many pieces it has."""
-
-    sha256: str
-    size: int
-
-
-class FileEntry(msgspec.Struct, frozen=True):
-    """What a file must be."""
-
-    sha256: str
-    bytes: int
-
-
-class ShardEntry(msgspec.Struct, frozen=True):
-    """A shard: its files by name, and what it counts."""
-
-    name: str
-    files: dict[str, FileEntry]
-    documents: int
-    sentences: int
-    tokens: int
-
-
-class PartEntry(msgspec.Struct, frozen=True):
-    """A part, "train" or "heldout"."""
-
-    documents: int
-    sentences: int
-    tokens: int
-    shards: list[ShardEntry]
-
-
-class SkippedEntry(msgspec.Struct, frozen=True):
-    """The documents that could not be used, and the first ten places."""
-
-    count: int
-    places: list[str]
-
-
-class FrequentToken(msgspec.Struct, frozen=True):
-    """The token that is most frequent in the train part, and its share there."""
-
-    id: int
-    share: float
-
-
-class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a corpus is and consists of."""
-
-    version: int
-    tokenizer: TokenizerEntry
-    dtype: str
-    train: PartEntry
-    heldout: PartEntry
-    sources: list[str]
-    skipped: SkippedEntry
-    most_frequent_token: FrequentToken
 
 
 class _OpenShard:
@@ -181,7 +115,7 @@ class Documents:
             raise UserError(
                 f"document {index} of the corpus cannot be read ({error})",
                 file=self._directory / shard.name,
-                remedy=_BUILD_AGAIN,
+                remedy=BUILD_AGAIN,
             ) from error
 
     def _shard(self, number: int) -> _OpenShard:
@@ -209,31 +143,6 @@ class Documents:
         return [ids[start:stop] for start, stop in pairwise(ends.tolist())]
 
 
-def dtypes(tokens: str) -> dict[str, np.dtype[Any]]:
-    """Say of what type the arrays of a shard are, given that of its tokens."""
-    return {"tokens": np.dtype(tokens), "sentences": INDEX, "documents": INDEX, "checksums": CHECKSUM}
-
-
-def lengths(shard: ShardEntry) -> dict[str, int]:
-    """Say how long the arrays of a shard are."""
-    return {
-        "tokens": shard.tokens,
-        "sentences": shard.sentences + 1,
-        "documents": shard.documents + 1,
-        "checksums": shard.documents,
-    }
-
-
-def checksum(tokens: npt.NDArray[Any], ends: npt.NDArray[Any]) -> int:
-    """Return the checksum of a document: the CRC-32 of its sentences' ends and then its ids.
-
-    Args:
-        tokens: its ids, as they lie in the file.
-        ends: int64: 0, and after how many tokens of the document each sentence ends.
-    """
-    return zlib.crc32(tokens.data, zlib.crc32(ends.data))
-
-
 class Corpus:
     """A corpus on disk.
 
@@ -257,7 +166,7 @@ class Corpus:
             UserError: it is damaged, or not the one that the manifest names.
         """
         tokenizer = load_tokenizer(self.directory / "tokenizer")
-        _check_tokenizer(tokenizer, self.manifest, self.directory / "tokenizer", _BUILD_AGAIN)
+        check_tokenizer(tokenizer, self.manifest, self.directory / "tokenizer", BUILD_AGAIN)
         return tokenizer
 
     def verify(self) -> None:
@@ -287,122 +196,16 @@ def open_corpus(directory: str | Path, *, tokenizer: Tokenizer | None = None) ->
             one.
     """
     directory = Path(directory)
-    manifest = _read_manifest(directory / _MANIFEST)
+    manifest = read_manifest(directory / NAME)
     if tokenizer is not None:
         remedy = "build the corpus with the tokenizer of this model, or use the one of the corpus"
-        _check_tokenizer(tokenizer, manifest, directory, remedy)
+        check_tokenizer(tokenizer, manifest, directory, remedy)
     for name, part in (("train", manifest.train), ("heldout", manifest.heldout)):
         for shard in part.shards:
-            _check_files(directory, shard)
+            check_files(directory, shard)
         totals = [sum(getattr(shard, count) for shard in part.shards) for count in ("documents", "sentences", "tokens")]
         if totals != [part.documents, part.sentences, part.tokens]:
             raise UserError(
-                f"the counts of '{name}' are not those of its shards", file=directory / _MANIFEST, remedy=_BUILD_AGAIN
+                f"the counts of '{name}' are not those of its shards", file=directory / NAME, remedy=BUILD_AGAIN
             )
     return Corpus(directory, manifest)
-
-
-def verify_shard(directory: Path, shard: ShardEntry, dtype: str, vocabulary: int) -> None:
-    """Read the files of a shard and check their checksums, and what these do not tell: that they were written right.
-
-    Args:
-        directory: of the corpus.
-        shard: its entry in the manifest.
-        dtype: of the tokens.
-        vocabulary: how many ids there are.
-
-    Raises:
-        UserError: a file is missing or damaged.
-    """
-    _check_files(directory, shard)
-    for name, entry in shard.files.items():
-        if sha256(directory / name) != entry.sha256:
-            raise UserError(
-                "is damaged: its sha256 differs", file=directory / name, remedy=f"copy it again or {_BUILD_AGAIN}"
-            )
-    paths = {kind: directory / f"{shard.name}.{kind}.npy" for kind in ARRAYS}
-    arrays = {kind: map_array(path) for kind, path in paths.items()}
-    for kind in ("tokens", "checksums"):
-        want, count = dtypes(dtype)[kind], lengths(shard)[kind]
-        if arrays[kind].dtype != want or arrays[kind].shape != (count,):
-            raise UserError(f"does not hold {count} numbers of {want.str}", file=paths[kind], remedy=_BUILD_AGAIN)
-    _check_index(arrays["sentences"], shard.sentences, shard.tokens, paths["sentences"])
-    _check_index(arrays["documents"], shard.documents, shard.sentences, paths["documents"])
-    if (largest := int(arrays["tokens"].max(initial=0))) >= vocabulary:
-        raise UserError(
-            f"has the token id {largest}, but the vocabulary has {vocabulary} pieces",
-            file=paths["tokens"],
-            remedy=_BUILD_AGAIN,
-        )
-
-
-def map_array(path: Path) -> npt.NDArray[Any]:
-    """Map a file of numpy's format into memory, read-only.
-
-    Raises:
-        UserError: it is none.
-    """
-    try:
-        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-    except (OSError, ValueError, EOFError) as error:
-        raise UserError(f"is no array ({error})", file=path, remedy=_BUILD_AGAIN) from error
-
-
-def _read_manifest(path: Path) -> Manifest:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UserError(
-            f"cannot be read ({error.strerror})", file=path, remedy="is this the folder of a corpus?"
-        ) from error
-    try:
-        manifest = msgspec.json.decode(content, type=Manifest)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"is no manifest of a corpus ({error})", file=path, remedy=_BUILD_AGAIN) from error
-    if manifest.version != VERSION:
-        raise UserError(f"has version {manifest.version}, not {VERSION}", file=path, remedy=_BUILD_AGAIN)
-    if manifest.dtype not in ("<u2", "<u4"):
-        raise UserError(f"knows no tokens of type '{manifest.dtype}'", file=path, remedy=_BUILD_AGAIN)
-    return manifest
-
-
-def _check_tokenizer(tokenizer: Tokenizer, manifest: Manifest, place: Path, remedy: str) -> None:
-    if tokenizer.sha256 != manifest.tokenizer.sha256:
-        raise UserError(
-            f"the tokenizer ({tokenizer.size} pieces, sha256 {tokenizer.sha256[:12]}) is not the one that the corpus "
-            f"was built with ({manifest.tokenizer.size} pieces, sha256 {manifest.tokenizer.sha256[:12]})",
-            file=place,
-            remedy=remedy,
-        )
-
-
-def _check_files(directory: Path, shard: ShardEntry) -> None:
-    """Check that the files of a shard are there in full."""
-    if set(shard.files) != {f"{shard.name}.{kind}.npy" for kind in ARRAYS} or Path(shard.name).name != shard.name:
-        raise UserError(
-            f"the files of shard '{shard.name}' are not {', '.join(ARRAYS)}",
-            file=directory / _MANIFEST,
-            remedy=_BUILD_AGAIN,
-        )
-    for name, entry in shard.files.items():
-        path = directory / name
-        if not path.is_file():
-            raise UserError("is missing", file=path, remedy=_BUILD_AGAIN)
-        if path.stat().st_size != entry.bytes:
-            raise UserError(
-                f"has {path.stat().st_size} bytes, not {entry.bytes}",
-                file=path,
-                remedy=f"copy it again or {_BUILD_AGAIN}",
-            )
-
-
-def _check_index(index: npt.NDArray[Any], count: int, end: int, path: Path) -> None:
-    """Check that an index cuts `end` things into `count` pieces, none of them empty."""
-    if (
-        index.dtype != INDEX
-        or index.shape != (count + 1,)
-        or index[0] != 0
-        or index[-1] != end
-        or (np.diff(index) <= 0).any()
-    ):
-        raise UserError(f"is no index of {count} pieces of {end}", file=path, remedy=_BUILD_AGAIN)

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unmask.corpus.corpus import INDEX, checksum
+from unmask.corpus.manifest import INDEX, checksum
 from unmask.errors import UnmaskError
 from unmask.text.sentences import cut_sentences
 from unmask.tokenizers.tokenizer import Tokenizer

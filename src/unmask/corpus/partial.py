@@ -1,6 +1,6 @@
 """A corpus that is being written, and what an interrupted build left of one.
 
-In: documents of both parts, as text and then encoded. Out: the directory that `unmask.corpus.corpus` describes, whole
+In: documents of both parts, as text and then encoded. Out: the directory that `unmask.corpus.manifest` describes, whole
 or not at all.
 
     OUT.partial/corpus/          becomes OUT when all of it is on the disk
@@ -26,9 +26,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from unmask.corpus.corpus import FrequentToken, PartEntry, ShardEntry, verify_shard
 from unmask.corpus.encode import Encoded
+from unmask.corpus.manifest import FrequentToken, PartEntry, ShardEntry
 from unmask.corpus.shard_writer import ShardWriter, WholeShard
+from unmask.corpus.verify import verify_shard
 from unmask.durable import sync
 from unmask.errors import UserError
 

@@ -1,6 +1,6 @@
 """Write the shards of one part of a corpus.
 
-In: encoded documents, in order. Out: the arrays that `unmask.corpus.corpus` describes, and their entries in the
+In: encoded documents, in order. Out: the arrays that `unmask.corpus.manifest` describes, and their entries in the
 manifest. In memory is the shard at hand: 2 or 4 bytes a token, 8 a sentence and 16 a document.
 """
 
@@ -14,17 +14,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from unmask.corpus.corpus import (
-    ARRAYS,
-    CHECKSUM,
-    INDEX,
-    FileEntry,
-    FrequentToken,
-    PartEntry,
-    ShardEntry,
-    map_array,
-)
 from unmask.corpus.encode import Encoded
+from unmask.corpus.manifest import ARRAYS, CHECKSUM, INDEX, FileEntry, FrequentToken, PartEntry, ShardEntry
+from unmask.corpus.verify import map_array
 from unmask.durable import sha256
 
 _COUNTED = 1 << 20  # tokens that are counted at once
