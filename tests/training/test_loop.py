@@ -20,7 +20,7 @@ from unmask.pretraining import build_learner, pretrain
 from unmask.recipe import Recipe, write
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
-from unmask.training import loop
+from unmask.training import loop, memory
 from unmask.training.checkpoint import load_checkpoint, newest_checkpoint
 from unmask.training.evaluate import evaluate
 from unmask.training.loop import MAY_CHANGE, Trainer
@@ -411,6 +411,24 @@ def test_state_that_is_carried_between_batches_is_saved_and_taken_up(precision):
     learner.load_state_dict({"weight": torch.ones(2), "memory": torch.full((2,), 5.0)})
     working.refresh()
     assert working.copy.memory.tolist() == [5, 5]
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_looking_for_what_fits_leaves_carried_state_as_it_was(small, trainer, monkeypatch, precision):
+    monkeypatch.setattr(memory, "SMALL", 64)
+    monkeypatch.setattr(memory, "PROBE", 256)
+    one = trainer(small(batch={"micro_tokens": "auto"}), machine=Machine(torch.device("cpu"), precision))
+    one.learner.encoder.register_buffer("memory", torch.full((2,), 2.0))
+    one.working = Working(one.learner, one.machine)
+    encoder, forward = one.working.copy.encoder, one.working.copy.encoder.forward
+
+    def remembering(*given):
+        encoder.memory += 1
+        return forward(*given)
+
+    encoder.forward = remembering
+    one._fit()
+    assert one.learner.encoder.memory.tolist() == encoder.memory.tolist() == [2, 2]
 
 
 @pytest.mark.parametrize(

@@ -363,7 +363,11 @@ class Trainer:
             self.optimizer.forget()
 
         numbers = sum(value.numel() for value in self.learner.parameters())
+        carried = [value.clone() for value in self.learner.buffers()]
         found = find_micro_tokens(samples, learn, self.machine, reserve=RESERVED_BYTES * numbers)
+        for value, before in zip(self.learner.buffers(), carried, strict=True):
+            value.copy_(before)
+        self.working.refresh()
         return min(self.processes.gather(found))
 
     @cached_property
