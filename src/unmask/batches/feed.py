@@ -62,7 +62,8 @@ class Feed:
         """
         if not len(documents):
             return []
-        source, prepare = self.source(documents), self.prepare()
+        source = CorpusSource(documents, self.layout, Frame.of(self.tokenizer), seed=self.seed, block_tokens=tokens)
+        prepare = self.prepare()
         batches, cursor, taken = [], source.enter(source.start, len(source.stages) - 1), 0
         while taken < tokens and source.passes(cursor) < 1:
             samples, cursor = source.take(cursor, tokens=BATCH_TOKENS)

@@ -64,17 +64,26 @@ class CorpusSource:
         layout: the recipe's.
         frame: the special tokens.
         seed: of the order and of all that the layout draws.
+        block_tokens: about so many are cut and shuffled at a time, at most `BLOCK_TOKENS`, which is also the default.
     """
 
     start: Cursor = (0, 0, 0, 0)
 
-    def __init__(self, documents: Documents, layout: LayoutSettings, frame: Frame, *, seed: int) -> None:
+    def __init__(
+        self,
+        documents: Documents,
+        layout: LayoutSettings,
+        frame: Frame,
+        *,
+        seed: int,
+        block_tokens: int | None = None,
+    ) -> None:
         self.documents = documents
         self.stages = layout.all_stages
         self.layouts = [layout.build(frame, stage.length) for stage in self.stages]
         self.seed = seed
         mean = max(1, documents.num_tokens // max(1, len(documents)))
-        self.per_block = max(1, min(len(documents), BLOCK_TOKENS // mean))
+        self.per_block = max(1, min(len(documents), min(block_tokens or BLOCK_TOKENS, BLOCK_TOKENS) // mean))
         self.num_blocks = -(-len(documents) // self.per_block)
         self._block = lru_cache(maxsize=2)(self._cut)
 
