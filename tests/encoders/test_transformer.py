@@ -24,7 +24,7 @@ PARAMETERS = {  # those of transformers.BertModel with vocabulary 30522
 }
 SETTINGS = TransformerSettings(layers=3, width=48, heads=4, feed_forward=96, positions=256, deviation=0.2)
 VOCABULARY = 500
-LENGTHS = (1, 2, 3, 17, 60, 64, 65, 256, 256, 256)  # two attention groups, one of them padded
+LENGTHS = (1, 2, 3, 17, 60, 64, 65, 256, 256, 256)  # three attention groups, two of them padded
 
 
 def samples(lengths=LENGTHS):
@@ -117,7 +117,7 @@ def test_a_sequence_gives_alone_what_it_gives_in_any_batch(chosen):
 
 
 def test_the_whole_batch_has_groups_with_and_without_padding():
-    assert [group.real is None for group in collate(samples()).tokens.groups] == [False, True]
+    assert [group.real is None for group in collate(samples()).tokens.groups] == [False, False, True]
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])

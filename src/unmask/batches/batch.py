@@ -20,7 +20,7 @@ Key = tuple[int, ...]
 
 MAX_WASTE = 0.125
 """Largest share of padding in an attention group,"""
-CHEAP_WASTE = 512
+CHEAP_WASTE = 128
 """unless it is so few tokens that another group would cost more."""
 
 Change = Callable[[Tensor], Tensor]
