@@ -29,3 +29,8 @@ def test_every_block_runs(documents, tmp_path, monkeypatch, capsys):
     first = unmask.load("my-own").predict(["good day"])[0].scores
     again = names["Pipeline"](names["finished"]).predict(["good day"])[0].scores
     assert first == pytest.approx(again, abs=1e-6)
+
+
+def test_the_public_names_are_listed_before_they_are_imported():
+    assert dir(unmask) == sorted(unmask.__all__)
+    assert all(hasattr(unmask, name) for name in dir(unmask))
