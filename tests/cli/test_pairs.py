@@ -108,11 +108,14 @@ def test_evaluate_against(line):
     assert found.keys() == {"difference", "interval", "p"}
     assert found["difference"] == result["metrics"]["accuracy"] - result["against"]["metrics"]["accuracy"]
     output, _ = run(*command)
-    assert f"against {here / 'second'}, this model has more" in output
-    assert (
-        f"  accuracy                 {result['against']['metrics']['accuracy']:.4g}  {found['difference']:+.4g}"
-        in output
-    )
+    heading, columns, *rows = output[output.index("against") :].splitlines()
+    assert heading == f"against {here / 'second'}, by a paired bootstrap:"
+    assert columns.split() == ["other", "model", "this", "minus", "other", "[95", "%]", "p"]
+    accuracy = next(row for row in rows if row.split()[0] == "accuracy")
+    assert accuracy.split()[1] == f"{result['against']['metrics']['accuracy']:.4g}"
+    places = [columns.index(name) for name in ("other model", "this minus", " p")]
+    assert accuracy[places[1] :].startswith(f"{found['difference']:+.4g} [")
+    assert accuracy[places[2] :].strip() == f"{found['p']:.2g}"
 
 
 def test_evaluate_errors(line):
@@ -161,7 +164,7 @@ def test_predict_pairs_of_files(line):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("evaluate", "--model", "{line}/first", "--against", "{line}/number"), "the task of the two models differ"),
+        (("evaluate", "--model", "{line}/first", "--against", "{line}/number"), "first is for classification; "),
         (("evaluate", "--model", "{line}/first", "--against", "{line}/none"), "no directory is called"),
         (("evaluate", "--model", "{line}/first", "--errors", "{here}/a.pdf"), "a.pdf: the page of mistakes is HTML"),
         (("evaluate", "--model", "{line}/first", "--errors", "{here}/no/a.html"), "no: there is no such folder"),

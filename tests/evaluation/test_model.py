@@ -72,10 +72,14 @@ def test_models_that_cannot_be_compared_are_refused_before_anything_is_read(toke
     number = model(tokenizer, Regression(length=16))
     untrained = Model(classes.encoder, tokenizer)
     for first, second, message in (
-        (classes, other, r"the labels of the two models differ: contradiction, entailment, neutral; no, yes"),
-        (classes, number, r"the task of the two models differ: classification; regression"),
-        (number, classes, r"the task of the two models differ: regression; classification"),
-        (classes, untrained, "fine-tuned for no task"),
+        (
+            classes,
+            other,
+            "the first model has the labels contradiction, .*; the second has the labels no, yes",
+        ),
+        (classes, number, "the first model is for classification; the second is for regression; compare models"),
+        (number, classes, "the first model is for regression; the second is for classification; compare models"),
+        (classes, untrained, "--against: the second was fine-tuned for no task"),
     ):
         with pytest.raises(UserError, match=message):
             evaluate_task(first, ["missing.tsv"], columns={}, against=second)

@@ -48,6 +48,7 @@ def run(options: argparse.Namespace) -> None:
             machine=machine(options),
             against=other,
             errors=options.errors,
+            names=(options.model, options.against or ""),
         )
     else:
         if without := [f"--{name}" for name in ("columns", "format", "against", "errors") if getattr(options, name)]:
@@ -83,12 +84,11 @@ def _check_page(path: Path) -> None:
 
 
 def _print_differences(name: str, result: dict[str, Any]) -> None:
-    """Print the second model's scores and what the first one has more, metric by metric."""
-    print(f"against {name}, this model has more (p: by a paired bootstrap):")
+    """Print the second model's scores and the differences, metric by metric."""
+    print(f"against {name}, by a paired bootstrap:")
+    print(f"  {'':24} {'other model':12} {'this minus other [95 %]':32} p")
     for metric, found in result["against"]["differences"].items():
         low, high = found["interval"]
         value = result["against"]["metrics"][metric]
-        print(
-            f"  {metric:24} {value:.4g}  {found['difference']:+.4g}"
-            f"  (95 %: {low:+.4g} to {high:+.4g}; p = {found['p']:.2g})"
-        )
+        difference = f"{found['difference']:+.4g} [{low:+.4g}, {high:+.4g}]"
+        print(f"  {metric:24} {f'{value:.4g}':12} {difference:32} {found['p']:.2g}")

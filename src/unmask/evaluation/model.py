@@ -38,6 +38,7 @@ def evaluate_task(
     machine: Machine | None = None,
     against: Model | None = None,
     errors: str | Path | None = None,
+    names: tuple[str, str] = ("the first model", "the second"),
 ) -> dict[str, Any]:
     """Score a fine-tuned model on labelled files, several of them as one set.
 
@@ -49,6 +50,7 @@ def evaluate_task(
         machine: device and precision; None: float32 on the best device.
         against: a second model, scored on the same examples.
         errors: where to write a page of the worst mistakes.
+        names: what errors call the two models.
 
     Returns:
         That of `score_examples`; `notes` on what the files' formats leave out, if anything; with `against` its
@@ -61,7 +63,7 @@ def evaluate_task(
     if model.task is None:
         raise UserError("this model was fine-tuned for no task")
     if against is not None:
-        _check_comparable(model, against)
+        _check_comparable(model, against, names)
     notes: list[str] = []
     examples = model.task.read(paths, columns=columns or {}, kind=kind, notes=notes)
     predictions = Pipeline(model, machine).run(examples, notes)
@@ -102,17 +104,18 @@ def _scores(model: Model, examples: Sequence[Any], predictions: Sequence[Any]) -
     return result, measure
 
 
-def _check_comparable(model: Model, other: Model) -> None:
+def _check_comparable(model: Model, other: Model, names: tuple[str, str]) -> None:
     """Refuse two models that cannot be scored on the same examples; labels may be in another order."""
+    first, second = names
     if other.task is None:
-        raise UserError("--against: this model was fine-tuned for no task")
-    for what, ours, theirs in (
-        ("task", model.task.part if model.task else "", other.task.part),
-        ("labels", ", ".join(sorted(model.labels)), ", ".join(sorted(other.labels))),
+        raise UserError(f"--against: {second} was fine-tuned for no task")
+    for verb, ours, theirs in (
+        ("is for", model.task.part.replace("_", "-") if model.task else "", other.task.part.replace("_", "-")),
+        ("has the labels", ", ".join(sorted(model.labels)), ", ".join(sorted(other.labels))),
     ):
         if ours != theirs:
             raise UserError(
-                f"--against: the {what} of the two models differ: {ours or 'none'}; {theirs or 'none'}",
+                f"--against: {first} {verb} {ours}; {second} {verb} {theirs}",
                 remedy="compare models that were fine-tuned for the same",
             )
 

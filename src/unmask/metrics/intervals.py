@@ -33,8 +33,8 @@ def differences(first: Measure, second: Measure, number: int, *, seed: int = 0) 
     """Compare two models on the same `number` examples, metric by metric.
 
     Returns:
-        By metric `difference` (first minus second), `interval` (95 %, [low, high]) and `p`: twice the smaller share
-        of the resamples in which the difference lies on one side of 0, at most 1.
+        By metric `difference` (first minus second), `interval` (95 %, [low, high]) and `p`: twice the smaller of
+        the shares of resamples in which the difference is at most 0 and at least 0; from 1 / `RESAMPLES` to 1.
     """
     one, other = _resampled([first, second], number, seed)
     here, there = whole(first, number), whole(second, number)
