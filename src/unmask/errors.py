@@ -36,6 +36,11 @@ class UserError(UnmaskError):
         super().__init__(place + message + (f"; {remedy}" if remedy else ""))
 
 
+def counted(number: int, noun: str) -> str:
+    """Write a number and its noun: 1 document, 2,000 documents."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Say which of the `known` names was probably meant, or list them all."""
     known = sorted(known)

@@ -74,6 +74,7 @@ def test_what_the_commands_say(line, text_file):
     assert all(output == "" for name, (output, _) in said.items() if name != "info"), "only results are on stdout"
     assert f"pieces: {here / 'tokenizer'}" in said["tokenizer"][1]
     assert "documents: blank-line" in said["build"][1]
+    assert ", 1 shard\n" in said["info"][0]
     assert said["info"][0].startswith("train: 11")
     assert f"sources: {text_file}" in said["info"][0]
     assert "3 steps of " in said["pretrain"][1]

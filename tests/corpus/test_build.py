@@ -1,5 +1,6 @@
 """A corpus holds what the documents say, in the right part, and is refused before hours are spent."""
 
+import re
 from itertools import pairwise
 
 import msgspec
@@ -130,17 +131,22 @@ def test_D9_empty_corpus_is_an_error(source, tmp_path, tokenizer):
     empty = tmp_path / "empty.jsonl"
     for content, message in (
         ("", "no text to train on; is it the right file, and --documents"),
-        ("{\n", rf"1 documents were skipped, the first at {empty}:1"),
+        ("{\n", rf"1 document was skipped, the first at {empty}:1: broken JSON"),
+        ("[]\n[]\n", rf"2 documents were skipped, the first at {empty}:1: not a JSON object$"),
+        (
+            '{"title": "a", "body": "b"}\n',
+            rf"1 document was skipped, the first at {empty}:1: no field 'text'; pass --field NAME \(known here: title",
+        ),
     ):
         empty.write_text(content)
         with pytest.raises(UserError, match=message):
             build_corpus([empty], tokenizer, tmp_path / "corpus")
-    with pytest.raises(UserError, match="the held-out files hold no text"):
+    with pytest.raises(UserError, match="the held-out files hold no text; 1 document was skipped"):
         build_corpus([source], tokenizer, tmp_path / "corpus", heldout=[empty])
     assert not list(tmp_path.glob("corpus*"))
 
 
-def test_paths_are_checked_before_anything_is_read(source, tmp_path, tokenizer):
+def test_paths_are_checked_before_anything_is_read(source, tmp_path, tokenizer, monkeypatch):
     for paths, heldout, message in (
         ([source, tmp_path / "x" / ".." / source.name], [], "is named twice"),
         ([source], [source], "is named twice"),
@@ -150,8 +156,9 @@ def test_paths_are_checked_before_anything_is_read(source, tmp_path, tokenizer):
     ):
         with pytest.raises(UserError, match=message):
             build_corpus(paths, tokenizer, tmp_path / "corpus", heldout=heldout)
-    for out in (source, tmp_path):
-        with pytest.raises(UserError, match="exists and is not empty"):
+    monkeypatch.chdir(tmp_path)
+    for out in (source, tmp_path, "."):
+        with pytest.raises(UserError, match=f"^{re.escape(str(out))}: exists and is not empty"):
             build_corpus([source], tokenizer, out)
     (tmp_path / "corpus").mkdir()
     assert len(build_corpus([source], tokenizer, tmp_path / "corpus").train) > 200

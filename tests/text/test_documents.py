@@ -76,7 +76,15 @@ def test_D8_broken_json_lines_are_skipped_and_counted(tmp_path):
     assert found == ["good", "too"]
     assert skipped.count == 7
     assert [place.split(": ")[0] for place in skipped.places] == [f"{path}:{line}" for line in range(2, 9)]
+    assert skipped.places[1:4] == [
+        f"{path}:3: no field 'text'",
+        f"{path}:4: field 'text' is no string",
+        f"{path}:5: not a JSON object",
+    ]
     with pytest.raises(UserError, match=rf"{path}:2: broken JSON"):
+        read(path, strict=True)
+    path.write_text('{"txt": "x"}')
+    with pytest.raises(UserError, match=r":1: no field 'text'; pass --field NAME \(known here: txt\)"):
         read(path, strict=True)
 
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from unmask.cli.options import add_text, num_cores, report, text_options
-from unmask.errors import UserError
+from unmask.errors import UserError, counted
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> None:
     from unmask.model import find_tokenizer
     from unmask.tokenizers.load import load_tokenizer
 
-    corpus = build_corpus(
+    build_corpus(
         options.files,
         load_tokenizer(find_tokenizer(options.tokenizer)),
         options.out,
@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> None:
         workers=options.workers,
         report=lambda text: report(options, text),
     )
-    report(options, f"corpus: {corpus.directory}")
+    report(options, f"corpus: {options.out}")
 
 
 def _info(directory: str) -> None:
@@ -56,10 +56,7 @@ def _info(directory: str) -> None:
     corpus.verify()
     manifest, tokenizer = corpus.manifest, corpus.tokenizer
     for name, part in (("train", manifest.train), ("heldout", manifest.heldout)):
-        print(
-            f"{name}: {part.documents:,} documents, {part.sentences:,} sentences, {part.tokens:,} tokens, "
-            f"{len(part.shards)} shards"
-        )
+        print(f"{name}: {part.amounts}, {counted(len(part.shards), 'shard')}")
     frequent = manifest.most_frequent_token
     print(f"tokenizer: {tokenizer.size:,} pieces, {'uncased' if tokenizer.lowercase else 'cased'}")
     print(f"most frequent token: {tokenizer.piece(frequent.id)} ({100 * frequent.share:.2f} %)")

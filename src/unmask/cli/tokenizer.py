@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from unmask.cli.options import add_text, report, text_options
-from unmask.errors import UserError
+from unmask.errors import UserError, counted
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -43,4 +43,4 @@ def run(options: argparse.Namespace) -> None:
     tokenizer.save(out)
     report(options, f"{tokenizer.size} pieces: {out}")
     if skipped.count:
-        report(options, f"{skipped.count} documents were skipped: " + "; ".join(skipped.places))
+        report(options, f"skipped: {counted(skipped.count, 'document')}: " + "; ".join(skipped.places))

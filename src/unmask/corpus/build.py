@@ -20,7 +20,7 @@ from unmask.corpus.corpus import Corpus, open_corpus
 from unmask.corpus.encode import Encoder, encode_documents
 from unmask.corpus.manifest import VERSION, Manifest, SkippedEntry, TokenizerEntry
 from unmask.corpus.partial import PartialCorpus
-from unmask.errors import UserError
+from unmask.errors import UserError, counted
 from unmask.text.documents import Skipped, TextOptions, read_documents, refuse_idle_options, resolve_documents
 from unmask.text.files import display_name
 from unmask.tokenizers.tokenizer import Tokenizer
@@ -69,9 +69,9 @@ def build_corpus(
         UnmaskError: a worker was killed.
     """
     check_sources([*paths, *(heldout or ())], options)
-    out = Path(out).resolve()
+    given, out = out, Path(out).resolve()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError("exists and is not empty", file=out, remedy="choose another --out or remove it")
+        raise UserError("exists and is not empty", file=given, remedy="choose another --out or remove it")
     skipped = Skipped()
     documents = _divide(paths, heldout, options, skipped, report)
     dtype = "<u2" if tokenizer.size <= 2**16 else "<u4"
@@ -95,7 +95,7 @@ def build_corpus(
             skipped=SkippedEntry(skipped.count, skipped.places),
             most_frequent_token=most_frequent,
         )
-        _check_yield(manifest, heldout)
+        _check_yield(manifest, heldout, skipped.remedy)
         tokenizer.save(partial.corpus / "tokenizer")
         content = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
         (partial.corpus / "manifest.json").write_bytes(content)
@@ -185,9 +185,12 @@ def _hold_out(documents: Iterable[str]) -> Iterator[tuple[str, str]]:
         yield from repeat(("heldout" if rank < held else "train", other), copies)
 
 
-def _check_yield(manifest: Manifest, heldout: Sequence[str | Path] | None) -> None:
-    skipped = manifest.skipped
-    cause = f"{skipped.count} documents were skipped, the first at {skipped.places[0]}" if skipped.count else ""
+def _check_yield(manifest: Manifest, heldout: Sequence[str | Path] | None, remedy: str) -> None:
+    skipped, cause = manifest.skipped, ""
+    if skipped.count:
+        verb = "was" if skipped.count == 1 else "were"
+        cause = f"{counted(skipped.count, 'document')} {verb} skipped, the first at {skipped.places[0]}"
+        cause += f"; {remedy}" if remedy else ""
     if manifest.train.documents == 0:
         raise UserError("the files hold no text to train on", remedy=cause or "is it the right file, and --documents?")
     if heldout and manifest.heldout.documents == 0:
@@ -196,8 +199,8 @@ def _check_yield(manifest: Manifest, heldout: Sequence[str | Path] | None) -> No
 
 def _report_yield(manifest: Manifest, report: Callable[[str], None]) -> None:
     for name, part in (("train", manifest.train), ("heldout", manifest.heldout)):
-        report(f"{name}: {part.documents:,} documents, {part.sentences:,} sentences, {part.tokens:,} tokens")
+        report(f"{name}: {part.amounts}")
     if manifest.skipped.count:
-        report(f"skipped: {manifest.skipped.count:,} documents, the first of them:")
+        report(f"skipped: {counted(manifest.skipped.count, 'document')}, the first of them:")
         for place in manifest.skipped.places:
             report(f"  {place}")

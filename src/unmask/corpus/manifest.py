@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from unmask.errors import UserError
+from unmask.errors import UserError, counted
 
 VERSION = 2
 ARRAYS = ("tokens", "sentences", "documents", "checksums")
@@ -59,6 +59,12 @@ class PartEntry(msgspec.Struct, frozen=True):
     sentences: int
     tokens: int
     shards: list[ShardEntry]
+
+    @property
+    def amounts(self) -> str:
+        """What is in it, in words."""
+        amounts = ((self.documents, "document"), (self.sentences, "sentence"), (self.tokens, "token"))
+        return ", ".join(counted(*amount) for amount in amounts)
 
 
 class SkippedEntry(msgspec.Struct, frozen=True):

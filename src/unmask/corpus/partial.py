@@ -31,7 +31,7 @@ from unmask.corpus.manifest import FrequentToken, PartEntry, ShardEntry
 from unmask.corpus.shard_writer import ShardWriter, WholeShard
 from unmask.corpus.verify import verify_shard
 from unmask.durable import sync
-from unmask.errors import UserError
+from unmask.errors import UserError, counted
 
 PARTS = ("train", "heldout")
 
@@ -229,7 +229,7 @@ class PartialCorpus:
         aside.replace(self._file)
 
     def _tell(self, shard: ShardEntry) -> None:
-        self._report(f"{shard.name}: {shard.documents:,} documents, {shard.tokens:,} tokens")
+        self._report(f"{shard.name}: {counted(shard.documents, 'document')}, {counted(shard.tokens, 'token')}")
 
     def _other_text(self, part: str) -> UserError:
         return UserError(

@@ -22,6 +22,7 @@ Line = tuple[int, bytes | None]
 
 _MODES = ("auto", "file", "blank-line", "line")
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
+_SHOWN = 10  # fields of a line
 _OVER_LONG = f"longer than {MAX_DOCUMENT:,} bytes"
 _PARAGRAPH_BREAK = re.compile(r"\n\s*\n")
 
@@ -48,25 +49,29 @@ class Skipped:
     Args:
         count: how many.
         places: "file:line: reason" of the first ten.
+        remedy: what to do about the first; empty where that is plain.
     """
 
     count: int = 0
     places: list[str] = field(default_factory=list)
+    remedy: str = ""
 
-    def add(self, place: str) -> None:
+    def add(self, place: str, remedy: str = "") -> None:
         """Count one more."""
+        self.remedy = self.remedy if self.count else remedy
         self.count += 1
         if len(self.places) < 10:
             self.places.append(place)
 
 
 class _Fault(Exception):
-    """Why and at which line a document has to be skipped."""
+    """Why and at which line a document has to be skipped, and what to do about it."""
 
-    def __init__(self, line: int, reason: str) -> None:
+    def __init__(self, line: int, reason: str, remedy: str = "") -> None:
         super().__init__(reason)
         self.line = line
         self.reason = reason
+        self.remedy = remedy
 
 
 def resolve_documents(paths: Sequence[str | Path], options: TextOptions) -> str:
@@ -131,8 +136,10 @@ def read_documents(paths: Sequence[str | Path], options: TextOptions, skipped: S
                 document = _tidy(parse(lines))
             except _Fault as fault:
                 if options.strict:
-                    raise UserError(fault.reason, file=display_name(path), line=fault.line) from fault
-                skipped.add(f"{display_name(path)}:{fault.line}: {fault.reason}")
+                    raise UserError(
+                        fault.reason, file=display_name(path), line=fault.line, remedy=fault.remedy
+                    ) from fault
+                skipped.add(f"{display_name(path)}:{fault.line}: {fault.reason}", fault.remedy)
                 continue
             if document:
                 yield document
@@ -192,8 +199,11 @@ def _json_parser(name: str) -> Callable[[Iterator[Line]], str]:
             raise _Fault(number, "not UTF-8") from error
         except (msgspec.DecodeError, RecursionError) as error:
             raise _Fault(number, f"broken JSON ({error})") from error
-        if not isinstance(record, dict) or name not in record:
-            raise _Fault(number, f"no field '{name}'")
+        if not isinstance(record, dict):
+            raise _Fault(number, "not a JSON object")
+        if name not in record:
+            known = f" (known here: {', '.join(list(record)[:_SHOWN])})" if record else ""
+            raise _Fault(number, f"no field '{name}'", f"pass --field NAME{known}")
         text = record[name]
         if not isinstance(text, str):
             raise _Fault(number, f"field '{name}' is no string")
