@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, cast
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 
@@ -43,6 +44,16 @@ EITHER = {
     "budget": ("steps", "tokens", "minutes", "epochs"),
 }
 """Keys of a table of which setting one replaces the other."""
+
+WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table of settings",
+}
+"""What msgspec's types are called in messages."""
 
 _Settings = TypeVar("_Settings", bound=msgspec.Struct)
 
@@ -235,15 +246,7 @@ def convert(table: dict[str, Any], kind: type[_Settings], place: str) -> _Settin
     try:
         return msgspec.convert(table, kind)
     except msgspec.ValidationError as error:
-        text = str(error).replace("$.", "").replace(" - at `$`", "")
-        unknown = re.search(r"unknown field `(.+?)`", text)
-        known = _keys(kind)
-        remedy = nearest(unknown[1], known) if unknown else ""
-        if unknown and unknown[1] in known:
-            remedy = f"`{unknown[1]}` belongs to another table, or to another kind of this one"
-        raise UserError(
-            text.replace("Object contains unknown field", "unknown key"), file=place, remedy=remedy
-        ) from error
+        raise _mistake(str(error), table, kind, place) from error
 
 
 def write(settings: msgspec.Struct) -> str:
@@ -257,12 +260,103 @@ def _without_none(value: Any) -> Any:
     return value
 
 
-def _keys(kind: Any) -> set[str]:
-    """All keys of a settings type and of its tables."""
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        fields = msgspec.structs.fields(kind)
-        return {field.name for field in fields}.union(*(_keys(field.type) for field in fields))
-    return set().union(*(_keys(inner) for inner in getattr(kind, "__args__", ())))
+def _mistake(text: str, table: dict[str, Any], kind: Any, place: str) -> UserError:
+    """Say what msgspec says, in the words of recipes."""
+    text, _, path = text.partition(" - at `")
+    path = path.removesuffix("`").removeprefix("$").removeprefix(".")
+    if found := re.fullmatch(r"Object contains unknown field `(.+)`", text):
+        at = f" - at `{path}`" if path else ""
+        return UserError(f"unknown key `{found[1]}`{at}", file=place, remedy=_right_key(found[1], table, kind, path))
+    if found := re.fullmatch(r"Object missing required field `(.+)`", text):
+        missing = f"{path}.{found[1]}".removeprefix(".")
+        if _structs(_types(kind, table, missing)) and kind is Recipe:
+            remedy = "add it, as in what `unmask recipes show bert-mini` prints"
+            return UserError(f"the table [{missing}] is missing", file=place, remedy=remedy)
+        return UserError(f"the key `{missing}` is missing", file=place, remedy="add it")
+    if found := re.fullmatch(r"Invalid (?:enum )?value '(.*)'", text):
+        types = _types(kind, table, path)
+        choices = [*_choices(types), *("a whole number" for one in types if one is int)]
+        if path.endswith(".kind"):  # of a table, where the kind itself is no field
+            choices = choices or [_tag(one) for one in _structs(_types(kind, table, path.removesuffix(".kind")))]
+        return UserError(f"{path} cannot be '{found[1]}'", file=place, remedy=f"known: {', '.join(choices)}")
+    if path and (found := re.fullmatch(r"Expected `(.+?)`( of length \d+| [<>]=? \S+)?(, got .+)?", text)):
+        value = _value(table, path)
+        names = [name for name in found[1].split(" | ") if name != "null"]
+        words = WORDS | {"str": " or ".join(_choices(_types(kind, table, path))) or WORDS["str"]}
+        wanted = " or ".join(words.get(name, name) for name in names) + (found[2] or "")
+        whole = "int" in names and isinstance(value, float) and value.is_integer()
+        shown = str(value).lower() if isinstance(value, bool) else repr(value)
+        remedy = f"write {value:.0f}" if whole else ""
+        return UserError(f"{path} must be {wanted}, not {shown}", file=place, remedy=remedy)
+    return UserError(f"{text} - at `{path}`" if path else text, file=place)
+
+
+def _right_key(name: str, table: dict[str, Any], kind: Any, path: str) -> str:
+    """Say which key was probably meant: one of this table, or the same one where it belongs."""
+    here = _types(kind, table, path)
+    kinds = [_tag(one) for one in _structs(_types(kind, table, path, narrow=False)) if name in _fields(one)]
+    if kinds:
+        return f"it goes with {path}.kind = {' or '.join(kinds)}"
+    elsewhere = [key for key in dict.fromkeys(_dotted(kind)) if key.endswith(f".{name}") or key == name]
+    if elsewhere:
+        return "did you mean " + " or ".join(f"'{key}'" for key in elsewhere) + "?"
+    return nearest(name, {key for one in _structs(here) for key in _fields(one)})
+
+
+def _types(kind: Any, table: Any, path: str, *, narrow: bool = True) -> list[Any]:
+    """Return the types that a value of a table may have; with `narrow`, of a table's kinds only its own."""
+    found = _members(kind)
+    names = re.findall(r"[^.\[\]]+", path)
+    for name in names:
+        found = _of_its_kind(found, table)
+        inner = [one for struct in _structs(found) for one in _members(_fields(struct).get(name))]
+        found = [one for listed in found for one in _members(get_args(listed)[0])] if name.isdecimal() else inner
+        table = _value(table, name)
+    return _of_its_kind(found, table) if narrow else found
+
+
+def _of_its_kind(types: Sequence[Any], table: Any) -> list[Any]:
+    given = table.get("kind") if isinstance(table, dict) else None
+    return [one for one in _structs(types) if given is not None and _tag(one) == given] or list(types)
+
+
+def _members(kind: Any) -> list[Any]:
+    """Return the types of a union but for None, without what is noted on them."""
+    if get_origin(kind) is Annotated:
+        return _members(get_args(kind)[0])
+    if get_origin(kind) in (Union, UnionType):
+        return [member for inner in get_args(kind) for member in _members(inner)]
+    return [] if kind in (None, type(None)) else [kind]
+
+
+def _structs(types: Sequence[Any]) -> list[Any]:
+    return [one for one in types if isinstance(one, type) and issubclass(one, msgspec.Struct)]
+
+
+def _choices(types: Sequence[Any]) -> list[str]:
+    return [str(choice) for one in types if get_origin(one) is Literal for choice in get_args(one)]
+
+
+def _fields(struct: Any) -> dict[str, Any]:
+    return {field.name: field.type for field in msgspec.structs.fields(struct)}
+
+
+def _tag(struct: Any) -> str:
+    return str(struct.__struct_config__.tag)
+
+
+def _dotted(kind: Any, prefix: str = "") -> Iterator[str]:
+    """Yield all keys of a settings type and of its tables."""
+    for struct in _structs(_members(kind)):
+        for name, inner in _fields(struct).items():
+            yield prefix + name
+            yield from _dotted(inner, f"{prefix}{name}.")
+
+
+def _value(table: Any, path: str) -> Any:
+    for name in re.findall(r"[^.\[\]]+", path):
+        table = table[int(name)] if isinstance(table, list | tuple) else table.get(name) if table else None
+    return table
 
 
 def _folder() -> Path:
