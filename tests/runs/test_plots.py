@@ -1,13 +1,14 @@
 """Curves of several runs in one picture: each where it belongs, and named."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
 
 from unmask.errors import UserError
 from unmask.runs import plots
-from unmask.runs.plots import plot_runs
+from unmask.runs.plots import plot_confusion, plot_runs
 from unmask.runs.summary import read_run
 
 
@@ -98,3 +99,19 @@ def test_a_run_without_a_log_is_refused(make_run, draw):
     (path / "metrics.jsonl").unlink()
     with pytest.raises(UserError, match="run: nothing is logged yet; leave this run away"):
         draw(path)
+
+
+@pytest.mark.parametrize(
+    ("labels", "shown"),
+    [(["é", "négatif"], ["é", "négatif"]), (["good", "好"], ["1", "2"]), (["no", "네"], ["1", "2"])],
+)
+def test_labels_that_the_font_lacks_are_numbers(labels, shown, tmp_path, monkeypatch):
+    pictures = []
+    save = plots.save
+    monkeypatch.setattr(plots, "save", lambda drawing, path: (pictures.append(drawing), save(drawing, path)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plot_confusion(labels, np.eye(2, dtype=int), tmp_path / "confusion.png")
+    (panel,) = pictures[0].axes
+    assert [tick.get_text() for tick in panel.get_xticklabels()] == shown
+    assert [tick.get_text() for tick in panel.get_yticklabels()] == shown

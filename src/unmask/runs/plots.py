@@ -67,8 +67,18 @@ def plot_training(run: RunDirectory) -> None:
     save(drawing, run.plots / "training.png")
 
 
+def can_draw(labels: Sequence[str]) -> bool:
+    """Say whether matplotlib's font has all characters of some labels."""
+    from matplotlib.font_manager import FontProperties, findfont, get_font
+
+    font = get_font(findfont(FontProperties()))
+    return all(font.get_char_index(ord(character)) > 0 for label in labels for character in label)
+
+
 def plot_confusion(labels: Sequence[str], counts: np.ndarray, path: Path) -> None:
     """Draw a confusion matrix: rows are what is true, columns what was said.
+
+    Labels that the font cannot draw are numbers from 1, which report.md explains.
 
     Args:
         labels: in order.
@@ -80,8 +90,9 @@ def plot_confusion(labels: Sequence[str], counts: np.ndarray, path: Path) -> Non
     panel.grid(False)
     shares = counts / np.maximum(1, counts.sum(1, keepdims=True))
     panel.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    panel.set_xticks(range(len(labels)), labels, rotation=30, ha="right")
-    panel.set_yticks(range(len(labels)), labels)
+    names = labels if can_draw(labels) else [str(number) for number in range(1, len(labels) + 1)]
+    panel.set_xticks(range(len(labels)), names, rotation=30, ha="right")
+    panel.set_yticks(range(len(labels)), names)
     panel.set_xlabel("predicted")
     panel.set_ylabel("true")
     if len(labels) <= 20:

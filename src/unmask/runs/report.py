@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Protocol
 
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import duration
+from unmask.runs.plots import can_draw
 
 
 class Done(Protocol):
@@ -79,6 +80,8 @@ def finetuning_report(
         lines += [f"| {name} | {value:.2f} |" for name, value in metrics.items()]
         if (run.plots / "confusion.png").exists():
             lines += ["", "![confusion](plots/confusion.png)"]
+            if not can_draw(labels):
+                lines += ["", *(f"{number}: {label}  " for number, label in enumerate(labels, 1))]
     lines += [
         "",
         "![training](plots/training.png)",
