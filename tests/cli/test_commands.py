@@ -133,6 +133,11 @@ def test_several_seeds(line, tmp_path):
     assert "| **mean** | " in said
     assert {path.name for path in (tmp_path / "runs").glob("seed-*")} == {"seed-0", "seed-1"}
     assert json.loads(run("evaluate", "--model", tmp_path / "runs", "--data", here / "train.tsv", "--json")[0])
+    shown, _ = run("runs", "show", tmp_path / "runs")
+    assert shown.startswith(f"{tmp_path / 'runs'}: fine-tuning, 2 seeds\n\ndev data ")
+    assert [line.split()[0] for line in shown.splitlines()[3:7]] == ["seed-0", "seed-1", "mean", "standard"]
+    _, said = run("runs", "plot", tmp_path / "runs", "--out", tmp_path / "seeds.png")
+    assert said == f"picture: {tmp_path / 'seeds.png'}\n"
 
 
 def test_evaluate_an_encoder_on_text(line, text_file):

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from unmask.runs.overview import describe_run, list_runs
-from unmask.runs.summary import read_run
+from unmask.errors import UserError
+from unmask.runs.overview import describe_run, describe_seeds, list_runs
+from unmask.runs.summary import read_run, read_seeds
 
 
 def test_a_line_each_in_columns(make_run):
@@ -77,3 +78,28 @@ def test_a_stopped_run_says_how_to_go_on(make_run):
     text, rows = page(make_run(logged=4, saved=2, report=False))
     assert text.splitlines()[0].endswith("stopped at step 2 of 8; go on with the same command and --resume")
     assert rows["progress"].startswith("2 of 8 steps, 2,000 tokens, 0.50 passes")
+
+
+def test_a_page_on_several_seeds(tmp_path, make_run):
+    make_run("seed-0")
+    with pytest.raises(UserError, match=f"no run is here.*; name a run in it: {tmp_path / 'seed-0'}"):
+        read_run(tmp_path)
+    assert read_seeds(tmp_path) is None
+    seeds = {"seed-0": {"accuracy": 80.0, "f1": 70.0}, "seed-1": {"accuracy": 84.0, "f1": 70.0}}
+    (tmp_path / "seeds.json").write_text(json.dumps({"rates": {"5e-05": 81.0, "0.0001": 79.5}, "seeds": seeds}))
+    assert describe_seeds(tmp_path, read_seeds(tmp_path)).splitlines() == [
+        f"{tmp_path}: fine-tuning, 2 seeds",
+        "",
+        "learning rate  on a tenth of the training examples",
+        "5e-05          81.00",
+        "0.0001         79.50",
+        "",
+        "dev data            accuracy  f1",
+        "seed-0              80.00     70.00",
+        "seed-1              84.00     70.00",
+        "mean                82.00     70.00",
+        "standard deviation  2.83      0.00",
+    ]
+    (tmp_path / "seeds.json").write_text("{")
+    with pytest.raises(UserError, match=r"seeds\.json: the file is damaged"):
+        read_seeds(tmp_path)

@@ -25,19 +25,24 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """List, describe or draw."""
-    from unmask.runs.overview import describe_run
+    from unmask.runs.overview import describe_run, describe_seeds
     from unmask.runs.plots import plot_runs
-    from unmask.runs.summary import read_run
+    from unmask.runs.summary import read_run, read_seeds
 
     if options.action == "list":
         _list([Path(folder) for folder in options.folders])
     elif options.action == "show":
-        print(describe_run(read_run(Path(options.run))))
+        seeds = read_seeds(path := Path(options.run))
+        print(describe_seeds(path, seeds) if seeds else describe_run(read_run(path)))
     else:
         out = Path(options.out)
         if out.suffix != ".png":
             raise UserError("a picture is written as PNG", file=out, remedy="name it FILE.png")
-        plot_runs([read_run(Path(path)) for path in options.runs], out, metric=options.metric, over=options.over)
+        paths = []
+        for path in map(Path, options.runs):
+            seeds = read_seeds(path)
+            paths += [path / name for name in seeds.seeds] if seeds else [path]
+        plot_runs([read_run(path) for path in paths], out, metric=options.metric, over=options.over)
         print(f"picture: {out}", file=sys.stderr)
 
 

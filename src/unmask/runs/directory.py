@@ -317,9 +317,9 @@ class RunDirectory:
         try:
             return decode((self.path / name).read_bytes())
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise UserError(
-                f"no run is here: there is no {name}", file=self.path, remedy="name the --out of a run"
-            ) from error
+            inside = sorted(self.path.glob("*/recipe.toml"))  # of several seeds that have not come to an end
+            remedy = f"name a run in it: {inside[0].parent}" if inside else "name the --out of a run"
+            raise UserError(f"no run is here: there is no {name}", file=self.path, remedy=remedy) from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise UserError(f"the file is damaged ({error})", file=self.path / name) from error
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import mean, median, stdev
 from typing import Any
 
+from unmask.errors import counted
 from unmask.runs.directory import flat
 from unmask.runs.display import duration, speed
-from unmask.runs.summary import Summary, metric_names
+from unmask.runs.summary import Seeds, Summary, metric_names
 
 TABLES = ("task", "encoder", "downstream", "layout", "objective", "batch", "optimizer", "budget")
 """What is shown of a recipe."""
@@ -36,6 +37,23 @@ def describe_run(run: Summary) -> str:
     hint = "; go on with the same command and --resume" if run.state.startswith("stopped") else ""
     parts = [f"{run.path}: {run.name}, {run.kind}, {run.state}{hint}", _origin(run), _progress(run), _scores(run)]
     return "\n\n".join(part for part in [*parts, _places(run.path)] if part)
+
+
+def describe_seeds(path: Path, found: Seeds) -> str:
+    """Return a page on several fine-tunings: what each scored, and what that comes to."""
+    parts = [f"{path}: fine-tuning, {counted(len(found.seeds), 'seed')}"]
+    if found.rates:
+        rates = [(f"{float(rate):g}", f"{score:.2f}") for rate, score in found.rates.items()]
+        parts.append(_columns([("learning rate", "on a tenth of the training examples"), *rates]))
+    names = list(next(iter(found.seeds.values())))
+    scores = {run: [metrics[name] for name in names] for run, metrics in found.seeds.items()}
+    columns = list(zip(*scores.values(), strict=True))
+    scores["mean"] = [mean(column) for column in columns]
+    if len(found.seeds) > 1:
+        scores["standard deviation"] = [stdev(column) for column in columns]
+    rows = [(run, *(f"{score:.2f}" for score in row)) for run, row in scores.items()]
+    parts += [_columns([("dev data", *names), *rows]), _places(path)]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _origin(run: Summary) -> str:

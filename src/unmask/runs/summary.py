@@ -20,6 +20,8 @@ MARKS = {"recipe.toml", "provenance.json", "metrics.jsonl"}
 """A folder with two of these files is taken for a run, whole or damaged."""
 INSIDES = {"checkpoints", "events", "model", "plots", PREPARED}
 """Folders of a run in which no other run lies."""
+SEEDS = "seeds.json"
+"""What `finetune --seeds` and `--search` write beside their runs."""
 NO_METRICS = {"kind", "step", "tokens", "seconds", "passes"}
 """What a line of metrics.jsonl holds beside metrics."""
 
@@ -38,6 +40,18 @@ class Reached(msgspec.Struct, frozen=True):
     seconds: float
     total: int = 0
     skipped: int = 0
+
+
+class Seeds(msgspec.Struct, frozen=True):
+    """seeds.json: what several fine-tunings left, each of them a run in the same folder.
+
+    Attributes:
+        rates: the scores by which a learning rate was chosen, where it was searched.
+        seeds: metrics on the dev data, by run.
+    """
+
+    rates: dict[str, float]
+    seeds: dict[str, dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -119,6 +133,21 @@ def read_run(path: Path) -> Summary:
         reached = msgspec.structs.replace(logged[-1], total=reached.total, skipped=reached.skipped)
     train, heldout = ([line for line in lines if line["step"] <= reached.step] for lines in (train, heldout))
     return Summary(path, recipe, provenance, running, reached, train, heldout)
+
+
+def read_seeds(path: Path) -> Seeds | None:
+    """Read what several fine-tunings left; None: nothing else than a run can be here.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    file = path / SEEDS
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Seeds)
+    except OSError:
+        return None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"the file is damaged ({error})", file=file) from error
 
 
 def metric_names(lines: Sequence[Mapping[str, Any]]) -> list[str]:
