@@ -205,7 +205,7 @@ def test_fill(line):
         assert len(chances) == 3
         assert chances == sorted(chances, reverse=True)
         assert 0 < sum(chances) < 1
-        assert {candidate["token"] for candidate in mask["candidates"]} <= vocabulary
+        assert {candidate["piece"] for candidate in mask["candidates"]} <= vocabulary
     output, _ = run("fill", "--model", here / "run", texts[0])
     assert output.startswith(f"{texts[0]}\n  at 4: ")
 

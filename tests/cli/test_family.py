@@ -116,6 +116,9 @@ def test_the_whole_way(name, files, text_file, tmp_path):
     if "masked_lm" in HEADS[name]:
         filled = json.loads(run("fill", "--model", out, "The [MASK] sees the sea.", "--json")[0])
         assert len(filled["masks"]) == 1
+    else:
+        why = "reads from left to right" if "causal_lm" in HEADS[name] else "is a discriminator"
+        assert why in run("fill", "--model", out, "The [MASK] sees the sea.", status=2)[1]
 
     little = sets(["budget.steps=2", "batch.sequences=4", "task.length=32"])
     for task, file in (

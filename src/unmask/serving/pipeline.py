@@ -36,10 +36,17 @@ PIECE_TOKENS = 8192
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """What may stand at a mask: a piece as it stands in the vocabulary, and its probability."""
+    """What may stand at a mask.
+
+    Attributes:
+        token: what is read; of WordPiece with the `##` that joins it to what stands before.
+        probability: among all pieces.
+        piece: the same as it stands in the vocabulary.
+    """
 
     token: str
     probability: float
+    piece: str
 
 
 class Mask(msgspec.Struct, frozen=True):
@@ -221,20 +228,34 @@ class Pipeline:
         check_unicode(texts)
         head = MaskedLM(self.encoder.settings, self.encoder.vocabulary)
         if not self.model.take("masked_lm", head):
-            raise UserError(
-                "this model has no masked-LM head (fine-tuned models have none)",
-                remedy="take a pretrained one, or adapt it: unmask pretrain RECIPE --init MODEL",
-            )
+            raise self._fills_nothing()
         masks = [self._masks(text) for text in texts]
         filled = []
         for text, (places, _), logits in zip(
             texts, masks, self._logits(head, "masked_lm", [sample for _, sample in masks]), strict=True
         ):
-            logits[:, self.model.tokenizer.size :] = -np.inf  # rows that pad the table have no piece
-            chances, ids = torch.from_numpy(logits).softmax(1).topk(min(top, self.model.tokenizer.size))
+            size, special = self.model.tokenizer.size, list(self.model.tokenizer.special_ids)
+            logits[:, size:] = -np.inf  # rows that pad the table have no piece
+            shares = torch.from_numpy(logits).softmax(1)
+            shares[:, special] = -1  # after the softmax: the others' probabilities stay the model's
+            chances, ids = shares.topk(min(top, size - len(special)))
             rows = zip(places, chances.tolist(), ids.tolist(), strict=True)
             filled.append(Filling(text, [Mask(place, self._candidates(*row)) for place, *row in rows]))
         return filled
+
+    def _fills_nothing(self) -> UserError:
+        """Say why a model without a masked-LM head has none."""
+        if self.encoder.settings.causal:
+            return UserError("this model reads from left to right (GPT), and fills no masks", remedy="take another one")
+        if "replaced_token" in self.model.heads:
+            return UserError(
+                "this model is a discriminator (ELECTRA): it tells which tokens were replaced, and fills no masks",
+                remedy="take another one",
+            )
+        return UserError(
+            "this model has no masked-LM head (fine-tuned models have none)",
+            remedy="take a pretrained one, or adapt it: unmask pretrain RECIPE --init MODEL",
+        )
 
     def _masks(self, text: str) -> tuple[list[int], Sample]:
         """Find a text's masks: their characters, and the sample with its hidden positions."""
@@ -271,8 +292,11 @@ class Pipeline:
         return [found[number] for number in range(len(samples))]
 
     def _candidates(self, chances: Sequence[float], ids: Sequence[int]) -> list[Candidate]:
-        pieces = self.model.tokenizer.pieces(ids)
-        return [Candidate(piece, chance) for piece, chance in zip(pieces, chances, strict=True)]
+        tokenizer = self.model.tokenizer
+        return [
+            Candidate(tokenizer.decode([id]).strip() or piece, chance, piece)  # of a lone space nothing would be left
+            for id, piece, chance in zip(ids, tokenizer.pieces(ids), chances, strict=True)
+        ]
 
 
 def _sentence(text: str | Sequence[str]) -> Sentence:
