@@ -6,6 +6,7 @@ import pytest
 from unmask.batches.batch import Sample, collate
 from unmask.corpus.build import build_corpus
 from unmask.errors import UserError
+from unmask.model import load_model
 from unmask.pretraining import guess, pretrain
 from unmask.recipe import read_recipe
 from unmask.tokenizers.load import load_tokenizer
@@ -46,8 +47,31 @@ def test_whole_words_need_words_of_several_pieces(documents, tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf8")
     (tmp_path / "text.txt").write_text("\n\n".join(documents), encoding="utf8")
     corpus = build_corpus([tmp_path / "text.txt"], load_tokenizer(tmp_path), tmp_path / "corpus", report=lambda _: None)
-    for kind in ("whole_word", "ngram", "span"):
-        recipe = read_recipe("bert-tiny", [f"masking.kind={kind}", "budget.steps=1"])
+    for settings in (["masking.kind=whole_word"], ["masking.kind=ngram", "masking.longest=1"]):
+        recipe = read_recipe("bert-tiny", [*settings, "budget.steps=1"])
         with pytest.raises(UserError, match="every piece is a word, so that whole words are single tokens"):
             pretrain(recipe, corpus, tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()
+    small = ["encoder.layers=1", "encoder.width=32", "encoder.feed_forward=64", "layout.length=32", "budget.steps=1"]
+    pretrain(read_recipe("bert-tiny", ["masking.kind=span", *small]), corpus, tmp_path / "spans", quiet=True)
+
+
+def test_a_corpus_without_samples_is_refused_before_there_is_a_run(tokenizer, tmp_path):
+    (tmp_path / "text.txt").write_text("The dog sees the cat. The cat sees the dog.", encoding="utf8")
+    corpus = build_corpus([tmp_path / "text.txt"], tokenizer, tmp_path / "corpus", report=lambda _: None)
+    with pytest.raises(UserError, match="only one document"):
+        pretrain(read_recipe("bert-tiny", ["budget.steps=1"]), corpus, tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_going_on_keeps_the_dropout_of_heads_to_come(documents, tokenizer, tmp_path):
+    (tmp_path / "text.txt").write_text("\n\n".join(documents), encoding="utf8")
+    corpus = build_corpus([tmp_path / "text.txt"], tokenizer, tmp_path / "corpus", report=lambda _: None)
+    small = ["encoder.layers=1", "encoder.width=32", "encoder.feed_forward=64", "layout.length=32", "budget.steps=1"]
+    recipe = read_recipe("bert-tiny", [*small, "encoder.dropout=0", "encoder.head_dropout=0.2"])
+    pretrain(recipe, corpus, tmp_path / "first", quiet=True)
+    pretrain(recipe, corpus, tmp_path / "second", init=tmp_path / "first", quiet=True)
+    for run in ("first", "second"):
+        settings = load_model(tmp_path / run).encoder.settings
+        assert (settings.dropout, settings.before_last) == (0.0, 0.2)
+    assert load_model(tmp_path / "second", dropout=0.3).encoder.settings.before_last == 0.3

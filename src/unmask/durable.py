@@ -20,3 +20,20 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file aside and rename it: whoever reads it finds the old content or the new, whole.
+
+    Raises:
+        OSError: it cannot be written; what was there stays.
+    """
+    aside = path.with_name(f".{path.name}.part")
+    try:
+        aside.write_bytes(content)
+        sync(aside)
+        aside.replace(path)
+    except OSError:
+        aside.unlink(missing_ok=True)
+        raise
+    sync(path.parent)

@@ -93,6 +93,7 @@ def load_model(
     tokenizer: str | Path | None = None,
     allow_pickle: bool = False,
     dropout: float | None = None,
+    keep_head_dropout: bool = False,
     seed: int = 0,
 ) -> Model:
     """Load MODEL.
@@ -102,6 +103,7 @@ def load_model(
         tokenizer: a tokenizer's directory, or a model or run that has one; for `random:RECIPE` only.
         allow_pickle: read a `pytorch_model.bin` (tensors only).
         dropout: instead of the model's own.
+        keep_head_dropout: but not before the last layer of heads to come (going on pretraining has none).
         seed: of whatever must be drawn at random.
 
     Raises:
@@ -131,7 +133,9 @@ def load_model(
             file=directory,
             remedy="they do not belong together",
         )
-    encoder = build_encoder(found.settings, found.vocabulary + new, dropout=dropout, seed=seed)
+    encoder = build_encoder(
+        found.settings, found.vocabulary + new, dropout=dropout, keep_head_dropout=keep_head_dropout, seed=seed
+    )
     body, heads = found.encoder, found.heads
     if new:
         body, heads = _grown(found, encoder.words.weight.detach())
@@ -217,6 +221,10 @@ def find(source: str | Path) -> Path:
     for directory in (path / "model", path):
         if (directory / "config.json").is_file():
             return directory
+    if (path / "checkpoints").is_dir():
+        raise UserError("this run is not finished", file=path, remedy="go on with its command and --resume")
+    if (path / "seed-0").is_dir():
+        raise UserError("these runs are not finished", file=path, remedy="go on with their command and --resume")
     if path.is_dir():
         raise UserError("neither a run with a finished model nor a Hugging Face directory", file=path)
     if str(source) in shipped():
@@ -234,12 +242,18 @@ def find_tokenizer(source: str | Path) -> Path:
 
 
 def build_encoder(
-    settings: TransformerSettings, vocabulary: int, *, dropout: float | None = None, seed: int = 0
+    settings: TransformerSettings,
+    vocabulary: int,
+    *,
+    dropout: float | None = None,
+    keep_head_dropout: bool = False,
+    seed: int = 0,
 ) -> Transformer:
-    """Return an untrained encoder, drawn from the seed alone."""
+    """Return an untrained encoder, drawn from the seed alone; see `load_model`."""
     if dropout is not None:
         table = {name: getattr(settings, name) for name in settings.__struct_fields__}
-        settings = TransformerSettings(**table | {"dropout": dropout, "head_dropout": None})
+        head = settings.before_last if keep_head_dropout else None
+        settings = TransformerSettings(**table | {"dropout": dropout, "head_dropout": head})
     torch.manual_seed(number(seed, "encoder"))
     return settings.build(vocabulary)
 

@@ -40,8 +40,6 @@ from unmask.training.machine import Machine, choose_machine
 from unmask.training.processes import Processes
 from unmask.version import __version__
 
-BY_WORDS = (WholeWordMaskingSettings, NgramMaskingSettings, SpanMaskingSettings)
-"""Maskings that need to know where words begin."""
 HELDOUT_TOKENS = 40_000
 """How much of the held-out part each evaluation reads."""
 
@@ -81,7 +79,13 @@ def pretrain(
     machine = machine or choose_machine()
     base = None
     if init is not None:
-        base = load_model(init, allow_pickle=allow_pickle, dropout=recipe.encoder.dropout, seed=recipe.seed)
+        base = load_model(
+            init,
+            allow_pickle=allow_pickle,
+            dropout=recipe.encoder.dropout,
+            keep_head_dropout=True,
+            seed=recipe.seed,
+        )
         _check_fit(base, corpus, recipe, init)
         recipe = msgspec.structs.replace(recipe, encoder=base.encoder.settings)
     _check_offset(recipe, corpus)
@@ -94,6 +98,8 @@ def pretrain(
     except UserError:  # a single document has no other one to draw a second text from
         heldout = []
         display.say("the held-out text is too short for this layout: nothing to evaluate on while training")
+    source = feed.source(corpus.train)
+    source.take(source.start, sequences=1)  # refuses a corpus without samples before there is a run
     inputs = {
         "corpus": fingerprint(corpus),
         "init": "none" if base is None else base.fingerprint(),
@@ -105,7 +111,7 @@ def pretrain(
             run.log({"kind": "guess", "step": 0, **guess(heldout, corpus.manifest.most_frequent_token.id)})
         trainer = Trainer(
             learner,
-            feed.source(corpus.train),
+            source,
             prepare=feed.prepare(),
             heldout=heldout,
             settings=recipe,
@@ -230,7 +236,10 @@ def _check_offset(recipe: Recipe, corpus: Corpus) -> None:
 def _check_words(recipe: Recipe, corpus: Corpus) -> None:
     """Refuse to hide whole words where every piece is one."""
     words = corpus.tokenizer
-    if isinstance(recipe.masking, BY_WORDS) and words.begins_word(np.arange(words.size)).all():
+    alone = isinstance(recipe.masking, WholeWordMaskingSettings) or (
+        isinstance(recipe.masking, NgramMaskingSettings | SpanMaskingSettings) and recipe.masking.longest == 1
+    )
+    if alone and words.begins_word(np.arange(words.size)).all():
         raise UserError(
             "in this vocabulary every piece is a word, so that whole words are single tokens",
             file=corpus.directory,

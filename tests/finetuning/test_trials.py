@@ -11,6 +11,9 @@ from unmask.errors import UserError
 from unmask.finetuning.finetune import finetune
 from unmask.finetuning.trials import several
 from unmask.model import load_model
+from unmask.runs.directory import RunDirectory
+from unmask.training.interrupt import Interrupted
+from unmask.training.loop import Trainer
 from unmask.training.machine import choose_machine
 
 CPU = choose_machine("cpu", "float32")
@@ -143,3 +146,59 @@ def test_several_processes_are_refused(tune, tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UserError, match="torchrun"):
         several(tune, "classification", tmp_path / "runs", seeds=2)
+
+
+def test_a_longer_run_that_was_cut_off_is_not_taken_for_the_shorter_one(tune, tmp_path, monkeypatch):
+    out, real = tmp_path / "runs", Trainer.step
+    several(tune, "classification", out, seeds=1, settings=SETTINGS)
+    short = load_model(out / "seed-0").fingerprint()
+
+    def stop(self):
+        if self.progress.step == 4:
+            self.save()
+            self.saver.wait()
+            raise Interrupted("stopped", 2)
+        return real(self)
+
+    longer = {"seeds": 1, "settings": ["task.length=32", "budget.steps=6"], "resume": True}
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "step", stop)
+        with pytest.raises(Interrupted):
+            several(tune, "classification", out, **longer)
+    several(tune, "classification", out, **longer)
+    assert load_model(out / "seed-0").fingerprint() != short
+    assert RunDirectory(out / "seed-0").read_metrics("train")[-1]["step"] == 6
+
+
+def test_a_seed_that_broke_off_before_its_first_checkpoint_begins_anew(tune, tmp_path, monkeypatch):
+    out = tmp_path / "runs"
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "complete", lambda self, resume: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            several(tune, "classification", out, seeds=1, settings=SETTINGS)
+    assert (out / "seed-0/recipe.toml").exists()
+    several(tune, "classification", out, seeds=1, settings=SETTINGS, resume=True)
+    assert scores(out / "seed-0")
+
+
+def test_a_search_is_not_made_again_for_a_larger_budget(tune, tmp_path):
+    out = tmp_path / "runs"
+    several(tune, "classification", out, seeds=1, search=True, settings=SETTINGS)
+    before = json.loads((out / "seeds.json").read_text())["rates"]
+    longer = ["task.length=32", "budget.steps=4"]
+    several(tune, "classification", out, seeds=1, search=True, settings=longer, resume=True)
+    assert json.loads((out / "seeds.json").read_text())["rates"] == before
+    assert RunDirectory(out / "rate-x1").read_metrics("train")[-1]["step"] == 2
+    assert RunDirectory(out / "seed-0").read_metrics("train")[-1]["step"] == 4
+    assert "was taken" in (out / "report.md").read_text()
+
+
+def test_a_run_that_is_not_finished_is_told_as_such(tune, tmp_path):
+    out = tmp_path / "runs"
+    several(tune, "classification", out, seeds=1, settings=SETTINGS)
+    shutil.rmtree(out / "model")
+    shutil.rmtree(out / "seed-0/model")
+    with pytest.raises(UserError, match="these runs are not finished"):
+        load_model(out)
+    with pytest.raises(UserError, match="this run is not finished"):
+        load_model(out / "seed-0")

@@ -1,6 +1,7 @@
 """Numbers as labels: what is refused, what is learnt, what comes back."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -169,3 +170,16 @@ def test_what_is_held_out_may_leave_numbers_that_are_all_the_same():
 def test_numbers_that_are_none_of_ours(value, message):
     with pytest.raises(UserError, match=rf"a\.tsv:2: the label '{value}' {message}"):
         TASK.label_names(make(value, "1"))
+
+
+@pytest.mark.parametrize("values", [["1700000001", "1700000002"], ["1e-44", "2e-44"], ["1e-200", "3e-200"]])
+def test_numbers_that_float32_cannot_tell_apart_are_refused(values):
+    rows = [Row({"text": "a", "label": value}, "a.tsv", 2) for value in values]
+    with pytest.raises(UserError, match=r"float32 cannot tell these numbers apart.*subtract"):
+        Regression().settle(rows, ())
+
+
+@pytest.mark.parametrize("settings", [{"mean": math.nan}, {"deviation": 1e-60}, {"deviation": 0.0}])
+def test_settings_that_cannot_be(settings):
+    with pytest.raises(ValueError, match="must be"):
+        Regression(**settings)

@@ -11,7 +11,7 @@ from unmask.tasks.classification import Classification
 from unmask.tasks.labelled_file import Row
 from unmask.tasks.mistake import Passage
 from unmask.tasks.regression import Regression
-from unmask.tasks.rows import cut_longer, frame_rows, hold_out, passages
+from unmask.tasks.rows import as_rows, cut_longer, frame_rows, hold_out, passages
 
 
 def popped(first, second, room):
@@ -129,9 +129,26 @@ def test_of_many_small_strata_a_tenth_is_held_out_too(each):
     rows = [Row({"text": str(number)}, "a.tsv", number) for number in range(100 * each)]
     strata = [number % 100 for number in range(100 * each)]
     if each == 1:  # no label loses its only example
-        with pytest.raises(UserError, match="too few"):
+        with pytest.raises(UserError, match=r"too few|has another label"):
             hold_out(rows, strata, seed=0)
         return
     train, held = hold_out(rows, strata, seed=0)
     assert len(held) == 10 * each
     assert {int(row.values["text"]) % 100 for row in train} == set(range(100))
+
+
+def test_what_rare_labels_cannot_give_is_not_taken_from_a_small_one():
+    strata = [*range(60), *["mid"] * 10, *["big"] * 200]
+    rows = [Row({"text": str(number)}, "a.tsv", number) for number in range(len(strata))]
+    _, held = hold_out(rows, strata, seed=0)
+    found = [strata[int(row.values["text"])] for row in held]
+    assert found.count("mid") == 1
+    assert found.count("big") == 20
+
+
+def test_texts_may_come_from_anywhere():
+    assert [one.values["text"] for one in as_rows(map(str, range(3)))] == ["0", "1", "2"]
+    with pytest.raises(UserError, match=r"None is no text"):
+        as_rows(["a", None])
+    with pytest.raises(UserError, match=r"\('a', 'b'\) is no text"):
+        as_rows([("a", "b")])

@@ -1,10 +1,12 @@
 """The machine's peak is the best rate of all products, in the run's precision."""
 
+import os
+
 import pytest
 import torch
 
 from unmask.training import machine
-from unmask.training.machine import Machine
+from unmask.training.machine import Machine, choose_machine
 
 
 @pytest.fixture
@@ -47,3 +49,12 @@ def test_all_ways_give_the_same_product_and_no_chance_is_drawn(monkeypatch, prec
     left, right = torch.randn(2, 4, 4).to(one.dtype)
     for multiply in machine._products(one.device):
         torch.testing.assert_close(multiply(left, right), left @ right.T)
+
+
+@pytest.mark.parametrize(("precision", "kept"), [("float32", "24"), ("bf16", "96")])
+def test_few_kernels_are_kept_unless_it_is_said_otherwise(monkeypatch, precision, kept):
+    monkeypatch.setenv("LRU_CACHE_CAPACITY", "7")
+    monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", raising=False)
+    choose_machine("cpu", precision)
+    assert os.environ["LRU_CACHE_CAPACITY"] == "7"
+    assert os.environ.pop("ONEDNN_PRIMITIVE_CACHE_CAPACITY") == kept

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unmask.cli.options import add_labelled, add_machine, add_model, machine, print_json, report
+from unmask.durable import replace_file
 from unmask.errors import UserError
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def run(options: argparse.Namespace) -> None:
         report(options, note)
     if options.out:
         for path, content in pipeline.task.files(Path(options.out), examples, predictions).items():
-            path.write_bytes(content)
+            replace_file(path, content)
         report(options, f"{len(predictions)} predictions: {options.out}")
         return
     for prediction in predictions:
@@ -71,8 +72,20 @@ def _check(options: argparse.Namespace) -> None:
         raise UserError("--columns and --format have no effect without --data")
     if options.out and Path(options.out).suffix in (".gz", ".xz"):
         raise UserError("predictions are written as they are, not compressed", file=options.out, remedy="leave it away")
+    if options.out:
+        _check_out(Path(options.out), options.data)
     if options.text_b and not options.texts:
         raise UserError("--text-b has no effect without TEXT (pairs of a file stand in two columns)")
+
+
+def _check_out(out: Path, data: str | None) -> None:
+    """Refuse at once what could not be written at the end, and to write over what is read."""
+    if data is not None and out.exists() and Path(data).exists() and out.samefile(data):
+        raise UserError("--out is the file of --data", file=out, remedy="name another one")
+    if out.is_dir():
+        raise UserError("is a folder", file=out, remedy="name a file")
+    if not out.parent.is_dir():
+        raise UserError("there is no such folder", file=out.parent, remedy="make it, or name another --out")
 
 
 def _examples(pipeline: Pipeline, options: argparse.Namespace, notes: list[str]) -> list[Any]:

@@ -19,6 +19,7 @@ import torch
 from unmask.batches.batch import collate, split
 from unmask.batches.chance import number
 from unmask.batches.sources import ExampleSource
+from unmask.durable import replace_file
 from unmask.encoders.downstream import Downstream, DownstreamSettings, number_layers
 from unmask.encoders.transformer import TransformerSettings, initialise
 from unmask.errors import UserError, nearest
@@ -137,6 +138,8 @@ def finetune(
     )
     if not framed.samples:
         raise UserError("nothing can be learnt from these examples", remedy="; ".join(framed.notes))
+    if not held.samples:
+        raise UserError("nothing can be scored on the examples held out", remedy="; ".join(held.notes))
     if dev and (choosing or stops_early):  # they are scored at the end, or by another run: now is the time to refuse
         settled.frame(base.tokenizer, dev_examples, data.labels, gold=True)
     inputs = {
@@ -148,6 +151,8 @@ def finetune(
         if resume and not run.changed and _is_finished(run):
             display.say(f"finished before: {run.model}")
             return run.model
+        if processes.leads:  # the scores of an end that is no longer the end
+            (run.path / SCORES).unlink(missing_ok=True)
         for note in (*framed.notes, *(f"dev: {note}" for note in held.notes)):
             display.say(note)
         display.say(_announce(model, base, recipe, data, len(learnt.train), kept))
@@ -344,7 +349,7 @@ def _leave(
     plot_training(run)
     run.report(finetuning_report(run, recipe.task, data.labels, progress, trained_on, metrics))
     shutil.rmtree(run.path / FEATURES, ignore_errors=True)
-    (run.path / SCORES).write_bytes(msgspec.json.format(msgspec.json.encode(result)))
+    replace_file(run.path / SCORES, msgspec.json.format(msgspec.json.encode(result)))
     return metrics
 
 

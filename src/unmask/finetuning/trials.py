@@ -20,6 +20,7 @@ import msgspec
 
 from unmask.errors import UserError
 from unmask.finetuning.frozen import FEATURES
+from unmask.runs.directory import RunDirectory
 from unmask.tasks import TASKS
 
 FACTORS = (0.5, 1.0, 2.0)
@@ -70,8 +71,10 @@ def several(
         raise UserError("the directory is not empty", file=out, remedy="choose another --out, or pass --resume")
     rates = {}
     if search:
-        rates = _search(tune, task, out, settings, resume)
-        settings.append(f"optimizer.learning_rate={max(rates, key=lambda rate: rates[rate])}")
+        begun = [run for run in out.glob("seed-*") if _begun(run, resume)]  # with a rate, which stays theirs
+        rates = _rates(out, task) if begun else _search(tune, task, out, settings, resume)
+        chosen = _rate(begun[0]) if begun else max(rates, key=lambda rate: rates[rate])
+        settings.append(f"optimizer.learning_rate={chosen}")
     given = next((text.partition("=")[2] for text in reversed(settings) if text.startswith("seed=")), "0")
     if not given.isdecimal():
         raise UserError(f"--set seed={given}: not a whole number from 0")
@@ -111,15 +114,30 @@ def _search(tune: Tune, task: str, out: Path, settings: Sequence[str], resume: b
             choosing=True,
             features=out / FEATURES,
         )
-        recipe: dict[str, Any] = tomllib.loads((run / "recipe.toml").read_text(encoding="utf8"))
-        used = float(recipe["optimizer"]["learning_rate"])
+        used = _rate(run)
         rate = rate or used
         found[used] = _metrics(run)[_metric(task)]
     return found
 
 
+def _rates(out: Path, task: str) -> dict[float, float]:
+    """Return what a search has found before."""
+    return {_rate(run): _metrics(run)[_metric(task)] for run in sorted(out.glob("rate-x*"))}
+
+
+def _rate(run: Path) -> float:
+    recipe: dict[str, Any] = tomllib.loads((run / "recipe.toml").read_text(encoding="utf8"))
+    return float(recipe["optimizer"]["learning_rate"])
+
+
 def _begun(run: Path, resume: bool) -> bool:
-    return resume and (run / "recipe.toml").exists()
+    """Say whether a run is there to go on with; what broke off before its first checkpoint makes room."""
+    if not resume or not (run / "recipe.toml").exists():
+        return False
+    if any((run / "checkpoints").glob("step-*")):
+        return True
+    RunDirectory.forget_unstarted(run)
+    return False
 
 
 def _metrics(run: Path) -> dict[str, float]:
@@ -143,10 +161,12 @@ def _report(
     out: Path, task: str, rates: Mapping[float, float], found: Mapping[str, Mapping[str, float]], best: str
 ) -> str:
     names = list(next(iter(found.values())))
-    lines = [f"# {task.replace('-', ' ').capitalize()}, {len(found)} seeds", ""]
+    many = f"{len(found)} seeds" if len(found) > 1 else "one seed"
+    lines = [f"# {task.replace('-', ' ').capitalize()}, {many}", ""]
     if rates:
         lines += ["| learning rate | " + _metric(task) + " on a tenth of the training examples |", "|---|---|"]
-        lines += [f"| {rate:g} | {score:.2f} |" for rate, score in rates.items()] + [""]
+        lines += [f"| {rate:g} | {score:.2f} |" for rate, score in rates.items()]
+        lines += ["", f"{_rate(out / best):g} was taken.", ""]
     lines += ["| dev data | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
     for run, metrics in found.items():
         lines.append(f"| [{run}]({run}/report.md) | " + " | ".join(f"{metrics[name]:.2f}" for name in names) + " |")
@@ -155,10 +175,13 @@ def _report(
     if len(found) > 1:
         spread = " | ".join(f"{statistics.stdev(column):.2f}" for column in columns)
         lines.append(f"| standard deviation | {spread} |")
+    if len(found) > 1:
+        lines += [
+            "",
+            f"`model/` is that of {best}, the best by {_metric(task)} on the dev data: expect of it what the mean "
+            "says, as its own figure was picked.",
+        ]
     lines += [
-        "",
-        f"`model/` is that of {best}, the best by {_metric(task)} on the dev data: expect of it what the mean says, "
-        "as its own figure was picked.",
         "",
         "```",
         f"unmask evaluate --model {out} --data FILE",

@@ -35,7 +35,7 @@ PREPARED = "text"
 """The folder of a run that holds what is made from raw text before the run starts (pretrain --text)."""
 MARK = ".made-by-unmask"
 """Lies in that folder, so that no other one of this name is ever removed."""
-UNSTARTED = {"recipe.toml", "provenance.json", "metrics.jsonl", "events", "checkpoints"}
+UNSTARTED = {"recipe.toml", "provenance.json", "metrics.jsonl", "events", "checkpoints", "features"}
 """What a run has left before its first checkpoint."""
 LIBRARIES = ("torch", "numpy", "tokenizers", "safetensors")
 

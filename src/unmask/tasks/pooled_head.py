@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from unmask.batches.batch import Batch, Sample
 from unmask.encoders.encoder import Encoded, Encoder
+from unmask.encoders.stored import Stored
 from unmask.encoders.transformer import TransformerSettings, initialise
 from unmask.layers.dropout import Dropout
 from unmask.objectives.objective import Objective
@@ -40,7 +41,9 @@ class PooledHead(Objective):
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return the layer's outputs, (sequences, outputs)."""
         rows = encoded.last.index_select(0, batch.positions["summary"])  # (sequences, width)
-        return self.out(self.dropout(encoder.pool(self.below(rows))))
+        if not isinstance(encoder, Stored):  # whose rows are pooled already
+            rows = encoder.pool(self.below(rows))
+        return self.out(self.dropout(rows))
 
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
         """See `Objective`: the pooler and the linear layer, once a sequence."""

@@ -29,6 +29,8 @@ from unmask.tasks.rows import are_pairs, as_rows, frame_rows, hold_out, passages
 from unmask.tasks.task import Columns, Framed, Notes, Paths, Task
 from unmask.tokenizers.tokenizer import Tokenizer
 
+LEAST, FINEST = 1e-30, 1e-5
+"""Deviations that can be learnt: in all, and as a share of the mean, which float32 knows to a ten-millionth."""
 LARGEST = 1e30
 """Of numbers to be predicted; float32, in which they are, ends at 3.4e38."""
 
@@ -61,8 +63,10 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.deviation is not None and not 0 < self.deviation < math.inf:
+        if self.deviation is not None and not LEAST <= self.deviation < math.inf:
             raise ValueError("deviation must be above 0")
+        if self.mean is not None and not math.isfinite(self.mean):
+            raise ValueError("mean must be a number")
 
     def read(
         self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
@@ -94,6 +98,12 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
             raise _all_the_same(examples)
         mean = float(values.mean()) if self.mean is None else self.mean
         deviation = float(values.std()) if self.deviation is None else self.deviation
+        if deviation < max(LEAST, FINEST * abs(mean)):
+            raise UserError(
+                f"float32 cannot tell these numbers apart: they lie {deviation:.3g} around {mean:.10g}",
+                file=examples[0].file,
+                remedy="subtract what they have in common, or multiply them",
+            )
         return msgspec.structs.replace(self, mean=mean, deviation=deviation, pairs=pairs)
 
     def hold_out(self, examples: Sequence[Row], seed: int) -> tuple[list[Row], list[Row]]:
@@ -168,7 +178,7 @@ class RegressionHead(PooledHead):
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return the numbers, (sequences, 1)."""
-        return self.mean + self.deviation * super().predict(encoder, encoded, batch)
+        return self.mean + self.deviation * super().predict(encoder, encoded, batch).float()
 
     def published(self) -> dict[str, Tensor]:
         """See `Objective`: a linear unit that gives the numbers themselves."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from itertools import chain
 
@@ -22,6 +23,7 @@ def as_rows(texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[
     Raises:
         UserError: not as many second texts as first ones, or one is no Unicode.
     """
+    texts, texts_b = list(texts), None if texts_b is None else list(texts_b)
     check_unicode(chain(texts, texts_b or ()))
     if texts_b is None:
         return [Row({"text": text}, "", 0) for text in texts]
@@ -112,12 +114,14 @@ def hold_out(rows: Sequence[Row], strata: Sequence[Hashable], seed: int) -> tupl
     for place, numbers in enumerate(by_stratum.values()):
         seen += len(numbers)
         wanted = round(DEV_SHARE * seen) - len(chosen)  # of small strata by turns one or none
+        most = min(math.ceil(DEV_SHARE * len(numbers)), len(numbers) - 1)  # what rare ones owe is not a small one's
         order = generator(seed, "dev", place).permutation(len(numbers))
-        chosen.update(numbers[rank] for rank in order[: min(wanted, len(numbers) - 1)])
+        chosen.update(numbers[rank] for rank in order[: min(wanted, most)])
     if not chosen:
-        raise UserError(
-            f"{len(rows)} examples are too few to hold a tenth out", file=rows[0].file, remedy="pass --dev FILE"
-        )
+        few = f"{len(rows)} examples are too few to hold a tenth out"
+        if len(by_stratum) == len(rows) > 1 / DEV_SHARE:
+            few = f"each of {len(rows)} examples has another label"
+        raise UserError(few, file=rows[0].file, remedy="pass --dev FILE (numbers are learnt by: finetune regression)")
     train = [row for index, row in enumerate(rows) if index not in chosen]
     return train, [row for index, row in enumerate(rows) if index in chosen]
 

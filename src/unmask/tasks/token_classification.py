@@ -94,6 +94,7 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         """See `Task`: texts, whose words are found."""
         if texts_b is not None:
             raise UserError("second texts have no effect: this model finds entities in single texts")
+        texts = list(texts)
         check_unicode(texts)
         return [split_text(text) for text in texts]
 
@@ -216,7 +217,8 @@ class TokenClassificationHead(Objective):
 
     def __init__(self, encoder: TransformerSettings, num_labels: int) -> None:
         super().__init__()
-        self.dropout = Dropout(encoder.before_last)
+        # DistilBERT's own dropout before the last layer is that of its classifier alone
+        self.dropout = Dropout(encoder.dropout if encoder.pooling == "relu" else encoder.before_last)
         self.out = nn.Linear(encoder.width, num_labels)
         initialise(self, encoder.deviation)
 

@@ -8,12 +8,14 @@ from unmask.errors import UserError
 
 
 def check_unicode(texts: Iterable[str]) -> None:
-    """Refuse half characters, which Python makes of bytes on the command line that are not UTF-8.
+    """Refuse what is no text, and half characters, which Python makes of bytes on the command line that are not UTF-8.
 
     Raises:
-        UserError: a text has a lone surrogate, so it cannot be written as UTF-8.
+        UserError: something is no string, or has a lone surrogate, so that it cannot be written as UTF-8.
     """
     for text in texts:
+        if not isinstance(text, str):
+            raise UserError(f"{text!r:.60} is no text", remedy="give strings (of pairs the second ones as texts_b)")
         try:
             text.encode()
         except UnicodeEncodeError as error:

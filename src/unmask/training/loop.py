@@ -363,6 +363,7 @@ class Trainer:
             self.optimizer.forget()
 
         numbers = sum(value.numel() for value in self.learner.parameters())
+        self.saver.wait()  # its copies of the weights would count as a piece's
         carried = [value.clone() for value in self.learner.buffers()]
         found = find_micro_tokens(samples, learn, self.machine, reserve=RESERVED_BYTES * numbers)
         for value, before in zip(self.learner.buffers(), carried, strict=True):
