@@ -46,3 +46,15 @@ def nearest(name: str, known: Iterable[str]) -> str:
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=1)
     return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
+
+
+def refuse_string(texts: Iterable[str]) -> None:
+    """Refuse one string where several are wanted: its letters would be taken for them.
+
+    Raises:
+        UserError: it is one.
+    """
+    if isinstance(texts, str):
+        raise UserError(
+            f"'{texts[:40]}' is one text", remedy="give an iterable of texts, such as the lines of an open file"
+        )

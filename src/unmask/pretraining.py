@@ -31,7 +31,7 @@ from unmask.runs.directory import PREPARED, RunDirectory
 from unmask.runs.display import Display
 from unmask.runs.plots import plot_training
 from unmask.runs.report import model_card, pretraining_report
-from unmask.text.documents import Skipped, TextOptions, read_documents
+from unmask.text.documents import Skipped, TextOptions, read_documents, refuse_none
 from unmask.tokenizers.load import load_tokenizer
 from unmask.tokenizers.train import train_tokenizer
 from unmask.training.evaluate import evaluate
@@ -208,7 +208,7 @@ def corpus_from_text(
         else:
             settings = recipe.tokenizer
             report("training the tokenizer")
-            documents = read_documents(paths, options, Skipped())
+            documents = refuse_none(read_documents(paths, options, skipped := Skipped()), skipped)
             tokenizer = train_tokenizer(
                 settings.kind, documents, size=settings.vocabulary, lowercase=settings.lowercase
             )

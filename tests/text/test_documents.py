@@ -11,7 +11,14 @@ import pytest
 
 from unmask.errors import UserError
 from unmask.text import documents, files
-from unmask.text.documents import Skipped, TextOptions, read_documents, refuse_idle_options, resolve_documents
+from unmask.text.documents import (
+    Skipped,
+    TextOptions,
+    read_documents,
+    refuse_idle_options,
+    refuse_none,
+    resolve_documents,
+)
 
 TEXT = "First line\nsecond line\n\nsecond \x00paragraph\n \n\nthird\n"
 
@@ -159,3 +166,14 @@ def test_D7_D10_compression_bomb_is_skipped_in_flat_memory(tmp_path, mode):
     found, skipped, megabytes = map(int, subprocess.run(command, capture_output=True, check=True).stdout.split())
     assert (found, skipped) == (1 if mode == "line" else 0, 1)
     assert megabytes < 120  # of which Python and its modules take some 30
+
+
+def test_documents_that_are_all_skipped_are_refused(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"body": "The dog sees the cat."}\n')
+    skipped = Skipped()
+    documents = read_documents([tmp_path / "a.jsonl"], TextOptions(), skipped)
+    with pytest.raises(
+        UserError, match=r"every document was skipped, the first at .*a\.jsonl:1: no field 'text'; pass --"
+    ):
+        list(refuse_none(documents, skipped))
+    assert list(refuse_none(iter(["one"]), skipped)) == ["one"]

@@ -3,12 +3,13 @@
 import gzip
 import io
 import lzma
+from pathlib import Path
 
 import pytest
 
 from unmask.errors import UserError
 from unmask.text import files
-from unmask.text.files import open_bytes, read_lines
+from unmask.text.files import as_paths, open_bytes, read_lines
 
 CONTENT = b"\xef\xbb\xbfone\r\ntwo\n\nlast"
 LINES = [(1, b"one"), (2, b"two"), (3, b""), (4, b"last")]
@@ -54,3 +55,9 @@ def test_D7_line_at_the_limit_is_kept_and_a_longer_one_is_not(tmp_path, monkeypa
         assert list(read_lines(path)) == [(1, b"x" * length if length <= 10 else None), (2, b"next")]
         path.write_bytes(b"x" * length)
         assert list(read_lines(path)) == [(1, b"x" * length if length <= 10 else None)]
+
+
+def test_one_path_or_several():
+    assert as_paths("a.txt") == ["a.txt"]
+    assert as_paths(Path("a.txt")) == [Path("a.txt")]
+    assert as_paths(("a.txt", Path("b.txt"))) == ["a.txt", Path("b.txt")]

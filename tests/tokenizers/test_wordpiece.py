@@ -7,7 +7,9 @@ import sys
 import pytest
 
 from unmask.errors import UserError
+from unmask.tokenizers.bpe import train_bpe
 from unmask.tokenizers.load import load_tokenizer
+from unmask.tokenizers.unigram import train_unigram
 from unmask.tokenizers.wordpiece import train_wordpiece
 
 TEXTS = ["The cat sat on the mat, the Café cat. 你好 catty", "cats sat; matted cats 😀x 你们"] * 5
@@ -75,3 +77,9 @@ def test_words_that_are_too_long_are_left_out():
     assert "z" not in train_wordpiece([*TEXTS, "z" * 5000], size=70).decode(range(40))
     with pytest.raises(UserError, match="no text"):
         train_wordpiece(["z" * 5000], size=100)
+
+
+@pytest.mark.parametrize("train", [train_wordpiece, train_bpe, train_unigram])
+def test_one_string_is_no_list_of_texts(train):
+    with pytest.raises(UserError, match=r"'articles\.txt' is one text; give an iterable"):
+        train("articles.txt", size=300)

@@ -25,7 +25,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Train and save."""
-    from unmask.text.documents import Skipped, read_documents, refuse_idle_options
+    from unmask.text.documents import Skipped, read_documents, refuse_idle_options, refuse_none
     from unmask.tokenizers.train import CASED, train_tokenizer
 
     if options.kind in CASED and options.cased:
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> None:
         raise UserError("the directory is not empty", file=out, remedy="choose another --out")
     refuse_idle_options(options.files, text_options(options))
     skipped = Skipped()
-    documents = read_documents(options.files, text_options(options), skipped)
+    documents = refuse_none(read_documents(options.files, text_options(options), skipped), skipped)
     progress = not options.quiet and sys.stderr.isatty()
     tokenizer = train_tokenizer(
         options.kind, documents, size=options.vocab_size, lowercase=not options.cased, progress=progress

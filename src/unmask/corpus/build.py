@@ -22,7 +22,7 @@ from unmask.corpus.manifest import VERSION, Manifest, SkippedEntry, TokenizerEnt
 from unmask.corpus.partial import PartialCorpus
 from unmask.errors import UserError, counted
 from unmask.text.documents import Skipped, TextOptions, read_documents, refuse_idle_options, resolve_documents
-from unmask.text.files import display_name
+from unmask.text.files import as_paths, display_name
 from unmask.tokenizers.tokenizer import Tokenizer
 from unmask.version import __version__
 
@@ -36,11 +36,11 @@ def _silent(line: str) -> None:
 
 
 def build_corpus(
-    paths: Sequence[str | Path],
+    paths: str | Path | Sequence[str | Path],
     tokenizer: Tokenizer,
     out: str | Path,
     *,
-    heldout: Sequence[str | Path] | None = (),
+    heldout: str | Path | Sequence[str | Path] | None = (),
     options: TextOptions = TextOptions(),  # noqa: B008 (frozen)
     shard_tokens: int = 16_000_000,
     workers: int = 1,
@@ -68,6 +68,7 @@ def build_corpus(
             interrupted build beside `out` was another one.
         UnmaskError: a worker was killed.
     """
+    paths, heldout = as_paths(paths), None if heldout is None else as_paths(heldout)
     check_sources([*paths, *(heldout or ())], options)
     given, out = out, Path(out).resolve()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):

@@ -24,14 +24,14 @@ from unmask.objectives.learner import Learner
 from unmask.serving.pipeline import Pipeline
 from unmask.tasks.mistake import Mistake
 from unmask.text.documents import TextOptions
-from unmask.text.files import display_name
+from unmask.text.files import as_paths, display_name
 from unmask.training.evaluate import evaluate
 from unmask.training.machine import Machine, choose_machine
 
 
 def evaluate_task(
     model: Model,
-    paths: Sequence[str | Path],
+    paths: str | Path | Sequence[str | Path],
     *,
     columns: Mapping[str, str] | None = None,
     kind: str | None = None,
@@ -64,7 +64,7 @@ def evaluate_task(
         raise UserError("this model was fine-tuned for no task")
     if against is not None:
         _check_comparable(model, against, names)
-    notes: list[str] = []
+    paths, notes = as_paths(paths), list[str]()
     examples = model.task.read(paths, columns=columns or {}, kind=kind, notes=notes)
     predictions = Pipeline(model, machine).run(examples, notes)
     result, first = _scores(model, examples, predictions)

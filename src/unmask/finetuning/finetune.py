@@ -38,6 +38,7 @@ from unmask.runs.report import finetuning_report, model_card
 from unmask.serving.pipeline import Pipeline
 from unmask.tasks import TASKS
 from unmask.tasks.task import Task
+from unmask.text.files import as_paths
 from unmask.training.checkpoint import Progress
 from unmask.training.loop import Trainer, open_run
 from unmask.training.machine import Machine, choose_machine
@@ -58,10 +59,10 @@ EVALUATION_TOKENS = 8192
 def finetune(
     task: str,
     model: str | Path,
-    train: Sequence[str | Path],
+    train: str | Path | Sequence[str | Path],
     out: str | Path,
     *,
-    dev: Sequence[str | Path] = (),
+    dev: str | Path | Sequence[str | Path] = (),
     columns: Mapping[str, str] | None = None,
     kind: str | None = None,
     settings: Sequence[str] = (),
@@ -104,6 +105,7 @@ def finetune(
         UserError: files, model and run do not go together.
         UnmaskError: the run broke off; it is saved.
     """
+    train, dev = as_paths(train), as_paths(dev)
     _check_options(task, downstream, settings, frozen=frozen)
     processes = Processes.launched()
     display = Display(quiet=quiet or not processes.leads)

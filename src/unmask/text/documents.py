@@ -219,3 +219,17 @@ def _tidy(text: str) -> str:
         return text
     paragraphs = (paragraph.split("\n") for paragraph in _PARAGRAPH_BREAK.split(text))
     return "\n\n".join(" ".join(line.strip() for line in lines) for lines in paragraphs)
+
+
+def refuse_none(documents: Iterator[str], skipped: Skipped) -> Iterator[str]:
+    """Pass documents on.
+
+    Raises:
+        UserError: there is none, because all were skipped.
+    """
+    empty = True
+    for document in documents:
+        empty = False
+        yield document
+    if empty and skipped.count:
+        raise UserError(f"every document was skipped, the first at {skipped.places[0]}", remedy=skipped.remedy)

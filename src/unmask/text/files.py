@@ -10,7 +10,7 @@ import io
 import lzma
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -119,3 +119,8 @@ def decode_object(line: str | bytes, name: str, number: int) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise UserError("not a JSON object", file=name, line=number)
     return record
+
+
+def as_paths(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
+    """Return one path or several as a list."""
+    return [paths] if isinstance(paths, str | Path) else [*paths]

@@ -17,7 +17,7 @@ from typing import Any
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from unmask.errors import UserError
+from unmask.errors import UserError, refuse_string
 from unmask.tokenizers.kind import Kind, Starts
 from unmask.tokenizers.tokenizer import Tokenizer
 from unmask.tokenizers.words import WordStarts
@@ -108,6 +108,7 @@ def train_bpe(texts: Iterable[str], *, size: int, progress: bool = False) -> Tok
     trainer = trainers.BpeTrainer(
         vocab_size=size - len(BPE_SPECIAL_TOKENS), min_frequency=2, initial_alphabet=alphabet, show_progress=progress
     )
+    refuse_string(texts)
     empty = True
 
     def read() -> Iterator[str]:

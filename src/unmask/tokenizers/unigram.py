@@ -20,7 +20,7 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from unmask.errors import UserError
+from unmask.errors import UserError, refuse_string
 from unmask.tokenizers.kind import Kind, Starts
 from unmask.tokenizers.tokenizer import Tokenizer
 from unmask.tokenizers.wordpiece import repeat
@@ -114,6 +114,7 @@ def train_unigram(texts: Iterable[str], *, size: int, lowercase: bool = True, pr
     Raises:
         UserError: there is no text, or its characters alone are more than `size`.
     """
+    refuse_string(texts)
     names = list(UNIGRAM_SPECIAL_TOKENS.values())
     unknown = names.index(UNIGRAM_SPECIAL_TOKENS["unk_token"])
     library = albert_unigram([(names[unknown], 0.0)], 0, lowercase=lowercase, accents=not lowercase)

@@ -19,7 +19,7 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from unmask.errors import UserError
+from unmask.errors import UserError, refuse_string
 from unmask.tokenizers.kind import Kind, Starts, read_text
 from unmask.tokenizers.tokenizer import Tokenizer
 
@@ -104,6 +104,7 @@ def train_wordpiece(texts: Iterable[str], *, size: int, lowercase: bool = True, 
     Raises:
         UserError: there is no text, or its characters alone are more than `size`.
     """
+    refuse_string(texts)
     words = _count_words(texts, lowercase, progress)
     if not words:
         raise UserError("there is no text to train a tokenizer on")
