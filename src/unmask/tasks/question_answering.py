@@ -249,7 +249,7 @@ class QuestionAnswering(Task, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def line(self, prediction: Answered) -> str:
         """See `Task`."""
-        return f"{prediction.answer}\t{prediction.probability:.3f}\t{prediction.question}"
+        return f"{prediction.answer or '(no answer)'}\t{prediction.probability:.3f}\t{prediction.question}"
 
     @property
     def _cut(self) -> Cut:
