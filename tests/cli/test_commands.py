@@ -364,7 +364,10 @@ FILES = ("--train", "{line}/train.tsv")
             "give texts, --question and --passage, or --data FILE, one of the three",
         ),
         (("predict", *MODEL, "a", "--columns", "text=0"), "no effect without --data"),
-        (("predict", *MODEL, "a", "--out", "{here}/no/file"), "No such file or directory"),
+        (
+            ("predict", *MODEL, "a", "--out", "{here}/no/file"),
+            "no: there is no such folder; make it, or name another --out",
+        ),
         (("predict", *MODEL, "a", "--out", "{here}/a.jsonl.gz"), "a.jsonl.gz: predictions are written as they are"),
         (("predict", *MODEL, "bad \udcff"), "character 5 of the text is no character (a lone surrogate); give UTF-8"),
         (("fill", "--model", "{line}/run", "\udcff [MASK]"), "a lone surrogate"),
