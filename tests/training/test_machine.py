@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from unmask.training import machine
-from unmask.training.machine import Machine, choose_machine
+from unmask.training.machine import Machine, keep_few_kernels
 
 
 @pytest.fixture
@@ -55,6 +55,6 @@ def test_all_ways_give_the_same_product_and_no_chance_is_drawn(monkeypatch, prec
 def test_few_kernels_are_kept_unless_it_is_said_otherwise(monkeypatch, precision, kept):
     monkeypatch.setenv("LRU_CACHE_CAPACITY", "7")
     monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", raising=False)
-    choose_machine("cpu", precision)
+    keep_few_kernels(precision)
     assert os.environ["LRU_CACHE_CAPACITY"] == "7"
     assert os.environ.pop("ONEDNN_PRIMITIVE_CACHE_CAPACITY") == kept

@@ -29,8 +29,8 @@ from unmask.runs.display import Display, duration
 from unmask.training.checkpoint import Progress, Saver, load_checkpoint, newest_checkpoint, set_newer_aside
 from unmask.training.evaluate import evaluate, summarise
 from unmask.training.interrupt import Interrupt, Interrupted
-from unmask.training.machine import Machine
-from unmask.training.memory import find_micro_tokens, name_remedy
+from unmask.training.machine import Machine, keep_few_kernels
+from unmask.training.memory import PROBE, find_micro_tokens, name_remedy
 from unmask.training.optimizer import Optimizer
 from unmask.training.patience import Patience
 from unmask.training.plan import PASSES, Plan
@@ -128,6 +128,8 @@ class Trainer:
         self.machine = machine
         self.display = display
         self.processes = processes or Processes()
+        if (settings.batch.tokens or (settings.batch.sequences or 0) * source.stages[-1].length) > PROBE:
+            keep_few_kernels(machine.precision)
         self.working = Working(learner, machine)
         self.working.copy.encoder.recompute = settings.batch.recompute
         self.optimizer = Optimizer(learner, settings.optimizer, learner.encoder.levels)

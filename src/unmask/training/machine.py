@@ -145,7 +145,6 @@ def choose_machine(device: str = "auto", precision: str = "auto", workers: int |
         precision = "bf16" if fast else "float32"
     if device == "cpu":
         keep_memory()
-        keep_few_kernels(precision)
         return Machine(torch.device(device), precision, workers or 0)
     here = torch.device(device, int(os.environ.get("LOCAL_RANK", "0")))  # one of several under torchrun
     torch.cuda.set_device(here)
@@ -165,7 +164,8 @@ def keep_few_kernels(precision: str) -> None:
     It keeps a thousand, one for each shape of matrices that it has met. With ragged batches nearly every step has
     shapes of its own, and what is kept of them lies scattered among the large blocks of memory, which then fit together
     less and less: in 34 steps of question answering a process grew from 2.0 to 3.9 GB, in 290 to 12; with few kernels
-    it stays at 2.1. Environment variables that are set already are left as they are.
+    it stays at 2.1. Where steps are small, so is what is scattered, and shapes come again: there all kernels are kept.
+    Environment variables that are set already are left as they are.
     """
     for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):  # its own, and that of torch's layer above
         os.environ.setdefault(name, str(KERNELS[precision]))
