@@ -20,8 +20,6 @@ from unmask.objectives.objective import Objective, classify
 from unmask.recipe import FinetuningRecipe, convert, put
 from unmask.serving.pipeline import load
 from unmask.tasks.labelled_file import Row
-from unmask.training import loop
-from unmask.training.interrupt import Interrupted
 from unmask.training.machine import choose_machine
 from unmask.training.processes import Processes
 
@@ -228,22 +226,11 @@ def losses(run):
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["features kept", "features gone"])
-def test_a_run_that_was_stopped_goes_on_with_the_same_numbers(start, task, tmp_path, monkeypatch, kept):
+def test_a_run_that_was_stopped_goes_on_with_the_same_numbers(start, task, tmp_path, monkeypatch, stopped_at, kept):
     settings = ["budget.steps=12", "downstream.width=8"]
     whole = tune(start, task, tmp_path / "whole", *settings, downstream="rnn")
-    real = loop.Trainer.step
-
-    def stop(self):
-        if self.progress.step == 5:
-            self.save()
-            self.saver.wait()
-            raise Interrupted("stopped", 2)
-        return real(self)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(loop.Trainer, "step", stop)
-        with pytest.raises(Interrupted):
-            tune(start, task, tmp_path / "cut", *settings, downstream="rnn")
+    with stopped_at(5):
+        tune(start, task, tmp_path / "cut", *settings, downstream="rnn")
     (path,) = (tmp_path / "cut/features").glob("*.safetensors")
     if kept:
         monkeypatch.setattr(frozen, "compute", lambda *given, **more: pytest.fail("computed again"))

@@ -12,7 +12,6 @@ from unmask.finetuning.finetune import finetune
 from unmask.finetuning.trials import several
 from unmask.model import load_model
 from unmask.runs.directory import RunDirectory
-from unmask.training.interrupt import Interrupted
 from unmask.training.loop import Trainer
 from unmask.training.machine import choose_machine
 
@@ -148,23 +147,14 @@ def test_several_processes_are_refused(tune, tmp_path, monkeypatch):
         several(tune, "classification", tmp_path / "runs", seeds=2)
 
 
-def test_a_longer_run_that_was_cut_off_is_not_taken_for_the_shorter_one(tune, tmp_path, monkeypatch):
-    out, real = tmp_path / "runs", Trainer.step
+def test_a_longer_run_that_was_cut_off_is_not_taken_for_the_shorter_one(tune, tmp_path, stopped_at):
+    out = tmp_path / "runs"
     several(tune, "classification", out, seeds=1, settings=SETTINGS)
     short = load_model(out / "seed-0").fingerprint()
 
-    def stop(self):
-        if self.progress.step == 4:
-            self.save()
-            self.saver.wait()
-            raise Interrupted("stopped", 2)
-        return real(self)
-
     longer = {"seeds": 1, "settings": ["task.length=32", "budget.steps=6"], "resume": True}
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "step", stop)
-        with pytest.raises(Interrupted):
-            several(tune, "classification", out, **longer)
+    with stopped_at(4):
+        several(tune, "classification", out, **longer)
     several(tune, "classification", out, **longer)
     assert load_model(out / "seed-0").fingerprint() != short
     assert RunDirectory(out / "seed-0").read_metrics("train")[-1]["step"] == 6
@@ -186,6 +176,9 @@ def test_a_search_is_not_made_again_for_a_larger_budget(tune, tmp_path):
     several(tune, "classification", out, seeds=1, search=True, settings=SETTINGS)
     before = json.loads((out / "seeds.json").read_text())["rates"]
     longer = ["task.length=32", "budget.steps=4"]
+    with pytest.raises(UserError, match="--search has no effect"):
+        given = [*longer, "optimizer.learning_rate=1"]
+        several(tune, "classification", out, seeds=1, search=True, settings=given, resume=True)
     several(tune, "classification", out, seeds=1, search=True, settings=longer, resume=True)
     assert json.loads((out / "seeds.json").read_text())["rates"] == before
     assert RunDirectory(out / "rate-x1").read_metrics("train")[-1]["step"] == 2

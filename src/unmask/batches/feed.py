@@ -38,9 +38,9 @@ class Feed:
     tokenizer: Tokenizer
     count: Callable[[Sample], Sample]
 
-    def source(self, documents: Documents) -> CorpusSource:
-        """Return the samples of documents in seeded order."""
-        return CorpusSource(documents, self.layout, Frame.of(self.tokenizer), seed=self.seed)
+    def source(self, documents: Documents, block_tokens: int | None = None) -> CorpusSource:
+        """Return the samples of documents in seeded order; see `CorpusSource` for `block_tokens`."""
+        return CorpusSource(documents, self.layout, Frame.of(self.tokenizer), seed=self.seed, block_tokens=block_tokens)
 
     def prepare(self) -> Callable[[Sample], Sample]:
         """Return what hides tokens, anew in each pass, and counts targets; chance comes from the sample's key alone."""
@@ -62,8 +62,7 @@ class Feed:
         """
         if not len(documents):
             return []
-        source = CorpusSource(documents, self.layout, Frame.of(self.tokenizer), seed=self.seed, block_tokens=tokens)
-        prepare = self.prepare()
+        source, prepare = self.source(documents, tokens), self.prepare()
         batches, cursor, taken = [], source.enter(source.start, len(source.stages) - 1), 0
         while taken < tokens and source.passes(cursor) < 1:
             samples, cursor = source.take(cursor, tokens=BATCH_TOKENS)

@@ -69,6 +69,8 @@ def several(
         raise UserError("--seeds and --search do not run under torchrun", remedy="start each seed by itself")
     if not resume and out.exists() and any(out.iterdir()):
         raise UserError("the directory is not empty", file=out, remedy="choose another --out, or pass --resume")
+    if search and any(text.startswith("optimizer.learning_rate=") for text in settings):
+        raise UserError("--search has no effect with --set optimizer.learning_rate=…", remedy="leave one of them away")
     rates = {}
     if search:
         begun = [run for run in out.glob("seed-*") if _begun(run, resume)]  # with a rate, which stays theirs
@@ -100,8 +102,6 @@ def several(
 
 def _search(tune: Tune, task: str, out: Path, settings: Sequence[str], resume: bool) -> dict[float, float]:
     """Return the score of each learning rate on a tenth of the training examples."""
-    if any(text.startswith("optimizer.learning_rate=") for text in settings):
-        raise UserError("--search has no effect with --set optimizer.learning_rate=…", remedy="leave one of them away")
     found = {}
     rate = None
     for factor in sorted(FACTORS, key=lambda factor: factor != 1):  # the rule's own first: it tells the rate

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from unmask.durable import sync
+from unmask.durable import replace_file
 from unmask.errors import UserError
 from unmask.version import __version__
 
@@ -218,7 +218,7 @@ class RunDirectory:
     def settle(self) -> None:
         """Write down the recipe of a resumed run, once a checkpoint holds what has changed in it."""
         if self.leads:
-            _replace(self.path / "recipe.toml", self._recipe.encode())
+            replace_file(self.path / "recipe.toml", self._recipe.encode())
 
     def describe_machine(self, description: Mapping[str, Any]) -> None:
         """Write into provenance.json on what the run goes on now."""
@@ -251,7 +251,7 @@ class RunDirectory:
         """Forget what was logged after a step: it is about to happen again."""
         if self.leads and self.metrics.exists():
             kept = [msgspec.json.encode(line) + b"\n" for line in self._lines() if line["step"] <= step]
-            _replace(self.metrics, b"".join(kept))
+            replace_file(self.metrics, b"".join(kept))
 
     def read_recipe(self) -> dict[str, Any]:
         """Return recipe.toml.
@@ -311,7 +311,7 @@ class RunDirectory:
                     yield line
 
     def _write_provenance(self, provenance: Provenance) -> None:
-        _replace(self.path / "provenance.json", msgspec.json.format(msgspec.json.encode(provenance)))
+        replace_file(self.path / "provenance.json", msgspec.json.format(msgspec.json.encode(provenance)))
 
     def _read(self, name: str, decode: Callable[[bytes], _Read]) -> _Read:
         try:
@@ -328,13 +328,6 @@ def _unwritable(path: Path, error: OSError) -> UserError:
     return UserError(
         f"the run directory cannot be written ({error.strerror})", file=path, remedy="choose another --out"
     )
-
-
-def _replace(path: Path, content: bytes) -> None:
-    aside = path.with_suffix(".part")
-    aside.write_bytes(content)
-    sync(aside)
-    aside.replace(path)
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
