@@ -3,7 +3,8 @@
 Each set is trained on its whole training part; the score is that of the last step on a part that served no choice.
 MiniLM is a sentence-embedding model whose training data include the texts of SNLI (and of MNLI and SQuAD): its scores
 there, and on what resembles them, are no scores of a model that has not seen them. `random` is the same body with
-random weights. RTE and CoLA are hard for small models: at this size scores near the majority are usual.
+random weights, `pooler-anew` is MiniLM with a pooler drawn anew (`reset = 0`), as what it was trained for never used
+its pooler. RTE and CoLA are hard for small models: at this size scores near the majority are usual.
 """
 
 from __future__ import annotations
@@ -61,12 +62,12 @@ def run(name: str, start: str, seed: int, runs: Path, settings: list[str]) -> di
     begun = time.time()
     unmask.finetune(
         chosen.task,
-        minilm() if start == "minilm" else random_start(runs) if start == "random" else "random:bert-tiny",
+        {"random": random_start(runs), "toy": "random:bert-tiny"}.get(start, minilm()),
         chosen.train,
         out,
         dev=[chosen.test],
-        settings=[f"seed={seed}", *settings],
-        tokenizer=None if start == "minilm" else minilm(),
+        settings=[f"seed={seed}", *settings, *(["reset=0"] if start == "pooler-anew" else [])],
+        tokenizer=minilm() if start in ("random", "toy") else None,
         resume=(out / "recipe.toml").exists(),
     )
     seconds = time.time() - begun
@@ -90,7 +91,7 @@ def main() -> None:
     """Run the sets and seeds that are missing."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
-    parser.add_argument("--start", choices=("minilm", "random"), default="minilm")
+    parser.add_argument("--start", choices=("minilm", "random", "pooler-anew"), default="minilm")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--runs", type=Path, default=Path("runs/pairs"), help="where run directories are kept")
     parser.add_argument("--toy", action="store_true", help="three steps of a tiny model each, written down nowhere")
