@@ -17,11 +17,15 @@ def test_every_block_runs(documents, tmp_path, monkeypatch, capsys):
     lines = [f"{word} day\t{label}" for word, label in (("good", "yes"), ("bad", "no")) for _ in range(40)]
     for name in ("reviews.tsv", "test.tsv"):
         Path(name).write_text("\n".join(["text\tlabel", *lines]), encoding="utf8")
+    scored = [f"a {word} day\tthe day is {word}\t{score}" for word, score in (("good", 4), ("bad", 1)) for _ in range(40)]
+    Path("pairs.tsv").write_text("\n".join(["text_a\ttext_b\tscore", *scored]), encoding="utf8")
     names = {}
     for place, block in enumerate(BLOCKS):
         if not place:  # as it stands there, but in seconds
             block = block.replace("size=8000", "size=300").replace('"budget.minutes=60"', '"budget.steps=2"')
             block = block.replace('"bert-mini"', '"bert-tiny"').replace('"seed=1"', '"seed=1", "budget.steps=2"')
+        if '"pairs.tsv"' in block:
+            block = block.replace('"my-similarity")\nnear', '"my-similarity", settings=["budget.steps=2"])\nnear')
         exec(compile(block, f"{PAGE.name}, block {place + 1}", "exec"), names)
     assert set(names["labels"]) == {"yes", "no"}
     assert names["result"]["examples"] == 80
