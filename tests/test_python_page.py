@@ -17,7 +17,9 @@ def test_every_block_runs(documents, tmp_path, monkeypatch, capsys):
     lines = [f"{word} day\t{label}" for word, label in (("good", "yes"), ("bad", "no")) for _ in range(40)]
     for name in ("reviews.tsv", "test.tsv"):
         Path(name).write_text("\n".join(["text\tlabel", *lines]), encoding="utf8")
-    scored = [f"a {word} day\tthe day is {word}\t{score}" for word, score in (("good", 4), ("bad", 1)) for _ in range(40)]
+    scored = [
+        f"a {word} day\tthe day is {word}\t{score}" for word, score in (("good", 4), ("bad", 1)) for _ in range(40)
+    ]
     Path("pairs.tsv").write_text("\n".join(["text_a\ttext_b\tscore", *scored]), encoding="utf8")
     names = {}
     for place, block in enumerate(BLOCKS):

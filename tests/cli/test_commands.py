@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 
 from unmask.cli.main import main
 from unmask.recipe import recipe_text, shipped
+from unmask.runs import display
 from unmask.version import __version__
 
 COMMAND = [sys.executable, "-m", "unmask"]
@@ -153,6 +155,28 @@ def test_evaluate_an_encoder_on_text(line, text_file):
     plain, _ = run("evaluate", "--model", here / "run", "--data", "-", given="One. Two.")
     assert plain.startswith("pretraining: 1 examples")
     assert "masked_lm_loss" in plain
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("predict", "--model", "{here}/tuned", "--data", "{here}/train.tsv"),
+        ("evaluate", "--model", "{here}/tuned", "--data", "{here}/train.tsv"),
+        ("evaluate", "--model", "{here}/run", "--data", "{text}"),
+        ("features", "--model", "{here}/run", "--data", "{here}/train.tsv", "--layers", "-1", "--out", "{out}"),
+    ],
+    ids=["predict", "evaluate a task", "evaluate on text", "features"],
+)
+def test_long_work_says_how_far_it_is(line, text_file, tmp_path, monkeypatch, capsys, asked):
+    here, _ = line
+    monkeypatch.setattr(display, "LINE_SECONDS", -1)
+    for quiet in ([], ["--quiet"]):
+        out = tmp_path / f"out{len(quiet)}"
+        assert main([word.format(here=here, text=text_file, out=out) for word in asked] + quiet) == 0
+        said = capsys.readouterr().err
+        assert bool(re.search(r"^[\d,]+ of [\d,]+ tokens  0 s left  [\d,]+ tokens/s$", said, re.MULTILINE)) != bool(
+            quiet
+        )
 
 
 def test_predict(line):

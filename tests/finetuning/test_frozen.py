@@ -18,6 +18,7 @@ from unmask.finetuning.trials import several
 from unmask.model import Model, build_encoder, load_model, save_model
 from unmask.objectives.objective import Objective, classify
 from unmask.recipe import FinetuningRecipe, convert, put
+from unmask.runs.display import Display
 from unmask.serving.pipeline import load
 from unmask.tasks.labelled_file import Row
 from unmask.training.machine import choose_machine
@@ -140,6 +141,7 @@ def assert_stored_is_computed(start, tmp_path, kind):
                 base.fingerprint(),
                 CPU,
                 Processes(),
+                Display(quiet=True),
             )
             mine = [*mine, *held]
         batch = collate([learner.eval().prepare(sample) for sample in mine])
@@ -214,6 +216,7 @@ def test_heads_that_read_other_tokens_sit_on_stored_features(start, tmp_path, mo
                 base.fingerprint(),
                 CPU,
                 Processes(),
+                Display(quiet=True),
             )
         batch = collate([learner.eval().prepare(sample) for sample in mine])
         logits.append(learner.parts["classification"].predict(learner.encoder, learner.encoder(batch.tokens), batch))

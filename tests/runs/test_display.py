@@ -55,9 +55,16 @@ def test_a_line_shows_speed_and_share_of_the_peak(lines):
 
 
 def test_the_time_left_knows_that_later_steps_are_longer(lines, monkeypatch):
-    seconds = iter([0.0, 1.0, 2.0])
-    monkeypatch.setattr(display.time, "monotonic", lambda: next(seconds))
-    first, second = lines([STEP, STEP], work=lambda step: step + 9 * max(0, step - 8))  # 8 of 1 second, 2 of 10
+    seconds = 0.0
+    monkeypatch.setattr(display.time, "monotonic", lambda: seconds)
+
+    def steps():
+        nonlocal seconds
+        for _ in range(2):
+            seconds += 1
+            yield STEP
+
+    first, second = lines(steps(), work=lambda step: step + 9 * max(0, step - 8))  # 8 of 1 second, 2 of 10
     assert "27 s left" in first
     assert "26 s left" in second
 
@@ -67,3 +74,23 @@ def test_T14_a_skipped_step_does_not_hide_the_loss(lines):
     assert "loss nan" in first
     assert "loss 5.000" in second
     assert "loss 5.000" in third
+
+
+def test_pieces_of_work_are_counted_as_they_are_done(monkeypatch, capsys):
+    seconds = 0.0
+    monkeypatch.setattr(display, "LINE_SECONDS", -1)
+    monkeypatch.setattr(display.time, "monotonic", lambda: seconds)
+    for _ in Display().count([[100, 400], [1500]], sum):
+        seconds += 2
+    assert capsys.readouterr().err.splitlines() == [
+        "500 of 2,000 tokens  6 s left  250 tokens/s",
+        "2,000 of 2,000 tokens  0 s left  500 tokens/s",
+    ]
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_what_is_given_is_what_came_and_quiet_prints_nothing(monkeypatch, capsys, quiet):
+    monkeypatch.setattr(display, "LINE_SECONDS", -1)
+    assert list(Display(quiet=quiet).count([3, 1, 2], int)) == [3, 1, 2]
+    assert list(Display(quiet=quiet).count([], int)) == []
+    assert bool(capsys.readouterr().err) != quiet

@@ -102,7 +102,7 @@ def test_the_file_holds_the_same(pipeline, tmp_path, monkeypatch):
 def test_the_same_features_twice_are_equal_to_the_bit(pipeline, tokenizer, tmp_path):
     words = frame_words(tokenizer, [Row({"text": text}, "", 0) for text in TEXTS], SETTINGS.positions)
     for name in ("a", "b"):
-        rows = compute(pipeline.encoder, words.samples, (1, 3), pipeline.machine)
+        rows = compute(pipeline.encoder, words.samples, (1, 3), pipeline.machine, pipeline.display)
         write_features(tmp_path / name, rows, words.offsets, (2, 32), half=True)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
     anew = pipeline.features(TEXTS, (1, 3)).values.half().numpy()
@@ -116,7 +116,7 @@ def test_rows_are_streamed_and_a_full_disk_leaves_nothing(pipeline, tmp_path, mo
     alive = []
 
     def rows():
-        for number, values in compute(pipeline.encoder, words.samples, (0,), pipeline.machine):
+        for number, values in compute(pipeline.encoder, words.samples, (0,), pipeline.machine, pipeline.display):
             alive.append(number)
             if len(alive) == 3:
                 assert (tmp_path / f".{FILE}.part").stat().st_size > 0  # what is done is in the file

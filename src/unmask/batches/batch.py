@@ -204,6 +204,11 @@ def add_counts(samples: Sequence[Sample] | Sequence[Batch]) -> dict[str, int]:
     return {name: sum(sample.counts[name] for sample in samples) for name in samples[0].counts}
 
 
+def total_length(samples: Sequence[Sample]) -> int:
+    """Return how many tokens samples have together."""
+    return sum(map(len, samples))
+
+
 def split(samples: Sequence[Sample], micro_tokens: int) -> list[list[Sample]]:
     """Cut one step's samples into pieces of at most `micro_tokens` tokens (at least one sample), alike in length."""
     pieces: list[list[Sample]] = [[]]

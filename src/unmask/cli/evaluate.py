@@ -29,6 +29,7 @@ def run(options: argparse.Namespace) -> None:
     """Score and print."""
     from unmask.evaluation.model import evaluate_encoder, evaluate_task
     from unmask.model import load_model
+    from unmask.runs.display import Display
     from unmask.tasks.labelled_file import parse_columns
     from unmask.text.documents import TextOptions
 
@@ -36,7 +37,7 @@ def run(options: argparse.Namespace) -> None:
         _check_page(Path(options.errors))
     model = load_model(options.model, allow_pickle=options.allow_pickle)
     other = load_model(options.against, allow_pickle=options.allow_pickle) if options.against else None
-    begun = time.perf_counter()
+    begun, display = time.perf_counter(), Display(quiet=options.quiet)
     if model.task:
         if text_options(options) != TextOptions():
             raise UserError("--field, --documents and --strict have no effect: the model is fine-tuned for a task")
@@ -49,6 +50,7 @@ def run(options: argparse.Namespace) -> None:
             against=other,
             errors=options.errors,
             names=(options.model, options.against or ""),
+            display=display,
         )
     else:
         if without := [f"--{name}" for name in ("columns", "format", "against", "errors") if getattr(options, name)]:
@@ -56,7 +58,9 @@ def run(options: argparse.Namespace) -> None:
             raise UserError(
                 f"{', '.join(without)} {verb} no effect: the model is fine-tuned for no task, so the data is text"
             )
-        result = evaluate_encoder(model, options.data, options=text_options(options), machine=machine(options))
+        result = evaluate_encoder(
+            model, options.data, options=text_options(options), machine=machine(options), display=display
+        )
     for note in result.get("notes", []):
         report(options, note)
     result["seconds"] = round(time.perf_counter() - begun, 3)

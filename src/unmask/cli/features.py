@@ -31,6 +31,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Compute and write."""
     from unmask.model import load_model
+    from unmask.runs.display import Display
     from unmask.serving.features import FILE, parse_layers
     from unmask.serving.pipeline import Pipeline
     from unmask.tasks.labelled_file import is_plain, parse_columns, read_rows, read_texts
@@ -45,7 +46,7 @@ def run(options: argparse.Namespace) -> None:
     else:
         rows = read_rows([options.data], columns=columns, kind=options.format, gold=False, notes=notes)
     model = load_model(options.model, tokenizer=options.tokenizer, allow_pickle=options.allow_pickle)
-    pipeline = Pipeline(model, machine(options))
+    pipeline = Pipeline(model, machine(options), Display(quiet=options.quiet))
     tokens, cut = pipeline.write_features(rows, layers, out / FILE)
     for note in notes:
         report(options, note)

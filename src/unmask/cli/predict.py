@@ -38,11 +38,12 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Ask and print."""
     from unmask.model import load_model
+    from unmask.runs.display import Display
     from unmask.serving.pipeline import Pipeline
 
     _check(options)
     model = load_model(options.model, allow_pickle=options.allow_pickle)
-    pipeline = Pipeline(model, machine(options))
+    pipeline = Pipeline(model, machine(options), Display(quiet=options.quiet))
     notes: list[str] = []
     examples = _examples(pipeline, options, notes)
     predictions = pipeline.run(examples, notes)

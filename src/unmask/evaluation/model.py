@@ -21,6 +21,7 @@ from unmask.metrics.intervals import Measure, differences, intervals, whole
 from unmask.model import Model
 from unmask.objectives import OBJECTIVES, settings_of
 from unmask.objectives.learner import Learner
+from unmask.runs.display import Display
 from unmask.serving.pipeline import Pipeline
 from unmask.tasks.mistake import Mistake
 from unmask.text.documents import TextOptions
@@ -39,6 +40,7 @@ def evaluate_task(
     against: Model | None = None,
     errors: str | Path | None = None,
     names: tuple[str, str] = ("the first model", "the second"),
+    display: Display | None = None,
 ) -> dict[str, Any]:
     """Score a fine-tuned model on labelled files, several of them as one set.
 
@@ -51,6 +53,7 @@ def evaluate_task(
         against: a second model, scored on the same examples.
         errors: where to write a page of the worst mistakes.
         names: what errors call the two models.
+        display: shows how far it is.
 
     Returns:
         That of `score_examples`; `notes` on what the files' formats leave out, if anything; with `against` its
@@ -66,12 +69,12 @@ def evaluate_task(
         _check_comparable(model, against, names)
     paths, notes = as_paths(paths), list[str]()
     examples = model.task.read(paths, columns=columns or {}, kind=kind, notes=notes)
-    predictions = Pipeline(model, machine).run(examples, notes)
+    predictions = Pipeline(model, machine, display).run(examples, notes)
     result, first = _scores(model, examples, predictions)
     if notes:
         result["notes"] = notes
     if against is not None:
-        second = model.task.measure(examples, Pipeline(against, machine).run(examples), model.labels)
+        second = model.task.measure(examples, Pipeline(against, machine, display).run(examples), model.labels)
         result["against"] = {
             "metrics": whole(second, len(examples)),
             "differences": differences(first, second, len(examples)),
@@ -82,12 +85,12 @@ def evaluate_task(
     return result
 
 
-def score_examples(model: Model, examples: Sequence[Any], machine: Machine | None = None) -> dict[str, Any]:
+def score_examples(model: Model, examples: Sequence[Any], machine: Machine, display: Display) -> dict[str, Any]:
     """Return `{task, metrics, intervals, examples}` of a fine-tuned model, and the task's `details`.
 
     Scores are times 100; `intervals` are of 95 %.
     """
-    return _scores(model, examples, Pipeline(model, machine).run(examples))[0]
+    return _scores(model, examples, Pipeline(model, machine, display).run(examples))[0]
 
 
 def _scores(model: Model, examples: Sequence[Any], predictions: Sequence[Any]) -> tuple[dict[str, Any], Measure]:
@@ -135,6 +138,7 @@ def evaluate_encoder(
     options: TextOptions = TextOptions(),  # noqa: B008 (frozen)
     machine: Machine | None = None,
     seed: int = 0,
+    display: Display | None = None,
 ) -> dict[str, Any]:
     """Return `{task, metrics, intervals, examples}` of a pretrained encoder on plain text.
 
@@ -172,7 +176,7 @@ def evaluate_encoder(
         masking = NoMaskingSettings() if model.encoder.settings.causal else TokenMaskingSettings()
         feed = Feed(layout, masking, seed, corpus.tokenizer, learner.prepare)  # framed as in pretraining
         batches = feed.heldout(corpus.train, tokens=corpus.train.num_tokens * 2)
-        metrics = evaluate(learner, batches, machine)
+        metrics = evaluate(learner, batches, machine, display=display)
     return {
         "task": "pretraining",
         "metrics": metrics,

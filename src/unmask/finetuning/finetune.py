@@ -171,6 +171,7 @@ def finetune(
                 inputs["model"],
                 machine,
                 processes,
+                display,
             )
             display.say(about)
         trainer = Trainer(
@@ -190,7 +191,7 @@ def finetune(
         finished = _finished(base, learner, data.labels, settled)
         if settled.tunes:
             finished = _tune(finished, learnt.held, machine, display)
-        metrics = _leave(run, finished, recipe, data, len(learnt.train), trainer.progress, machine)
+        metrics = _leave(run, finished, recipe, data, len(learnt.train), trainer.progress, machine, display)
     display.say("dev: " + ", ".join(f"{name} {value:.2f}" for name, value in metrics.items()))
     display.say(f"model: {run.model}")
     return run.model
@@ -338,9 +339,10 @@ def _leave(
     trained_on: int,
     progress: Progress,
     machine: Machine,
+    display: Display,
 ) -> dict[str, float]:
     """Score the finished model as `evaluate` would, and write it, the scores, the plots and the report."""
-    result = score_examples(model, data.held, replace(machine, precision="float32"))
+    result = score_examples(model, data.held, replace(machine, precision="float32"), display)
     metrics: dict[str, float] = result["metrics"]
     how = "Trained on frozen features" if recipe.frozen else "Fine-tuned"
     to_tell = f" to tell {', '.join(data.labels)} apart" if data.labels else ""
@@ -363,7 +365,7 @@ def _is_finished(run: RunDirectory) -> bool:
 def _tune(model: Model, aside: Sequence[Any], machine: Machine, display: Display) -> Model:
     """Return the model with its task tuned on training examples that it has not seen."""
     assert model.task is not None
-    task = model.task.tune(aside, Pipeline(model, replace(machine, precision="float32")).run(aside))
+    task = model.task.tune(aside, Pipeline(model, replace(machine, precision="float32"), display).run(aside))
     before, after = msgspec.to_builtins(model.task), msgspec.to_builtins(task)
     found = ", ".join(f"{name} {value:.4g}" for name, value in after.items() if value != before[name])
     display.say(f"found on {len(aside):,} training examples set aside for it: {found}")

@@ -23,6 +23,7 @@ from unmask.encoders.downstream import Downstream, DownstreamSettings
 from unmask.encoders.stored import Stored
 from unmask.encoders.transformer import Transformer
 from unmask.objectives.learner import Learner
+from unmask.runs.display import Display
 from unmask.serving.features import compute, open_table, write_features
 from unmask.training.machine import Machine
 from unmask.training.processes import Processes
@@ -42,6 +43,7 @@ def freeze(
     weights: str,
     machine: Machine,
     processes: Processes,
+    display: Display,
 ) -> tuple[tuple[list[Sample], list[Sample]], str]:
     """Store the features of all samples, unless they are there, and put them in the encoder's place.
 
@@ -54,6 +56,7 @@ def freeze(
         weights: a digest of the encoder's.
         machine: where and how precisely they are computed.
         processes: of which the first one computes.
+        display: shows how far that is.
 
     Returns:
         The samples, their token ids now numbers of stored rows, and a line about what is stored.
@@ -74,7 +77,7 @@ def freeze(
     path = folder / f"{of.hexdigest()[:16]}.safetensors"
     if processes.leads and not path.exists():
         computing = copy.deepcopy(encoder).to(machine.device, machine.dtype).eval()
-        rows = compute(computing, every, numbers, machine, at=at, pooled=pooled)
+        rows = compute(computing, every, numbers, machine, display, at=at, pooled=pooled)
         write_features(path, rows, offsets, (len(numbers), encoder.width), half=True)
     processes.meet()
     table = open_table(path)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
@@ -15,6 +15,7 @@ LINE_SECONDS = 30
 """How often a line is printed where there is no terminal."""
 
 Advance = Callable[[Mapping[str, float]], None]
+_Piece = TypeVar("_Piece")
 
 
 class Standing(Protocol):
@@ -56,31 +57,53 @@ class Display:
             work: how much there is to do in the first so many steps, in any unit; by itself, all steps are alike.
         """
         begun, first = time.monotonic(), standing.step
-        printed = begun
         smooth: dict[str, float] = {}
-        columns = (BarColumn(), TextColumn("{task.fields[text]}"))
-        with Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal) as bar:
-            task = bar.add_task("training", total=standing.total, completed=first, text="")
+        with self._shown(first, standing.total) as show:
 
             def advance(metrics: Mapping[str, float]) -> None:
-                nonlocal printed
                 for name in ("loss", "tokens_per_second", "flops_per_second"):
                     if math.isfinite(metrics[name]):
                         smooth[name] = metrics[name] * 0.05 + smooth.get(name, metrics[name]) * 0.95
-                now = time.monotonic()
                 done, rest = work(standing.step) - work(first), work(standing.total) - work(standing.step)
-                left = (now - begun) / done * rest
+                left = (time.monotonic() - begun) / done * rest
                 text = (
                     f"step {standing.step}/{standing.total}  loss {smooth.get('loss', math.nan):.3f}  "
                     f"{duration(left)} left  {smooth['tokens_per_second']:,.0f} tokens/s  "
                     f"{speed(smooth['flops_per_second'], peak)}"  # last: a narrow terminal cuts it off
                 )
-                bar.update(task, completed=standing.step, text=text)
-                if not self.console.is_terminal and now - printed > LINE_SECONDS:
+                show(standing.step, text)
+
+            yield advance
+
+    def count(self, pieces: Sequence[_Piece], tokens: Callable[[_Piece], int]) -> Iterator[_Piece]:
+        """Give pieces of work, and show how far it is once each is done; `tokens` says how large one is."""
+        begun, done, total = time.monotonic(), 0, sum(map(tokens, pieces))
+        with self._shown(0, total) as show:
+            for piece in pieces:
+                yield piece
+                done += tokens(piece)
+                rate = done / max(time.monotonic() - begun, 1e-9)
+                left = duration((total - done) / rate)
+                show(done, f"{done:,} of {total:,} tokens  {left} left  {rate:,.0f} tokens/s")
+
+    @contextmanager
+    def _shown(self, first: int, total: int) -> Iterator[Callable[[int, str], None]]:
+        """Show how much is done: a bar on a terminal, else a line from time to time."""
+        printed = time.monotonic()
+        columns = (BarColumn(), TextColumn("{task.fields[text]}"))
+        with Progress(
+            *columns, console=self.console, transient=True, disable=self.console.quiet or not self.console.is_terminal
+        ) as bar:
+            task = bar.add_task("", total=total, completed=first, text="")
+
+            def show(done: int, text: str) -> None:
+                nonlocal printed
+                bar.update(task, completed=done, text=text)
+                if not self.console.is_terminal and (now := time.monotonic()) - printed > LINE_SECONDS:
                     printed = now
                     self.say(text)
 
-            yield advance
+            yield show
 
 
 def speed(flops: float, peak: float | None = None) -> str:

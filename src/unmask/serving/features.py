@@ -18,11 +18,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unmask.batches.batch import Sample, collate, split
+from unmask.batches.batch import Sample, collate, split, total_length
 from unmask.batches.frame import Frame
 from unmask.durable import sync
 from unmask.encoders.transformer import Transformer
 from unmask.errors import UnmaskError, UserError
+from unmask.runs.display import Display
 from unmask.tasks.labelled_file import Row
 from unmask.tasks.rows import cut_longer
 from unmask.tokenizers.tokenizer import Ids, Tokenizer
@@ -100,6 +101,7 @@ def compute(
     samples: Sequence[Sample],
     layers: Sequence[int],
     machine: Machine,
+    display: Display,
     *,
     at: str | None = None,
     pooled: bool = False,
@@ -111,11 +113,12 @@ def compute(
         samples: to read.
         layers: their numbers; 0 is the embeddings.
         machine: where to compute.
+        display: shows how far it is.
         at: the name of the positions whose rows are wanted; none: all.
         pooled: pass them through the pooler.
     """
     numbered = [sample.named((number,)) for number, sample in enumerate(samples)]
-    for piece in split(numbered, BATCH_TOKENS) if numbered else ():
+    for piece in display.count(split(numbered, BATCH_TOKENS), total_length) if numbered else ():
         batch = collate(piece)
         with torch.inference_mode():
             moved = batch.to(machine.device)

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import torch
 
-from unmask.batches.batch import Sample, collate, split
+from unmask.batches.batch import Sample, collate, split, total_length
 from unmask.batches.frame import Frame
 from unmask.encoders.downstream import number_layers
 from unmask.encoders.encoder import Encoder
@@ -20,6 +20,7 @@ from unmask.model import Model, load_model
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import Objective
+from unmask.runs.display import Display
 from unmask.serving.features import Features, compute, frame_words, write_features
 from unmask.tasks.labelled_file import Row
 from unmask.tasks.question_answering import Answered, QuestionAnswering
@@ -74,10 +75,12 @@ class Pipeline:
     Args:
         model: encoder, tokenizer, heads.
         machine: device and precision; None: float32 on the best device.
+        display: shows how far long work is.
     """
 
-    def __init__(self, model: Model, machine: Machine | None = None) -> None:
+    def __init__(self, model: Model, machine: Machine | None = None, display: Display | None = None) -> None:
         self.model = model
+        self.display = display or Display(quiet=True)
         self.machine = machine or choose_machine(precision="float32")
         self.encoder = model.encoder.to(self.machine.device, self.machine.dtype).eval()
 
@@ -194,7 +197,7 @@ class Pipeline:
         words = frame_words(self.model.tokenizer, as_rows(first, second), self.encoder.longest)
         offsets = words.offsets
         values = torch.empty(int(offsets[-1]), len(numbers), self.encoder.width)
-        for number, rows in compute(self.encoder, words.samples, numbers, self.machine):
+        for number, rows in compute(self.encoder, words.samples, numbers, self.machine, self.display):
             values[offsets[number] : offsets[number + 1]] = rows
         return Features(values, torch.from_numpy(offsets), torch.from_numpy(words.word_ids), words.cut)
 
@@ -210,7 +213,7 @@ class Pipeline:
         numbers = number_layers(layers, self.encoder.settings.layers)
         about = {"model": self.model.fingerprint(), "layers": ",".join(map(str, numbers)), "texts": str(len(examples))}
         words = frame_words(self.model.tokenizer, examples, self.encoder.longest)
-        rows = compute(self.encoder, words.samples, numbers, self.machine)
+        rows = compute(self.encoder, words.samples, numbers, self.machine, self.display)
         about |= {"cut": str(words.cut), "precision": self.machine.precision}
         shape = len(numbers), self.encoder.width
         write_features(path, rows, words.offsets, shape, word_ids=words.word_ids, about=about)
@@ -281,7 +284,7 @@ class Pipeline:
         learner = Learner(body or self.encoder, {name: head}).to(self.machine.device, self.machine.dtype).eval()
         numbered = [sample.named((number,)) for number, sample in enumerate(samples)]
         found: dict[int, np.ndarray] = {}
-        for piece in split(numbered, PIECE_TOKENS) if numbered else ():
+        for piece in self.display.count(split(numbered, PIECE_TOKENS), total_length) if numbered else ():
             batch = collate(piece)
             with torch.inference_mode():
                 encoded = learner.encoder((moved := batch.to(self.machine.device)).tokens)

@@ -8,6 +8,7 @@ import torch
 
 from unmask.batches.batch import Batch, add_counts
 from unmask.objectives.learner import Learner
+from unmask.runs.display import Display
 from unmask.training.machine import Machine
 from unmask.training.processes import Processes
 
@@ -17,19 +18,20 @@ def evaluate(
     batches: Sequence[Batch],
     machine: Machine,
     processes: Processes | None = None,
+    display: Display | None = None,
 ) -> dict[str, float]:
     """Return the means of each objective over its targets, and the weighted sum of losses as `loss`.
 
     `NAME_loss` is in nats; where the objective classifies there is `NAME_accuracy`, 0 to 1. A part without any target
-    is left out. Several processes share the batches.
+    is left out. Several processes share the batches; `display` shows how far it is.
     """
-    processes = processes or Processes()
+    processes, display = processes or Processes(), display or Display(quiet=True)
     counts = add_counts(batches)
     sums: dict[str, float] = {}
     was_training = learner.training
     learner.eval()
     with torch.inference_mode():
-        for batch in processes.share(batches):
+        for batch in display.count(processes.share(batches), lambda batch: len(batch.tokens.ids)):
             for name, part in learner(batch.to(machine.device)).items():
                 values = {"loss": part.sum, **part.metrics}
                 for key, value in values.items():
