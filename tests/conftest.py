@@ -9,12 +9,15 @@ import pytest
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+import hypothesis
 import torch
 
 from unmask.corpus.build import build_corpus
 from unmask.recipe import read_recipe
 from unmask.tokenizers.wordpiece import train_wordpiece
 
+hypothesis.settings.register_profile("untimed", deadline=None)  # other programs may keep the cores busy
+hypothesis.settings.load_profile("untimed")
 torch.set_num_threads(1)  # tiny tensors: threads would only wait for each other
 
 NOUNS = "dog cat river house teacher engine market letter garden window doctor village mountain poem bridge".split()  # noqa: SIM905

@@ -159,6 +159,9 @@ def test_predict_pairs_of_files(line):
     _, said = run("predict", "--model", here / "number", "--data", here / "sts.tsv", "--out", out)
     assert said == f"41 predictions: {out}\n"
     assert json.loads(out.read_text().splitlines()[0])["text_b"] == "this one."
+    (here / "sick.txt").write_text("pair_ID\tsentence_A\tsentence_B\n1\tA dog\tA cat\n")
+    output, _ = run("predict", "--model", here / "first", "--data", here / "sick.txt", "--json")
+    assert (json.loads(output)["text"], json.loads(output)["text_b"]) == ("A dog", "A cat"), "of pairs .txt is .tsv"
 
 
 @pytest.mark.parametrize(

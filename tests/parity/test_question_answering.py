@@ -12,7 +12,14 @@ import pytest
 import safetensors.torch
 import torch
 from torch.nn.functional import cross_entropy
-from transformers import AutoModelForQuestionAnswering, AutoTokenizer, BertConfig, BertForQuestionAnswering
+from transformers import (
+    AutoModelForQuestionAnswering,
+    AutoTokenizer,
+    BertConfig,
+    BertForQuestionAnswering,
+    RobertaConfig,
+    RobertaForQuestionAnswering,
+)
 
 import unmask
 from unmask.batches.batch import collate
@@ -23,6 +30,7 @@ from unmask.objectives.learner import Learner
 from unmask.tasks import passage_windows
 from unmask.tasks.question_answering import QuestionAnswering, QuestionAnsweringHead
 from unmask.tasks.squad_file import Answer, Question
+from unmask.tokenizers.bpe import train_bpe
 
 PASSAGES = [
     "The dog sees the cat near the sea. The poem follows the river, and the cat finds the garden in the old town. " * 3,
@@ -51,16 +59,14 @@ def scale(model):
     return model.eval()
 
 
-def their_model(tokenizer):
-    config = BertConfig(
-        vocab_size=tokenizer.size,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=64,
-        max_position_embeddings=64,
-    )
-    return scale(BertForQuestionAnswering(config))
+def their_model(tokenizer, family="Bert"):
+    body = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    if family == "Bert":
+        return scale(
+            BertForQuestionAnswering(BertConfig(vocab_size=tokenizer.size, max_position_embeddings=64, **body))
+        )
+    config = RobertaConfig(vocab_size=tokenizer.size, max_position_embeddings=66, type_vocab_size=1, **body)
+    return scale(RobertaForQuestionAnswering(config))
 
 
 def from_theirs(theirs, tokenizer, directory):
@@ -206,6 +212,47 @@ def test_answers_are_the_best_spans_of_their_logits(kind, tokenizer, tmp_path):
         assert found.answer == ("" if task.no_answer and null > best[0] else best[1])
         if task.no_answer:
             assert found.margin == pytest.approx(null - best[0], abs=1e-3)
+
+
+def spans_of_theirs(theirs, directory, example, task, tokenizer):
+    """The texts that may be an answer, and P_start * P_end of each but for a factor that is the same in all windows."""
+    inputs = their_windows(directory, example, task, tokenizer)
+    found = {}
+    for number, ids in enumerate(inputs["input_ids"]):
+        segments = {name: torch.tensor([inputs[name][number]]) for name in inputs if name == "token_type_ids"}
+        with torch.no_grad():
+            out = theirs(torch.tensor([ids]), **segments)
+        starts, ends = (logits[0].double().exp() for logits in (out.start_logits, out.end_logits))
+        inside = [place for place, part in enumerate(inputs.sequence_ids(number)) if part == 1]
+        for i in inside:
+            for j in inside:
+                if i <= j and j - i + 1 <= task.answer:
+                    places = inputs["offset_mapping"][number]
+                    text = example.passage[places[i][0] : places[j][1]]
+                    found[text] = max(found.get(text, 0), float(starts[i] * ends[j]))
+    return sorted(((chance, text) for text, chance in found.items() if text), reverse=True), len(inputs["input_ids"])
+
+
+@pytest.mark.parametrize("family", ["Bert", "Roberta"])
+def test_a_directory_of_theirs_answers_as_it_stands(family, tokenizer, documents, tmp_path):
+    words = tokenizer if family == "Bert" else train_bpe(documents, size=350)
+    words.save(tmp_path / "words", length=64)
+    theirs = their_model(words, family)
+    theirs.save_pretrained(tmp_path / "theirs")
+    AutoTokenizer.from_pretrained(tmp_path / "words").save_pretrained(tmp_path / "theirs")
+    pipeline, windows = unmask.load(tmp_path / "theirs", device="cpu"), set()
+    assert pipeline.task == QuestionAnswering(length=64)
+    for example in EXAMPLES:
+        expected, number = spans_of_theirs(theirs, tmp_path / "theirs", example, pipeline.task, words)
+        windows.add(number)
+        found = pipeline.answer(example.question, example.passage)
+        assert (found.answer, found.probability) == (expected[0][1], found.nbest[0].probability)
+        assert example.passage[found.start : found.end] == found.answer
+        assert [span.answer for span in found.nbest[:8]] == [text for _, text in expected[:8]]
+        shares = [span.probability / found.probability for span in found.nbest[:8]]
+        assert shares == pytest.approx([chance / expected[0][0] for chance, _ in expected[:8]], rel=1e-3)
+        assert len(set(shares)) == 8, "and no two are equal"
+    assert min(windows) == 1 < max(windows)
 
 
 def change_tokens(monkeypatch, change):

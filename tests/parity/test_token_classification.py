@@ -22,6 +22,8 @@ from unmask.objectives.learner import Learner
 from unmask.tasks import token_classification
 from unmask.tasks.sentence import Sentence, join_words
 from unmask.tasks.token_classification import TokenClassification, TokenClassificationHead
+from unmask.tokenizers.bpe import train_bpe
+from unmask.tokenizers.load import load_tokenizer
 
 SETTINGS = TransformerSettings(layers=2, width=32, heads=4, feed_forward=64, positions=64, deviation=0.3)
 LABELS = ("O", "B-X", "I-X", "B-Y", "I-Y")
@@ -154,6 +156,57 @@ def test_a_tagger_read_and_written_again_stays_the_same(tokenizer, tmp_path):
     first, again = (of_theirs(tmp_path / name, LABELS)[0] for name in ("theirs", "ours"))
     assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
     assert unmask.load(tmp_path / "theirs").model.task == TokenClassification(length=64)
+
+
+WORDS = [
+    ["The", "sea-side", "dog", "don't", "see", "U.N.", "café", "3,5", "(", "«", "\u2019tis", "now"],
+    ["北京大学", "👩\u200d👧", "Ünïcode", "dog", "dog", "x\u0301", "\u200b", "aaaaaaaaaaaaaaaaaaaa"],
+    ["dog"],
+]
+
+
+def assert_words_are_read_as_there(tokenizer, directory):
+    """Ids, and the label of each word at its first piece, are those of RoBERTa's tokenizer for words."""
+    theirs = AutoTokenizer.from_pretrained(directory, add_prefix_space=True)
+    sentences = [
+        Sentence(*join_words(words), tuple(LABELS[n] for n in 3 * np.arange(len(words)) % len(LABELS)))
+        for words in WORDS
+    ]
+    samples = TokenClassification(length=512).frame(tokenizer, sentences, LABELS, gold=True).samples
+    several = 0
+    for sentence, sample in zip(sentences, samples, strict=True):
+        inputs = theirs(sentence.words, is_split_into_words=True)
+        assert sample.ids.tolist() == inputs["input_ids"]
+        owners = inputs.word_ids()
+        several += len(owners) - 2 - len(set(owners) - {None})
+        expected = [
+            LABELS.index(sentence.tags[word]) if word is not None and owners.index(word) == place else -100
+            for place, word in enumerate(owners)
+        ]
+        found = np.full(len(sample), -100)
+        found[sample.positions["first"]] = sample.labels["token_classification"]
+        assert found.tolist() == expected
+    assert several > len(WORDS), "words have several pieces"
+
+
+def test_words_of_a_byte_level_bpe_are_read_as_there(documents, tmp_path):
+    tokenizer = train_bpe(documents, size=350)
+    tokenizer.save(tmp_path)
+    assert_words_are_read_as_there(tokenizer, tmp_path)
+
+
+@pytest.mark.shared
+def test_words_of_robertas_vocabulary_are_read_as_there(shared):
+    directory = shared / "vocabularies/roberta-base-hf"
+    assert_words_are_read_as_there(load_tokenizer(directory), directory)
+
+
+def test_another_reading_of_words_is_noticed(documents, tmp_path, monkeypatch):
+    tokenizer = train_bpe(documents, size=350)
+    tokenizer.save(tmp_path)
+    monkeypatch.setattr(type(tokenizer), "encode_apart", type(tokenizer).encode_many)  # without the space
+    with pytest.raises(AssertionError):
+        assert_words_are_read_as_there(tokenizer, tmp_path)
 
 
 @pytest.mark.parametrize("planted", ["last piece", "labels", "head", "a word left out"])

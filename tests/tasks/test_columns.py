@@ -47,6 +47,7 @@ GLUE = {
             ("1", "3", "4", "A question"),
             ("with a line break?", "Torn?", "1"),
             ("2", "5", "6", "Who?", "Who is it?", "1"),
+            ("310137", "7", "8", "How can I make an app?", "", "0"),
         ),
         [('Why "?', "How?", "0"), ("Who?", "Who is it?", "1")],
     ),
@@ -167,19 +168,23 @@ def test_test_files_without_labels(tmp_path, header, expected):
 
 
 @pytest.mark.parametrize(
-    ("task", "name", "content", "note"),
+    ("task", "name", "content", "left"),
     [
-        (Classification(), *OTHERS["SNLI, JSON Lines"][:2], "1 pairs without a label"),
-        (Classification(), *OTHERS["SNLI, text"][:2], "1 pairs without a label"),
-        (Classification(), *GLUE["QQP"][:2], "2 pieces of rows torn by a line break in a question"),
-        (Regression(), *NUMBERS["STS"][:2], "1 pairs without a label"),
+        (Classification(), *OTHERS["SNLI, JSON Lines"][:2], ("1 pairs without a label",)),
+        (Classification(), *OTHERS["SNLI, text"][:2], ("1 pairs without a label",)),
+        (
+            Classification(),
+            *GLUE["QQP"][:2],
+            ("2 pieces of rows torn by a line break in a question", "1 pairs with an empty question"),
+        ),
+        (Regression(), *NUMBERS["STS"][:2], ("1 pairs without a label",)),
     ],
 )
-def test_what_a_format_leaves_out_is_counted(tmp_path, task, name, content, note):
+def test_what_a_format_leaves_out_is_counted(tmp_path, task, name, content, left):
     path, notes = tmp_path / name, []
     path.write_text(content, encoding="utf8")
     rows = task.read([path, path], columns={}, notes=notes)
-    assert notes == [f"{path}: left out, as the format says: {note}"] * 2
+    assert notes == [f"{path}: left out, as the format says: {what}" for what in left] * 2
     assert rows == task.read([path, path], columns={})
 
 
@@ -192,6 +197,17 @@ def test_nothing_is_left_out_of_what_is_no_such_format(tmp_path):
     single.write_text("question1\tquestion2\tis_duplicate\none\ttwo\t1\none\n")
     with pytest.raises(UserError, match=r"a\.tsv:3: 1 columns where there should be 3"):
         Classification().read([single], columns={})
+    single.write_text("question1\tquestion2\tis_duplicate\none\ttwo\t1\none\t\t1\n")
+    with pytest.raises(UserError, match=r"a\.tsv:3: the text_b is empty"):
+        Classification().read([single], columns={})
+
+
+def test_a_name_that_two_columns_have_is_refused(tmp_path):
+    (tmp_path / "a.tsv").write_text("text\ttext\tlabel\none\ttwo\t1\n")
+    with pytest.raises(UserError, match=r"a\.tsv:1: 2 columns are called text; rename one, or take the header away"):
+        Classification().read([tmp_path / "a.tsv"], columns={})
+    (tmp_path / "a.tsv").write_text("text\tnote\tnote\tlabel\none\ttwo\tthree\t1\n")
+    assert len(Classification().read([tmp_path / "a.tsv"], columns={})) == 1, "of others it does not matter"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from unmask.errors import UserError
-from unmask.tasks.labelled_file import parse_columns, read_rows, read_texts
+from unmask.tasks.labelled_file import is_plain, parse_columns, read_rows, read_texts
 
 WANTED = ("text", "label")
 
@@ -30,6 +30,8 @@ GOOD = [(2, "A good film", "1"), (3, "Bad, really", "0")]
 TSV = "text\tlabel\nA good film\t1\nBad, really\t0\n"
 CSV = 'text,label\nA good film,1\n"Bad, really",0\n'
 JSONL = '{"text": "A good film", "label": 1}\n{"label": "0", "other": [1], "text": "Bad, really"}\n'
+PAIR = '{"text": "a", "text_b": "b", "label": 1}\n'
+SINGLE = '{"text": "a", "label": 1}\n'
 
 
 @pytest.mark.parametrize("compression", ["", ".gz", ".xz"])
@@ -42,6 +44,23 @@ def test_formats(tmp_path, suffix, content, mark, compression, newline):
     path = write(tmp_path / f"data{suffix}{compression}", mark + content.replace("\n", newline))
     expected = GOOD if "{" not in content else [(line - 1, *rest) for line, *rest in GOOD]
     assert rows(path) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "plain"),
+    [
+        *(("a.txt", None, True), ("A.TXT", None, True), ("a.txt.gz", None, True), ("a.tsv", "txt", True)),
+        *(("x.txt.jsonl", None, False), ("a.txt.tsv.xz", None, False), ("a.txt", "tsv", False), ("a", None, False)),
+    ],
+)
+def test_the_last_suffix_tells_the_format(name, kind, plain):
+    assert is_plain(name, kind) == plain
+
+
+def test_a_field_of_csv_may_be_long(tmp_path):
+    text = "a long text, " * 40_000
+    path = write(tmp_path / "a.csv", f'text,label\n"{text}",1\n')
+    assert rows(path) == [(2, text.strip(), "1")]
 
 
 def test_several_files_keep_their_order_and_places(tmp_path):
@@ -117,6 +136,14 @@ def test_D17_csv_follows_rfc_4180(tmp_path):
         ("a.jsonl", '{"text": 5, "label": 1}\n', "", 1, "'text' is int, not text"),
         ("a.jsonl", '{"text": "a", "label": null}\n', "", 1, "'label' is NoneType, not text"),
         ("a.jsonl", "[" * 100_000 + "\n", "", 1, "broken JSON"),
+        # pairs
+        ("a.tsv", "text\ttext_b\tlabel\na\tb\t1\na\t \t1\n", "", 3, "the text_b is empty"),
+        ("a.csv", 'text,text_b,label\na,"",1\n', "", 2, "the text_b is empty"),
+        ("a.jsonl", '{"text": "a", "text_b": " ", "label": 1}', "", 1, "the text_b is empty"),
+        ("a.jsonl", PAIR + '{"text": "a", "text_b": null, "label": 1}', "", 2, "'text_b' is NoneType, not text"),
+        ("a.jsonl", PAIR * 2 + SINGLE, "", 3, r"pairs and single texts are mixed: .*a\.jsonl:1 is not of this kind"),
+        ("a.jsonl", SINGLE + "\n" + PAIR, "", 3, r"pairs and single texts are mixed: .*a\.jsonl:1 is not of this kind"),
+        ("a.jsonl", PAIR + SINGLE, "text=text,text_b=text_b", 2, "no column called text_b"),
     ],
 )
 def test_D17_a_bad_row_is_named(tmp_path, name, content, columns, line, message):

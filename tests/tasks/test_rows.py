@@ -61,13 +61,22 @@ def row(text, text_b=None):
 
 
 def test_segments_of_pairs(tokenizer):
-    (sample,) = frame_rows(tokenizer, [row("The dog sees", "the cat.")], 32)
+    ((sample,), notes) = frame_rows(tokenizer, [row("The dog sees", "the cat.")], 32)
     first, second = tokenizer.encode("The dog sees"), tokenizer.encode("the cat.")
     cls, sep = tokenizer.cls, tokenizer.sep
     assert sample.ids.tolist() == [cls, *first, sep, *second, sep]
     assert sample.segments.tolist() == [0] * (len(first) + 2) + [1] * (len(second) + 1)
     assert sample.positions["summary"].tolist() == [0]
     assert sample.key == (0, 0)
+    assert notes == ()
+
+
+@pytest.mark.parametrize("kind", [Classification, Regression])
+@pytest.mark.parametrize(("second", "what"), [((), "texts"), (("near the sea",), "pairs")])
+def test_what_is_cut_is_counted(tokenizer, kind, second, what):
+    rows = [row("dog " * number, *second) for number in (1, 3, 20, 30)]
+    notes = kind(length=12).frame(tokenizer, rows, ("0", "1"), gold=False).notes
+    assert notes == (f"2 of 4 {what} are longer than 12 tokens and were cut",)
 
 
 def test_pairs_and_single_texts_are_not_mixed(tokenizer):
@@ -100,7 +109,9 @@ WORDS = st.lists(st.sampled_from(["dog", "cat", "river", "sea", "."]), max_size=
 
 @given(st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=4), st.integers(4, 40))
 def test_pairs_fit_and_keep_their_beginnings(tokenizer, pairs, length):
-    samples = frame_rows(tokenizer, [row(*pair) for pair in pairs], length)
+    samples, notes = frame_rows(tokenizer, [row(*pair) for pair in pairs], length)
+    long = sum(len(tokenizer.encode(one)) + len(tokenizer.encode(other)) > length - 3 for one, other in pairs)
+    assert bool(notes) == bool(long)
     for number, (sample, texts) in enumerate(zip(samples, pairs, strict=True)):
         one, other = (tokenizer.encode(text) for text in texts)
         here, there = popped(len(one), len(other), length - 3)

@@ -55,6 +55,153 @@ def test_several_files_may_share_ids(tmp_path):
     assert [one.file for one in read_squad(paths)] == [str(path) for path in paths]
 
 
+DRCD = {
+    "version": "1.3",
+    "data": [
+        {
+            "title": "臺北捷運",
+            "id": "2117",
+            "paragraphs": [
+                {
+                    "context": "臺北捷運於1996年通車，首條路線為木柵線。",
+                    "id": "2117-1",
+                    "qas": [
+                        {
+                            "id": "2117-1-1",
+                            "question": "臺北捷運何時通車？",
+                            "answers": [
+                                {"id": "1", "text": "1996年", "answer_start": 5},
+                                {"id": "2", "text": "於1996年", "answer_start": 4},
+                            ],
+                        },
+                        {
+                            "id": "2117-1-2",
+                            "question": "首條路線為何？",
+                            "answers": [{"id": "1", "text": "木柵線", "answer_start": 18}],
+                        },
+                    ],
+                }
+            ],
+        }
+    ],
+}
+MLQA = {  # questions in another language than their passages
+    "data": [
+        {
+            "title": "Puente de los Tilos",
+            "paragraphs": [
+                {
+                    "context": "El puente de los Tilos, inaugurado en 2004, mide 357 m.",
+                    "qas": [
+                        {
+                            "question": "How long is the bridge?",
+                            "answers": [{"text": "357 m", "answer_start": 49}],
+                            "id": "0a1b2c3d4e5f60718293a4b5c6d7e8f901234567",
+                        }
+                    ],
+                }
+            ],
+        }
+    ],
+    "version": 1.0,
+}
+SQUAD_IT = {
+    "data": [
+        {
+            "title": "Caffè",
+            "paragraphs": [
+                {
+                    "context": "Il caffè è amaro.",
+                    "qas": [
+                        {
+                            "id": "5725b33f6a3fe71400b8952d",
+                            "answers": [{"answer_start": 11, "text": "amaro"}],
+                            "question": "Com'è il caffè?",
+                        }
+                    ],
+                }
+            ],
+        },
+        {
+            "title": "Sole",
+            "paragraphs": [
+                {
+                    "context": "Il sole sorge a est.",
+                    "qas": [
+                        {
+                            "id": "5725b33f6a3fe71400b8952e",
+                            "answers": [{"answer_start": 16, "text": "est"}, {"answer_start": 14, "text": "a est"}],
+                            "question": "Dove sorge il sole?",
+                        }
+                    ],
+                }
+            ],
+        },
+    ],
+    "version": "1.1",
+}
+SQUAD_2 = {
+    "version": "v2.0",
+    "data": [
+        {
+            "title": "Tower",
+            "paragraphs": [
+                {
+                    "qas": [
+                        {
+                            "question": "How high is it?",
+                            "id": "56ddde6b9a695914005b9628",
+                            "answers": [{"text": "330 m", "answer_start": 13}, {"text": "330", "answer_start": 13}],
+                            "is_impossible": False,
+                        },
+                        {
+                            "plausible_answers": [{"text": "330 m", "answer_start": 13}],
+                            "question": "How wide is it?",
+                            "id": "5ad39d53604f3c001a3fe8d1",
+                            "answers": [],
+                            "is_impossible": True,
+                        },
+                    ],
+                    "context": "The tower is 330 m high.",
+                }
+            ],
+        }
+    ],
+}
+SHAPES = {
+    "DRCD": (
+        DRCD,
+        [
+            ("2117-1-1", "臺北捷運何時通車？", [("1996年", 5), ("於1996年", 4)], False),
+            ("2117-1-2", "首條路線為何？", [("木柵線", 18)], False),
+        ],
+    ),
+    "MLQA": (MLQA, [("0a1b2c3d4e5f60718293a4b5c6d7e8f901234567", "How long is the bridge?", [("357 m", 49)], False)]),
+    "SQuAD-it": (
+        SQUAD_IT,
+        [
+            ("5725b33f6a3fe71400b8952d", "Com'è il caffè?", [("amaro", 11)], False),
+            ("5725b33f6a3fe71400b8952e", "Dove sorge il sole?", [("est", 16), ("a est", 14)], False),
+        ],
+    ),
+    "SQuAD 2.0": (
+        SQUAD_2,
+        [
+            ("56ddde6b9a695914005b9628", "How high is it?", [("330 m", 13), ("330", 13)], False),
+            ("5ad39d53604f3c001a3fe8d1", "How wide is it?", [], True),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize(("value", "expected"), SHAPES.values(), ids=SHAPES)
+def test_shapes_of_published_files(tmp_path, value, expected):
+    found = read(tmp_path, value)
+    said = [(one.id, one.question, [(it.text, it.start) for it in one.answers], one.impossible) for one in found]
+    assert said == expected
+    assert what_was_mended(found) == [], "the places are those of the file"
+
+
 def test_without_gold_no_answers_are_needed(tmp_path):
     bare = {"id": "q", "question": "Where?"}
     (found,) = read(tmp_path, content(bare), gold=False)
@@ -108,7 +255,9 @@ WHERE = r"data\.json: article 1, paragraph 1, question 1"
         ({"data": [{"title": "x"}]}, r"data\.json: article 1: 'paragraphs' is missing"),
         ({"data": [{"paragraphs": [{"qas": []}]}]}, r"data\.json: article 1, paragraph 1: 'context' is missing"),
         (content(question("q", answer("Paris")), passage=" \n"), r"article 1, paragraph 1: the context is empty"),
+        ({"data": [{"paragraphs": [{"context": "x"}]}]}, r"data\.json: article 1, paragraph 1: 'qas' is missing"),
         (content({"question": "Where?"}), WHERE + ": 'id' is missing"),
+        (content({"id": "q", "answers": []}), WHERE + r" \(id q\): 'question' is missing"),
         (content({"id": 1.5, "question": "Where?"}), WHERE + ": 'id' is float, not str"),
         (content(question("q", answer("Paris"), text=" ")), WHERE + r" \(id q\): the question is empty"),
         (content({"id": "q", "question": "Where?"}), WHERE + r" \(id q\): 'answers' is missing"),
@@ -116,6 +265,11 @@ WHERE = r"data\.json: article 1, paragraph 1, question 1"
         (content(question("q", is_impossible=False)), WHERE + r" \(id q\): no answer"),
         (content(question("q", answer("Paris"), is_impossible=True)), "is_impossible is true, but there are answers"),
         (content(question("q", is_impossible="yes")), "'is_impossible' is str, not bool"),
+        (content(question("q", {"answer_start": 13})), WHERE + r" \(id q\), answer 1: 'text' is missing"),
+        (
+            content(question("q", answer("Paris"), {"text": "Paris"})),
+            WHERE + r" \(id q\), answer 2: 'answer_start' is missing",
+        ),
         (content(question("q", answer("", 3))), r"\(id q\), answer 1: the text is empty"),
         (content(question("q", answer("Paris", True))), r"answer 1: 'answer_start' is bool, not int"),
         (content(question("q", answer("Paris", "13"))), r"answer 1: 'answer_start' is str, not int"),
@@ -144,7 +298,7 @@ def test_D10_a_bomb_is_capped(tmp_path, monkeypatch):
         ("squad/train_sample", 4847, []),
         ("cmrc2018/train", 10_142, ["21 of 10,142"]),
         ("cmrc2018/dev", 3219, ["7 of 9,657", "193 of 9,657"]),
-        ("xquad/xquad.zh", 1190, []),
+        *((f"xquad/xquad.{language}", 1190, []) for language in ("en", "zh", "es", "ar", "de")),
     ],
 )
 def test_published_files(shared, name, questions, said):

@@ -22,7 +22,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--passage", metavar="TEXT")
     parser.add_argument("--text-b", nargs="+", default=[], metavar="TEXT", help="the second text of each pair")
     parser.add_argument(
-        "--data", metavar="FILE", help="as for evaluate, without what is to be predicted; .txt: a text a line"
+        "--data",
+        metavar="FILE",
+        help="as for evaluate, without what is to be predicted; .txt: a text a line (of pairs: columns, as .tsv)",
     )
     add_labelled(parser, "txt")
     parser.add_argument(
@@ -97,6 +99,7 @@ def _examples(pipeline: Pipeline, options: argparse.Namespace, notes: list[str])
     if options.texts:
         return pipeline.task.from_texts(options.texts, options.text_b or None)
     columns = parse_columns(options.columns)
-    if is_plain(options.data, options.format):
+    of_pairs = options.format is None and getattr(pipeline.task, "pairs", None)  # a text a line has none
+    if is_plain(options.data, options.format) and not of_pairs:
         return pipeline.task.from_texts(read_texts(options.data, columns=columns, notes=notes))
     return pipeline.task.read([options.data], columns=columns, kind=options.format, gold=False, notes=notes)

@@ -110,11 +110,13 @@ def _scores(model: Model, examples: Sequence[Any], predictions: Sequence[Any]) -
 def _check_comparable(model: Model, other: Model, names: tuple[str, str]) -> None:
     """Refuse two models that cannot be scored on the same examples; labels may be in another order."""
     first, second = names
+    assert model.task is not None
     if other.task is None:
         raise UserError(f"--against: {second} was fine-tuned for no task")
+    labels = (", ".join(sorted(one.task.told_apart(one.labels))) for one in (model, other) if one.task)
     for verb, ours, theirs in (
-        ("is for", model.task.part.replace("_", "-") if model.task else "", other.task.part.replace("_", "-")),
-        ("has the labels", ", ".join(sorted(model.labels)), ", ".join(sorted(other.labels))),
+        ("is for", model.task.part.replace("_", "-"), other.task.part.replace("_", "-")),
+        ("has the labels", *labels),
     ):
         if ours != theirs:
             raise UserError(

@@ -155,9 +155,9 @@ class Pipeline:
                 "this model answers no questions",
                 remedy="train one: unmask finetune question-answering --model MODEL --train FILE --out RUN",
             )
+        check_unicode((question, passage))
         if not question.strip() or not passage.strip():
             raise UserError("a question and a passage are needed, none of them empty")
-        check_unicode((question, passage))
         return Question("", question, passage)
 
     def run(self, examples: Sequence[Any], notes: list[str] | None = None) -> list[Any]:

@@ -123,7 +123,7 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
-        samples = frame_rows(tokenizer, examples, self.length, pairs=self.pairs)
+        samples, notes = frame_rows(tokenizer, examples, self.length, pairs=self.pairs)
         if gold:
             numbers = np.array(_numbers(examples, labels), np.int64)
             samples = [
@@ -135,7 +135,7 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
             chances = torch.from_numpy(np.concatenate(logits)).softmax(1).tolist() if logits else []
             return [_prediction(row, labels, chance) for row, chance in zip(examples, chances, strict=True)]
 
-        return Framed(samples, read)
+        return Framed(samples, read, notes)
 
     def measure(self, examples: Sequence[Row], predictions: Sequence[Prediction], labels: Sequence[str]) -> Measure:
         """See `Task`."""

@@ -29,7 +29,7 @@ NUMBERS = ("score", "similarity", "relatedness_score")
 """and a number."""
 
 QUESTIONS = ("id", "qid1", "qid2", "question1", "question2", "is_duplicate")
-"""The header of Quora's question pairs in GLUE, where line breaks inside questions have torn some rows."""
+"""The header of Quora's question pairs in GLUE: line breaks in questions have torn some rows, two have an empty one."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,13 @@ class Found:
     Attributes:
         places: of the columns asked for, by our names.
         unlabelled: what stands in the place of a label where the format has none for a row, which is left out.
-        torn: whether rows with too few columns are known to be in the published file, and are left out.
+        damaged: whether rows with too few columns or an empty text are known to be in the published file, and are left
+            out.
     """
 
     places: Mapping[str, int]
     unlabelled: str | None = None
-    torn: bool = False
+    damaged: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,10 +126,17 @@ class Wanted:
                     line=line,
                     remedy=f"pass --columns {ours}=NAME, or numbers from 0 if there is no header",
                 )
+            if names.count(found) > 1:
+                raise UserError(
+                    f"{names.count(found)} columns are called {found}",
+                    file=name,
+                    line=line,
+                    remedy="rename one, or take the header away and pass --columns with numbers from 0",
+                )
             places[ours] = names.index(found)
         # pairs on whose label the annotators did not agree (Bowman et al. 2015, section 2.2)
         disagreed = "text_b" in places and "label" in places and names[places["label"]] == "gold_label"
-        return Found(places, "-" if disagreed else None, torn=tuple(names) == QUESTIONS)
+        return Found(places, "-" if disagreed else None, damaged=tuple(names) == QUESTIONS)
 
     def may_lack_header(self, first: Sequence[str]) -> bool:
         """Say whether the first row looks like the one format that needs no header."""

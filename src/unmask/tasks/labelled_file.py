@@ -19,7 +19,7 @@ from pathlib import Path
 
 from unmask.errors import UserError, nearest
 from unmask.tasks.columns import ACCEPTABILITY, LABELS, Found, Headerless, Wanted
-from unmask.text.files import decode_object, display_name, open_bytes
+from unmask.text.files import MAX_DOCUMENT, decode_object, display_name, open_bytes
 
 NAMES = ("text", "text_b", "label")
 """What a row consists of."""
@@ -115,7 +115,7 @@ def read_rows(
 
 def is_plain(path: str | Path, kind: str | None) -> bool:
     """Say whether `read_texts` reads a file: a text a line, by its suffix or the format that was given."""
-    return kind == "txt" or (kind is None and ".txt" in Path(path).suffixes)
+    return (kind or _suffix(path)) == "txt"
 
 
 def read_texts(path: str | Path, *, columns: Mapping[str, str], notes: list[str]) -> list[str]:
@@ -140,10 +140,14 @@ def read_texts(path: str | Path, *, columns: Mapping[str, str], notes: list[str]
     return texts
 
 
-def _format(path: str | Path, kind: str | None) -> str:
+def _suffix(path: str | Path) -> str:
+    """Return what tells a file's format, in small letters and without a dot; that of compression does not."""
     suffixes = [suffix.lower().removeprefix(".") for suffix in Path(path).suffixes]
-    suffixes = [suffix for suffix in suffixes if suffix not in ("gz", "xz")]
-    found = kind or (suffixes[-1] if suffixes else "")
+    return next((suffix for suffix in reversed(suffixes) if suffix not in ("gz", "xz")), "")
+
+
+def _format(path: str | Path, kind: str | None) -> str:
+    found = kind or _suffix(path)
     found = {"json": "jsonl", "ndjson": "jsonl", "txt": "tsv"}.get(found, found)
     if found not in FORMATS:
         if kind:
@@ -173,7 +177,7 @@ def _read(text: io.TextIOBase, kind: str, wanted: Wanted, name: str, left: Count
     if max(found.places.values()) >= width:
         raise UserError(f"there is no column {max(found.places.values())}, counted from 0", file=name, line=first[0])
     for line, cells in rest:
-        if len(cells) < width and found.torn:
+        if len(cells) < width and found.damaged:
             left["pieces of rows torn by a line break in a question"] += 1
             continue
         if len(cells) != width:
@@ -209,6 +213,7 @@ def _split_tsv(text: io.TextIOBase) -> Iterator[tuple[int, list[str]]]:
 
 
 def _split_csv(text: io.TextIOBase, name: str) -> Iterator[tuple[int, list[str]]]:
+    csv.field_size_limit(MAX_DOCUMENT)
     reader = csv.reader(text, strict=True)
     while True:
         line = reader.line_num + 1
@@ -242,6 +247,9 @@ def _row(values: Mapping[str, str], name: str, line: int, found: Found, left: Co
         left["pairs without a label"] += 1
         return
     for ours, value in values.items():
+        if not value and ours != "label" and found.damaged:
+            left["pairs with an empty question"] += 1
+            return
         if not value:
             raise UserError(f"the {ours} is empty", file=name, line=line, remedy="mend or remove the row")
     yield Row(values, name, line)

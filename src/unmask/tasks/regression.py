@@ -116,7 +116,7 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
-        samples = frame_rows(tokenizer, examples, self.length, pairs=self.pairs)
+        samples, notes = frame_rows(tokenizer, examples, self.length, pairs=self.pairs)
         if gold:
             values = np.array(_values(examples))
             values = ((values - (self.mean or 0.0)) / (self.deviation or 1.0)).astype(np.float32)
@@ -130,7 +130,7 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
                 for row, value in zip(examples, logits, strict=True)
             ]
 
-        return Framed(samples, read)
+        return Framed(samples, read, notes)
 
     def measure(self, examples: Sequence[Row], predictions: Sequence[Score], labels: Sequence[str]) -> Measure:
         """See `Task`."""

@@ -6,6 +6,8 @@ import math
 from collections.abc import Hashable, Sequence
 from itertools import chain
 
+import numpy as np
+
 from unmask.batches.batch import Sample
 from unmask.batches.chance import generator
 from unmask.batches.frame import Frame
@@ -58,24 +60,27 @@ def are_pairs(rows: Sequence[Row], wanted: bool | None = None) -> bool:
     return wanted
 
 
-def frame_rows(tokenizer: Tokenizer, rows: Sequence[Row], length: int, *, pairs: bool | None = None) -> list[Sample]:
-    """Return a sample for each row, its key (0, its number); what exceeds `length` tokens is cut.
+def frame_rows(
+    tokenizer: Tokenizer, rows: Sequence[Row], length: int, *, pairs: bool | None = None
+) -> tuple[list[Sample], tuple[str, ...]]:
+    """Return a sample for each row, its key (0, its number), and a note if any was cut to fit into `length` tokens.
 
     Raises:
         UserError: see `are_pairs`.
     """
     frame = Frame.of(tokenizer)
     pairs = are_pairs(rows, pairs)
-    first = tokenizer.encode_many([row.values["text"] for row in rows])
-    if not pairs:
-        room = frame.room(length, texts=1)
-        return [frame.wrap(ids[:room]).named((0, number)) for number, ids in enumerate(first)]
-    second = tokenizer.encode_many([row.values["text_b"] for row in rows])
-    made = []
-    for number, (one, other) in enumerate(zip(first, second, strict=True)):
-        here, there = cut_longer(len(one), len(other), frame.room(length, texts=2))
-        made.append(frame.wrap(one[:here], other[:there]).named((0, number)))
-    return made
+    firsts = tokenizer.encode_many([row.values["text"] for row in rows])
+    nothing = [np.zeros(0, np.int32)] * len(rows)
+    seconds = tokenizer.encode_many([row.values["text_b"] for row in rows]) if pairs else nothing
+    room = frame.room(length, texts=1 + pairs)
+    made, cut = [], 0
+    for number, (first, second) in enumerate(zip(firsts, seconds, strict=True)):
+        here, there = cut_longer(len(first), len(second), room)
+        cut += here < len(first) or there < len(second)
+        made.append(frame.wrap(first[:here], second[:there] if pairs else None).named((0, number)))
+    what = "pairs" if pairs else "texts"
+    return made, (f"{cut:,} of {len(rows):,} {what} are longer than {length} tokens and were cut",) if cut else ()
 
 
 def cut_longer(first: int, second: int, room: int) -> tuple[int, int]:

@@ -169,7 +169,7 @@ def _decode(path: str | Path, top: _Place) -> dict[str, Any]:
 
 def _question(record: dict[str, Any], passage: str, place: _Place, gold: bool) -> Question:
     name = record.get("id")
-    if isinstance(name, int):
+    if isinstance(name, int) and not isinstance(name, bool):
         record = {**record, "id": str(name)}
     name = place.text(record, "id")
     place = _Place(place.file, f"{place.path} (id {name})")

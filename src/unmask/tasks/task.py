@@ -101,6 +101,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             UserError: nothing can be learnt from them.
         """
 
+    def told_apart(self, labels: Sequence[str]) -> set[str]:
+        """Return what a model with these labels tells apart: two models are comparable where that is the same."""
+        return set(labels)
+
     def settle(self, examples: Sequence[Any], labels: Sequence[str]) -> Self:
         """Return the task with all settings resolved that depend on the training examples."""
         return self

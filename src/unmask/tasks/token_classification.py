@@ -129,6 +129,10 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
             parts[unit in chosen].append(sentence)
         return parts
 
+    def told_apart(self, labels: Sequence[str]) -> set[str]:
+        """See `Task`: types of entities, whatever the scheme of their tags."""
+        return _kinds(labels)
+
     def build(self, encoder: TransformerSettings, labels: Sequence[str]) -> TokenClassificationHead:
         """See `Task`."""
         return TokenClassificationHead(encoder, len(labels))
@@ -288,7 +292,7 @@ def gold_and_said(
     Raises:
         UserError: a type that the model does not know.
     """
-    kinds = {split_tag(label)[1] for label in labels}
+    kinds = {"", *_kinds(labels)}
     for sentence in examples:
         for number, tag in enumerate(sentence.tags):
             if split_tag(tag)[1] not in kinds:
@@ -332,8 +336,12 @@ def _numbers(sentence: Sentence, labels: Sequence[str]) -> np.ndarray:
     return np.array([numbers[tag] for tag in sentence.tags], np.int64)
 
 
+def _kinds(labels: Sequence[str]) -> set[str]:
+    return {split_tag(label)[1] for label in labels} - {""}
+
+
 def _unknown(sentence: Sentence, place: int, labels: Sequence[str]) -> UserError:
-    kinds = sorted({split_tag(label)[1] for label in labels} - {""})
+    kinds = sorted(_kinds(labels))
     return UserError(
         f"unknown type '{split_tag(sentence.tags[place])[1]}'; the model knows {', '.join(kinds)}",
         file=sentence.file,
