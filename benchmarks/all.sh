@@ -18,10 +18,12 @@ $python benchmarks/sst2.py --start minilm
 $python benchmarks/sst2.py --start random
 $python benchmarks/pairs.py --start minilm
 $python benchmarks/pairs.py --start random
+$python benchmarks/pairs.py --start pooler-anew --sets sick-entailment
 $python benchmarks/token_classification.py --start minilm
 $python benchmarks/token_classification.py --start random
 $python benchmarks/question_answering.py --variant always
 $python benchmarks/question_answering.py --variant none
+$python benchmarks/question_answering.py --variant always --start random
 $python benchmarks/chinese.py --cmrc
 $python benchmarks/token_classification.py --data resume_zh --start runs/chinese/bert-mini-zh
 $python benchmarks/token_classification.py --data resume_zh --start random --body runs/chinese/bert-mini-zh

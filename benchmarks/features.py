@@ -89,10 +89,11 @@ def train(name: str, start: str, method: str, seed: int, folder: Path, *, toy: b
         **chosen,
     )
     last = logged(folder / "run")[-1]
-    score = json.loads((folder / "run/dev.json").read_bytes())["metrics"][data.metric]
+    scored = json.loads((folder / "run/dev.json").read_bytes())
     run: dict[str, Any] = {"data": name, "start": start, "method": method, "seed": seed, "metric": data.metric}
     return run | {
-        "score": score,
+        "score": scored["metrics"][data.metric],
+        "interval": scored["intervals"][data.metric],
         "examples": sum(1 for _ in (folder / "train.tsv").open(encoding="utf8")) - 1,
         "passes": last["passes"],
         "step_seconds": last["seconds"],

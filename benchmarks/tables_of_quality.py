@@ -50,8 +50,8 @@ def pairs(result: dict[str, Any]) -> list[str]:
 
 
 def token_classification(result: dict[str, Any]) -> list[str]:
-    """F1 over entities on the test set by data and start, mean and standard deviation over seeds."""
-    titles = "| data | start | test F1, mean ± s.d. | minus random [95 %] | each seed | minutes a seed (threads) |"
+    """F1 over entities on the test set by data and start: the spread over seeds, or of one the interval."""
+    titles = "| data | start | test F1, mean ± s.d., or [95 %] of one seed | minus random [95 %] | each seed | minutes a seed (threads) |"
     lines = [titles, "|---|---|---|---|---|---|"]
     cases = dict.fromkeys((run["data"], run["each"], run["start"], run["body"]) for run in result["runs"])
     names = {"minilm": "MiniLM checkpoint"}
@@ -62,7 +62,8 @@ def token_classification(result: dict[str, Any]) -> list[str]:
         title = from_random if start == "random" else names.get(start, start)
         runs.sort(key=lambda run: run["seed"])
         scores = [run["metrics"]["f1"] for run in runs]
-        spread = f"{statistics.mean(scores):.1f}" + (f" ± {statistics.stdev(scores):.1f}" if len(scores) > 1 else "")
+        low, high = runs[0]["intervals"]["f1"]
+        spread = f" ± {statistics.stdev(scores):.1f}" if len(scores) > 1 else f" [{low:.1f}, {high:.1f}]"
         bodies = (body, start)  # a run's own, or the one that was named
         random = [run for run in result["runs"] if run["data"] == data and run["start"] == "random"]
         others = [run for run in random if run["body"] in bodies]
@@ -70,7 +71,7 @@ def token_classification(result: dict[str, Any]) -> list[str]:
         shown = ", ".join(f"{score:.1f}" for score in scores)
         minutes = ", ".join(f"{run['seconds'] / 60:.0f} ({run['about']['threads']})" for run in runs)
         part = data if each == 1 else f"{data}, 1 sentence in {each}"
-        lines.append(f"| {part} | {title} | {spread} | {above} | {shown} | {minutes} |")
+        lines.append(f"| {part} | {title} | {statistics.mean(scores):.1f}{spread} | {above} | {shown} | {minutes} |")
     return lines
 
 
@@ -108,7 +109,7 @@ def cmrc(result: dict[str, Any]) -> list[str]:
 
 
 def features(result: dict[str, Any]) -> list[str]:
-    """Scores of fine-tuning and of small models on frozen features, mean and standard deviation over seeds."""
+    """Scores of fine-tuning and of small models on frozen features, mean and deviation over seeds, minutes of one."""
     runs = result["runs"]
     columns = sorted({(run["data"], run["start"]) for run in runs}, reverse=True)
     names = ", ".join(f"{data} ({start})" for data, start in columns)
@@ -118,8 +119,9 @@ def features(result: dict[str, Any]) -> list[str]:
         for column in columns:
             found = [run for run in runs if (run["data"], run["start"]) == column and run["method"] == method]
             scores = [run["score"] for run in found]
-            mean = f"{statistics.mean(scores):.1f}" if scores else ""
-            cells.append(mean + (f" ± {statistics.stdev(scores):.1f}" if len(scores) > 1 else ""))
+            spread = f" ± {statistics.stdev(scores):.1f}" if len(scores) > 1 else ""
+            minutes = statistics.mean(run["seconds"] for run in found) / 60 if found else 0
+            cells.append(f"{statistics.mean(scores):.1f}{spread} ({minutes:.0f} min)" if found else "")
         lines.append(f"| {method} | {' | '.join(cells)} |")
     seeds = len({run["seed"] for run in runs})
     lines += ["", "One seed." if seeds == 1 else f"Means ± standard deviations over {seeds} seeds."]
