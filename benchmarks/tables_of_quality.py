@@ -51,7 +51,8 @@ def pairs(result: dict[str, Any]) -> list[str]:
 
 def token_classification(result: dict[str, Any]) -> list[str]:
     """F1 over entities on the test set by data and start: the spread over seeds, or of one the interval."""
-    titles = "| data | start | test F1, mean ± s.d., or [95 %] of one seed | minus random [95 %] | each seed | minutes a seed (threads) |"
+    spreads = "test F1, mean ± s.d., or [95 %] of one seed"
+    titles = f"| data | start | {spreads} | minus random [95 %] | each seed | minutes a seed (threads) |"
     lines = [titles, "|---|---|---|---|---|---|"]
     cases = dict.fromkeys((run["data"], run["each"], run["start"], run["body"]) for run in result["runs"])
     names = {"minilm": "MiniLM checkpoint"}

@@ -5,9 +5,10 @@ import pytest
 
 from unmask.batches.batch import Sample, collate
 from unmask.corpus.build import build_corpus
+from unmask.encoders.transformer import TransformerSettings
 from unmask.errors import UserError
-from unmask.model import load_model
-from unmask.pretraining import guess, pretrain
+from unmask.model import Model, load_model, save_model
+from unmask.pretraining import corpus_from_text, guess, pretrain
 from unmask.recipe import read_recipe
 from unmask.tokenizers.load import load_tokenizer
 
@@ -41,7 +42,7 @@ def test_swapped_pairs_and_generators_are_guessed_too():
     assert guess([collate([sample])], 7) == {"generator_accuracy": 0.5, "sentence_order_accuracy": 0.5}
 
 
-def test_whole_words_need_words_of_several_pieces(documents, tmp_path):
+def test_whole_words_need_words_of_several_pieces(documents, tmp_path, capsys):
     letters = sorted({character for text in documents for character in text.lower() if not character.isspace()})
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters]
     (tmp_path / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf8")
@@ -53,7 +54,36 @@ def test_whole_words_need_words_of_several_pieces(documents, tmp_path):
             pretrain(recipe, corpus, tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()
     small = ["encoder.layers=1", "encoder.width=32", "encoder.feed_forward=64", "layout.length=32", "budget.steps=1"]
-    pretrain(read_recipe("bert-tiny", ["masking.kind=span", *small]), corpus, tmp_path / "spans", quiet=True)
+    capsys.readouterr()
+    pretrain(read_recipe("bert-tiny", ["masking.kind=span", *small]), corpus, tmp_path / "spans")
+    assert "every piece is a word: what is hidden together is counted in tokens" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "init", "message"),
+    [
+        ("roberta-mini", ["tokenizer.kind=wordpiece"], False, "encoder.offset is 2, but padding has the id 0"),
+        ("gpt-mini", [], True, "reads both sides, the recipe gpt-mini from left to right; take one such as bert-mini"),
+        ("bert-mini", ["layout.length=512"], True, "the layout's length 512 exceeds the 64 positions of"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_before_anything_is_built(
+    tokenizer, tmp_path, recipe, settings, init, message
+):
+    (tmp_path / "text.txt").write_text("One. Two.\n\nThree. Four.", encoding="utf8")
+    encoder = TransformerSettings(layers=1, width=32, heads=2, feed_forward=64, positions=64).build(tokenizer.size)
+    save_model(tmp_path / "model", Model(encoder, tokenizer), "")
+    said = []
+    with pytest.raises(UserError, match=message):
+        corpus_from_text(
+            [tmp_path / "text.txt"],
+            read_recipe(recipe, settings),
+            tmp_path / "run",
+            init=tmp_path / "model" if init else None,
+            report=said.append,
+        )
+    assert not said
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_corpus_without_samples_is_refused_before_there_is_a_run(tokenizer, tmp_path):

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from unmask.batches.chance import number
 from unmask.checkpoints import huggingface
+from unmask.checkpoints.heads import POOLED
 from unmask.encoders.downstream import Downstream, DownstreamSettings
 from unmask.encoders.transformer import Transformer, TransformerSettings
 from unmask.errors import UserError
@@ -67,7 +68,10 @@ class Model:
         if state is None or (name == "replaced_token" and not any(part.startswith("generator.") for part in state)):
             return False  # ELECTRA's published discriminators have no generator
         for part in sorted(state.keys() ^ wanted.keys()):
-            raise UserError(f"{part} of the {name} head is {'missing' if part in wanted else 'not known here'}")
+            raise UserError(
+                f"{part} of the {name} head is {'missing' if part in wanted else 'not known here'}",
+                remedy="leave the objective's settings as the model has them; if they are, the model is damaged",
+            )
         for part, value in state.items():
             if value.shape != wanted[part].shape:
                 raise UserError(
@@ -140,6 +144,12 @@ def load_model(
     if new:
         body, heads = _grown(found, encoder.words.weight.detach())
     missing = encoder.load_state_dict(body, strict=False).missing_keys
+    if missing and (reads := sorted(POOLED & found.heads.keys())):
+        raise UserError(
+            f"the pooler that the {reads[0]} head reads is missing",
+            file=directory / "model.safetensors",
+            remedy="the file is not whole: copy it again",
+        )
     created = (*(("the pooler",) if missing else ()), *((f"{new} special tokens",) if new else ()))
     task, downstream = _task(found, directory)
     heads = {"downstream": {}, **heads} if downstream else heads  # an average has no tensors

@@ -19,9 +19,10 @@ from unmask.batches.feed import Feed
 from unmask.batches.ngram_masking import NgramMaskingSettings, WholeWordMaskingSettings
 from unmask.batches.sentence_pairs import LABELS
 from unmask.batches.span_masking import SpanMaskingSettings
+from unmask.checkpoints.huggingface import read_settings
 from unmask.corpus.build import build_corpus, check_sources
 from unmask.corpus.corpus import Corpus, open_corpus
-from unmask.encoders.transformer import Transformer
+from unmask.encoders.transformer import Transformer, TransformerSettings
 from unmask.errors import UserError
 from unmask.model import Model, build_encoder, find, load_model, save_model
 from unmask.objectives.learner import Learner
@@ -33,7 +34,8 @@ from unmask.runs.plots import plot_training
 from unmask.runs.report import model_card, pretraining_report
 from unmask.text.documents import Skipped, TextOptions, read_documents, refuse_none
 from unmask.tokenizers.load import load_tokenizer
-from unmask.tokenizers.train import train_tokenizer
+from unmask.tokenizers.tokenizer import Tokenizer
+from unmask.tokenizers.train import PADDING, train_tokenizer
 from unmask.training.evaluate import evaluate
 from unmask.training.loop import Trainer, open_run
 from unmask.training.machine import Machine, choose_machine
@@ -86,10 +88,17 @@ def pretrain(
             keep_head_dropout=True,
             seed=recipe.seed,
         )
-        _check_fit(base, corpus, recipe, init)
+        _check_shape(base.encoder.settings, recipe, init)
+        if base.tokenizer.sha256 != corpus.tokenizer.sha256:
+            raise UserError(
+                f"the corpus was built with another tokenizer than that of {init}",
+                file=corpus.directory,
+                remedy=f"build it again: unmask corpus build FILES --tokenizer {init} --out DIR",
+            )
         recipe = msgspec.structs.replace(recipe, encoder=base.encoder.settings)
-    _check_offset(recipe, corpus)
-    _check_words(recipe, corpus)
+    _check_offset(recipe.encoder.offset, corpus.tokenizer.pad)
+    for note in _check_words(recipe, corpus.tokenizer):
+        display.say(note)
     learner, created = build_learner(recipe, corpus.tokenizer.size, base)
     learner.to(machine.device)
     feed = Feed(recipe.layout, recipe.masking, recipe.seed, corpus.tokenizer, learner.prepare)
@@ -184,7 +193,7 @@ def corpus_from_text(
 
     Raises:
         UserError: the run is not empty (or, on resume, was started on other files), the files cannot be read twice
-            (standard input), or no text is in them.
+            (standard input), no text is in them, or recipe and `init` do not go together.
     """
     if resume:
         corpus = open_corpus(out / PREPARED / "corpus")
@@ -202,6 +211,10 @@ def corpus_from_text(
         )
     options = options or TextOptions()
     check_sources(paths, options)
+    if init is not None:
+        _check_shape(read_settings(find(init)), recipe, init)
+    else:
+        _check_offset(recipe.encoder.offset, PADDING[recipe.tokenizer.kind])
     with RunDirectory.reserved(out) as folder:
         if init is not None:
             tokenizer = load_tokenizer(find(init))
@@ -213,6 +226,7 @@ def corpus_from_text(
                 settings.kind, documents, size=settings.vocabulary, lowercase=settings.lowercase
             )
             tokenizer.save(folder / "tokenizer")
+        _check_words(recipe, tokenizer)  # again where it trains; here before the corpus is built
         return build_corpus(paths, tokenizer, folder / "corpus", options=options, workers=workers, report=report)
 
 
@@ -222,49 +236,45 @@ def fingerprint(corpus: Corpus) -> str:
     return hashlib.sha256(msgspec.json.encode([manifest.tokenizer, manifest.train, manifest.heldout])).hexdigest()
 
 
-def _check_offset(recipe: Recipe, corpus: Corpus) -> None:
+def _check_offset(offset: int, pad: int) -> None:
     """Refuse positions that transformers would count otherwise: there they begin after the id of padding."""
-    offset, pad = recipe.encoder.offset, corpus.tokenizer.pad
     if offset and offset != pad + 1:
         raise UserError(
             f"encoder.offset is {offset}, but padding has the id {pad} in this vocabulary",
-            file=corpus.directory,
             remedy=f"pass --set encoder.offset={pad + 1}",
         )
 
 
-def _check_words(recipe: Recipe, corpus: Corpus) -> None:
-    """Refuse to hide whole words where every piece is one."""
-    words = corpus.tokenizer
-    alone = isinstance(recipe.masking, WholeWordMaskingSettings) or (
-        isinstance(recipe.masking, NgramMaskingSettings | SpanMaskingSettings) and recipe.masking.longest == 1
-    )
-    if alone and words.begins_word(np.arange(words.size)).all():
+def _check_words(recipe: Recipe, tokenizer: Tokenizer) -> list[str]:
+    """Refuse to hide whole words where every piece is one; say it where several are hidden together.
+
+    Returns:
+        What the user should know.
+    """
+    masking = recipe.masking
+    if not isinstance(masking, WholeWordMaskingSettings | NgramMaskingSettings | SpanMaskingSettings):
+        return []
+    if not tokenizer.begins_word(np.arange(tokenizer.size)).all():
+        return []
+    if isinstance(masking, WholeWordMaskingSettings) or masking.longest == 1:
         raise UserError(
             "in this vocabulary every piece is a word, so that whole words are single tokens",
-            file=corpus.directory,
             remedy="pass --set masking.kind=token, or train a vocabulary whose pieces go on words",
         )
+    return ["in this vocabulary every piece is a word: what is hidden together is counted in tokens"]
 
 
-def _check_fit(base: Model, corpus: Corpus, recipe: Recipe, init: str | Path) -> None:
-    """Refuse a model that the corpus was not built for, or that cannot read sequences of the recipe's length."""
-    if base.tokenizer.sha256 != corpus.tokenizer.sha256:
-        raise UserError(
-            f"the corpus was built with another tokenizer than that of {init}",
-            file=corpus.directory,
-            remedy=f"build it again: unmask corpus build FILES --tokenizer {init} --out DIR",
-        )
-    if base.encoder.settings.causal != recipe.encoder.causal:
+def _check_shape(shape: TransformerSettings, recipe: Recipe, init: str | Path) -> None:
+    """Refuse a model that reads in another direction than the recipe, or no sequences of its length."""
+    if shape.causal != recipe.encoder.causal:
         reads = ("both sides", "from left to right")
         raise UserError(
-            f"{init} reads {reads[base.encoder.settings.causal]}, the recipe {recipe.name} "
-            f"{reads[recipe.encoder.causal]}",
-            remedy="take a recipe such as gpt-mini" if base.encoder.settings.causal else "take one such as bert-mini",
+            f"{init} reads {reads[shape.causal]}, the recipe {recipe.name} {reads[recipe.encoder.causal]}",
+            remedy="take a recipe such as gpt-mini" if shape.causal else "take one such as bert-mini",
         )
     length = max(stage.length for stage in recipe.layout.all_stages)
-    if length > base.encoder.longest:
+    if length > shape.positions:
         raise UserError(
-            f"the layout's length {length} exceeds the {base.encoder.longest} positions of {init}",
-            remedy=f"pass --set layout.length={base.encoder.longest}",
+            f"the layout's length {length} exceeds the {shape.positions} positions of {init}",
+            remedy=f"pass --set layout.length={shape.positions}",
         )

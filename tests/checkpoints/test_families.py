@@ -140,12 +140,14 @@ def test_C15_partial_weights_are_refused(name, directory):
     assert all(any(key.startswith(part) for key in lacking) for part in head.values())
 
 
-HEAD_DROPOUTS = {"albert": "classifier_dropout_prob", "distilbert": "seq_classif_dropout"}
+HEAD_DROPOUTS = {
+    "albert": "classifier_dropout_prob",
+    "distilbert": "seq_classif_dropout",
+    "openai-gpt": "unmask_head_dropout",  # it has none of its own
+}
 
 
 def test_dropout_before_the_last_layer_is_read_and_written(name, directory):
-    if name == "openai-gpt":
-        return  # it has none of its own
     key = HEAD_DROPOUTS.get(name.partition(",")[0], "classifier_dropout")
     settings = huggingface.read(directory).settings
     assert (settings.dropout, settings.head_dropout, settings.before_last) == (0.1, None, 0.1)
@@ -162,6 +164,46 @@ def test_dropout_before_the_last_layer_is_read_and_written(name, directory):
     for wrong in (1.0, -0.1, "0.1"):
         configure(directory, **{key: wrong})
         refused(directory, "not the config of a")
+
+
+BODIES = {
+    **SHAPES,
+    "bert": {},
+    "electra, embeddings not narrow": {"embedding": 8, "pooling": "gelu"},
+    "albert, embeddings not narrow": {"embedding": 8, "shared": "all"},
+    "all layers shared": {"shared": "all"},
+    "attention shared": {"shared": "attention"},
+}
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_a_body_comes_back_as_it_was(body, tmp_path):
+    common = {"layers": 2, "width": 8, "heads": 2, "feed_forward": 16, "positions": 12, "deviation": 0.5}
+    encoder = TransformerSettings(**common | BODIES[body]).build(VOCABULARY)
+    huggingface.write(tmp_path, encoder, {})
+    found = huggingface.read(tmp_path)
+    assert found.settings == encoder.settings
+    if body != "all layers shared":  # that nothing is projected there only the weights tell
+        assert huggingface.read_settings(tmp_path) == encoder.settings
+    again, state = found.settings.build(VOCABULARY), encoder.state_dict()
+    missing, unknown = again.load_state_dict(found.encoder, strict=False)
+    assert not unknown and all(name.startswith("pooler.") for name in missing)
+    assert again.state_dict().keys() == state.keys()
+    assert all(torch.equal(value, state[name]) for name, value in found.encoder.items())
+
+
+@pytest.mark.parametrize("shape", [{"embedding": 4, "pooling": "gelu"}, {"embedding": 4, "shared": "all"}, {}])
+def test_C15_the_pooler_that_a_head_reads_must_be_there(shape, tokenizer, tmp_path):
+    common = {"layers": 1, "width": 8, "heads": 2, "feed_forward": 16, "positions": 12}
+    encoder = TransformerSettings(**common | shape).build(tokenizer.size)
+    heads = {
+        name: OBJECTIVES[name]().build(encoder.settings, tokenizer.size) for name in ("masked_lm", "sentence_order")
+    }
+    save_model(tmp_path, Model(encoder, tokenizer, {name: part.published() for name, part in heads.items()}), "")
+    load_model(tmp_path)
+    put(tmp_path, {name: value for name, value in weights(tmp_path).items() if "pooler" not in name})
+    with pytest.raises(UserError, match=r"model.safetensors: the pooler that the sentence_order head reads is missing"):
+        load_model(tmp_path)
 
 
 PAIRS = {

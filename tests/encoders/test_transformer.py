@@ -98,6 +98,15 @@ def test_initial_distribution_is_cut_off_at_two_deviations():
             assert value.std() == pytest.approx(0.02 * 0.7737**0.5, rel=4 / count**0.5)
 
 
+def test_gpts_initial_distribution_is_not_cut_off():
+    shape = {"segments": 0, "pooling": "none", "causal": True, "activation": "gelu_tanh"}
+    encoder = TransformerSettings(layers=1, width=256, heads=4, feed_forward=1024, **shape).build(4000)
+    for name in ("embeddings.words.weight", "blocks.0.feed_forward.up.weight"):
+        value = encoder.state_dict()[name]
+        assert value.std() == pytest.approx(0.02, rel=4 / value.numel() ** 0.5)
+        assert (value.abs() > 0.04).float().mean() == pytest.approx(0.0455, abs=0.002)
+
+
 def encode(encoder, samples):
     """Each sample's layers by its key, from one batch of all."""
     batch = collate(samples)

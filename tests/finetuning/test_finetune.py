@@ -133,6 +133,15 @@ def test_the_top_is_drawn_anew(start, rows, tmp_path, layers):
         run(start, rows, tmp_path / "other", "reset=3")
 
 
+@pytest.mark.parametrize("shared", ["all", "attention", "feed_forward"])
+def test_layers_that_share_their_weights_are_not_drawn_anew(recipe, tokenizer, rows, tmp_path, shared):
+    shape = msgspec.structs.replace(recipe.encoder, shared=shared)
+    save_model(tmp_path / "start", Model(build_encoder(shape, tokenizer.size), tokenizer), "")
+    with pytest.raises(UserError, match=r"reset = 1 would draw lower layers anew too.*pass --set reset=0"):
+        run(tmp_path / "start", rows, tmp_path / "run", "reset=1")
+    run(tmp_path / "start", rows, tmp_path / "run", "reset=0", "budget.steps=1")
+
+
 def test_early_stopping_takes_the_best_and_scores_on_other_data(start, rows, tmp_path):
     settings = ["budget.steps=40", "budget.patience=2", "optimizer.learning_rate=0.3", "schedule.kind=constant"]
     finetune("classification", start, [rows], tmp_path / "run", settings=["task.length=32", *settings], machine=CPU)

@@ -117,6 +117,11 @@ def test_C11_corrupt_tokenizer_is_named(directory):
         assert str(path) in damaged(directory, path.name, content.replace(b'"version": "1.0"', broken))
     other = json.loads(content) | {"normalizer": None}
     assert "BERT's normaliser" in damaged(directory, path.name, json.dumps(other).encode())
+    other = json.loads(content)
+    other["model"]["continuing_subword_prefix"] = "@@"
+    assert "goes on with words by '@@', which BERT's tokenizers call '##'" in damaged(
+        directory, path.name, json.dumps(other).encode()
+    )
     gap = json.loads(content)
     gap["model"]["vocab"]["cat"] = 70
     assert "are not 0 to 14" in damaged(directory, path.name, json.dumps(gap).encode())

@@ -170,6 +170,7 @@ def test_the_published_vocabulary_gives_the_ids_of_transformers(shared, tmp_path
     for line, ids in zip(mixed_lines, ours.encode_many(mixed_lines), strict=True):
         assert ids.tolist() == theirs.encode(line, add_special_tokens=False), line
     assert (ours.pad, ours.unk, ours.cls, ours.sep, ours.mask, ours.size) == (0, 1, 2, 3, 4, 30_000)
+    assert load_tokenizer(source.parent).sha256 == ours.sha256, "by the name that it is published under"
     ours.save(tmp_path / "again")
     assert load_tokenizer(tmp_path / "again").sha256 == ours.sha256
     again = AutoTokenizer.from_pretrained(tmp_path / "again")

@@ -5,8 +5,9 @@ In: samples. Out: the same with ids replaced, `positions["hidden"]` (which token
 
 Devlin et al. 2019, section 3.1 and appendix A.1: 15 % of the tokens, of which 80 % become [MASK], 10 % a random token,
 10 % stay. As in the reference code the number is round(15 % of the sequence, special tokens counted), at least one.
-Different from it: masks are drawn anew in each pass; [UNK] is never hidden, for nothing can be learnt from it; and a
-random token is never a special one.
+Different from it: masks are drawn anew in each pass; [UNK] is never hidden, for nothing can be learnt from it; a
+random token is never a special one; and there is no upper limit (google-research's programs hide at most 20 tokens of
+128, 77 of 512). fairseq, RoBERTa's code, rounds up or down at random and hides <s> and </s> too.
 """
 
 from __future__ import annotations

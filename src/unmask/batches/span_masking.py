@@ -4,7 +4,8 @@ A span's length is drawn in words from a geometric distribution with p = 0.2, cu
 words on average), and it begins with the word that a random token belongs to. Spans are drawn until the budget is
 spent; the last one is cut where that happens, even within a word. Spans that touch are one span. What stands in their
 place is decided for a span as a whole (masking.py of facebookresearch/SpanBERT). Different from its code: a span lies
-within one text, and random tokens are drawn uniformly, as the paper's description does not say otherwise.
+within one text, the budget is rounded (there rounded up), and random tokens are drawn uniformly, as the paper's
+description does not say otherwise.
 """
 
 from __future__ import annotations

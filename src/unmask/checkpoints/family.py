@@ -34,7 +34,7 @@ class Family:
         always: what config.json says beside them.
         activations: theirs by ours.
         dropouts: further keys of config.json for the one dropout.
-        head_dropout: the key for that before the last layer of a head; none: there is no such dropout.
+        head_dropout: the key for that before the last layer of a head, one of ours where the family has none.
         embeddings: our tensors to theirs.
         project: theirs of the projection of narrow embeddings.
         layer: theirs of a layer, its number in braces.

@@ -71,6 +71,17 @@ class Pretrained:
     task: Mapping[str, Any] | None = None
 
 
+def read_settings(directory: Path) -> TransformerSettings:
+    """Read the shape of a directory's encoder from its config alone.
+
+    Raises:
+        UserError: see `read`.
+    """
+    path = directory / "config.json"
+    config = _read_config(path)
+    return _settings(_family(config, path), config, path)[0]
+
+
 def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
     """Read a directory.
 
@@ -100,6 +111,8 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
         found = {theirs[name]: checked(pickled[theirs[name]], name, path) for name in known}
     tensors = {name: found[theirs[name]] for name in known}
     check_decoder(family, tensors, path)
+    if settings.shared == "all" and settings.embedding == settings.width and _projects_nothing(family, tensors):
+        settings = msgspec.structs.replace(settings, embedding=None)
     task = config.get(OUR_KEY)
     heads = find_own(tensors)
     if not isinstance(task, dict) or "downstream" not in task:
@@ -289,12 +302,20 @@ def _is_known(family: Family, name: str) -> bool:
     return name.startswith(inside) and not name.endswith(".attn.bias")  # GPT's table of what is later
 
 
+def _projects_nothing(family: Family, tensors: Mapping[str, Tensor]) -> bool:
+    """Say whether ALBERT's projection is the one that `write` puts where a body has none."""
+    weight, bias = (tensors[f"{family.project}.{kind}"] for kind in ("weight", "bias"))
+    return torch.equal(weight, torch.eye(len(weight), dtype=weight.dtype)) and not bias.any()
+
+
 def _take_encoder(
     family: Family, settings: TransformerSettings, tensors: Mapping[str, Tensor], path: Path
 ) -> dict[str, Tensor]:
     """Return the encoder's tensors under our names."""
     found: dict[str, Tensor] = {}
     for ours, names in family.tensors(settings):
+        if settings.embedding is None and ours.startswith("embeddings.project"):
+            continue
         value = tensors[names[0]] if len(names) == 1 else torch.cat([tensors[name] for name in names])
         if family.lies_across(ours):
             value = value.t().contiguous()
@@ -323,8 +344,7 @@ def _config(
         **family.always,
     }
     config |= dict.fromkeys(family.dropouts, settings.dropout)
-    if family.head_dropout:
-        config[family.head_dropout] = settings.before_last
+    config[family.head_dropout] = settings.before_last
     if family is ROBERTA:
         config["pad_token_id"] = settings.offset - 1
     if family is ALBERT:

@@ -22,7 +22,7 @@ OPENAI_GPT = Family(
     defaults={"n_layer": 12, "n_embd": 768, "n_head": 12, "layer_norm_epsilon": 1e-5},
     activations={"gelu": "gelu_tanh", "relu": "relu"},
     dropouts=("embd_pdrop", "attn_pdrop"),
-    head_dropout="",
+    head_dropout="unmask_head_dropout",
     embeddings={
         "embeddings.words.weight": "tokens_embed.weight",
         "embeddings.positions.weight": "positions_embed.weight",

@@ -9,8 +9,8 @@ release (the reference code turned to the tanh approximation later: `activation 
 What its descendants changed about the body is a setting each: ALBERT's narrow embeddings and shared layers (Lan et al.
 2020, section 3.1), RoBERTa's first position (fairseq: the one after that of padding, 2). GPT's body is the same one,
 read from left to right, but that its embeddings are not normalised and have no segments, that its GELU is the
-approximate one, and that nothing is pooled (Radford et al. 2018, section 4.1; train.py of
-openai/finetune-transformer-lm). It is initialised as the others are: there nothing is cut off.
+approximate one, that nothing is pooled, and that its initial weights are not cut off (Radford et al. 2018, section 4.1;
+train.py of openai/finetune-transformer-lm).
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class TransformerSettings(
         feed_forward: inner width of the feed-forward layers (4 H in the paper).
         positions: the longest sequence in tokens.
         segments: how many segments there are; with 1 the second text of a pair is told by its separator alone.
-        embedding: width of the embeddings, which are projected then; None: that of the layers.
+        embedding: width of the embeddings, which are projected then; None: that of the layers, as is the layers' own
+            width in ELECTRA's body, whose directories have a projection only where the widths differ.
         shared: which sublayers are the same in all layers: "none", "all", "attention" or "feed_forward".
         offset: rows before the first position in the table of positions.
         pooling: the activation of the pooled [CLS]: "tanh" (BERT), "gelu" (ELECTRA's heads) or "relu" (DistilBERT's);
@@ -84,6 +85,8 @@ class TransformerSettings(
         for name in ("segments", "offset"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be at least 0")
+        if self.pooling == "gelu" and self.embedding == self.width:
+            msgspec.structs.force_setattr(self, "embedding", None)
         if self.causal != (self.pooling == "none"):
             raise ValueError('causal = true goes with pooling = "none": both are GPT\'s')
         if (self.pooling in ("relu", "none")) != (self.segments == 0):
@@ -178,7 +181,7 @@ class Transformer(nn.Module):
             )
         self.blocks = nn.ModuleList(blocks)
         self.pooler = None if settings.pooling == "none" else nn.Linear(settings.width, settings.width)
-        initialise(self, settings.deviation)
+        initialise(self, settings)
 
     @property
     def words(self) -> nn.Embedding:
@@ -230,11 +233,12 @@ def layer_flops(tokens: Tokens, width: int, inner: int, *, causal: bool = False)
     return 2 * (len(tokens.ids) * matrices + 2 * pairs * width)
 
 
-def initialise(module: nn.Module, deviation: float) -> None:
-    """Draw matrices as BERT does: normal, cut off at two deviations; biases 0, LayerNorms 1 and 0."""
+def initialise(module: nn.Module, settings: TransformerSettings) -> None:
+    """Draw matrices as BERT does: normal, cut off at two deviations (GPT's are not); biases 0, LayerNorms 1 and 0."""
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
-            _truncated_normal(part.weight, deviation)
+            draw = nn.init.normal_ if settings.causal else _truncated_normal
+            draw(part.weight, std=settings.deviation)
         if isinstance(part, nn.Linear) and part.bias is not None:
             nn.init.zeros_(part.bias)
         if isinstance(part, nn.LayerNorm):
@@ -243,15 +247,15 @@ def initialise(module: nn.Module, deviation: float) -> None:
 
 
 @torch.no_grad()
-def _truncated_normal(weight: Tensor, deviation: float) -> None:
+def _truncated_normal(weight: Tensor, std: float) -> None:
     """Draw each element again until it is within two deviations.
 
     torch's trunc_normal_ draws the whole matrix again and again, which takes four times as long.
     """
     if weight.is_meta:
         return
-    values = weight.view(-1).normal_(std=deviation)
-    outside = (values.abs() > 2 * deviation).nonzero()[:, 0]
+    values = weight.view(-1).normal_(std=std)
+    outside = (values.abs() > 2 * std).nonzero()[:, 0]
     while len(outside):
-        values[outside] = drawn = torch.empty_like(outside, dtype=values.dtype).normal_(std=deviation)
-        outside = outside[drawn.abs() > 2 * deviation]
+        values[outside] = drawn = torch.empty_like(outside, dtype=values.dtype).normal_(std=std)
+        outside = outside[drawn.abs() > 2 * std]

@@ -280,12 +280,18 @@ def _read(
 
 def _reset(base: Model, layers: int, seed: int) -> None:
     """Draw the pooler and the uppermost layers anew."""
-    if layers > len(base.encoder.blocks):
-        raise UserError(f"reset = {layers}, but the model has {len(base.encoder.blocks)} layers")
+    shape = base.encoder.settings
+    if layers and shape.shared != "none":
+        raise UserError(
+            f"reset = {layers} would draw lower layers anew too: this model's share their weights",
+            remedy="pass --set reset=0, which draws the pooler alone",
+        )
+    if layers > shape.layers:
+        raise UserError(f"reset = {layers}, but the model has {shape.layers} layers")
     torch.manual_seed(number(seed, "reset"))
     upper = base.encoder.blocks[len(base.encoder.blocks) - layers :]
     for part in filter(None, (base.encoder.pooler, *upper)):
-        initialise(part, base.encoder.settings.deviation)
+        initialise(part, shape)
 
 
 class _Early(msgspec.Struct, frozen=True):

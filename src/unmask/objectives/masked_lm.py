@@ -52,7 +52,7 @@ class MaskedLM(Objective):
         self.activation = ACTIVATIONS[encoder.head_activation]()
         self.norm = LayerNorm(encoder.embedding_width, encoder.epsilon)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
-        initialise(self, encoder.deviation)
+        initialise(self, encoder)
 
     def prepare(self, sample: Sample, name: str) -> Sample:
         """See `Objective`."""

@@ -43,7 +43,7 @@ class NextSentence(Objective):
         super().__init__()
         self.weight = weight
         self.out = nn.Linear(encoder.width, 2)
-        initialise(self, encoder.deviation)
+        initialise(self, encoder)
 
     def prepare(self, sample: Sample, name: str) -> Sample:
         """See `Objective`."""

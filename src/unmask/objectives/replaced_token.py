@@ -121,7 +121,7 @@ class ReplacedToken(Objective):
         self.dense = nn.Linear(encoder.width, encoder.width)
         self.activation = ACTIVATIONS[encoder.activation]()
         self.out = nn.Linear(encoder.width, 1)
-        initialise(self, encoder.deviation)
+        initialise(self, encoder)
 
     def part_weights(self, name: str) -> Mapping[str, float]:
         """See `Objective`: the generator's part too."""

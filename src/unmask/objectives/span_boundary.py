@@ -72,7 +72,7 @@ class SpanBoundary(Objective):
         self.second_norm = LayerNorm(encoder.embedding_width, encoder.epsilon)
         self.activation = ACTIVATIONS[encoder.activation]()
         self.bias = nn.Parameter(torch.zeros(vocabulary))
-        initialise(self, encoder.deviation)
+        initialise(self, encoder)
 
     def prepare(self, sample: Sample, name: str) -> Sample:
         """See `Objective`; finds the spans and the tokens outside."""

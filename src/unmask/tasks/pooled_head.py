@@ -32,7 +32,7 @@ class PooledHead(Objective):
         self.dropout = Dropout(encoder.before_last)
         self.below = self.dropout if encoder.pooler_in_head else Dropout(0.0)
         self.out = nn.Linear(encoder.width, outputs, bias=bias)
-        initialise(self, encoder.deviation)
+        initialise(self, encoder)
 
     def prepare(self, sample: Sample, name: str) -> Sample:
         """See `Objective`: a term for each sequence."""

@@ -302,7 +302,7 @@ class QuestionAnsweringHead(Objective):
     def __init__(self, encoder: TransformerSettings) -> None:
         super().__init__()
         self.out = nn.Linear(encoder.width, 2)
-        initialise(self, encoder.deviation)
+        initialise(self, encoder)
 
     def prepare(self, sample: Sample, name: str) -> Sample:
         """See `Objective`."""

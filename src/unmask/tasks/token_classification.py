@@ -224,7 +224,7 @@ class TokenClassificationHead(Objective):
         # DistilBERT's own dropout before the last layer is that of its classifier alone
         self.dropout = Dropout(encoder.dropout if encoder.pooling == "relu" else encoder.before_last)
         self.out = nn.Linear(encoder.width, num_labels)
-        initialise(self, encoder.deviation)
+        initialise(self, encoder)
 
     def prepare(self, sample: Sample, name: str) -> Sample:
         """See `Objective`: a term for each word."""

@@ -23,9 +23,11 @@ from unmask.tokenizers.spiece import read_spiece
 from unmask.tokenizers.tokenizer import ROLES, Tokenizer
 from unmask.tokenizers.unigram import UNIGRAM, albert_unigram
 from unmask.tokenizers.word_bpe import END, WORD_BPE, word_bpe
-from unmask.tokenizers.wordpiece import SPECIAL_TOKENS, WORDPIECE, read_vocabulary
+from unmask.tokenizers.wordpiece import PREFIX, SPECIAL_TOKENS, WORDPIECE, read_vocabulary
 
-FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "encoder.json", "spiece.model")
+SPIECE = ("spiece.model", "30k-clean.model")
+"""SentencePiece's model, as transformers and as ALBERT's own release call it."""
+FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "encoder.json", *SPIECE)
 SAMPLE = "A ½ ﬁ é 中 ي"
 """Is normalised to see whether a table of characters is damaged."""
 END_OF_TEXT = "<|endoftext|>"
@@ -37,7 +39,7 @@ def load_tokenizer(directory: str | Path) -> Tokenizer:
 
     Args:
         directory: holds `tokenizer.json`, or else `vocab.txt`, or else `vocab.json` and `merges.txt` (of GPT-2 also
-            `encoder.json` and `vocab.bpe`), or else `spiece.model`. `tokenizer_config.json` and
+            `encoder.json` and `vocab.bpe`), or else `spiece.model` (`30k-clean.model`). `tokenizer_config.json` and
             `special_tokens_map.json` may name other special tokens than the family's and settings of the normaliser.
             Where nothing tells of a `vocab.txt` whether it lower-cases, it does unless a piece has a capital letter.
 
@@ -62,7 +64,7 @@ def load_tokenizer(directory: str | Path) -> Tokenizer:
             library = _read_library(path)
         case "vocab.txt":
             library = read_vocabulary(path, SPECIAL_TOKENS | special)
-        case "spiece.model":
+        case name if name in SPIECE:
             library = _read_spiece(path, config)
         case _:
             library = _read_merges(path, config, special)
@@ -133,6 +135,12 @@ def _kind(library: tokenizers.Tokenizer, path: Path) -> Kind:
     model, normalizer, words = library.model, library.normalizer, library.pre_tokenizer
     bert = isinstance(normalizer, normalizers.BertNormalizer) and isinstance(words, pre_tokenizers.BertPreTokenizer)
     if isinstance(model, models.WordPiece) and bert:
+        if model.continuing_subword_prefix != PREFIX:
+            raise UserError(
+                f"goes on with words by '{model.continuing_subword_prefix}', which BERT's tokenizers call '{PREFIX}'",
+                file=path,
+                remedy="rename the pieces",
+            )
         return WORDPIECE
     if isinstance(model, models.BPE) and bert and model.end_of_word_suffix == END:
         return WORD_BPE

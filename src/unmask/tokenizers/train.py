@@ -15,6 +15,10 @@ CASED = ("bpe",)
 """Kinds that never lower-case."""
 
 
+PADDING: dict[Trained, int] = {"wordpiece": 0, "bpe": 1, "unigram": 0}
+"""The id of padding in what is trained."""
+
+
 def train_tokenizer(
     kind: Trained, texts: Iterable[str], *, size: int, lowercase: bool, progress: bool = False
 ) -> Tokenizer:
