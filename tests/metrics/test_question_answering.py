@@ -89,6 +89,37 @@ def test_squad_of_any_texts(golds, said):
     assert example_scores([golds, ()], [said, ""], "SQuAD")[0] == pytest.approx(squad(golds, said, version=2))
 
 
+def test_squad_of_recorded_predictions(recorded):
+    golds, said = zip(*recorded["answers"], strict=True)
+    assert len(golds) == 60
+    found = example_scores(golds, said, choose_scorer(golds))
+    expected = np.array([squad(*pair, version=2) for pair in recorded["answers"]])
+    assert found == pytest.approx(expected)
+    assert measure(golds, said)(np.arange(60)) == pytest.approx(
+        {"exact_match": 100 * expected[:, 0].mean(), "f1": 100 * expected[:, 1].mean()}
+    )
+    answerable = [pair for pair in recorded["answers"] if pair[0]]
+    found = example_scores(*zip(*answerable, strict=True), "SQuAD")
+    assert found == pytest.approx(np.array([squad(*pair, version=1) for pair in answerable]))
+    kinds = {
+        (
+            "none" if not gold else "as gold" if guess in gold else "other",
+            "none" if not guess else "some",
+            *map(bool, row),
+        )
+        for (gold, guess), row in zip(recorded["answers"], expected, strict=True)
+    }
+    assert kinds == {
+        ("none", "none", True, True),
+        ("none", "some", False, False),
+        ("as gold", "some", True, True),
+        ("other", "none", False, False),
+        ("other", "some", True, True),  # articles and punctuation
+        ("other", "some", False, True),
+        ("other", "some", False, False),
+    }, "every kind of prediction is there"
+
+
 def test_no_answer_is_right_where_there_is_none():
     found = example_scores([(), (), ("dog",), ("dog",)], ["", "dog", "", "dog"], "SQuAD")
     assert found.tolist() == [[1, 1], [0, 0], [0, 0], [1, 1]]

@@ -8,10 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from seqeval.metrics import classification_report, f1_score, precision_score, recall_score
 from seqeval.metrics.sequence_labeling import get_entities
+from seqeval.scheme import IOB2
 
 from unmask.metrics import token_classification as metrics
 from unmask.metrics.intervals import intervals, whole
 from unmask.metrics.token_classification import Chunk, by_type, chunks, measure, split_tag
+from unmask.tasks.tag_schemes import write_tags
 
 ANY = ["O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in ("PER", "LOC", "A-B"))]
 NAMES = {"BMES": "BIES", "BMEW": "BIES", "BILU": "BIES"}
@@ -80,32 +82,57 @@ def entities(tags):
     return [chunks(one) for one in tags]
 
 
+def measured(gold, said):
+    return whole(measure(entities(gold), entities(said)), len(gold))
+
+
+def assert_same_scores(gold, said, **options):
+    """Those of `measure` are seqeval's."""
+    assert measured(gold, said) == pytest.approx(
+        {
+            "precision": 100 * precision_score(gold, said, zero_division=0, **options),
+            "recall": 100 * recall_score(gold, said, zero_division=0, **options),
+            "f1": 100 * f1_score(gold, said, zero_division=0, **options),
+        }
+    )
+
+
 @pytest.mark.parametrize("sentences", [1, 2, 30])
 def test_scores_of_random_predictions(sentences):
     rng = np.random.default_rng(sentences)
     for _ in range(40):
-        gold, said = draw(rng, sentences)
-        found = whole(measure(entities(gold), entities(said)), sentences)
-        assert found == pytest.approx(
-            {
-                "precision": 100 * precision_score(gold, said, zero_division=0),
-                "recall": 100 * recall_score(gold, said, zero_division=0),
-                "f1": 100 * f1_score(gold, said, zero_division=0),
-            }
-        )
+        assert_same_scores(*draw(rng, sentences))
 
 
-def test_scores_by_type():
-    gold, said = draw(np.random.default_rng(0), 40)
-    said[0][0] = "B-NEW"  # a type that is only predicted
+def assert_same_scores_by_type(gold, said, kinds):
     report = classification_report(gold, said, output_dict=True, zero_division=0)
     found = by_type(entities(gold), entities(said))
-    assert list(found) == sorted({*"XYZ", "NEW"})
+    assert list(found) == sorted(kinds)
     for kind, scores in found.items():
         theirs = report[kind]
         assert scores["entities"] == theirs["support"]
         for ours, name in (("precision", "precision"), ("recall", "recall"), ("f1", "f1-score")):
             assert scores[ours] == pytest.approx(100 * theirs[name])
+
+
+def test_scores_by_type():
+    gold, said = draw(np.random.default_rng(0), 40)
+    said[0][0] = "B-NEW"  # a type that is only predicted
+    assert_same_scores_by_type(gold, said, {*"XYZ", "NEW"})
+
+
+def test_scores_of_recorded_predictions(recorded):
+    gold, said = (list(side) for side in zip(*recorded["tags"], strict=True))
+    assert len(gold) == 60
+    assert [] in gold
+    assert any({*true} == {"O"} == {*found} for true, found in zip(gold, said, strict=True))
+    assert_same_scores(gold, said)
+    assert_same_scores_by_type(gold, said, {"LOC", "PER"})
+    # as IOB2, which the model's own tags are not always, the strict mode of seqeval says the same
+    written = [write_tags(chunks(found), len(found)) for found in said]
+    assert written != said
+    assert_same_scores(gold, written, mode="strict", scheme=IOB2)
+    assert measured(gold, written) == measured(gold, said)
 
 
 @pytest.mark.parametrize(

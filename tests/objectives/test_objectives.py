@@ -4,6 +4,7 @@ from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -34,12 +35,17 @@ HEADS = {
     "question_answering": QuestionAnsweringHead,
     "token_classification": lambda settings: TokenClassificationHead(settings, num_labels=3),
 }
-NAMES = [*(name for name in OBJECTIVES if name != "causal_lm"), *HEADS]
-"""All but what needs a body of its own: see test_causal_lm.py."""
+NAMES = [*OBJECTIVES, *HEADS]
+OWNERS = [name for name in NAMES if name != "causal_lm"]
+"""All but what has neither weights nor labels of its own."""
 WITHOUT_POOLER = ("masked_lm", "span_boundary", "replaced_token", "question_answering", "token_classification")
-GOLD = {"span_boundary": "span_gold"}
+GOLD = {"span_boundary": "span_gold", "causal_lm": "next"}
 """What is predicted, where it is not what the objective needs."""
 SETTINGS = TransformerSettings(layers=2, width=32, heads=2, feed_forward=64, positions=64, dropout=0.0, deviation=0.2)
+CAUSAL = msgspec.structs.replace(
+    SETTINGS, feed_forward=128, segments=0, activation="gelu_tanh", causal=True, pooling="none"
+)
+"""The body of `causal_lm` alone; on that of all together it reads its own answers, which no sum minds."""
 VOCABULARY = 100
 LENGTHS = (3, 40, 5, 61, 17, 17, 2, 30, 9, 55)
 SHIFTS = {"encoder.blocks.1.feed_forward_norm.bias", "objectives.question_answering.out.bias"}
@@ -57,7 +63,8 @@ def build(name, weight=1.0, seed=1, settings=SETTINGS, vocabulary=VOCABULARY):
 
 
 def learner_of(*names, weight=1.0):
-    return Learner(SETTINGS.build(VOCABULARY), {name: build(name, weight) for name in names}).eval()
+    settings = CAUSAL if names == ("causal_lm",) else SETTINGS
+    return Learner(settings.build(VOCABULARY), {name: build(name, weight) for name in names}).eval()
 
 
 def samples(seed=0):
@@ -117,14 +124,14 @@ def test_same_seed_same_batch_and_preparation_is_pure(name):
         assert_equal_batches(batch(samples()), batch(samples(seed=1)))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OWNERS)
 def test_same_seed_same_head(name):
     first, again, other = (build(name, seed=seed).state_dict() for seed in (1, 1, 2))
     assert all(torch.equal(value, again[key]) for key, value in first.items())
     assert not all(torch.equal(value, other[key]) for key, value in first.items())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OWNERS)
 def test_what_an_objective_needs_it_reads(name):
     learner = learner_of(name)
     (needed,) = learner.parts[name].needs
@@ -236,7 +243,7 @@ def test_a_piece_without_targets_changes_nothing(name):
     assert_same_gradient(gather(learner, [[collate(prepared), more]], [add_counts(prepared)]), expected)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OWNERS)
 def test_a_head_is_the_same_saved_and_loaded(name, tokenizer, tmp_path):
     encoder = SETTINGS.build(tokenizer.size)
     head = build(name, vocabulary=tokenizer.size)
@@ -251,7 +258,7 @@ def test_a_head_is_the_same_saved_and_loaded(name, tokenizer, tmp_path):
     assert not torch.equal(run(Learner(loaded.encoder, {name: fresh}).eval(), batch)[name], before)
     assert loaded.take(name, fresh)
     assert torch.equal(run(Learner(loaded.encoder, {name: fresh}).eval(), batch)[name], before)
-    assert not any(loaded.take(other, build(other)) for other in NAMES if other != name)
+    assert not any(loaded.take(other, build(other)) for other in OWNERS if other != name)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from transformers import AutoModelForTokenClassification, AutoTokenizer, BertConfig, BertForTokenClassification
+from transformers import (
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertForTokenClassification,
+    RobertaTokenizerFast,
+)
 
 import unmask
 from unmask.batches.batch import collate
@@ -167,7 +173,7 @@ WORDS = [
 
 def assert_words_are_read_as_there(tokenizer, directory):
     """Ids, and the label of each word at its first piece, are those of RoBERTa's tokenizer for words."""
-    theirs = AutoTokenizer.from_pretrained(directory, add_prefix_space=True)
+    theirs = RobertaTokenizerFast.from_pretrained(directory, add_prefix_space=True)
     sentences = [
         Sentence(*join_words(words), tuple(LABELS[n] for n in 3 * np.arange(len(words)) % len(LABELS)))
         for words in WORDS

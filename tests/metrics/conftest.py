@@ -1,0 +1,13 @@
+"""Predictions that models made."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def recorded():
+    """Lists of [gold, predicted] by kind; the file says how they were made."""
+    path = Path(__file__).resolve().parent.parent / "data" / "predictions.json"
+    return json.loads(path.read_text(encoding="utf8"))

@@ -1,0 +1,107 @@
+"""The language model that GPT goes on learning beside a task: equation 5 of Radford et al. 2018, section 3.2."""
+
+import msgspec
+import pytest
+import torch
+import transformers
+
+from unmask.encoders.transformer import TransformerSettings
+from unmask.errors import UserError
+from unmask.finetuning.finetune import finetune
+from unmask.finetuning.rule import defaults
+from unmask.model import Model, build_encoder, save_model
+from unmask.recipe import read_recipe
+from unmask.tasks import TASKS
+from unmask.tasks.classification import Classification, ClassificationHead
+from unmask.training.machine import Machine
+
+CPU = Machine(torch.device("cpu"), "float32")
+BERT = TransformerSettings(layers=2, width=32, heads=2, feed_forward=128, positions=64, deviation=0.3)
+GPT = msgspec.structs.replace(BERT, segments=0, activation="gelu_tanh", epsilon=1e-5, causal=True, pooling="none")
+LABELS = ("brief", "long")
+
+
+@pytest.fixture(scope="module")
+def examples(documents):
+    """Texts with the number of their label."""
+    return [(text, int(text.count(".") > 2)) for text in documents if text.count(".") < 5][:12]
+
+
+@pytest.fixture(scope="module")
+def rows(examples, tmp_path_factory):
+    path = tmp_path_factory.mktemp("rows") / "rows.tsv"
+    path.write_text("\n".join(["text\tlabel", *(f"{text}\t{LABELS[number]}" for text, number in examples)]))
+    return path
+
+
+@pytest.fixture(scope="module")
+def start(tokenizer, tmp_path_factory):
+    """A classifier of either direction, saved: `start(GPT)`."""
+
+    def save(settings):
+        directory = tmp_path_factory.mktemp("start")
+        torch.manual_seed(0)
+        heads = {"classification": ClassificationHead(settings, len(LABELS)).state_dict()}
+        model = Model(build_encoder(settings, tokenizer.size), tokenizer, heads, LABELS, Classification(length=64))
+        save_model(directory, model, "")
+        return directory
+
+    return save
+
+
+def tune(model, rows, out, *settings, **options):
+    """One step on all examples, with the weights that the model came with."""
+    wanted = ["task.length=64", "dropout=0", "batch.sequences=12", "budget.steps=1", *settings]
+    finetune("classification", model, rows, out, dev=rows, settings=wanted, machine=CPU, quiet=True, **options)
+    lines = [msgspec.json.decode(line) for line in (out / "metrics.jsonl").read_bytes().splitlines()]
+    return next(line for line in lines if line["kind"] == "train")
+
+
+@torch.no_grad()
+def losses_of_transformers(directory, examples):
+    """L2 and L1 of the paper, each the mean over its targets: texts, and all tokens but each text's first."""
+    reader = transformers.AutoTokenizer.from_pretrained(directory)
+    classifier = transformers.OpenAIGPTForSequenceClassification.from_pretrained(directory).eval()
+    reading = transformers.OpenAIGPTLMHeadModel.from_pretrained(directory).eval()
+    task = language = tokens = 0
+    for text, number in examples:
+        ids = reader(text, return_tensors="pt")["input_ids"]
+        task += classifier(ids, labels=torch.tensor([number])).loss.item() / len(examples)
+        language += reading(ids, labels=ids).loss.item() * (ids.shape[1] - 1)
+        tokens += ids.shape[1] - 1
+    return task, language / tokens
+
+
+@pytest.mark.parametrize(("settings", "weight"), [([], 0.5), (["lm_weight=2"], 2.0), (["lm_weight=0"], 0.0)])
+def test_the_loss_is_that_of_equation_5(settings, weight, start, rows, examples, tmp_path):
+    """L3 = L2 + lambda L1, with lambda = 0.5 unless set (section 4.1)."""
+    model = start(GPT)
+    task, language = losses_of_transformers(model, examples)
+    found = tune(model, rows, tmp_path / "run", *settings)
+    assert found["classification_loss"] == pytest.approx(task, rel=1e-4)
+    assert found["loss"] == pytest.approx(task + weight * language, rel=1e-4)
+    assert found.get("causal_lm_loss") == (pytest.approx(language, rel=1e-4) if weight else None)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_only_what_reads_from_left_to_right_has_it(task):
+    for name, expected in (("gpt-mini", 0.5), ("bert-mini", None)):
+        rule = defaults(task, read_recipe(name).encoder, 1000, pretrained=True)
+        assert rule.get("lm_weight") == expected
+    assert "lm_weight" not in defaults(task, GPT, 1000, pretrained=True, frozen=True)
+
+
+@pytest.mark.parametrize(
+    ("body", "weight", "options", "message"),
+    [
+        (BERT, 0.5, {}, "lm_weight is for models that read from left to right"),
+        (BERT, 0, {}, "lm_weight is for models that read from left to right"),
+        (GPT, 0.5, {"frozen": True}, "lm_weight goes with neither a frozen encoder nor a downstream model"),
+        (GPT, 0.5, {"downstream": "rnn"}, "lm_weight goes with neither a frozen encoder nor a downstream model"),
+        (GPT, -1, {}, "lm_weight must be a number >= 0"),
+    ],
+)
+def test_where_it_has_no_sense_it_is_refused(body, weight, options, message, start, rows, tmp_path):
+    with pytest.raises(UserError, match=message):
+        tune(start(body), rows, tmp_path / "run", f"lm_weight={weight}", **options)
+    assert not (tmp_path / "run").exists()
