@@ -7,6 +7,22 @@ from unmask.layers import linear
 from unmask.layers.linear import Linear
 
 
+@pytest.fixture(autouse=True)
+def through_onednn(monkeypatch):
+    """As on a processor that is not Intel's, whatever this one is."""
+    monkeypatch.setattr(linear, "_ONEDNN", torch.backends.mkldnn.is_available())
+
+
+@pytest.mark.parametrize(("maker", "intel"), [("GenuineIntel", True), ("AuthenticAMD", False)])
+def test_the_processor_tells_the_way(monkeypatch, tmp_path, maker, intel):
+    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nvendor_id\t: {maker}\n")
+    monkeypatch.setattr(linear, "CPUS", tmp_path / "cpuinfo")
+    assert linear.is_intel() == intel
+    monkeypatch.setattr(linear, "CPUS", tmp_path / "none")
+    monkeypatch.setattr(linear.platform, "processor", lambda: f"Intel64 Family 6, {maker}")
+    assert linear.is_intel() == intel
+
+
 def results(layer, x, grad):
     x = x.detach().clone().requires_grad_()
     y = layer(x)

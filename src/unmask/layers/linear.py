@@ -1,18 +1,30 @@
-"""Linear layers whose float32 products on a CPU go through oneDNN.
+"""Linear layers whose float32 products go through oneDNN on a CPU that is not Intel's.
 
-torch gives float32 products to MKL, which on processors that are not Intel's knows no AVX-512; forwards and for the
-gradient of the input oneDNN is up to one and a half times as fast. In bf16 torch takes oneDNN by itself.
+torch gives float32 products to MKL, which on others knows no AVX-512: there oneDNN is up to one and a half
+times as fast, forwards and for the gradient of the input. On Intel's own MKL is as fast forwards, up to twice as fast
+for that gradient, and needs no kernel for each new shape. In bf16 torch takes oneDNN by itself.
 """
 
 from __future__ import annotations
 
+import platform
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-_AT_HAND = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+CPUS = Path("/proc/cpuinfo")
+
+
+def is_intel() -> bool:
+    """Say whether Intel made this machine's processor."""
+    maker = CPUS.read_text(encoding="utf8", errors="replace") if CPUS.exists() else platform.processor()
+    return "GenuineIntel" in maker
+
+
+_ONEDNN = torch.backends.mkldnn.is_available() and not is_intel()  # type: ignore[no-untyped-call]
 
 
 class Linear(nn.Linear):
@@ -51,4 +63,4 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def _by_onednn(x: Tensor) -> bool:
-    return _AT_HAND and not x.is_cuda and x.dtype == torch.float32
+    return _ONEDNN and not x.is_cuda and x.dtype == torch.float32
