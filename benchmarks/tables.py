@@ -49,7 +49,8 @@ TABLES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
 }
 
 
-SEEDS = re.compile(r" --seeds((?: \d+)+)")
+LISTS = re.compile(r" --(seeds|sets|members)((?: [\w-]+)+)(?= --|$)")
+"""Options whose values are runs of their own."""
 
 SOURCES = {"cost": "corpus"}
 """Tables that are reckoned from the result of another benchmark."""
@@ -71,12 +72,20 @@ def fill(text: str) -> str:
 
 
 def joined(calls: list[str]) -> str:
-    """Return the commands, each once; those that differ in their seeds alone are one command with all of them."""
-    seeds: dict[str, list[str]] = {}
+    """Return the commands, each once; those that differ in the values of `LISTS` alone are one command with all."""
+    found: dict[str, dict[str, dict[str, None]]] = {}
     for call in calls:
-        values = SEEDS.search(call)
-        seeds.setdefault(SEEDS.sub(" --seeds{}", call), []).extend(values[1].split() if values else [])
-    return ", ".join(f"`{call.replace('{}', ''.join(f' {s}' for s in sorted(set(of))))}`" for call, of in seeds.items())
+        values = found.setdefault(LISTS.sub(r" --\1", call), {})
+        for name, given in LISTS.findall(call):
+            values.setdefault(name, {}).update(dict.fromkeys(given.split()))
+    return ", ".join(f"`{_with(call, values)}`" for call, values in found.items())
+
+
+def _with(call: str, values: dict[str, dict[str, None]]) -> str:
+    for name, given in values.items():
+        ordered = sorted(given, key=int) if all(map(str.isdecimal, given)) else given
+        call = re.sub(f" --{name}(?= --|$)", f" --{name} {' '.join(ordered)}", call)
+    return call
 
 
 def draw() -> None:

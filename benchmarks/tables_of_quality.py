@@ -33,7 +33,9 @@ def pairs(result: dict[str, Any]) -> list[str]:
     }
     titles = "| set | start | seeds | score | mean ± s.d., or [95 %] of one seed | minutes a seed (threads) |"
     lines = [titles, "|---|---|---|---|---|---|"]
-    for name, start in dict.fromkeys((run["set"], run["start"]) for run in result["runs"]):
+    sets, starts = (list(dict.fromkeys(run[key] for run in result["runs"])) for key in ("set", "start"))
+    cases = {(run["set"], run["start"]) for run in result["runs"]}
+    for name, start in sorted(cases, key=lambda case: (sets.index(case[0]), starts.index(case[1]))):
         runs = [run for run in result["runs"] if (run["set"], run["start"]) == (name, start)]
         seconds = (max(run["seconds"], run["step_seconds"]) for run in runs)  # of a resumed run the steps alone
         minutes = ", ".join(

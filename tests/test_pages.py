@@ -1,5 +1,6 @@
 """README and docs tell the truth: the tree, the tables, the commands."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -39,6 +40,15 @@ def test_tree():
     folders = {f"{path.name}/" for path in package.iterdir() if path.is_dir() and path.name != "__pycache__"}
     files = {path.name for path in package.glob("*.py")} - {"__init__.py", "__main__.py", "version.py"}
     assert named == folders | files
+
+
+def test_the_pair_that_the_docs_ask_was_answered_so():
+    page = (ROOT / "docs/classification.md").read_text(encoding="utf8")
+    shown = json.loads(re.search(r'^{"text":"the dog walks".*$', page, re.MULTILINE)[0])
+    runs = json.loads((ROOT / "benchmarks/results/pairs.json").read_text(encoding="utf8"))["runs"]
+    (asked,) = (run["asked"] for run in runs if run["set"] == "snli-2000" and run["start"] == "minilm")
+    assert shown == asked | {"scores": {label: round(chance, 3) for label, chance in asked["scores"].items()}}
+    assert shown["label"] == "contradiction"
 
 
 def test_tables_are_what_was_measured():
