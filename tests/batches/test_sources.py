@@ -9,6 +9,7 @@ from unmask.batches import sources
 from unmask.batches.batch import Sample
 from unmask.batches.document_sentences import DocumentSentencesSettings
 from unmask.batches.frame import Frame
+from unmask.batches.full_sentences import FullSentencesSettings
 from unmask.batches.layout import Stage
 from unmask.batches.sentence_pairs import SentencePairsSettings
 from unmask.batches.sources import CorpusSource, ExampleSource
@@ -90,6 +91,42 @@ def test_any_cursor_resumes_with_the_same_samples(make):
         assert last < source.passes(cursor)
         last = source.passes(cursor)
     assert list(map(identity, taken))[:150] == list(map(identity, whole))
+
+
+LAYOUTS = {
+    "full_sentences": FullSentencesSettings(length=24),
+    "swapped": SentencePairsSettings(length=24, second="swapped"),
+    "random": SentencePairsSettings(length=24, second="random"),
+    "next, some single": SentencePairsSettings(length=24, second="next", single_probability=0.3),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_each_layout_goes_on_with_the_same_samples_across_blocks(written, layout):
+    documents = written(np.random.default_rng(1).integers(1, 9, (60, 3)))
+
+    def source():
+        return CorpusSource(documents, LAYOUTS[layout], FRAME, seed=0, block_tokens=130)  # some ten documents
+
+    def content(sample):
+        labels = {name: value.tolist() for name, value in sample.labels.items()}
+        return sample.key, sample.ids.tolist(), sample.segments.tolist(), labels
+
+    assert source().num_blocks > 4
+    taken, cursor, sizes = [], source().start, np.random.default_rng(3)
+    while cursor[0] < 2:
+        samples, cursor = source().take(cursor, tokens=int(sizes.integers(1, 60)))  # a new process each time
+        taken += samples
+    whole, _ = source().take(source().start, sequences=len(taken))
+    assert list(map(content, taken)) == list(map(content, whole))
+    if layout == "swapped":
+        for sample in taken:
+            first, second = (sample.ids[(sample.segments == number) & (sample.ids >= 10)] for number in (0, 1))
+            assert (first.max() < second.min()) == (sample.labels["sentence_order"].item() == 0)
+    if layout == "full_sentences":
+        read = Counter(int(id) for sample in taken if sample.key[0] == 0 for id in sample.ids if id >= 10)
+        assert sorted(read) == list(range(10, 10 + documents.num_tokens))
+        assert set(read.values()) == {1}
 
 
 class KeepsTheItem(CorpusSource):

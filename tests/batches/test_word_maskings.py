@@ -8,12 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.batches.chance import generator
+from unmask.batches.feed import Feed
 from unmask.batches.frame import Frame
 from unmask.batches.masking import Replace, find_words
 from unmask.batches.ngram_masking import NgramMaskingSettings, WholeWordMaskingSettings
+from unmask.batches.single import SingleSettings
 from unmask.batches.span_masking import SpanMaskingSettings
+from unmask.batches.token_masking import TokenMaskingSettings
 from unmask.errors import UserError
 from unmask.recipe import read_recipe
+from unmask.tokenizers.bpe import train_bpe
+from unmask.tokenizers.unigram import train_unigram
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL = range(5)
 VOCABULARY, GOES_ON = 1000, 700
@@ -185,6 +190,41 @@ def test_any_sequence(kind, ids, rate, seed):
         assert np.array_equal(np.repeat(np.arange(len(starts)), stops - starts), words[candidates])
     rest = np.setdiff1d(np.arange(len(sample)), hidden)
     assert np.array_equal(masked.ids[rest], sample.ids[rest])
+
+
+PARTED = (
+    "In| the| old| town|,| the| dogs|'| garden|-|bridge|?!| Größte| naïveté|:| 3|.|5|%| Привет|,| дорогой| мир|.|"
+    " 彼|得|住|在|東|京|。| ที่|นี่| ελληνικά| می\u200cخواهم| 한국어| x1y2|=|7|!"
+)
+"""A text of several scripts, parted into words by hand."""
+TRAINED = {"bpe": train_bpe, "unigram": train_unigram}
+
+
+def check_hidden_words(tokenizer, masking):
+    words = PARTED.split("|")
+    ids, offsets = tokenizer.encode_offsets("".join(words))
+    of = np.searchsorted(np.cumsum([len(word) for word in words]), [start for start, _ in offsets], side="right")
+    of = np.concatenate([[-1], of, [-2]])  # the special tokens
+    assert np.bincount(of[1:-1]).min() == 1
+    assert np.bincount(of[1:-1]).max() > 5, "words of one piece and of many"
+    prepare = Feed(SingleSettings(length=512), masking, 0, tokenizer, lambda sample: sample).prepare()
+    sample, seen = Frame.of(tokenizer).wrap(ids), set()
+    for number in range(100):
+        hidden = prepare(sample.named((0, number))).positions["hidden"]
+        assert np.array_equal(np.flatnonzero(np.isin(of, of[hidden])), hidden)
+        seen |= set(of[hidden].tolist())
+    assert seen == set(range(len(words))), "each of them at some time"
+
+
+@pytest.mark.parametrize("vocabulary", TRAINED)
+@pytest.mark.parametrize("kind", [WholeWordMaskingSettings, NgramMaskingSettings, TokenMaskingSettings])
+def test_words_of_trained_vocabularies_are_hidden_whole_in_every_script(documents, vocabulary, kind):
+    tokenizer = TRAINED[vocabulary]([*documents, PARTED.replace("|", "")], size=400)
+    if kind is not TokenMaskingSettings:
+        check_hidden_words(tokenizer, kind(rate=0.3))
+        return
+    with pytest.raises(AssertionError):  # words are nothing to it
+        check_hidden_words(tokenizer, kind(rate=0.3))
 
 
 def test_words_of_a_wordpiece_vocabulary(tokenizer):

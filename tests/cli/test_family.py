@@ -12,9 +12,15 @@ import transformers
 
 import unmask
 from unmask.batches.batch import collate
+from unmask.batches.feed import Feed
 from unmask.batches.frame import Frame
 from unmask.cli.main import main
+from unmask.corpus.corpus import open_corpus
 from unmask.errors import UserError
+from unmask.model import load_model
+from unmask.pretraining import build_learner
+from unmask.recipe import read_recipe
+from unmask.training.checkpoint import load_checkpoint, newest_checkpoint
 
 TINY = [
     *("encoder.layers=2", "encoder.width=32", "encoder.heads=2", "encoder.feed_forward=64", "encoder.positions=64"),
@@ -59,12 +65,58 @@ HEADS = {
 }
 
 
+FILLED = ("objective.masked_lm=false", "objective.replaced_token.generator_size=0.5")
+COMBINATIONS = {
+    "bert-mini, spans": [{"masked_lm", "next_sentence"}, "masking.kind=span"],
+    "albert-mini, spans and their boundaries": [
+        {"masked_lm", "sentence_order", "span_boundary"},
+        *("encoder.embedding=16", "masking.kind=span", "objective.span_boundary.weight=1"),
+    ],
+    "electra-mini, sentence order": [
+        {"replaced_token", "sentence_order"},
+        *("encoder.embedding=16", "objective.replaced_token.generator_size=0.5", "objective.sentence_order.weight=1"),
+        *("layout.second=swapped", "layout.single_probability=0"),
+    ],
+    "albert-mini, replaced tokens": [{"replaced_token", "sentence_order"}, "encoder.embedding=16", *FILLED],
+    "roberta-mini, replaced tokens": [{"replaced_token"}, *FILLED],
+    "bert-mini, DistilBERT's body, replaced tokens": [
+        {"replaced_token"},
+        *("encoder.segments=0", "encoder.pooling=relu", "layout.kind=full_sentences", "objective.next_sentence=false"),
+        *FILLED,
+    ],
+    "gpt-mini, byte-level BPE": [
+        {"causal_lm"},
+        *("encoder.feed_forward=128", "tokenizer.kind=bpe", "tokenizer.lowercase=false"),
+    ],
+    "gpt-mini, sentence pairs": [
+        {"causal_lm"},
+        *("encoder.feed_forward=128", "layout.kind=sentence_pairs", "layout.second=next"),
+    ],
+}
+"""What is trained, its heads and its settings."""
+
+
 def run(*arguments, status=0):
     output, said = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(said):
         found = main(list(map(str, arguments)))
     assert found == status, said.getvalue()
     return output.getvalue(), said.getvalue()
+
+
+def check_in_transformers(directory, model, kind):
+    """A pair of texts has the same ids there, and its tokens have the same vectors."""
+    theirs = kind.from_pretrained(directory).eval()
+    reader = transformers.AutoTokenizer.from_pretrained(directory)
+    text, other = "The dog sees the sea.", "A cat wakes."
+    sample = Frame.of(model.tokenizer).wrap(model.tokenizer.encode(text), model.tokenizer.encode(other))
+    asked = reader(text, other, return_tensors="pt")
+    assert asked["input_ids"][0].tolist() == sample.ids.tolist()
+    with torch.no_grad():
+        ours = model.encoder.eval()(collate([sample]).tokens).last
+        body = getattr(theirs, theirs.base_model_prefix, theirs)
+        last = body(**asked).last_hidden_state[0]
+    assert (ours - last).abs().max() <= 1e-5 * last.abs().max()
 
 
 def sets(settings):
@@ -100,17 +152,7 @@ def test_the_whole_way(name, files, text_file, tmp_path):
     model = unmask.load(out)
     assert set(model.model.heads) == HEADS[name]
     tokenizer = model.model.tokenizer
-    theirs = getattr(transformers, kind.partition(".")[2]).from_pretrained(out / "model").eval()
-    reader = transformers.AutoTokenizer.from_pretrained(out / "model")
-    text, other = "The dog sees the sea.", "A cat wakes."
-    sample = Frame.of(tokenizer).wrap(tokenizer.encode(text), tokenizer.encode(other))
-    asked = reader(text, other, return_tensors="pt")
-    assert asked["input_ids"][0].tolist() == sample.ids.tolist()
-    with torch.no_grad():
-        ours = model.encoder(collate([sample]).tokens).last
-        body = getattr(theirs, theirs.base_model_prefix, theirs)
-        last = body(**asked).last_hidden_state[0]
-    assert (ours - last).abs().max() <= 1e-5 * last.abs().max()
+    check_in_transformers(out / "model", model.model, getattr(transformers, kind.partition(".")[2]))
     scored = json.loads(run("evaluate", "--model", out, "--data", text_file, "--json")[0])
     assert scored["metrics"].keys() >= {f"{head}_loss" for head in HEADS[name]}
     if "masked_lm" in HEADS[name]:
@@ -147,6 +189,33 @@ def test_the_whole_way(name, files, text_file, tmp_path):
     assert len(found["word_ids"]) == found["offsets"][-1]
     first = found["word_ids"][: found["offsets"][1]]
     assert np.count_nonzero(first == -1) == (4 if tokenizer.ends_twice else 3)
+
+
+@pytest.mark.parametrize("name", COMBINATIONS)
+def test_a_combination_is_the_same_saved_and_loaded(name, text_file, tmp_path):
+    """The weights of the last step, and the model that is left: the same vectors and losses to the bit."""
+    (heads, *settings), out = COMBINATIONS[name], tmp_path / "run"
+    wanted = sets([*TINY, *settings, "budget.steps=2"])
+    run("pretrain", name.partition(",")[0], "--text", text_file, *wanted, "--out", out)
+    recipe, corpus = read_recipe(out / "recipe.toml"), open_corpus(out / "text" / "corpus")
+    trained, _ = build_learner(recipe, corpus.tokenizer.size, None)
+    fresh = trained.encoder.words.weight.clone()
+    trained.load_state_dict(load_checkpoint(newest_checkpoint(out / "checkpoints")[0])[0])
+    assert not torch.equal(trained.encoder.words.weight, fresh)
+    model = load_model(out)
+    assert model.heads.keys() == heads
+    check_in_transformers(out / "model", model, transformers.AutoModel)
+    loaded, created = build_learner(recipe, corpus.tokenizer.size, model)
+    assert created == (["the pooler"] if "DistilBERT" in name else []), "nothing reads it there"
+    feed = Feed(recipe.layout, recipe.masking, recipe.seed, corpus.tokenizer, trained.prepare)
+    (batch,) = feed.heldout(corpus.heldout, 1000)
+    with torch.inference_mode():
+        assert torch.equal(trained.eval().encoder(batch.tokens).last, loaded.eval().encoder(batch.tokens).last)
+        expected, found = trained(batch), loaded(batch)
+    assert expected.keys() == found.keys() >= heads
+    for part, value in expected.items():
+        assert batch.counts[part]
+        assert torch.equal(found[part].sum, value.sum), part
 
 
 def test_bad_combinations_are_refused_at_the_start(text_file, tmp_path):

@@ -82,9 +82,9 @@ class Display:
             for piece in pieces:
                 yield piece
                 done += tokens(piece)
-                rate = done / max(time.monotonic() - begun, 1e-9)
-                left = duration((total - done) / rate)
-                show(done, f"{done:,} of {total:,} tokens  {left} left  {rate:,.0f} tokens/s")
+                seconds = max(time.monotonic() - begun, 1e-9)
+                left = duration(seconds * (total - done) / max(done, 1))
+                show(done, f"{done:,} of {total:,} tokens  {left} left  {done / seconds:,.0f} tokens/s")
 
     @contextmanager
     def _shown(self, first: int, total: int) -> Iterator[Callable[[int, str], None]]:
