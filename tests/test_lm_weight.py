@@ -21,6 +21,12 @@ GPT = msgspec.structs.replace(BERT, segments=0, activation="gelu_tanh", epsilon=
 LABELS = ("brief", "long")
 
 
+@pytest.fixture(autouse=True)
+def _no_plots(monkeypatch):
+    for name in ("plot_training", "plot_confusion"):  # they take longer than all else
+        monkeypatch.setattr(f"unmask.finetuning.finetune.{name}", lambda *given: None)
+
+
 @pytest.fixture(scope="module")
 def examples(documents):
     """Texts with the number of their label."""

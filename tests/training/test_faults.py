@@ -326,10 +326,10 @@ def finished(tmp_path_factory, corpus):
     return out
 
 
-def changed(*settings):
+def changed(*settings, name="bert-tiny"):
     small = ["encoder.layers=1", "encoder.width=32", "encoder.feed_forward=64", "encoder.positions=64"]
     small += ["layout.length=48", "batch.tokens=512", "optimizer.learning_rate=1e-3", "budget.steps=3"]
-    return read_recipe("bert-tiny", [*small, *settings])
+    return read_recipe(name, [*small, *settings])
 
 
 def metrics(run):
@@ -633,7 +633,11 @@ def test_T1_T7_T24_killed_twenty_times_and_still_the_same_run(corpus, tmp_path):
     ids=["pairs", "T6 pieces", "masked_lm alone", "sequences"],
 )
 def test_T1_T6_a_signal_in_the_middle_of_a_step(corpus, tmp_path, monkeypatch, settings, machine):
-    recipe = changed("budget.steps=5", *settings)
+    check_a_signal_in_a_step(changed("budget.steps=5", *settings), corpus, tmp_path, monkeypatch, machine)
+
+
+def check_a_signal_in_a_step(recipe, corpus, tmp_path, monkeypatch, machine):
+    monkeypatch.setattr("unmask.pretraining.plot_training", lambda run: None)  # takes longer than the steps
     pretrain(recipe, corpus, tmp_path / "whole", machine=machine, quiet=True)
     collate, calls = steps.collate, []
 
@@ -651,6 +655,21 @@ def test_T1_T6_a_signal_in_the_middle_of_a_step(corpus, tmp_path, monkeypatch, s
     assert error.value.status == 143
     pretrain(recipe, corpus, tmp_path / "run", machine=machine, quiet=True, resume=True)
     assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+NARROW = ["encoder.heads=2", "encoder.feed_forward=128", "encoder.embedding=16"]
+FAMILY = {
+    "electra-mini": [*NARROW, "objective.replaced_token.generator_size=0.5"],
+    "spanbert-mini": NARROW[:2],
+    "gpt-mini": NARROW[:2],
+}
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_T1_a_signal_in_a_step_of_each_of_the_family(corpus, tmp_path, monkeypatch, name):
+    """With dropout; SpanBERT's masking rate changes along the run."""
+    recipe = changed("budget.steps=4", *FAMILY[name], name=name)
+    check_a_signal_in_a_step(recipe, corpus, tmp_path, monkeypatch, CPU)
 
 
 STAGES = "layout.stages=[{ share = 0.5, length = 16 }, { share = 0.5, length = 48 }]"
