@@ -49,7 +49,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
 }
 
 
-LISTS = re.compile(r" --(seeds|sets|members)((?: [\w-]+)+)(?= --|$)")
+LISTS = ("sets", "members", "seeds")
 """Options whose values are runs of their own."""
 
 SOURCES = {"cost": "corpus"}
@@ -72,20 +72,18 @@ def fill(text: str) -> str:
 
 
 def joined(calls: list[str]) -> str:
-    """Return the commands, each once; those that differ in the values of `LISTS` alone are one command with all."""
-    found: dict[str, dict[str, dict[str, None]]] = {}
-    for call in calls:
-        values = found.setdefault(LISTS.sub(r" --\1", call), {})
-        for name, given in LISTS.findall(call):
-            values.setdefault(name, {}).update(dict.fromkeys(given.split()))
-    return ", ".join(f"`{_with(call, values)}`" for call, values in found.items())
-
-
-def _with(call: str, values: dict[str, dict[str, None]]) -> str:
-    for name, given in values.items():
-        ordered = sorted(given, key=int) if all(map(str.isdecimal, given)) else given
-        call = re.sub(f" --{name}(?= --|$)", f" --{name} {' '.join(ordered)}", call)
-    return call
+    """Return the commands, each once; those that differ in the values of one of `LISTS` are one command with all."""
+    for name in LISTS:
+        option = re.compile(rf" --{name}((?: \w[\w-]*)+)(?= --|$)")
+        found: dict[str, list[str]] = {}
+        for call in calls:
+            given = option.search(call)
+            found.setdefault(option.sub(f" --{name}", call), []).extend(given[1].split() if given else ())
+        calls = []
+        for call, values in found.items():
+            once = sorted(set(values)) if name == "seeds" else dict.fromkeys(values)
+            calls.append(re.sub(rf" --{name}(?= --|$)", " ".join([f" --{name}", *once]), call))
+    return ", ".join(f"`{call}`" for call in calls)
 
 
 def draw() -> None:

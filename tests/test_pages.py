@@ -1,5 +1,6 @@
 """README and docs tell the truth: the tree, the tables, the commands."""
 
+import importlib
 import json
 import re
 import shlex
@@ -62,3 +63,14 @@ def test_links():
     for page in PAGES:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text(encoding="utf8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_commands_that_differ_in_one_list_are_one():
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        joined = importlib.import_module("tables").joined
+    finally:
+        sys.path.pop(0)
+    calls = ["x.py --seeds 0 --sets a-1", "x.py --seeds 0 --sets b", "x.py --seeds 1 2 --sets b", "x.py --seeds 3"]
+    assert joined(calls) == "`x.py --seeds 0 --sets a-1 b`, `x.py --seeds 1 2 --sets b`, `x.py --seeds 3`"
+    assert joined([*calls[:2], "x.py --seeds 1 --sets a-1 b", "x.py"]) == "`x.py --seeds 0 1 --sets a-1 b`, `x.py`"
