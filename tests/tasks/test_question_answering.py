@@ -361,6 +361,15 @@ def learnt(recipe_file, tokenizer_directory, documents, tmp_path_factory):
     return here / "run", train
 
 
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [((None, "b"), "None is no text"), (("a", 5), "5 is no text"), (("a", " "), "none of them empty")],
+)
+def test_what_is_no_question_is_refused(learnt, asked, message):
+    with pytest.raises(UserError, match=message):
+        load(learnt[0], device="cpu").answer(*asked)
+
+
 def test_a_few_questions_are_learnt_by_heart(learnt, documents):
     run, _ = learnt
     result = json.loads((run / "dev.json").read_text())

@@ -259,6 +259,7 @@ WHERE = r"data\.json: article 1, paragraph 1, question 1"
         (content({"question": "Where?"}), WHERE + ": 'id' is missing"),
         (content({"id": "q", "answers": []}), WHERE + r" \(id q\): 'question' is missing"),
         (content({"id": 1.5, "question": "Where?"}), WHERE + ": 'id' is float, not str"),
+        (content({"id": True, "question": "Where?"}), WHERE + ": 'id' is bool, not str"),
         (content(question("q", answer("Paris"), text=" ")), WHERE + r" \(id q\): the question is empty"),
         (content({"id": "q", "question": "Where?"}), WHERE + r" \(id q\): 'answers' is missing"),
         (content(question("q")), WHERE + r" \(id q\): no answer; a question that has none needs \"is_impossible\": t"),
