@@ -63,7 +63,7 @@ def run(name: str, start: str, seed: int, runs: Path, settings: list[str]) -> di
     begun = time.time()
     unmask.finetune(
         chosen.task,
-        {"random": random_start(runs), "toy": "random:bert-tiny"}.get(start, minilm()),
+        random_start(runs) if start == "random" else "random:bert-tiny" if start == "toy" else minilm(),
         chosen.train,
         out,
         dev=[chosen.test],

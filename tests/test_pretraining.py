@@ -11,6 +11,7 @@ from unmask.model import Model, load_model, save_model
 from unmask.pretraining import corpus_from_text, guess, pretrain
 from unmask.recipe import read_recipe
 from unmask.tokenizers.load import load_tokenizer
+from unmask.tokenizers.train import PADDING, train_tokenizer
 
 
 def batch(hidden, pair=None):
@@ -84,6 +85,11 @@ def test_what_does_not_go_together_is_refused_before_anything_is_built(
         )
     assert not said
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("kind", PADDING)
+def test_padding_has_the_id_that_is_foretold(kind, documents):
+    assert train_tokenizer(kind, documents, size=400, lowercase=False).pad == PADDING[kind]
 
 
 def test_a_corpus_without_samples_is_refused_before_there_is_a_run(tokenizer, tmp_path):

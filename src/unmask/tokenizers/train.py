@@ -13,8 +13,6 @@ from unmask.tokenizers.wordpiece import train_wordpiece
 Trained = Literal["wordpiece", "bpe", "unigram"]
 CASED = ("bpe",)
 """Kinds that never lower-case."""
-
-
 PADDING: dict[Trained, int] = {"wordpiece": 0, "bpe": 1, "unigram": 0}
 """The id of padding in what is trained."""
 
