@@ -114,13 +114,7 @@ def load_model(
         UserError: no such model, or a damaged one.
     """
     if str(source).startswith("random:"):
-        recipe = read_recipe(str(source).removeprefix("random:"))
-        if tokenizer is None:
-            raise UserError(f"{source} needs a vocabulary", remedy="pass --tokenizer DIR (to finetune, or to features)")
-        words = load_tokenizer(find_tokenizer(tokenizer))
-        words.extracts = recipe.encoder.causal
-        encoder = build_encoder(recipe.encoder, words.size, dropout=dropout, seed=seed)
-        return Model(encoder, words, created=("all weights",))
+        return _untrained(str(source), tokenizer, dropout, seed)
     if tokenizer is not None:
         raise UserError("--tokenizer has no effect: the model brings its own", remedy="leave it away")
     directory = find(source)
@@ -157,6 +151,17 @@ def load_model(
     if downstream is not None:
         _check_downstream(model, directory)
     return model
+
+
+def _untrained(source: str, tokenizer: str | Path | None, dropout: float | None, seed: int) -> Model:
+    """Return the model of `random:RECIPE`."""
+    recipe = read_recipe(source.removeprefix("random:"))
+    if tokenizer is None:
+        raise UserError(f"{source} needs a vocabulary", remedy="pass --tokenizer DIR (to finetune, or to features)")
+    words = load_tokenizer(find_tokenizer(tokenizer))
+    words.extracts = recipe.encoder.causal
+    encoder = build_encoder(recipe.encoder, words.size, dropout=dropout, seed=seed)
+    return Model(encoder, words, created=("all weights",))
 
 
 def _grown(

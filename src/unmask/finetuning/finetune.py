@@ -37,7 +37,7 @@ from unmask.runs.plots import plot_confusion, plot_training
 from unmask.runs.report import finetuning_report, model_card
 from unmask.serving.pipeline import Pipeline
 from unmask.tasks import TASKS
-from unmask.tasks.task import Task
+from unmask.tasks.task import Framed, Task
 from unmask.text.files import as_paths
 from unmask.training.checkpoint import Progress
 from unmask.training.loop import Trainer, open_run
@@ -134,14 +134,8 @@ def finetune(
     # what ends a run early, or finds a setting, is neither trained on nor reported
     stops_early = recipe.budget.patience is not None
     learnt = data.inner(settled) if stops_early or settled.tunes else data
-    framed, held = (
-        settled.frame(base.tokenizer, examples, data.labels, gold=True)
-        for examples in (learnt.train, learnt.held if stops_early else data.held)
-    )
-    if not framed.samples:
-        raise UserError("nothing can be learnt from these examples", remedy="; ".join(framed.notes))
-    if not held.samples:
-        raise UserError("nothing can be scored on the examples held out", remedy="; ".join(held.notes))
+    framed = _frame(settled, base, learnt.train, data.labels, "learnt from these examples")
+    held = _frame(settled, base, (learnt if stops_early else data).held, data.labels, "scored on the examples held out")
     if dev and (choosing or stops_early):  # they are scored at the end, or by another run: now is the time to refuse
         settled.frame(base.tokenizer, dev_examples, data.labels, gold=True)
     inputs = {
@@ -292,6 +286,14 @@ def _reset(base: Model, layers: int, seed: int) -> None:
     upper = base.encoder.blocks[len(base.encoder.blocks) - layers :]
     for part in filter(None, (base.encoder.pooler, *upper)):
         initialise(part, shape)
+
+
+def _frame(task: Task, base: Model, examples: Sequence[Any], labels: Sequence[str], what: str) -> Framed:
+    """Turn examples into samples, and refuse it if none is left; `what` says what cannot be done then."""
+    framed = task.frame(base.tokenizer, examples, labels, gold=True)
+    if not framed.samples:
+        raise UserError(f"nothing can be {what}", remedy="; ".join(framed.notes))
+    return framed
 
 
 class _Early(msgspec.Struct, frozen=True):

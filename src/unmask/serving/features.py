@@ -25,7 +25,7 @@ from unmask.encoders.transformer import Transformer
 from unmask.errors import UnmaskError, UserError
 from unmask.runs.display import Display
 from unmask.tasks.labelled_file import Row
-from unmask.tasks.rows import cut_longer
+from unmask.tasks.rows import TEXTS, cut_and_wrap
 from unmask.tokenizers.tokenizer import Ids, Tokenizer
 from unmask.training.machine import Machine
 
@@ -71,21 +71,18 @@ class Words:
 def frame_words(tokenizer: Tokenizer, rows: Sequence[Row], longest: int) -> Words:
     """Return a sample for each row, of one text or two; what exceeds `longest` tokens is cut as in fine-tuning."""
     frame = Frame.of(tokenizer)
-    firsts = tokenizer.encode_words([row.values["text"] for row in rows])
     paired = bool(rows) and "text_b" in rows[0].values
-    seconds = tokenizer.encode_words([row.values["text_b"] for row in rows]) if paired else []
-    nothing = np.zeros(0, np.int32)
+    columns = [tokenizer.encode_words([row.values[name] for row in rows]) for name in TEXTS[: 1 + paired]]
     samples, words, cut = [], [], 0
-    for number, (ids, word) in enumerate(firsts):
-        ids_b, word_b = seconds[number] if paired else (nothing, nothing)
-        here, there = cut_longer(len(ids), len(ids_b), frame.room(longest, texts=1 + paired))
-        cut += here < len(ids) or there < len(ids_b)
-        samples.append(frame.wrap(ids[:here], ids_b[:there] if paired else None).named((0, number)))
-        words.append(_between(frame, word[:here], word_b[:there] if paired else None))
+    for number, texts in enumerate(zip(*columns, strict=True)):
+        sample, kept = cut_and_wrap(frame, [ids for ids, _ in texts], longest)
+        cut += sum(kept) < sum(len(ids) for ids, _ in texts)
+        samples.append(sample.named((0, number)))
+        words.append(_between(frame, *(word[:here] for (_, word), here in zip(texts, kept, strict=True))))
     return Words(samples, np.concatenate([np.zeros(0, np.int64), *words]), cut)
 
 
-def _between(frame: Frame, first: Ids, second: Ids | None) -> np.ndarray:
+def _between(frame: Frame, first: Ids, second: Ids | None = None) -> np.ndarray:
     """Put -1 where a frame puts special tokens."""
     special = np.array([-1])
     parts = (

@@ -6,8 +6,6 @@ import math
 from collections.abc import Hashable, Sequence
 from itertools import chain
 
-import numpy as np
-
 from unmask.batches.batch import Sample
 from unmask.batches.chance import generator
 from unmask.batches.frame import Frame
@@ -16,7 +14,10 @@ from unmask.tasks.labelled_file import Row
 from unmask.tasks.mistake import Passage
 from unmask.tasks.task import DEV_SHARE
 from unmask.text.unicode import check_unicode
-from unmask.tokenizers.tokenizer import Tokenizer
+from unmask.tokenizers.tokenizer import Ids, Tokenizer
+
+TEXTS = ("text", "text_b")
+"""The columns of a row's texts."""
 
 
 def as_rows(texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Row]:
@@ -70,17 +71,21 @@ def frame_rows(
     """
     frame = Frame.of(tokenizer)
     pairs = are_pairs(rows, pairs)
-    firsts = tokenizer.encode_many([row.values["text"] for row in rows])
-    nothing = [np.zeros(0, np.int32)] * len(rows)
-    seconds = tokenizer.encode_many([row.values["text_b"] for row in rows]) if pairs else nothing
-    room = frame.room(length, texts=1 + pairs)
+    columns = [tokenizer.encode_many([row.values[name] for row in rows]) for name in TEXTS[: 1 + pairs]]
     made, cut = [], 0
-    for number, (first, second) in enumerate(zip(firsts, seconds, strict=True)):
-        here, there = cut_longer(len(first), len(second), room)
-        cut += here < len(first) or there < len(second)
-        made.append(frame.wrap(first[:here], second[:there] if pairs else None).named((0, number)))
+    for number, texts in enumerate(zip(*columns, strict=True)):
+        sample, kept = cut_and_wrap(frame, texts, length)
+        cut += sum(kept) < sum(map(len, texts))
+        made.append(sample.named((0, number)))
     what = "pairs" if pairs else "texts"
     return made, (f"{cut:,} of {len(rows):,} {what} are longer than {length} tokens and were cut",) if cut else ()
+
+
+def cut_and_wrap(frame: Frame, texts: Sequence[Ids], length: int) -> tuple[Sample, tuple[int, ...]]:
+    """Return a text, or a pair, as a sample of at most `length` tokens, and how many of each text's tokens it holds."""
+    first, *second = map(len, texts)
+    kept = cut_longer(first, sum(second), frame.room(length, texts=len(texts)))[: len(texts)]
+    return frame.wrap(*(ids[:here] for ids, here in zip(texts, kept, strict=True))), kept
 
 
 def cut_longer(first: int, second: int, room: int) -> tuple[int, int]:
