@@ -2,8 +2,8 @@
 
 BERT, RoBERTa, SpanBERT, ALBERT, ELECTRA and GPT at 4 layers of width 256, one WordPiece vocabulary of 8,000, the same
 English Wikipedia articles and news, the same number of tokens at length 128. Beside what makes each of them, the
-recipes have the same settings (`SAME`); the learning rate of each is the best of three (`FACTORS`) at an eighth of the
-budget, by its own held-out loss. Then, three seeds each: a linear probe on the frozen encoder and fine-tuning with
+recipes have the same settings (`SAME`); the learning rate of each is the best of three (`FACTORS`) at a sixteenth of
+the budget, by its own held-out loss. Then, three seeds each: a linear probe on the frozen encoder and fine-tuning with
 default settings, on CoNLL-2003, SICK entailment and 2,000 examples of SST-2. Beside them the same body with random
 weights, and static embeddings: the bottom of the pretrained BERT, averaged for texts.
 
@@ -55,7 +55,7 @@ MEMBERS = {
     "gpt": [],
 }
 FACTORS = (0.5, 1.0, 2.0)
-SHARE = 8
+SHARE = 16
 NER, PAIRS = SHARED / "ner/conll2003", SHARED / "pairs/sick"
 TASKS = {
     "conll2003": ("token-classification", NER / "eng.train.xz", NER / "eng.testb.xz", "f1"),

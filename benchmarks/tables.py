@@ -1,4 +1,4 @@
-"""Write the README's tables from benchmarks/results, and the learning curve into docs.
+"""Write the README's tables from benchmarks/results, and the learning curves into docs.
 
 A table stands between `<!-- table NAME -->` and `<!-- end -->` in README.md or a page of docs. `--check` only compares.
 """
@@ -16,6 +16,7 @@ from common import HERE, RESULTS, read
 
 PAGES = [HERE.parent / "README.md", *sorted((HERE.parent / "docs").glob("*.md"))]
 CURVE = HERE.parent / "docs" / "bert-mini-30-minutes.png"
+FAMILY = HERE.parent / "docs" / "family.png"
 
 
 TABLES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
@@ -104,6 +105,31 @@ def draw() -> None:
     save(drawing, CURVE)
 
 
+def draw_family() -> None:
+    """Draw the held-out learning curves of the family, side by side where they tell the same."""
+    from unmask.runs.plots import figure, save
+
+    runs = [run for run in read(RESULTS / "family.json").get("runs", []) if "member" in run]
+    if not runs:
+        return
+    asked = {
+        "hidden words guessed right, %": ("masked_lm_accuracy", "generator_accuracy"),
+        "replaced tokens and others told apart, %": ("replaced_token_accuracy",),
+        "next words guessed right, %": ("causal_lm_accuracy",),
+    }
+    drawing, panels = figure(len(asked))
+    for panel, (title, names) in zip(panels, asked.items(), strict=True):
+        for run in runs:
+            for name in names:
+                if name in run["heldout"][-1]:
+                    tokens = [line["tokens"] / 1e6 for line in run["heldout"]]
+                    label = f"{run['member']}'s generator" if name.startswith("generator") else run["member"]
+                    panel.plot(tokens, [100 * line[name] for line in run["heldout"]], label=label)
+        panel.set(xlabel="million tokens", title=title)
+        panel.legend(frameon=False, fontsize=8)
+    save(drawing, FAMILY)
+
+
 def main() -> None:
     """Write or compare."""
     stale = []
@@ -116,6 +142,7 @@ def main() -> None:
     if "--check" in sys.argv:
         sys.exit(f"not what benchmarks/results say: {', '.join(stale)}; run make tables" if stale else 0)
     draw()
+    draw_family()
 
 
 if __name__ == "__main__":
