@@ -26,6 +26,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "cost": speed.cost,
     "family": quality.family,
     "family_cost": speed.family_cost,
+    "family_gain": quality.family_gain,
     "features": quality.features,
     "finetune_speed": speed.finetune_speed,
     "finetuning_rule": quality.finetuning_rule,
@@ -53,7 +54,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
 LISTS = ("sets", "members", "seeds")
 """Options whose values are runs of their own."""
 
-SOURCES = {"cost": "corpus"}
+SOURCES = {"cost": "corpus", "family_gain": "family"}
 """Tables that are reckoned from the result of another benchmark."""
 
 

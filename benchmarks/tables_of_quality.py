@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from itertools import zip_longest
+from itertools import product, zip_longest
 from typing import Any
 
 
@@ -17,7 +17,7 @@ def sst2(result: dict[str, Any]) -> list[str]:
         if not runs:
             continue
         scores = [run["accuracy"] for run in runs]
-        spread = f"{statistics.mean(scores):.1f}" + (f" ± {statistics.stdev(scores):.1f}" if len(scores) > 1 else "")
+        spread = _spread(scores)
         each = ", ".join(f"{score:.1f}" for score in scores)
         minutes = ", ".join(f"{run['seconds'] / 60:.0f} ({run['about']['threads']})" for run in runs)
         lines.append(f"| {name} | {len(runs)} | {spread} | {each} | {minutes} |")
@@ -122,9 +122,8 @@ def features(result: dict[str, Any]) -> list[str]:
         for column in columns:
             found = [run for run in runs if (run["data"], run["start"]) == column and run["method"] == method]
             scores = [run["score"] for run in found]
-            spread = f" ± {statistics.stdev(scores):.1f}" if len(scores) > 1 else ""
             minutes = statistics.mean(run["seconds"] for run in found) / 60 if found else 0
-            cells.append(f"{statistics.mean(scores):.1f}{spread} ({minutes:.0f} min)" if found else "")
+            cells.append(f"{_spread(scores)} ({minutes:.0f} min)" if found else "")
         lines.append(f"| {method} | {' | '.join(cells)} |")
     seeds = len({run["seed"] for run in runs})
     lines += ["", "One seed." if seeds == 1 else f"Means ± standard deviations over {seeds} seeds."]
@@ -259,29 +258,56 @@ def plateau(result: dict[str, Any]) -> list[str]:
     return lines
 
 
+FAMILY_TASKS = {"conll2003": "CoNLL-2003 F1", "sick-entailment": "SICK", "sst2-2000": "SST-2, 2,000"}
+FAMILY_METHODS = ("probe", "fine-tuned")
+
+
 def family(result: dict[str, Any]) -> list[str]:
     """What each member learnt, and what it is good for."""
     learnt = {run["member"]: run for run in result["runs"] if "member" in run}
-    scored = [run for run in result["runs"] if "task" in run]
-    tasks = [
-        task for task in ("conll2003", "sick-entailment", "sst2-2000") if any(run["task"] == task for run in scored)
-    ]
-    heads = "".join(f" {task}, {method} |" for task in tasks for method in ("probe", "fine-tuned"))
-    lines = [f"| | tokens | held-out loss | minutes |{heads}", "|---" * (4 + 2 * len(tasks)) + "|"]
-    for start in dict.fromkeys([*learnt, *(run["start"] for run in scored)]):
-        run = learnt.get(start)
-        about = " | | " if run is None else (
-            f"{run['tokens'] / 1e6:.1f} M | {run['heldout'][-1]['loss']:.2f} | {run['seconds'] / 60:.0f}"
-        )  # fmt: skip
-        cells = []
-        for task in tasks:
-            for method in ("probe", "fine-tuned"):
-                asked = (start, task, method)
-                scores = [one["score"] for one in scored if (one["start"], one["task"], one["method"]) == asked]
-                spread = f" ± {statistics.stdev(scores):.1f}" if len(scores) > 1 else ""
-                cells.append(f"{statistics.mean(scores):.1f}{spread}" if scores else "")
+    scores = _family_scores(result)
+    lines = _family_head("tokens | held-out loss | minutes (threads) |")
+    for start in dict.fromkeys([*learnt, *(start for start, *_ in scores)]):
+        about = " | | "
+        if run := learnt.get(start):
+            minutes = f"{run['seconds'] / 60:.0f} ({run['about']['threads']})"
+            about = f"{run['tokens'] / 1e6:.1f} M | {run['heldout'][-1]['loss']:.2f} | {minutes}"
+        cells = [_spread(scores.get((start, task, method), [])) for task in FAMILY_TASKS for method in FAMILY_METHODS]
         lines.append(f"| {start} | {about} | " + " | ".join(cells) + " |")
     return lines
+
+
+def family_gain(result: dict[str, Any]) -> list[str]:
+    """What each start scores above random weights, by the same method."""
+    scores = _family_scores(result)
+    lines = _family_head("")
+    for start in dict.fromkeys(start for start, *_ in scores if start != "random"):
+        cells = [
+            difference(scores.get((start, *asked), []), scores.get(("random", *asked), []))
+            for asked in product(FAMILY_TASKS, FAMILY_METHODS)
+        ]
+        lines.append(f"| {start} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _family_head(columns: str) -> list[str]:
+    titles = " | ".join(f"{title}, {method}" for title in FAMILY_TASKS.values() for method in FAMILY_METHODS)
+    heads = f"| | {columns} {titles} |".replace("|  ", "| ")
+    return [heads, "|---" * (heads.count("|") - 1) + "|"]
+
+
+def _family_scores(result: dict[str, Any]) -> dict[tuple[str, str, str], list[float]]:
+    scores: dict[tuple[str, str, str], list[float]] = {}
+    for run in result["runs"]:
+        if "task" in run:
+            scores.setdefault((run["start"], run["task"], run["method"]), []).append(run["score"])
+    return scores
+
+
+def _spread(scores: list[float]) -> str:
+    if len(scores) < 2:
+        return "".join(f"{score:.1f}" for score in scores)
+    return f"{statistics.mean(scores):.1f} ± {statistics.stdev(scores):.1f}"
 
 
 def difference(scores: list[float], others: list[float]) -> str:
