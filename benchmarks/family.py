@@ -1,8 +1,8 @@
 """The family on one body and one budget: what does each idea give, and what does it cost?
 
 BERT, RoBERTa, SpanBERT, ALBERT, ELECTRA and GPT at 4 layers of width 256, one WordPiece vocabulary of 8,000, the same
-English Wikipedia articles and news, the same number of tokens: the first of them at length 32, which takes a small model
-off the plateau of frequent words, the others at 128. Beside what makes each of them, the recipes have the same settings
+English Wikipedia articles and news, the same number of tokens: the first at length 32, which takes a small model off
+the plateau of frequent words, the others at 128. Beside what makes each of them, the recipes have the same settings
 (`SAME`); the learning rate of each is the best of three (`FACTORS`) at an eighth of the budget, by its own held-out
 loss. Then, three seeds each: a linear probe on the frozen encoder and fine-tuning with
 default settings, on CoNLL-2003, SICK entailment and 2,000 examples of SST-2. Beside them the same body with random
