@@ -51,7 +51,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
 }
 
 
-LISTS = ("sets", "members", "seeds")
+LISTS = ("sets", "members", "cases", "seeds")
 """Options whose values are runs of their own."""
 
 SOURCES = {"cost": "corpus", "family_gain": "family"}

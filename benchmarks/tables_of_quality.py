@@ -245,16 +245,24 @@ def pretraining_pays_encoder(result: dict[str, Any]) -> list[str]:
 
 
 def plateau(result: dict[str, Any]) -> list[str]:
-    """The held-out loss along the way by masking rate and size of a step."""
-    runs = sorted(result["runs"], key=lambda run: (run["rate"], run["step_tokens"]))
-    marks = [million * run["tokens"] / 1e6 / 4 for run in runs[:1] for million in (1, 2, 3, 4)]
-    titles = " | ".join(f"loss after {mark:.1f} M tokens" for mark in marks)
-    lines = [f"| hidden at first | tokens a step | {titles} | minutes (threads) |", "|---|---|" + "---|" * 5]
-    for run in runs:
-        near = [min(run["heldout"], key=lambda line: abs(line["tokens"] - 1e6 * mark)) for mark in marks]
-        losses = " | ".join(f"{line['masked_lm_loss']:.2f}" for line in near)
-        minutes = f"{run['seconds'] / 60:.0f} ({run['about']['threads']})"
-        lines.append(f"| {100 * run['rate']:.0f} % | {run['step_tokens']:,} | {losses} | {minutes} |")
+    """The held-out loss along the way with all that shortens the plateau, and without one of it."""
+    names = {
+        "all": "all three",
+        "long": "128 tokens from the start",
+        "few-hidden": "15 % hidden from the start",
+        "large-steps": "steps of 4,096 tokens",
+    }
+    runs = {run["case"]: run for run in result["runs"]}
+    marks = [quarter * next(iter(runs.values()))["tokens"] / 4 for quarter in (1, 2, 3, 4)]
+    titles = " | ".join(f"loss after {mark / 1e6:.0f} M tokens" for mark in marks)
+    lines = [f"| | {titles} | guessed right | minutes (threads) |", "|---" * (3 + len(marks)) + "|"]
+    for name, title in names.items():
+        if run := runs.get(name):
+            near = [min(run["heldout"], key=lambda line: abs(line["tokens"] - mark)) for mark in marks]
+            losses = " | ".join(f"{line['masked_lm_loss']:.2f}" for line in near)
+            right = 100 * near[-1]["masked_lm_accuracy"]
+            minutes = f"{run['seconds'] / 60:.0f} ({run['about']['threads']})"
+            lines.append(f"| {title} | {losses} | {right:.1f} % | {minutes} |")
     return lines
 
 
