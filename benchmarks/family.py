@@ -4,9 +4,9 @@ BERT, RoBERTa, SpanBERT, ALBERT, ELECTRA and GPT at 4 layers of width 256, one W
 English Wikipedia articles and news, the same number of tokens: the first at length 32, which takes a small model off
 the plateau of frequent words, the others at 128. Beside what makes each of them, the recipes have the same settings
 (`SAME`); the learning rate of each is the best of three (`FACTORS`) at an eighth of the budget, by its own held-out
-loss. Then, three seeds each: a linear probe on the frozen encoder and fine-tuning with
-default settings, on CoNLL-2003, SICK entailment and 2,000 examples of SST-2. Beside them the same body with random
-weights, and static embeddings: the bottom of the pretrained BERT, averaged for texts.
+loss. Then, three seeds each: a linear probe on the frozen encoder and fine-tuning with default settings, on CoNLL-2003,
+SICK entailment and 2,000 examples of SST-2. Beside them the same body with random weights, and static embeddings: the
+bottom of the pretrained BERT, averaged for texts.
 
 `--cost` measures instead what a step of each costs beside BERT's: time and memory in alternating processes, and the
 operations that its work needs.
@@ -28,6 +28,7 @@ from typing import Any
 
 from common import RESULTS, SHARED, add, logged, read, write
 from finetuning_rule import split
+from plateau import SHORT_FIRST
 from pretrain_mini import HELDOUT, TRAIN, prepare
 
 import unmask
@@ -37,7 +38,7 @@ from unmask.model import load_model
 
 VOCABULARY = 8000
 SAME = [
-    "layout.stages=[{share=0.3,length=32},{share=0.7,length=128}]",
+    SHORT_FIRST,
     "encoder.dropout=0",
     "batch.tokens=1024",
     "optimizer.learning_rate=7e-4",

@@ -15,10 +15,11 @@ from pretrain_mini import HELDOUT, TRAIN, prepare
 
 import unmask
 
+SHORT_FIRST = "layout.stages=[{share=0.3,length=32},{share=0.7,length=128}]"
 SETTINGS = [
     "objective.next_sentence=false",
     "layout.kind=document_sentences",
-    "layout.stages=[{share=0.3,length=32},{share=0.7,length=128}]",
+    SHORT_FIRST,
     "encoder.dropout=0",
     "masking.rate=0.4",
     "masking.final_rate=0.15",

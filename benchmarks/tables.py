@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import tables_of_quality as quality
@@ -113,21 +114,26 @@ def draw_family() -> None:
     runs = [run for run in read(RESULTS / "family.json").get("runs", []) if "member" in run]
     if not runs:
         return
-    asked = {
-        "hidden words guessed right, %": ("masked_lm_accuracy", "generator_accuracy"),
-        "replaced tokens and others told apart, %": ("replaced_token_accuracy",),
-        "next words guessed right, %": ("causal_lm_accuracy",),
-    }
-    drawing, panels = figure(len(asked))
-    for panel, (title, names) in zip(panels, asked.items(), strict=True):
-        for run in runs:
-            for name in names:
-                if name in run["heldout"][-1]:
-                    tokens = [line["tokens"] / 1e6 for line in run["heldout"]]
-                    label = f"{run['member']}'s generator" if name.startswith("generator") else run["member"]
-                    panel.plot(tokens, [100 * line[name] for line in run["heldout"]], label=label)
+    titles = (
+        "hidden words guessed right, %",
+        "replaced tokens told from others, %",
+        "next words guessed right, %",
+    )
+    drawing, panels = figure(len(titles))
+    for panel, title in zip(panels, titles, strict=True):
         panel.set(xlabel="million tokens", title=title)
-        panel.legend(frameon=False, fontsize=8)
+    hidden, replaced, following = panels
+    told = {
+        "masked_lm_accuracy": (hidden, ""),
+        "generator_accuracy": (hidden, "'s generator"),
+        "replaced_token_accuracy": (replaced, ""),
+        "causal_lm_accuracy": (following, ""),
+    }
+    for run, (name, (panel, whose)) in product(runs, told.items()):
+        if name in run["heldout"][-1]:
+            tokens = [line["tokens"] / 1e6 for line in run["heldout"]]
+            panel.plot(tokens, [100 * line[name] for line in run["heldout"]], label=run["member"] + whose)
+            panel.legend(frameon=False, fontsize=8)
     save(drawing, FAMILY)
 
 

@@ -267,41 +267,40 @@ def plateau(result: dict[str, Any]) -> list[str]:
 
 
 FAMILY_TASKS = {"conll2003": "CoNLL-2003 F1", "sick-entailment": "SICK", "sst2-2000": "SST-2, 2,000"}
-FAMILY_METHODS = ("probe", "fine-tuned")
+FAMILY_COLUMNS = list(product(FAMILY_TASKS, ("probe", "fine-tuned")))
 
 
 def family(result: dict[str, Any]) -> list[str]:
     """What each member learnt, and what it is good for."""
     learnt = {run["member"]: run for run in result["runs"] if "member" in run}
     scores = _family_scores(result)
-    lines = _family_head("tokens | held-out loss | minutes (threads) |")
+    lines = _family_head("tokens", "held-out loss", "minutes (threads)")
     for start in dict.fromkeys([*learnt, *(start for start, *_ in scores)]):
-        about = " | | "
+        about = ["", "", ""]
         if run := learnt.get(start):
             minutes = f"{run['seconds'] / 60:.0f} ({run['about']['threads']})"
-            about = f"{run['tokens'] / 1e6:.1f} M | {run['heldout'][-1]['loss']:.2f} | {minutes}"
-        cells = [_spread(scores.get((start, task, method), [])) for task in FAMILY_TASKS for method in FAMILY_METHODS]
-        lines.append(f"| {start} | {about} | " + " | ".join(cells) + " |")
+            about = [f"{run['tokens'] / 1e6:.1f} M", f"{run['heldout'][-1]['loss']:.2f}", minutes]
+        cells = [_spread(scores.get((start, *column), [])) for column in FAMILY_COLUMNS]
+        lines.append(f"| {' | '.join([start, *about, *cells])} |")
     return lines
 
 
 def family_gain(result: dict[str, Any]) -> list[str]:
     """What each start scores above random weights, by the same method."""
     scores = _family_scores(result)
-    lines = _family_head("")
+    lines = _family_head()
     for start in dict.fromkeys(start for start, *_ in scores if start != "random"):
         cells = [
-            difference(scores.get((start, *asked), []), scores.get(("random", *asked), []))
-            for asked in product(FAMILY_TASKS, FAMILY_METHODS)
+            difference(scores.get((start, *column), []), scores.get(("random", *column), []))
+            for column in FAMILY_COLUMNS
         ]
-        lines.append(f"| {start} | " + " | ".join(cells) + " |")
+        lines.append(f"| {' | '.join([start, *cells])} |")
     return lines
 
 
-def _family_head(columns: str) -> list[str]:
-    titles = " | ".join(f"{title}, {method}" for title in FAMILY_TASKS.values() for method in FAMILY_METHODS)
-    heads = f"| | {columns} {titles} |".replace("|  ", "| ")
-    return [heads, "|---" * (heads.count("|") - 1) + "|"]
+def _family_head(*columns: str) -> list[str]:
+    titles = ["", *columns, *(f"{FAMILY_TASKS[task]}, {method}" for task, method in FAMILY_COLUMNS)]
+    return [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
 
 
 def _family_scores(result: dict[str, Any]) -> dict[tuple[str, str, str], list[float]]:

@@ -83,6 +83,13 @@ def test_one_text_and_none(pipeline):
     assert (nothing.values.shape, nothing.offsets.tolist()) == ((0, 1, 32), [0])
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_pairs_among_single_texts_are_refused(tokenizer, order):
+    rows = [Row({"text": "The dog."}, "a.tsv", 1), Row({"text": "The dog.", "text_b": "A cat."}, "b.tsv", 2)][::order]
+    with pytest.raises(UserError, match=f"{rows[1].file}.*, but the first example is"):
+        frame_words(tokenizer, rows, 32)
+
+
 def test_the_file_holds_the_same(pipeline, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "BATCH_TOKENS", 40)  # several batches, written out of order
     rows = [Row({"text": text}, "a.tsv", 1) for text in TEXTS]

@@ -24,8 +24,8 @@ from unmask.durable import sync
 from unmask.encoders.transformer import Transformer
 from unmask.errors import UnmaskError, UserError
 from unmask.runs.display import Display
-from unmask.tasks.labelled_file import Row
-from unmask.tasks.rows import TEXTS, cut_and_wrap
+from unmask.tasks.labelled_file import NAMES, Row
+from unmask.tasks.rows import are_pairs, cut_and_wrap
 from unmask.tokenizers.tokenizer import Ids, Tokenizer
 from unmask.training.machine import Machine
 
@@ -69,10 +69,14 @@ class Words:
 
 
 def frame_words(tokenizer: Tokenizer, rows: Sequence[Row], longest: int) -> Words:
-    """Return a sample for each row, of one text or two; what exceeds `longest` tokens is cut as in fine-tuning."""
+    """Return a sample for each row, of one text or two; what exceeds `longest` tokens is cut as in fine-tuning.
+
+    Raises:
+        UserError: see `are_pairs`.
+    """
     frame = Frame.of(tokenizer)
-    paired = bool(rows) and "text_b" in rows[0].values
-    columns = [tokenizer.encode_words([row.values[name] for row in rows]) for name in TEXTS[: 1 + paired]]
+    names = NAMES[: 1 + are_pairs(rows)]
+    columns = [tokenizer.encode_words([row.values[name] for row in rows]) for name in names]
     samples, words, cut = [], [], 0
     for number, texts in enumerate(zip(*columns, strict=True)):
         sample, kept = cut_and_wrap(frame, [ids for ids, _ in texts], longest)

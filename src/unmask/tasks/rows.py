@@ -10,14 +10,11 @@ from unmask.batches.batch import Sample
 from unmask.batches.chance import generator
 from unmask.batches.frame import Frame
 from unmask.errors import UserError
-from unmask.tasks.labelled_file import Row
+from unmask.tasks.labelled_file import NAMES, Row
 from unmask.tasks.mistake import Passage
 from unmask.tasks.task import DEV_SHARE
 from unmask.text.unicode import check_unicode
 from unmask.tokenizers.tokenizer import Ids, Tokenizer
-
-TEXTS = ("text", "text_b")
-"""The columns of a row's texts."""
 
 
 def as_rows(texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Row]:
@@ -71,7 +68,7 @@ def frame_rows(
     """
     frame = Frame.of(tokenizer)
     pairs = are_pairs(rows, pairs)
-    columns = [tokenizer.encode_many([row.values[name] for row in rows]) for name in TEXTS[: 1 + pairs]]
+    columns = [tokenizer.encode_many([row.values[name] for row in rows]) for name in NAMES[: 1 + pairs]]
     made, cut = [], 0
     for number, texts in enumerate(zip(*columns, strict=True)):
         sample, kept = cut_and_wrap(frame, texts, length)
