@@ -12,7 +12,8 @@ from unmask.batches.batch import collate
 from unmask.cli import finetune as finetune_options
 from unmask.errors import UserError
 from unmask.finetuning import frozen
-from unmask.finetuning.finetune import build_learner, finetune
+from unmask.finetuning.finetune import finetune
+from unmask.finetuning.learner import build_learner
 from unmask.finetuning.rule import FROZEN_RATES, defaults
 from unmask.finetuning.trials import several
 from unmask.model import Model, build_encoder, load_model, save_model

@@ -14,7 +14,8 @@ from torch.nn.functional import cross_entropy
 from unmask.batches.batch import collate
 from unmask.cli.main import main
 from unmask.errors import UserError
-from unmask.finetuning.finetune import HOLD_OUT_SEED, finetune
+from unmask.finetuning.examples import HOLD_OUT_SEED
+from unmask.finetuning.finetune import finetune
 from unmask.metrics import question_answering as metrics
 from unmask.model import load_model
 from unmask.objectives.learner import Learner

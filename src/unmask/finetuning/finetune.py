@@ -5,31 +5,26 @@ examples -> samples -> the training loop -> RUN/model, scored on data that serve
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import numpy as np
-import torch
 
 from unmask.batches.batch import collate, split
-from unmask.batches.chance import number
 from unmask.batches.sources import ExampleSource
 from unmask.durable import replace_file
-from unmask.encoders.downstream import Downstream, DownstreamSettings, number_layers
-from unmask.encoders.transformer import TransformerSettings, initialise
+from unmask.encoders.transformer import TransformerSettings
 from unmask.errors import UserError, nearest
 from unmask.evaluation.model import score_examples
+from unmask.finetuning.examples import Examples, frame_examples, read_examples
 from unmask.finetuning.frozen import FEATURES, freeze
+from unmask.finetuning.learner import build_learner, finished_model
 from unmask.finetuning.rule import FROZEN_RATES, defaults
 from unmask.model import Model, load_model, save_model
-from unmask.objectives.causal_lm import CausalLM
-from unmask.objectives.learner import Learner
-from unmask.objectives.objective import Objective
 from unmask.recipe import FinetuningRecipe, convert, put, write
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
@@ -37,7 +32,7 @@ from unmask.runs.plots import plot_confusion, plot_training
 from unmask.runs.report import finetuning_report, model_card
 from unmask.serving.pipeline import Pipeline
 from unmask.tasks import TASKS
-from unmask.tasks.task import Framed, Task
+from unmask.tasks.task import Task
 from unmask.text.files import as_paths
 from unmask.training.checkpoint import Progress
 from unmask.training.loop import Trainer, open_run
@@ -45,8 +40,6 @@ from unmask.training.machine import Machine, choose_machine
 from unmask.training.processes import Processes
 from unmask.version import __version__
 
-HOLD_OUT_SEED = 0
-"""Decides which tenth is held out, whatever the seed of the run, so that runs can be compared."""
 WATCHED = 1000
 """So many held-out samples at most are looked at along the way, evenly chosen; all are scored at the end. What decides
 when a run ends early is looked at whole."""
@@ -113,7 +106,7 @@ def finetune(
     early = convert(put({}, [text for text in settings if text.startswith(("seed=", "dropout="))]), _Early, "--set")
     base = load_model(model, tokenizer=tokenizer, allow_pickle=allow_pickle, dropout=early.dropout, seed=early.seed)
     unsettled = TASKS[task]()
-    data = _read(unsettled, train, dev, columns or {}, kind, base)
+    data = read_examples(unsettled, train, dev, columns or {}, kind, base)
     for note in data.notes:
         display.say(note)
     dev_examples = data.held
@@ -134,15 +127,12 @@ def finetune(
     # what ends a run early, or finds a setting, is neither trained on nor reported
     stops_early = recipe.budget.patience is not None
     learnt = data.inner(settled) if stops_early or settled.tunes else data
-    framed = _frame(settled, base, learnt.train, data.labels, "learnt from these examples")
-    held = _frame(settled, base, (learnt if stops_early else data).held, data.labels, "scored on the examples held out")
+    framed = frame_examples(settled, base, learnt.train, data.labels, "learnt from these examples")
+    scored = (learnt if stops_early else data).held
+    held = frame_examples(settled, base, scored, data.labels, "scored on the examples held out")
     if dev and (choosing or stops_early):  # they are scored at the end, or by another run: now is the time to refuse
         settled.frame(base.tokenizer, dev_examples, data.labels, gold=True)
-    inputs = {
-        "model": base.fingerprint(),
-        "train": _fingerprint(data.train),
-        "dev": _fingerprint(data.held),
-    }
+    inputs = {"model": base.fingerprint(), **data.fingerprints()}
     with processes, open_run(out, write(recipe), inputs, machine, processes, resume=resume) as run:
         if resume and not run.changed and _is_finished(run):
             display.say(f"finished before: {run.model}")
@@ -182,7 +172,7 @@ def finetune(
         trainer.complete(resume=resume)
         if not processes.leads:
             return run.model
-        finished = _finished(base, learner, data.labels, settled)
+        finished = finished_model(base, learner, data.labels, settled)
         if settled.tunes:
             finished = _tune(finished, learnt.held, machine, display)
         metrics = _leave(run, finished, recipe, data, len(learnt.train), trainer.progress, machine, display)
@@ -202,100 +192,6 @@ def _check_options(task: str, downstream: str | None, settings: Sequence[str], *
         raise UserError(f"--set {idle[0]} is an option of its own", remedy="pass --frozen or --downstream KIND")
 
 
-def build_learner(base: Model, labels: Sequence[str], recipe: FinetuningRecipe) -> tuple[Learner, bool]:
-    """Return encoder and head, and whether the head is the model's own (it had one for the same labels).
-
-    What the recipe resets is drawn anew, in place.
-
-    Raises:
-        UserError: the downstream model and the task, or the encoder, do not go together.
-    """
-    if recipe.reset is not None:
-        _reset(base, recipe.reset, recipe.seed)
-    torch.manual_seed(number(recipe.seed, "heads"))
-    shape, chosen = base.encoder.settings, recipe.downstream
-    if chosen is not None and chosen.plain(shape.layers):
-        chosen = None
-    body = base.encoder if chosen is None else Downstream(chosen, base.encoder, shape)
-    head = recipe.task.build(body.settings, labels)
-    if chosen is not None:
-        _check_downstream(chosen, shape, recipe.task.part, head.at)
-    kept = tuple(base.labels) == tuple(labels) and base.downstream == chosen and base.take(recipe.task.part, head)
-    if kept and isinstance(body, Downstream):
-        body.load_own(base.heads["downstream"])
-    objectives: dict[str, Objective] = {recipe.task.part: head}
-    if recipe.lm_weight:
-        objectives["causal_lm"] = CausalLM(recipe.lm_weight)
-    return Learner(body, objectives), kept
-
-
-def _check_downstream(chosen: DownstreamSettings, shape: TransformerSettings, part: str, at: str) -> None:
-    if chosen.kind == "average" and at != "summary":
-        raise UserError(
-            f"--downstream average is one vector a text, {part.replace('_', ' ')} needs one a token",
-            remedy="take linear or rnn",
-        )
-    if chosen.kind == "linear" and at == "summary" and number_layers(chosen.layers, shape.layers) == (0,):
-        raise UserError("layer 0 of [CLS] is the same for every text", remedy="take --downstream average or rnn")
-
-
-@dataclass(frozen=True)
-class _Data:
-    """Examples to train on and to score on, the labels, where there are any, and what was left out."""
-
-    train: list[Any]
-    held: list[Any]
-    labels: tuple[str, ...]
-    notes: list[str]
-
-    def inner(self, task: Task) -> _Data:
-        """Return a tenth of the training examples as those to score on, for choices that must not see the others."""
-        return _Data(*task.hold_out(self.train, HOLD_OUT_SEED), self.labels, self.notes)
-
-
-def _read(
-    task: Task,
-    train: Sequence[str | Path],
-    dev: Sequence[str | Path],
-    columns: Mapping[str, str],
-    kind: str | None,
-    base: Model,
-) -> _Data:
-    """Read the files; where the labels are those of the model, they are in its order."""
-    notes: list[str] = []
-    examples = task.read(train, columns=columns, kind=kind, notes=notes)
-    labels = task.label_names(examples)
-    if set(labels) == set(base.labels):
-        labels = base.labels
-    if dev:
-        return _Data(examples, task.read(dev, columns=columns, kind=kind, notes=notes), labels, notes)
-    return _Data(*task.hold_out(examples, HOLD_OUT_SEED), labels, notes)
-
-
-def _reset(base: Model, layers: int, seed: int) -> None:
-    """Draw the pooler and the uppermost layers anew."""
-    shape = base.encoder.settings
-    if layers and shape.shared != "none":
-        raise UserError(
-            f"reset = {layers} would draw lower layers anew too: this model's share their weights",
-            remedy="pass --set reset=0, which draws the pooler alone",
-        )
-    if layers > shape.layers:
-        raise UserError(f"reset = {layers}, but the model has {shape.layers} layers")
-    torch.manual_seed(number(seed, "reset"))
-    upper = base.encoder.blocks[len(base.encoder.blocks) - layers :]
-    for part in filter(None, (base.encoder.pooler, *upper)):
-        initialise(part, shape)
-
-
-def _frame(task: Task, base: Model, examples: Sequence[Any], labels: Sequence[str], what: str) -> Framed:
-    """Turn examples into samples, and refuse it if none is left; `what` says what cannot be done then."""
-    framed = task.frame(base.tokenizer, examples, labels, gold=True)
-    if not framed.samples:
-        raise UserError(f"nothing can be {what}", remedy="; ".join(framed.notes))
-    return framed
-
-
 class _Early(msgspec.Struct, frozen=True):
     """What is needed before the model is there, whose width and data decide the other defaults."""
 
@@ -303,7 +199,7 @@ class _Early(msgspec.Struct, frozen=True):
     dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
 
 
-def _resolve(table: dict[str, Any], base: Model, data: _Data) -> FinetuningRecipe:
+def _resolve(table: dict[str, Any], base: Model, data: Examples) -> FinetuningRecipe:
     """Return the recipe: the rule with the user's settings, then what the training examples decide."""
     recipe = convert(table, FinetuningRecipe, "--set")
     if recipe.task.length > base.encoder.longest:
@@ -331,19 +227,11 @@ def _refuse_idle(recipe: FinetuningRecipe, shape: TransformerSettings) -> None:
         )
 
 
-def _finished(base: Model, learner: Learner, labels: Sequence[str], task: Task) -> Model:
-    """Return what is saved and used: encoder, downstream model if any, head."""
-    heads, small = {task.part: learner.parts[task.part].published()}, None
-    if isinstance(learner.encoder, Downstream):
-        small, heads["downstream"] = learner.encoder.chosen, learner.encoder.own_state()
-    return Model(base.encoder, base.tokenizer, heads, tuple(labels), task, downstream=small)
-
-
 def _leave(
     run: RunDirectory,
     model: Model,
     recipe: FinetuningRecipe,
-    data: _Data,
+    data: Examples,
     trained_on: int,
     progress: Progress,
     machine: Machine,
@@ -381,7 +269,7 @@ def _tune(model: Model, aside: Sequence[Any], machine: Machine, display: Display
 
 
 def _announce(
-    source: str | Path, base: Model, recipe: FinetuningRecipe, data: _Data, trained_on: int, kept: bool
+    source: str | Path, base: Model, recipe: FinetuningRecipe, data: Examples, trained_on: int, kept: bool
 ) -> str:
     title = recipe.task.part.replace("_", " ")
     own = f" (its own is for {', '.join(base.labels)})" if base.labels else ""
@@ -393,7 +281,3 @@ def _announce(
         f"{'sequences' if recipe.batch.sequences else 'tokens'} a step, seed {recipe.seed}\n"
         + (f"created, as {source} has it not: {', '.join(created)}" if created else f"all weights from {source}")
     )
-
-
-def _fingerprint(examples: Sequence[Any]) -> str:
-    return hashlib.sha256(msgspec.json.encode(examples)).hexdigest()
