@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+import torch
 
 from unmask.batches.batch import Sample, collate
 from unmask.corpus.build import build_corpus
 from unmask.encoders.transformer import TransformerSettings
 from unmask.errors import UserError
 from unmask.model import Model, load_model, save_model
-from unmask.pretraining import corpus_from_text, guess, pretrain
+from unmask.pretraining import build_learner, corpus_from_text, guess, pretrain
 from unmask.recipe import read_recipe
 from unmask.tokenizers.load import load_tokenizer
 from unmask.tokenizers.train import PADDING, train_tokenizer
@@ -58,6 +59,49 @@ def test_whole_words_need_words_of_several_pieces(documents, tmp_path, capsys):
     capsys.readouterr()
     pretrain(read_recipe("bert-tiny", ["masking.kind=span", *small]), corpus, tmp_path / "spans")
     assert "every piece is a word: what is hidden together is counted in tokens" in capsys.readouterr().err
+
+
+THAI = "แมวนั่งอยู่บนเสื่อในบ้านหลังเก่าริมแม่น้ำและมองดูนกที่บินผ่านไปมาทุกเช้า"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        (
+            THAI,
+            "whole_word",
+            "64 of the first 64 samples have no word that could be hidden whole: each is longer than 15%",
+        ),
+        (THAI, "ngram", "pass --set masking.kind=token"),
+        ("☃ ☂ ☁ ☀", "token", "have nothing to hide: the vocabulary does not know their text"),
+    ],
+    ids=["whole words without spaces", "n-grams of them", "unknown characters"],
+)
+def test_text_of_which_nothing_can_be_hidden_is_refused(tmp_path, text, kind, message):
+    letters = sorted(set(THAI))
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces), encoding="utf8")
+    (tmp_path / "text.txt").write_text("\n\n".join([text] * 20), encoding="utf8")
+    corpus = build_corpus([tmp_path / "text.txt"], load_tokenizer(tmp_path), tmp_path / "corpus", report=lambda _: None)
+    recipe = read_recipe("roberta-mini", [f"masking.kind={kind}", "encoder.offset=1", "budget.steps=1"])
+    with pytest.raises(UserError, match=message):
+        pretrain(recipe, corpus, tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_published_discriminator_keeps_its_head(corpus, tmp_path):
+    """It comes without its generator, which alone is drawn anew."""
+    recipe = read_recipe("electra-mini", ["encoder.layers=1", "encoder.width=64", "encoder.heads=1"])
+    first, _ = build_learner(recipe, corpus.tokenizer.size, None)
+    head = {
+        name: value for name, value in first.parts["replaced_token"].state_dict().items() if "generator" not in name
+    }
+    save_model(tmp_path, Model(first.encoder, corpus.tokenizer, {"replaced_token": head}), "")
+    learner, created = build_learner(recipe, corpus.tokenizer.size, load_model(tmp_path))
+    assert created == ["the pooler", "the generator"]
+    for name, value in learner.parts["replaced_token"].state_dict().items():
+        assert torch.equal(value, head[name]) if name in head else name.startswith("generator.")
+    assert len(head) == 4
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import torch
 
-from unmask.batches.batch import Batch
+from unmask.batches.batch import Batch, Sample
 from unmask.batches.chance import number
 from unmask.batches.feed import Feed
 from unmask.batches.ngram_masking import NgramMaskingSettings, WholeWordMaskingSettings
@@ -26,7 +27,8 @@ from unmask.encoders.transformer import Transformer, TransformerSettings
 from unmask.errors import UserError
 from unmask.model import Model, build_encoder, find, load_model, save_model
 from unmask.objectives.learner import Learner
-from unmask.objectives.replaced_token import GENERATOR
+from unmask.objectives.objective import Objective
+from unmask.objectives.replaced_token import GENERATOR, ReplacedToken
 from unmask.recipe import Recipe, write
 from unmask.runs.directory import PREPARED, RunDirectory
 from unmask.runs.display import Display
@@ -44,6 +46,8 @@ from unmask.version import __version__
 
 HELDOUT_TOKENS = 40_000
 """How much of the held-out part each evaluation reads."""
+LOOKED_AT = 64
+"""So many samples show at the start whether there is something to hide."""
 
 
 def pretrain(
@@ -108,7 +112,8 @@ def pretrain(
         heldout = []
         display.say("the held-out text is too short for this layout: nothing to evaluate on while training")
     source = feed.source(corpus.train)
-    source.take(source.start, sequences=1)  # refuses a corpus without samples before there is a run
+    samples, _ = source.take(source.start, sequences=LOOKED_AT)  # refuses a corpus without samples
+    _check_hidden(recipe, [feed.prepare()(sample.at(1.0)) for sample in samples])
     inputs = {
         "corpus": fingerprint(corpus),
         "init": "none" if base is None else base.fingerprint(),
@@ -153,8 +158,20 @@ def build_learner(recipe: Recipe, vocabulary: int, base: Model | None) -> tuple[
     }
     if base is None:
         return Learner(encoder, objectives), []
-    created = [f"the {name} head" for name, objective in objectives.items() if not base.take(name, objective)]
-    return Learner(encoder, objectives), [*base.created, *created]
+    lacking = [text for name, objective in objectives.items() if (text := _adopt(base, name, objective))]
+    return Learner(encoder, objectives), [*base.created, *lacking]
+
+
+def _adopt(base: Model, name: str, objective: Objective) -> str:
+    """Put a model's head into an objective; return what it lacks: of a published ELECTRA only the generator."""
+    if base.take(name, objective):
+        return ""
+    if not isinstance(objective, ReplacedToken) or name not in base.heads:
+        return f"the {name} head"
+    fresh = {f"generator.{part}": value for part, value in objective.generator.state_dict().items()}
+    whole = replace(base, heads={name: {**fresh, **base.heads[name]}})
+    whole.take(name, objective)
+    return "the generator"
 
 
 def guess(heldout: Sequence[Batch], token: int) -> dict[str, float]:
@@ -262,6 +279,23 @@ def _check_words(recipe: Recipe, tokenizer: Tokenizer) -> list[str]:
             remedy="pass --set masking.kind=token, or train a vocabulary whose pieces go on words",
         )
     return ["in this vocabulary every piece is a word: what is hidden together is counted in tokens"]
+
+
+def _check_hidden(recipe: Recipe, samples: Sequence[Sample]) -> None:
+    """Refuse text in most samples of which, prepared as at the end of the run, nothing is hidden."""
+    empty = sum(not len(sample.positions.get("hidden", [0])) for sample in samples)
+    if 2 * empty <= len(samples):
+        return
+    if isinstance(recipe.masking, WholeWordMaskingSettings | NgramMaskingSettings):
+        raise UserError(
+            f"{empty} of the first {len(samples)} samples have no word that could be hidden whole: each is longer than "
+            f"{recipe.masking.rate_at(1.0):.0%} of its text, as where words have no spaces between them",
+            remedy="pass --set masking.kind=token (or span)",
+        )
+    raise UserError(
+        f"{empty} of the first {len(samples)} samples have nothing to hide: the vocabulary does not know their text",
+        remedy="train a tokenizer on it: unmask tokenizer train FILES --out DIR",
+    )
 
 
 def _check_shape(shape: TransformerSettings, recipe: Recipe, init: str | Path) -> None:

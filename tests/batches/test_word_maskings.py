@@ -19,6 +19,7 @@ from unmask.errors import UserError
 from unmask.recipe import read_recipe
 from unmask.tokenizers.bpe import train_bpe
 from unmask.tokenizers.unigram import train_unigram
+from unmask.tokenizers.wordpiece import train_wordpiece
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL = range(5)
 VOCABULARY, GOES_ON = 1000, 700
@@ -134,6 +135,19 @@ def test_spans_are_as_long_as_in_the_paper():
     assert max(sizes) <= 20, "two that touch at most"
 
 
+def test_spans_are_as_long_in_words_of_several_pieces():
+    """3.8 words on average, whatever their pieces; of the first word 1.9, as one of many is met more often."""
+    masking, words, pieces = build("span", rate=0.005), [], []
+    for sample in texts(100, length=60_000):
+        hidden, of = masking(sample, generator(0, "masking", *sample.key)).positions["hidden"], words_of(sample)
+        for run in np.split(hidden, np.flatnonzero(np.diff(hidden) > 1) + 1):
+            words.append(len(set(of[run].tolist())))
+            pieces.append((of[run] == of[run[0]]).sum())
+    assert len(words) > 4000
+    assert np.mean(words) == pytest.approx(3.8, abs=0.1)
+    assert np.mean(pieces) == pytest.approx(1.857, abs=0.05)
+
+
 def test_spans_begin_with_words():
     for sample, masked in mask_all(build("span")):
         hidden, words = masked.positions["hidden"], words_of(sample)
@@ -167,6 +181,16 @@ def test_what_stands_there_is_decided_for_a_span_and_for_each_token_of_a_word():
     assert spans[1] / sum(spans.values()) == pytest.approx(0.1, abs=0.02)
 
 
+@pytest.mark.parametrize("kind", ["whole_word", "ngram"])
+def test_of_the_tokens_of_words_80_percent_are_masked_and_10_are_others(kind):
+    found = Counter()
+    for _, masked in mask_all(build(kind)):
+        found.update(kinds_of(masked).tolist())
+        assert not np.isin(masked.ids[masked.positions["hidden"]], list({*SPECIAL} - {MASK})).any()
+    assert found.total() > 20_000
+    assert [found[what] / found.total() for what in range(3)] == pytest.approx([0.8, 0.1, 0.1], abs=0.01)
+
+
 IDS = st.lists(st.sampled_from([UNK, SEP, 5, 6, 7, 700, 701]), min_size=0, max_size=30)
 
 
@@ -177,19 +201,30 @@ def test_any_sequence(kind, ids, rate, seed):
     masked = build(kind, rate=rate)(sample, generator(seed, "masking"))
     hidden, candidates = masked.positions["hidden"], np.flatnonzero(sample.ids >= 5)
     assert np.isin(hidden, candidates).all()
-    assert (len(hidden) > 0) == (len(candidates) > 0)
     budget = max(1, round(len(sample) * rate))
     if len(candidates):
         words = words_of(sample)
+        shortest = min(Counter(words[candidates].tolist()).values())
+        assert (len(hidden) > 0) == (kind == "span" or shortest <= budget)
         if kind == "span":
             assert len(hidden) == min(budget, len(candidates))
         else:
             assert np.array_equal(np.flatnonzero(np.isin(words, words[hidden])), hidden)
-            assert len(hidden) <= budget or len(set(words[hidden].tolist())) == 1
+            assert len(hidden) <= budget
         starts, stops = find_words(sample.ids, candidates, begins)
         assert np.array_equal(np.repeat(np.arange(len(starts)), stops - starts), words[candidates])
+    else:
+        assert not len(hidden)
     rest = np.setdiff1d(np.arange(len(sample)), hidden)
     assert np.array_equal(masked.ids[rest], sample.ids[rest])
+
+
+@pytest.mark.parametrize("kind", ["whole_word", "ngram"])
+def test_of_a_text_that_is_one_word_nothing_is_hidden(kind):
+    """As Thai is in a WordPiece vocabulary: nothing would be left to guess it from."""
+    for ids, hidden in (([5, *[GOES_ON] * 47], []), ([5, *[GOES_ON] * 7, 6, *[GOES_ON] * 47], list(range(1, 9)))):
+        masked = build(kind)(Frame(CLS, SEP).wrap(np.array(ids)), generator(0, "masking"))
+        assert masked.positions["hidden"].tolist() == hidden
 
 
 PARTED = (
@@ -197,11 +232,13 @@ PARTED = (
     " 彼|得|住|在|東|京|。| ที่| ελληνικά| می\u200cخواهم| 한국어| x1y2|=|7|!"
 )
 """A text of several scripts, parted into words by hand."""
-TRAINED = {"bpe": train_bpe, "unigram": train_unigram}
+TRAINED = {"wordpiece": train_wordpiece, "bpe": train_bpe, "unigram": train_unigram}
 
 
 def check_hidden_words(tokenizer, masking):
     words = PARTED.split("|")
+    if tokenizer.kind.name == "wordpiece":  # BERT's words: each mark one, spaces none
+        words = [part for word in words for part in (word if word == "?!" else [word])]
     ids, offsets = tokenizer.encode_offsets("".join(words))
     of = np.searchsorted(np.cumsum([len(word) for word in words]), [start for start, _ in offsets], side="right")
     assert np.bincount(of).min() == 1

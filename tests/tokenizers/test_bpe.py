@@ -1,5 +1,7 @@
 """Byte-level BPE: ids are those of transformers, training is the same every time, words begin where they should."""
 
+import shutil
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -180,7 +182,7 @@ def test_damaged_files_are_named(trained, tmp_path):
 
 
 @pytest.mark.shared
-def test_the_published_vocabulary_gives_the_ids_of_transformers(shared, mixed_lines):
+def test_the_published_vocabulary_gives_the_ids_of_transformers(shared, mixed_lines, tmp_path):
     directory = shared / "vocabularies/roberta-base-hf"
     ours, theirs = (
         load_tokenizer(directory),
@@ -190,6 +192,11 @@ def test_the_published_vocabulary_gives_the_ids_of_transformers(shared, mixed_li
     for line, ids in zip(mixed_lines, found, strict=True):
         assert ids.tolist() == theirs.encode(line, add_special_tokens=False), line
     assert (ours.cls, ours.pad, ours.sep, ours.unk, ours.mask, ours.size) == (0, 1, 2, 3, 50264, 50265)
+    for name in ("vocab.json", "merges.txt"):
+        shutil.copy(directory / name, tmp_path)
+    plain = load_tokenizer(tmp_path)
+    assert all(map(np.array_equal, plain.encode_many(mixed_lines), found))
+    assert plain.sha256 == ours.sha256, "a model goes on from either"
 
 
 def test_it_is_in_the_interface():

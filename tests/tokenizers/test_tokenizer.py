@@ -206,11 +206,19 @@ def test_parity_notices_a_planted_fault(directory, tmp_path, monkeypatch, name, 
 
 
 @pytest.mark.shared
-@pytest.mark.parametrize("name", ["bert-base-uncased", "bert-base-cased", "bert-base-chinese"])
-def test_parity_on_published_vocabularies(shared, tmp_path, name):
+@pytest.mark.parametrize(
+    "name", ["bert-base-uncased", "bert-base-cased", "bert-base-chinese", "bert-base-multilingual-cased"]
+)
+def test_parity_on_published_vocabularies(shared, tmp_path, name, mixed_lines):
+    from transformers import BertTokenizer
+
     tokenizer = load_tokenizer(shared / "vocabularies" / name)
     assert tokenizer.lowercase == (name == "bert-base-uncased")
     assert_equal_to_transformers(tokenizer, tmp_path)
+    theirs = BertTokenizer(str(shared / "vocabularies" / name / "vocab.txt"), do_lower_case=tokenizer.lowercase)
+    expected = theirs(mixed_lines, add_special_tokens=False)["input_ids"]
+    for line, ids, there in zip(mixed_lines, tokenizer.encode_many(mixed_lines), expected, strict=True):
+        assert ids.tolist() == there, line
 
 
 @pytest.mark.shared

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AlbertTokenizer, AutoTokenizer
+from transformers.utils import sentencepiece_model_pb2_new
 
 import unmask
 from unmask.batches.batch import Sample
@@ -166,7 +167,11 @@ def test_the_published_vocabulary_gives_the_ids_of_transformers(shared, tmp_path
     shutil.copy(source, tmp_path / "spiece.model")
     ours = load_tokenizer(tmp_path)
     model = read_spiece(source)
-    theirs = AlbertTokenizer(vocab=model.pieces, _spm_precompiled_charsmap=model.charsmap)
+    read = sentencepiece_model_pb2_new.ModelProto.FromString(source.read_bytes())  # SentencePiece's own reader of files
+    pieces = [(piece.piece, piece.score) for piece in read.pieces]
+    assert (model.pieces, model.unknown) == (pieces, read.trainer_spec.unk_id)
+    theirs = AlbertTokenizer(vocab=pieces, _spm_precompiled_charsmap=read.normalizer_spec.precompiled_charsmap)
+    assert ours.encode("Hello, my dog is cute").tolist() == [10975, 15, 51, 1952, 25, 10901], "as published"
     for line, ids in zip(mixed_lines, ours.encode_many(mixed_lines), strict=True):
         assert ids.tolist() == theirs.encode(line, add_special_tokens=False), line
     assert (ours.pad, ours.unk, ours.cls, ours.sep, ours.mask, ours.size) == (0, 1, 2, 3, 4, 30_000)

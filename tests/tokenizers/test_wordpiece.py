@@ -44,19 +44,20 @@ def test_texts_are_read_once():
 
 TRAIN = """
 import random
-from unmask.tokenizers.wordpiece import train_wordpiece
+from unmask import train_{kind}
 draw = random.Random(0)
 words = ["".join(draw.choices("abcdefgh", k=draw.randint(1, 6))) for _ in range(2000)]
-print(train_wordpiece((" ".join(words[i:i + 50]) for i in range(0, 2000, 50)), size=600).sha256)
+print(train_{kind}((" ".join(words[i:i + 50]) for i in range(0, 2000, 50)), size=600).sha256)
 """
 
 
-def test_training_is_the_same_in_every_process():
-    hashes = set()
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
+def test_training_is_the_same_in_every_process(kind):
+    code, hashes = TRAIN.format(kind=kind), set()
     for seed, threads in (("1", "1"), ("2", "4"), ("3", "2")):
         environment = os.environ | {"PYTHONHASHSEED": seed, "RAYON_NUM_THREADS": threads}
         hashes.add(
-            subprocess.run([sys.executable, "-c", TRAIN], env=environment, capture_output=True, check=True).stdout
+            subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True).stdout
         )
     assert len(hashes) == 1
 

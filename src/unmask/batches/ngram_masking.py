@@ -7,9 +7,9 @@
 - `whole_word`: the same with single words, which is BERT's whole-word masking (google-research/bert, README of
   May 2019).
 
-No word is ever hidden in part, so fewer tokens than the budget may be hidden, but never more, unless every word of the
-sequence is longer than that: then the shortest one is hidden. Of each token is decided by itself what stands in its
-place, as in both reference codes.
+No word is ever hidden in part, so fewer tokens than the budget may be hidden, but never more: where every word of a
+sequence is longer, none is (a sentence of Thai may be one word: nothing would be left to guess it from). Of each token
+is decided by itself what stands in its place, as in both reference codes.
 """
 
 from __future__ import annotations
@@ -79,9 +79,8 @@ class NgramMasking(Masking):
             if size and not any(taken[word : word + size]):
                 taken[word : word + size] = [True] * size
                 room -= stops[word + size - 1] - starts[word]
-        if not any(taken):
-            taken[int(np.argmin(ends - firsts))] = True
-        return np.concatenate([np.arange(starts[word], stops[word]) for word, chosen in enumerate(taken) if chosen])
+        found = [np.arange(starts[word], stops[word]) for word, chosen in enumerate(taken) if chosen]
+        return np.concatenate(found) if found else firsts[:0]
 
     def _draw(self, word: int, chance: float, starts: list[int], stops: list[int]) -> int:
         """Draw how many words are hidden from one on: n in proportion to 1/n, of those that follow in a row."""

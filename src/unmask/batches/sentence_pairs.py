@@ -21,7 +21,8 @@ sentences are left out, as for `second = "next"`, so that order is all that ther
 
 `second = "next"` is ELECTRA's (Clark et al. 2020; build_pretraining_dataset.py of google-research/electra), in which a
 tenth of the samples are single texts, as in the tasks to come: `single_probability`. Where it is above 0, lone last
-sentences are such samples too, and nothing is left out.
+sentences are such samples too, and nothing is left out. Different from its code, which fills the first text to about
+half of the length, the split is at random here too, and the shorter targets are drawn as BERT's are.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """One linear layer over the pooled [CLS], with dropout before it: what heads of whole texts have in common.
 
 Devlin et al. 2019, section 4.1. RoBERTa and ELECTRA have dropout before the pooler too (`RobertaClassificationHead` in
-transformers, as in fairseq; ELECTRA's own program has no pooler here at all, but a linear layer on [CLS]).
+transformers, as in fairseq). ELECTRA's own program has no pooler here at all, but a linear layer on [CLS]; the
+fine-tuned models that are published have transformers' (`ElectraClassificationHead`), and can be read and written so.
 """
 
 from __future__ import annotations

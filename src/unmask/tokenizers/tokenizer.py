@@ -103,8 +103,13 @@ class Tokenizer:
         """The checksum of all that the tokenizer consists of; equal tokenizers have equal ones, wherever they lie."""
         content = json.loads(self._library.to_str())
         del content["truncation"], content["padding"]
-        if isinstance(pieces := content["model"]["vocab"], list):  # with scores, which the library reads up to rounding
-            content["model"]["vocab"] = [(piece, round(score, 6)) for piece, score in pieces]
+        model = content["model"]
+        if isinstance(pieces := model["vocab"], list):  # with scores, which the library reads up to rounding
+            model["vocab"] = [(piece, round(score, 6)) for piece, score in pieces]
+        for name in ("continuing_subword_prefix", "end_of_word_suffix"):
+            model |= {name: model[name] or None} if name in model else {}
+        if content["normalizer"] is None:  # then it is the same whether a token is looked for before it or after
+            content["added_tokens"] = [{**token, "normalized": False} for token in content["added_tokens"]]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def encode(self, text: str) -> Ids:
