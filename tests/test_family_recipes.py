@@ -1,7 +1,9 @@
 """The recipes of the papers' sizes have the papers' numbers, written down here a second time by hand."""
 
+import json
 from itertools import count, takewhile
 
+import msgspec
 import pytest
 import torch
 
@@ -70,6 +72,106 @@ def test_a_recipe_has_its_papers_numbers(line):
     assert recipe.optimizer.betas[0] == 0.9
     assert recipe.optimizer.kind == ("lamb" if name.startswith("albert") else "adamw")
     assert recipe.schedule.kind == ("cosine" if name.startswith("gpt") else "linear")
+
+
+IDEAS = """
+setting                      bert        roberta           spanbert         albert        electra            gpt
+[tokenizer]
+kind                    wordpiece            bpe          wordpiece        unigram      wordpiece      wordpiece
+vocabulary                  30522          50265              28996          30000          30522          40478
+lowercase                    true          false              false           true           true           true
+[encoder]
+kind                  transformer    transformer        transformer    transformer    transformer    transformer
+positions                     512            512                512            512            512            512
+segments                        2              1                  2              2              2              0
+dropout                       0.1            0.1                0.1              0            0.1            0.1
+head_dropout                    -              -                  -            0.1              -              -
+activation                   gelu           gelu               gelu      gelu_tanh           gelu      gelu_tanh
+epsilon                     1e-12           1e-5              1e-12          1e-12          1e-12           1e-5
+deviation                    0.02           0.02               0.02           0.02           0.02           0.02
+shared                       none           none               none            all           none           none
+offset                          0              2                  0              0              0              0
+pooling                      tanh           tanh               tanh           tanh           gelu           none
+causal                      false          false              false          false          false           true
+[layout]
+kind               sentence_pairs full_sentences document_sentences sentence_pairs sentence_pairs full_sentences
+second                     random              -                  -        swapped           next              -
+short_probability             0.1              -                  -            0.1           0.05              -
+single_probability              0              -                  -              0            0.1              -
+[masking]
+kind                        token          token               span          ngram          token           none
+p                               -              -                0.2              -              -              -
+longest                         -              -                 10              3              -              -
+[masking.replace]
+mask                          0.8            0.8                0.8            0.8           0.85              -
+random                        0.1            0.1                0.1            0.1              0              -
+keep                          0.1            0.1                0.1            0.1           0.15              -
+[objective.masked_lm]
+weight                          1              1                  1              1              -              -
+[objective.next_sentence]
+weight                          1              -                  -              -              -              -
+[objective.sentence_order]
+weight                          -              -                  -              1              -              -
+[objective.span_boundary]
+weight                          -              -                  1              -              -              -
+places                          -              -                 15              -              -              -
+place_width                     -              -                200              -              -              -
+[objective.replaced_token]
+weight                          -              -                  -              -             50              -
+generator_weight                -              -                  -              -              1              -
+[objective.causal_lm]
+weight                          -              -                  -              -              -              1
+[optimizer]
+bias_correction             false           true               true          false          false           true
+layer_decay                     1              1                  1              1              1              1
+"""
+"""The same for all sizes of a family; "-": there is no such setting.
+
+Devlin et al. 2019, section 3.1 and appendix A; Liu et al. 2019, sections 2.4, 4 and 5; Joshi et al. 2020, sections 3
+and 4.2; Lan et al. 2020, sections 3.1 and 4.1; Clark et al. 2020, sections 3.1 and 3.2 and appendix A; Radford et al.
+2018, section 4.1. Not in the papers but in their code or their published configurations: bias correction, epsilons,
+deviations but GPT's, whether GELU is the exact one, RoBERTa's offset and 50,265 pieces, SpanBERT's places, ALBERT's
+dropout (version 2), ELECTRA's shares and its short and single texts, GPT's 40,478 pieces. Ours: the pooling of ELECTRA
+(that of its heads in transformers), and the kind of GPT's vocabulary.
+"""
+OTHERWISE = {
+    *(f"encoder.{name}" for name in ("layers", "width", "heads", "feed_forward", "embedding")),
+    *(f"optimizer.{name}" for name in ("kind", "learning_rate", "betas", "epsilon", "weight_decay", "clip")),
+    *("layout.length", "layout.stages", "masking.rate", "objective.replaced_token.generator_size"),
+}
+"""What the first table has, or the test below."""
+
+
+def flat(value, name=""):
+    """A table's settings by their dotted names, without those that are not set."""
+    if isinstance(value, dict):
+        return {key: it for part, inner in value.items() for key, it in flat(inner, f"{name}.{part}").items()}
+    return {} if value is None else {name.removeprefix("."): value}
+
+
+def ideas(family):
+    """The family's column, by dotted names."""
+    (_, *families), *lines = (line.split() for line in IDEAS.strip().splitlines())
+    found, place = {}, families.index(family)
+    for name, *values in lines:
+        if not values:
+            table = name.strip("[]")
+        elif values[place] != "-":
+            number = values[place][0].isdigit() or values[place] in ("true", "false")
+            found[f"{table}.{name}"] = json.loads(values[place]) if number else values[place]
+    return found
+
+
+@pytest.mark.parametrize("name", [line[0] for line in LINES])
+def test_a_recipe_has_its_papers_ideas(name):
+    family, recipe = name.split("-")[0], read_recipe(name)
+    table = msgspec.to_builtins(recipe)
+    parts = ("tokenizer", "encoder", "layout", "masking", "objective", "optimizer")
+    found = flat({part: table[part] for part in parts})
+    assert {key: value for key, value in found.items() if key not in OTHERWISE} == ideas(family)
+    assert recipe.encoder.feed_forward == 4 * recipe.encoder.width
+    stages = [(stage.share, stage.length) for stage in recipe.layout.all_stages]
+    assert stages == ([(0.9, 128), (0.1, 512)] if family == "bert" else [(1, recipe.layout.length)])
 
 
 @pytest.mark.parametrize(

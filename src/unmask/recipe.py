@@ -6,6 +6,7 @@ table is described beside the code that it configures. An unknown key is an erro
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -252,6 +253,28 @@ def convert(table: dict[str, Any], kind: type[_Settings], place: str) -> _Settin
 def write(settings: msgspec.Struct) -> str:
     """Return settings as TOML, every one resolved; what is not set is left away."""
     return msgspec.toml.encode(_without_none(msgspec.to_builtins(settings))).decode()
+
+
+def write_lines(settings: msgspec.Struct) -> list[str]:
+    """Return settings as KEY=VALUE, as `put` takes them, every one resolved; what is not set is left away."""
+    return list(_lines(msgspec.to_builtins(settings), ""))
+
+
+def _lines(table: dict[str, Any], prefix: str) -> Iterator[str]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _lines(value, f"{prefix}{key}.")
+        elif value is not None:
+            yield f"{prefix}{key}={_inline(value)}"
+
+
+def _inline(value: Any) -> str:
+    """Return a value as TOML has it on one line, without spaces, which a shell would part."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}={_inline(inner)}" for key, inner in value.items() if inner is not None) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(_inline, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _without_none(value: Any) -> Any:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from unmask.batches.document_sentences import DocumentSentencesSettings
 from unmask.batches.frame import Frame
 from unmask.batches.full_sentences import FullSentences, FullSentencesSettings
 from unmask.batches.single import SingleSettings
@@ -73,9 +74,11 @@ def test_planted_faults_are_found(written, fault):
         check(fault(Frame(CLS, SEP), 20), written(lengths()), 20)
 
 
-def test_a_pass_over_a_corpus_reads_each_token_once(corpus):
+@pytest.mark.parametrize("kind", [FullSentencesSettings, DocumentSentencesSettings])
+def test_a_pass_over_a_corpus_reads_each_token_once(corpus, kind):
     """In document and full sentences alike; blocks are small here, so samples end with them."""
-    source = CorpusSource(corpus.train, FullSentencesSettings(length=32), Frame(CLS, SEP), seed=0)
+    source = CorpusSource(corpus.train, kind(length=32), Frame(CLS, SEP), seed=0, block_tokens=500)
+    assert source.num_blocks > 4
     samples, cursor = [], source.start
     while cursor[0] < 1:
         taken, cursor = source.take(cursor, sequences=1)

@@ -207,12 +207,19 @@ def test_swapping_costs_no_text(written):
     assert all((token - 10) % 18 >= 16 for token in tokens - used), "lone last sentences alone"
 
 
-@pytest.mark.parametrize(("probability", "share"), [(0.1, 0.1), (1.0, 1)])
-def test_a_tenth_of_electras_samples_are_single_texts(written, probability, share):
-    documents = written(lengths_of("ordinary"))
+@pytest.mark.parametrize("probability", [0.03, 0.1, 1.0])
+def test_electras_single_texts_are_as_many_as_set(written, probability):
+    documents = written([[1] * 250_000])  # a single last sentence, so that chance alone decides
     samples = cut(documents, second="next", single_probability=probability)
+    assert len(samples) > 2000
+    assert abs(np.mean([not sample.segments.any() for sample in samples]) - probability) < 0.015
+
+
+@pytest.mark.parametrize("probability", [0.1, 1.0])
+def test_single_texts_are_whole_and_have_the_room_of_one(written, probability):
+    samples = cut(written(lengths_of("ordinary")), second="next", single_probability=probability)
     single = [sample for sample in samples if not sample.segments.any()]
-    assert abs(len(single) / len(samples) - share) < 0.08  # the last sentences of documents among them
+    assert (len(single) == len(samples)) == (probability == 1)
     for sample in single:
         assert (sample.ids == SEP).sum() == 1
         assert sample.ids[-1] == SEP

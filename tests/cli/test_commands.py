@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from unmask.cli.main import main
-from unmask.recipe import recipe_text, shipped
+from unmask.recipe import read_recipe, recipe_text, shipped, write_lines
 from unmask.runs import display
 from unmask.version import __version__
 
@@ -249,12 +249,50 @@ def test_recipes(capsys):
     assert main(["recipes", "show", "bert-tiny"]) == 0
     assert capsys.readouterr().out == recipe_text("bert-tiny")[0]
     assert main(["recipes", "diff", "bert-tiny", "bert-mini"]) == 0
-    changed = [text for text in capsys.readouterr().out.splitlines() if text.startswith(("+", "-"))]
-    assert "-layers = 2" in changed
-    assert "+layers = 4" in changed
+    changed = capsys.readouterr().out.splitlines()
+    assert "-encoder.layers=2" in changed
+    assert "+encoder.layers=4" in changed
     assert not any("dropout" in text for text in changed)
     assert main(["recipes", "diff", "bert-tiny", "bert-tiny"]) == 0
     assert capsys.readouterr().out == ""
+
+
+PAIRS = "layout.kind layout.second layout.short_probability layout.single_probability"
+DIFFERENCES = {
+    "roberta": f"tokenizer.kind tokenizer.lowercase encoder.segments encoder.epsilon encoder.offset {PAIRS}"
+    " objective.next_sentence",
+    "spanbert": f"{PAIRS} masking.kind masking.p masking.longest objective.next_sentence objective.span_boundary",
+    "albert": "tokenizer.kind encoder.embedding encoder.shared layout.second masking.kind masking.longest"
+    " objective.next_sentence objective.sentence_order",
+    "electra": "encoder.embedding encoder.pooling layout.second layout.short_probability layout.single_probability"
+    " masking.rate masking.final_rate masking.replace"
+    " objective.masked_lm objective.next_sentence objective.replaced_token",
+    "gpt": "optimizer.epsilon encoder.segments encoder.activation encoder.epsilon encoder.pooling encoder.causal"
+    f" {PAIRS} masking.kind masking.rate masking.final_rate masking.replace"
+    " objective.masked_lm objective.next_sentence objective.causal_lm",
+}
+"""What the family's models of one size differ in from BERT; an objective is one key, and so is what replaces."""
+
+
+@pytest.mark.parametrize("family", DIFFERENCES)
+def test_two_models_differ_in_what_their_papers_changed_and_in_nothing_else(family, capsys):
+    """At one size and with the same settings for small machines; GPT's epsilon of the optimiser is its own."""
+    assert main(["recipes", "diff", "bert-mini", f"{family}-mini"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["--- bert-mini", f"+++ {family}-mini"]
+    assert all(re.fullmatch(r"[-+][a-z_.]+=\S+", text) for text in lines[2:])
+    keys = {text[1:].split("=")[0] for text in lines[2:]}
+    assert {".".join(key.split(".")[:2]) for key in keys} == {"name", *DIFFERENCES[family].split()}
+
+
+@pytest.mark.parametrize(("start", "end"), [("bert-base", "electra-mini"), ("roberta-base", "bert-base")])
+def test_a_difference_makes_one_recipe_of_the_other(start, end, capsys):
+    assert main(["recipes", "diff", start, end]) == 0
+    lines = capsys.readouterr().out.splitlines()[2:]
+    changed = [text[1:] for text in lines if text.startswith("+")]
+    gone = {".".join(text[1:].split(".")[:2]) for text in lines if text.startswith("-objective.")}
+    made = read_recipe(start, [*changed, *(f"{name}=false" for name in gone)])
+    assert sorted(write_lines(made)) == sorted(write_lines(read_recipe(end)))
 
 
 def test_runs(line, tmp_path, capsys):

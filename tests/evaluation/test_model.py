@@ -1,19 +1,27 @@
 """Scoring one model, two models on the same examples, and the page of what is wrong."""
 
+import msgspec
 import numpy as np
 import pytest
 import torch
 
+from unmask.batches.document_sentences import DocumentSentencesSettings
+from unmask.batches.feed import Feed
+from unmask.batches.no_masking import NoMaskingSettings
+from unmask.corpus.build import build_corpus
 from unmask.encoders.transformer import TransformerSettings
 from unmask.errors import UserError
-from unmask.evaluation.model import evaluate_task, score_examples
+from unmask.evaluation.model import evaluate_encoder, evaluate_task, score_examples
 from unmask.metrics.intervals import whole
-from unmask.model import Model
+from unmask.model import Model, load_model, save_model
+from unmask.objectives.causal_lm import CausalLM
+from unmask.objectives.learner import Learner
 from unmask.runs.display import Display
 from unmask.serving.pipeline import Pipeline
 from unmask.tasks.classification import Classification
 from unmask.tasks.regression import Regression
 from unmask.tasks.token_classification import TokenClassification
+from unmask.training.evaluate import evaluate
 from unmask.training.machine import choose_machine
 
 SETTINGS = TransformerSettings(layers=1, width=16, heads=2, feed_forward=32, positions=32, dropout=0.0, deviation=0.9)
@@ -129,3 +137,23 @@ def test_several_files_are_one_set(tokenizer, pairs):
     one, two = (evaluate_task(made, [pairs] * times, columns={}) for times in (1, 2))
     assert two["examples"] == 2 * one["examples"] == 80
     assert two["metrics"] == pytest.approx(one["metrics"])
+
+
+def test_plain_text_is_framed_for_gpt_as_in_pretraining(tokenizer, text_file, tmp_path):
+    """It ends with [SEP], where the model's own tokenizer ends a task's texts with [MASK], which was never trained."""
+    shape = {"feed_forward": 64, "segments": 0, "activation": "gelu_tanh", "causal": True, "pooling": "none"}
+    settings = msgspec.structs.replace(SETTINGS, **shape)
+    torch.manual_seed(0)
+    save_model(tmp_path / "gpt", Model(settings.build(tokenizer.size), tokenizer, {"causal_lm": {}}), "")
+    gpt = load_model(tmp_path / "gpt")
+    corpus = build_corpus(text_file, tokenizer, tmp_path / "corpus", heldout=None)
+    learner = Learner(gpt.encoder, {"causal_lm": CausalLM()})
+    layout, machine, expected = DocumentSentencesSettings(length=32), choose_machine("cpu", "float32"), []
+    for words, last in ((tokenizer, tokenizer.sep), (gpt.tokenizer, tokenizer.mask)):
+        batches = Feed(layout, NoMaskingSettings(), 0, words, learner.prepare).heldout(corpus.train, 10**6)
+        for batch in batches:
+            assert set(batch.tokens.ids[batch.tokens.offsets[1:].long() - 1].tolist()) == {last}
+        expected.append(evaluate(learner, batches, machine)["causal_lm_loss"])
+    found = evaluate_encoder(gpt, [text_file], machine=machine)["metrics"]["causal_lm_loss"]
+    assert found == pytest.approx(expected[0])
+    assert found != pytest.approx(expected[1], rel=1e-3)

@@ -234,7 +234,10 @@ def layer_flops(tokens: Tokens, width: int, inner: int, *, causal: bool = False)
 
 
 def initialise(module: nn.Module, settings: TransformerSettings) -> None:
-    """Draw matrices as BERT does: normal, cut off at two deviations (GPT's are not); biases 0, LayerNorms 1 and 0."""
+    """Draw matrices as BERT does: normal, cut off at two deviations; biases 0, LayerNorms 1 and 0.
+
+    GPT's are not cut off, nor are they in the programs of RoBERTa and SpanBERT, whose papers say nothing of it.
+    """
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
             draw = nn.init.normal_ if settings.causal else _truncated_normal

@@ -176,7 +176,7 @@ def evaluate_encoder(
             layout = SentencePairsSettings(length=length, second=asked)
         learner = Learner(model.encoder, objectives).to(machine.device, machine.dtype)
         masking = NoMaskingSettings() if model.encoder.settings.causal else TokenMaskingSettings()
-        feed = Feed(layout, masking, seed, corpus.tokenizer, learner.prepare)  # framed as in pretraining
+        feed = Feed(layout, masking, seed, corpus.tokenizer, learner.prepare)  # with the special tokens of pretraining
         batches = feed.heldout(corpus.train, tokens=corpus.train.num_tokens * 2)
         metrics = evaluate(learner, batches, machine, display=display)
     return {
