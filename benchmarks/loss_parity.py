@@ -23,7 +23,7 @@ from unmask.encoders.transformer import Transformer
 from unmask.model import load_model
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLM
-from unmask.pretraining import HELDOUT_TOKENS
+from unmask.pretraining.pretrain import HELDOUT_TOKENS
 from unmask.recipe import Recipe
 from unmask.training.evaluate import evaluate
 from unmask.training.machine import choose_machine, keep_memory

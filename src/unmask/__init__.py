@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from unmask.corpus.build import build_corpus
     from unmask.corpus.corpus import open_corpus
     from unmask.finetuning.finetune import finetune
-    from unmask.pretraining import pretrain
+    from unmask.pretraining.pretrain import pretrain
     from unmask.recipe import read_recipe
     from unmask.serving.pipeline import load
     from unmask.tokenizers.bpe import train_bpe
@@ -37,7 +37,7 @@ _HOMES = {
     "load": "unmask.serving.pipeline",
     "load_tokenizer": "unmask.tokenizers.load",
     "open_corpus": "unmask.corpus.corpus",
-    "pretrain": "unmask.pretraining",
+    "pretrain": "unmask.pretraining.pretrain",
     "read_recipe": "unmask.recipe",
     "train_bpe": "unmask.tokenizers.bpe",
     "train_unigram": "unmask.tokenizers.unigram",

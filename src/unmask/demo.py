@@ -26,7 +26,8 @@ from unmask.encoders.transformer import Transformer
 from unmask.evaluation.model import evaluate_task
 from unmask.finetuning.finetune import finetune
 from unmask.model import Model, load_model
-from unmask.pretraining import build_learner, pretrain
+from unmask.pretraining.learner import build_learner
+from unmask.pretraining.pretrain import pretrain
 from unmask.recipe import Recipe, read_recipe
 from unmask.runs.directory import RunDirectory
 from unmask.runs.plots import BLUE, GREY, ORANGE, figure, save

@@ -1,11 +1,13 @@
 """What BERT's directories survive (test_huggingface.py), those of its family do: RELIABILITY C4 to C7, C15, C16."""
 
 import json
+import socket
 import struct
 
 import pytest
 import safetensors.torch
 import torch
+import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +17,12 @@ from unmask.errors import UserError
 from unmask.evaluation.model import evaluate_encoder
 from unmask.model import Model, load_model, save_model
 from unmask.objectives import OBJECTIVES
+from unmask.pretraining.pretrain import pretrain
+from unmask.recipe import read_recipe
 from unmask.tasks.classification import ClassificationHead
+from unmask.tokenizers.load import load_tokenizer
+from unmask.tokenizers.train import train_tokenizer
+from unmask.training.machine import choose_machine
 
 SHAPES = {
     "roberta": {"offset": 2, "segments": 1},
@@ -94,7 +101,9 @@ def test_C5_a_huge_size_is_refused_before_allocation(name, directory, monkeypatc
     monkeypatch.setattr(TransformerSettings, "build", lambda *args: pytest.fail("the encoder was built"))
     monkeypatch.setattr(huggingface, "read_tensors", lambda *args: pytest.fail("weights were read"))
     family = family_of(name)
-    sizes = [family.config[key] for key in ("width", "feed_forward", "positions", "segments") if key in family.config]
+    every = ("width", "embedding", "feed_forward", "positions", "segments")
+    sizes = [family.config[key] for key in every if key in family.config]
+    assert ("embedding_size" in sizes) == (family.model_type in ("albert", "electra"))
     whole = (directory / "config.json").read_text()
     for key in ("vocab_size", *sizes):
         configure(directory, **{key: 10**10})
@@ -102,11 +111,65 @@ def test_C5_a_huge_size_is_refused_before_allocation(name, directory, monkeypatc
         (directory / "config.json").write_text(whole)
 
 
+@pytest.fixture
+def no_network(monkeypatch):
+    """Notes whoever asks for the network, should the refusal be caught, and fails in the end."""
+    asked = []
+
+    def refuse(*arguments, **options):
+        asked.append(arguments)
+        raise OSError("no network here")
+
+    for name in ("socket", "create_connection", "getaddrinfo"):
+        monkeypatch.setattr(socket, name, refuse)
+    yield
+    assert not asked
+
+
+@pytest.mark.usefixtures("no_network")
 def test_C6_code_beside_the_weights_is_not_executed(directory, tmp_path):
     marker = tmp_path / "executed"
     (directory / "modeling_evil.py").write_text(f"open({str(marker)!r}, 'w')\n")
-    configure(directory, auto_map={"AutoModel": "modeling_evil.Model"}, trust_remote_code=True)
+    code = {"AutoConfig": "nobody/evil--modeling_evil.Config", "AutoModel": "modeling_evil.Model"}
+    configure(directory, auto_map=code, trust_remote_code=True)
     huggingface.read(directory)
+    assert not marker.exists()
+
+
+def word_bpe(directory):
+    """GPT's kind, which is not trained here."""
+    letters = "abcdefghijklmnopqrstuvwxyz.,"
+    pieces = ["<unk>", *letters, *(f"{letter}</w>" for letter in letters), "th", "the</w>"]
+    (directory / "vocab.json").write_text(json.dumps({piece: id for id, piece in enumerate(pieces)}))
+    (directory / "merges.txt").write_text("#version: 0.2\nt h\nth e</w>\n")
+    return load_tokenizer(directory)
+
+
+@pytest.mark.parametrize(
+    ("kind", "file"),
+    [
+        *(("wordpiece", "vocab.txt"), ("bpe", "vocab.json"), ("word_bpe", "vocab.json")),
+        *((kind, "tokenizer.json") for kind in ("wordpiece", "bpe", "word_bpe", "unigram")),
+    ],
+)
+@pytest.mark.usefixtures("no_network")
+def test_C6_code_beside_the_tokenizer_is_not_executed(kind, file, documents, tmp_path):
+    """Nor is it looked for elsewhere, where `auto_map` says that another repository has it."""
+    (tmp_path / "words").mkdir()
+    if kind == "word_bpe":
+        tokenizer = word_bpe(tmp_path / "words")
+    else:
+        tokenizer = train_tokenizer(kind, documents, size=350, lowercase=True)
+    directory, marker = tmp_path / "model", tmp_path / "executed"
+    save_model(directory, Model(shape_of("roberta").build(tokenizer.size), tokenizer), "")
+    (directory / "tokenization_evil.py").write_text(f"open({str(marker)!r}, 'w')\n")
+    path, code = directory / "tokenizer_config.json", ["nobody/evil--tokenization_evil.Slow", "tokenization_evil.Fast"]
+    more = {"tokenizer_class": "Fast", "auto_map": {"AutoTokenizer": code}, "trust_remote_code": True}
+    path.write_text(json.dumps(json.loads(path.read_text()) | more))
+    if file != "tokenizer.json":
+        (directory / "tokenizer.json").unlink()
+    found = load_model(directory).tokenizer
+    assert (found.kind.name, found.encode("The dog.").tolist()) == (kind, tokenizer.encode("The dog.").tolist())
     assert not marker.exists()
 
 
@@ -261,12 +324,26 @@ def pretrained(tokenizer, tmp_path):
         ("replaced_token", "replaced_token.generator.dense.weight", torch.zeros(3), "the replaced_token head"),
         ("replaced_token", "replaced_token.generator.dense.weight", torch.zeros(4, 99), "the tensors of the replaced"),
         ("replaced_token", "replaced_token.generator.bias", None, "generator.bias of the replaced_token head is miss"),
+        (
+            "replaced_token",
+            "replaced_token.generator.bias",
+            torch.zeros(7),
+            r"generator.bias of the replaced_token head has shape \(7,\), by its settings it would have",
+        ),
         ("span_boundary", "nonsense.a", torch.zeros(3), "a head called 'nonsense' is not known here"),
     ],
 )
 def test_C15_damaged_heads_of_ours_are_refused(pretrained, head, name, value, message):
     with pytest.raises(UserError, match=message):
         pretrained(head, **{name: value})()
+
+
+def test_a_generator_with_another_vocabulary_does_not_go_on(pretrained, corpus, tmp_path):
+    pretrained("replaced_token", **{"replaced_token.generator.bias": torch.zeros(7)})
+    recipe = read_recipe("electra-mini", ["layout.length=12", "budget.steps=1"])
+    with pytest.raises(UserError, match=r"generator.bias of the replaced_token head has shape \(7,\)"):
+        pretrain(recipe, corpus, tmp_path / "run", init=tmp_path, machine=choose_machine("cpu", "float32"), quiet=True)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_head_of_other_settings_does_not_go_on(pretrained, tmp_path):
@@ -314,6 +391,66 @@ def test_C16_flipped_bytes_of_the_header_raise_nothing_but_user_errors(tiny, nam
         assert str(error).startswith(f"{directory}/model.safetensors: ")
     else:  # what was hit is not the encoder's
         assert found.encoder.keys() <= found.settings.build(VOCABULARY).state_dict().keys()
+
+
+def assert_read_as(found, expected):
+    assert found.settings == expected.settings
+    assert found.heads.keys() == expected.heads.keys()
+    for ours, theirs in [(found.encoder, expected.encoder), *((found.heads[n], h) for n, h in expected.heads.items())]:
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(value, theirs[key]) for key, value in ours.items())
+
+
+def position_ids(family):
+    inside = "" if family.model_type == "openai-gpt" else "embeddings."
+    return {f"{family.prefix}{inside}position_ids": torch.arange(12)[None]}
+
+
+DECODER_BIASES = {"roberta": "lm_head.decoder.bias", "albert": "predictions.decoder.bias"}
+"""What is tied to the head's bias; in the other families that is the decoder's own."""
+VARIANTS = {  # as published files have them; BERT's are in test_huggingface.py
+    "without the prefix": lambda family, tensors: {
+        name.removeprefix(family.prefix): value for name, value in tensors.items()
+    },
+    "position ids": lambda family, tensors: tensors | position_ids(family),
+    "position ids, without the prefix": lambda family, tensors: {
+        name.removeprefix(family.prefix): value for name, value in (tensors | position_ids(family)).items()
+    },
+    "a tied decoder": lambda family, tensors: (
+        tensors | {family.decoder: tensors[family.prefix + family.embeddings["embeddings.words.weight"]].clone()}
+    ),
+    "its bias": lambda family, tensors: (
+        tensors | {DECODER_BIASES[family.model_type]: tensors[family.heads["masked_lm"]["bias"]].clone()}
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [
+        (name, one)
+        for one in VARIANTS
+        for name in SHAPES
+        if one != "its bias" or name.partition(",")[0] in DECODER_BIASES
+    ],
+)
+def test_variants_are_read(name, variant, directory):
+    expected, before = huggingface.read(directory), weights(directory)
+    put(directory, after := VARIANTS[variant](family_of(name), before))
+    assert after.keys() != before.keys()
+    assert_read_as(huggingface.read(directory), expected)
+
+
+def test_all_that_their_state_holds_is_read(name, directory, tmp_path):
+    """With what is tied, as older versions of transformers stored it."""
+    (kind,) = json.loads((directory / "config.json").read_text())["architectures"]
+    theirs, family = getattr(transformers, kind).from_pretrained(directory), family_of(name)
+    theirs.save_pretrained(tmp_path / "theirs")
+    expected, state = huggingface.read(tmp_path / "theirs"), theirs.state_dict()
+    tied = {family.decoder, DECODER_BIASES.get(family.model_type, family.decoder)}
+    assert (tied <= state.keys()) == (name != "electra"), "whose discriminator has no decoder"
+    put(tmp_path / "theirs", {key: value.clone() for key, value in state.items()})
+    assert_read_as(huggingface.read(tmp_path / "theirs"), expected)
 
 
 def test_the_decoder_serves_where_the_table_of_tokens_is_not_stored(name, directory):

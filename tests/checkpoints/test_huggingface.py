@@ -21,7 +21,7 @@ from unmask.errors import UserError
 from unmask.layers.block import ACTIVATIONS
 from unmask.model import Model, load_model, save_model
 from unmask.objectives import OBJECTIVES
-from unmask.pretraining import build_learner
+from unmask.pretraining.learner import build_learner
 from unmask.recipe import read_recipe
 from unmask.tasks.classification import Classification, ClassificationHead
 

@@ -18,7 +18,7 @@ from unmask.cli.main import main
 from unmask.corpus.corpus import open_corpus
 from unmask.errors import UserError
 from unmask.model import load_model
-from unmask.pretraining import build_learner
+from unmask.pretraining.learner import build_learner
 from unmask.recipe import read_recipe
 from unmask.training.checkpoint import load_checkpoint, newest_checkpoint
 
@@ -194,7 +194,7 @@ def test_the_whole_way(name, files, text_file, tmp_path):
 @pytest.mark.parametrize("name", COMBINATIONS)
 def test_a_combination_is_the_same_saved_and_loaded(name, text_file, tmp_path, monkeypatch):
     """The weights of the last step, and the model that is left: the same vectors and losses to the bit."""
-    monkeypatch.setattr("unmask.pretraining.plot_training", lambda run: None)  # takes longer than all else
+    monkeypatch.setattr("unmask.pretraining.pretrain.plot_training", lambda run: None)  # takes longer than all else
     (heads, *settings), out = COMBINATIONS[name], tmp_path / "run"
     wanted = sets([*TINY, *settings, "budget.steps=2"])
     run("pretrain", name.partition(",")[0], "--text", text_file, *wanted, "--out", out)

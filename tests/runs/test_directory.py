@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from unmask.errors import UserError
-from unmask.pretraining import fingerprint, pretrain
+from unmask.pretraining.pretrain import fingerprint, pretrain
 from unmask.recipe import read_recipe, write
 from unmask.runs.directory import RunDirectory
 from unmask.runs.plots import plot_confusion

@@ -18,7 +18,7 @@ from unmask.batches import sources, steps
 from unmask.corpus.build import build_corpus
 from unmask.errors import UnmaskError, UserError
 from unmask.objectives.learner import Learner
-from unmask.pretraining import fingerprint, pretrain
+from unmask.pretraining.pretrain import fingerprint, pretrain
 from unmask.recipe import read_recipe, write
 from unmask.runs.directory import RunDirectory
 from unmask.training import checkpoint, loop
@@ -495,7 +495,7 @@ import torch.utils.tensorboard  # what is imported late otherwise: in each child
 torch.optim.AdamW([torch.zeros(1, requires_grad=True)], fused=True).step()
 
 from unmask.corpus.corpus import open_corpus
-from unmask.pretraining import pretrain
+from unmask.pretraining.pretrain import pretrain
 from unmask.recipe import read_recipe
 from unmask.training import checkpoint, loop
 from unmask.training.machine import Machine
@@ -637,7 +637,7 @@ def test_T1_T6_a_signal_in_the_middle_of_a_step(corpus, tmp_path, monkeypatch, s
 
 
 def check_a_signal_in_a_step(recipe, corpus, tmp_path, monkeypatch, machine):
-    monkeypatch.setattr("unmask.pretraining.plot_training", lambda run: None)  # takes longer than the steps
+    monkeypatch.setattr("unmask.pretraining.pretrain.plot_training", lambda run: None)  # takes longer than the steps
     pretrain(recipe, corpus, tmp_path / "whole", machine=machine, quiet=True)
     collate, calls = steps.collate, []
 

@@ -16,7 +16,8 @@ from unmask.batches.feed import Feed
 from unmask.batches.sources import ExampleSource
 from unmask.corpus.build import build_corpus
 from unmask.errors import UnmaskError, UserError
-from unmask.pretraining import build_learner, pretrain
+from unmask.pretraining.learner import build_learner
+from unmask.pretraining.pretrain import pretrain
 from unmask.recipe import Recipe, read_recipe, write
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display

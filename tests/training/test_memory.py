@@ -6,7 +6,8 @@ import torch
 
 from unmask.batches.batch import collate
 from unmask.batches.feed import Feed
-from unmask.pretraining import build_learner, pretrain
+from unmask.pretraining.learner import build_learner
+from unmask.pretraining.pretrain import pretrain
 from unmask.training import memory
 from unmask.training.checkpoint import load_checkpoint, newest_checkpoint
 from unmask.training.machine import Machine

@@ -7,7 +7,7 @@ import pytorch_optimizer
 import torch
 from torch import nn
 
-from unmask.pretraining import build_learner
+from unmask.pretraining.learner import build_learner
 from unmask.training.optimizer import Optimizer
 from unmask.training.settings import OptimizerSettings
 

@@ -51,7 +51,8 @@ def run(options: argparse.Namespace) -> None:
     if options.restarts and ATTEMPT not in os.environ:  # before torch is imported, so that no signal is missed
         raise SystemExit(supervise(options))
     from unmask.corpus.corpus import open_corpus
-    from unmask.pretraining import corpus_from_text, pretrain
+    from unmask.pretraining.corpus import corpus_from_text
+    from unmask.pretraining.pretrain import pretrain
     from unmask.recipe import read_recipe
     from unmask.runs.directory import RunDirectory
 

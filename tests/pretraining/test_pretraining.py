@@ -9,7 +9,9 @@ from unmask.corpus.build import build_corpus
 from unmask.encoders.transformer import TransformerSettings
 from unmask.errors import UserError
 from unmask.model import Model, load_model, save_model
-from unmask.pretraining import build_learner, corpus_from_text, guess, pretrain
+from unmask.pretraining.corpus import corpus_from_text
+from unmask.pretraining.learner import build_learner
+from unmask.pretraining.pretrain import guess, pretrain
 from unmask.recipe import read_recipe
 from unmask.tokenizers.load import load_tokenizer
 from unmask.tokenizers.train import PADDING, train_tokenizer
