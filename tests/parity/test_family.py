@@ -1,9 +1,9 @@
 """RoBERTa, ALBERT, ELECTRA, DistilBERT and GPT: the same weights in transformers give the same outputs and gradients.
 
 Both directions, for random models of several shapes and with each head, ALBERT's two of pretraining also together (as
-are BERT's in test_bert.py, and ELECTRA's generator and discriminator in objectives/test_replaced_token.py). As in
-test_bert.py weights are scaled up; outputs agree within 1e-5 of their largest magnitude, each parameter's gradient
-within 1e-4 of its norm.
+are BERT's in test_bert.py); of replaced token detection the discriminator alone (objectives/test_replaced_token.py has
+its generator too). As in test_bert.py weights are scaled up; outputs agree within 1e-5 of their largest magnitude, each
+parameter's gradient within 1e-4 of its norm.
 """
 
 import re
@@ -38,12 +38,13 @@ SHAPES = {
     "electra": ("Electra", {**BODY, "embedding_size": 16, "max_position_embeddings": 128}),
     "electra, not narrow": ("Electra", {**BODY, "embedding_size": 48}),
     "electra, gelu_new": ("Electra", {**BODY, "embedding_size": 16, "hidden_act": "gelu_new"}),
+    "electra, relu": ("Electra", {**BODY, "embedding_size": 16, "hidden_act": "relu"}),
     "distilbert": ("DistilBert", {**DISTIL, "max_position_embeddings": 128}),
     "gpt": ("OpenAIGPT", {"vocab_size": 300, "n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 128}),
     "gpt, relu": ("OpenAIGPT", {"vocab_size": 300, "n_embd": 64, "n_layer": 2, "n_head": 2, "afn": "relu"}),
 }
 BOTH = "masked_lm + sentence_order"
-ONLY = {"sentence_order": "albert", BOTH: "albert", "causal_lm": "gpt"}
+ONLY = {"sentence_order": "albert", BOTH: "albert", "replaced_token": "electra", "causal_lm": "gpt"}
 """Heads of one family alone."""
 LACKING = {"gpt": ("masked_lm", "regression", "question_answering", "token_classification")}
 EXTRACT = 4
@@ -52,6 +53,7 @@ HEADS = {
     "masked_lm": "ForMaskedLM",
     "sentence_order": "ForPreTraining",
     BOTH: "ForPreTraining",
+    "replaced_token": "ForPreTraining",
     "classification": "ForSequenceClassification",
     "regression": "ForSequenceClassification",
     "question_answering": "ForQuestionAnswering",
@@ -109,7 +111,9 @@ def from_theirs(theirs, head, directory):
     assert set(missing) <= {"pooler.weight", "pooler.bias"}
     parts = {name: build_head(name, found.settings, found.vocabulary) for name in head.split(" + ")}
     for name, part in parts.items():
-        part.load_state_dict(found.heads[name])
+        missing, unexpected = part.load_state_dict(found.heads[name], strict=False)
+        assert not unexpected
+        assert all(key.startswith("generator.") for key in missing), "theirs is in a directory of its own"
     return Learner(encoder, parts).eval()
 
 
@@ -118,8 +122,9 @@ def samples(extract=None):
     rng, frame, made = np.random.default_rng(0), Frame(cls=2, sep=3, extract=extract), []
     for number, lengths in enumerate(LENGTHS):
         sample = frame.wrap(*(rng.integers(5, 300, n) for n in lengths)).named((number,))
-        every, whole = np.arange(1, len(sample) - 1), np.arange(len(sample))
-        made.append(sample.add(positions={"hidden": every, "first": every, "before": every, "passage": whole}))
+        inside, whole = np.arange(1, len(sample) - 1), np.arange(len(sample))
+        places = {"hidden": inside, "first": inside, "before": inside, "passage": whole, "every": whole}
+        made.append(sample.add(positions=places))
     return made
 
 
@@ -149,6 +154,8 @@ def run_theirs(theirs, heads):
                 logits.append(torch.stack([out.start_logits[0], out.end_logits[0]], 1))
             elif head == "sentence_order":
                 logits.append(out.sop_logits)
+            elif head == "replaced_token":
+                logits.append(out.logits[0, :, None])
             elif head in ("classification", "regression"):
                 logits.append(out.logits)
             else:
@@ -167,6 +174,9 @@ def gradients_of(model, outputs):
 
 
 def assert_parity(learner, theirs, directory):
+    if learner.encoder.settings.activation == "relu":  # a unit within rounding of 0 may be on in one, off in the other
+        learner.double()
+        theirs.double()
     ours, expected = run_ours(learner), run_theirs(theirs, learner.parts)
     for head, value in expected.items():
         assert ours[head].shape == value.shape
@@ -185,7 +195,7 @@ def assert_parity(learner, theirs, directory):
         found |= {f"objectives.{head}.{name}": value for name, value in read.heads[head].items()}
     assert gradients.keys() == found.keys()
     for name, value in found.items():
-        assert (gradients[name] - value).norm() <= 1e-4 * value.norm() + 1e-6, name
+        assert (gradients[name].float() - value).norm() <= 1e-4 * value.norm() + 1e-6, name
 
 
 @pytest.mark.parametrize(("shape", "head"), CASES)

@@ -1,24 +1,29 @@
 """Labels, truncation and the training of a classifier."""
 
 import json
+import re
 import tomllib
 
 import msgspec
 import numpy as np
 import pytest
 import torch
+import transformers
 from sklearn.utils.class_weight import compute_class_weight
 
 from unmask.batches.batch import collate
+from unmask.batches.frame import Frame
+from unmask.checkpoints import huggingface
 from unmask.encoders.transformer import TransformerSettings
 from unmask.errors import UserError
 from unmask.finetuning.finetune import finetune
 from unmask.finetuning.rule import defaults
+from unmask.layers.dropout import Dropout
 from unmask.model import load_model
 from unmask.objectives.learner import Learner
 from unmask.recipe import read_recipe, write
 from unmask.serving.pipeline import load
-from unmask.tasks.classification import Classification, Prediction
+from unmask.tasks.classification import Classification, ClassificationHead, Prediction
 from unmask.tasks.labelled_file import Row
 from unmask.training.machine import Machine
 
@@ -192,6 +197,62 @@ def test_defaults_are_a_rule():
     assert (few["budget"], many["budget"]) == ({"epochs": 20.0}, {"epochs": 3.0})
     assert many["optimizer"]["learning_rate"] == 5e-5
     assert few["optimizer"]["learning_rate"] == pytest.approx(5e-5 * 6**0.5, rel=0.03)
+
+
+# Dropout
+
+SHAPE = {"vocab_size": 30, "num_labels": 3, "max_position_embeddings": 16}
+BODY = {**SHAPE, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+DISTIL = {**SHAPE, "dim": 8, "n_layers": 1, "n_heads": 2, "hidden_dim": 16}
+ROBERTA = {**BODY, "max_position_embeddings": 18}
+FAMILIES = {  # what the config says, and what a text's vector passes
+    "Bert": ({**BODY, "hidden_dropout_prob": 0.2}, ["dense", 0.2, "out"]),
+    "Bert, its own": ({**BODY, "hidden_dropout_prob": 0.2, "classifier_dropout": 0.3}, ["dense", 0.3, "out"]),
+    "Roberta": ({**ROBERTA, "hidden_dropout_prob": 0.2}, [0.2, "dense", 0.2, "out"]),
+    "Roberta, its own": ({**ROBERTA, "classifier_dropout": 0.3}, [0.3, "dense", 0.3, "out"]),
+    "Albert": ({**BODY, "embedding_size": 4, "hidden_dropout_prob": 0.2}, ["dense", 0.1, "out"]),
+    "Albert, its own": ({**BODY, "embedding_size": 4, "classifier_dropout_prob": 0.3}, ["dense", 0.3, "out"]),
+    "Electra": ({**BODY, "embedding_size": 4, "hidden_dropout_prob": 0.2}, [0.2, "dense", 0.2, "out"]),
+    "Electra, its own": ({**BODY, "embedding_size": 4, "classifier_dropout": 0.3}, [0.3, "dense", 0.3, "out"]),
+    "DistilBert": ({**DISTIL, "dropout": 0.1}, ["dense", 0.2, "out"]),
+    "DistilBert, its own": ({**DISTIL, "seq_classif_dropout": 0.3}, ["dense", 0.3, "out"]),
+}
+
+
+def listen(modules):
+    """Return a list of what these modules do once they run: a dropout its rate, a linear layer its name."""
+    heard = []
+    for module, name in modules:
+        rate = {torch.nn.Dropout: "p", Dropout: "rate"}.get(type(module))
+        said = name if rate is None else getattr(module, rate)
+        module.register_forward_hook(lambda *_, said=said: heard.append(said) if said else None)
+    return heard
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_dropout_is_where_transformers_has_it(name, tmp_path):
+    """Before the dense layer too in RoBERTa and ELECTRA. Parity, without dropout, does not see it."""
+    config, expected = FAMILIES[name]
+    kind = getattr(transformers, f"{name.partition(',')[0]}ForSequenceClassification")
+    theirs = kind(kind.config_class(**config)).train()
+    theirs.save_pretrained(tmp_path)
+    heard = listen(
+        (module, "out" if re.search(r"(^classifier|out_proj)$", path) else "dense")
+        for path, module in theirs.named_modules()
+        if isinstance(module, torch.nn.Linear | torch.nn.Dropout)
+        and not re.search(r"\.(embeddings|encoder|transformer)\b|embeddings_project", path)
+    )
+    sample = Frame(2, 3).wrap(np.array([5, 6, 7]))
+    theirs(input_ids=torch.from_numpy(sample.ids)[None])
+    assert heard == expected
+
+    found = huggingface.read(tmp_path)
+    encoder, head = found.settings.build(found.vocabulary), ClassificationHead(found.settings, 3)
+    modules = {head.below: "", head.dropout: "", encoder.pooler: "dense", head.out: "out"}  # `below` may be `dropout`
+    heard = listen(modules.items())
+    batch = collate([sample])
+    head.predict(encoder, encoder(batch.tokens), batch)
+    assert heard == expected
 
 
 # Class weights

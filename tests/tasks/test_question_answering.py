@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 import torch
+import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
@@ -31,6 +32,7 @@ from unmask.tasks.question_answering import (
     best_threshold,
 )
 from unmask.tasks.squad_file import Answer, Question
+from unmask.tokenizers.unigram import train_unigram
 from unmask.training.machine import choose_machine
 
 CPU = choose_machine("cpu", "float32")
@@ -291,6 +293,76 @@ def test_the_loss_is_that_of_each_window_alone(tokenizer, recipe, no_answer):
     assert int(part.metrics["correct"]) == right
     assert not part.metrics["correct"].requires_grad
     assert part.sum.dtype == learner.bfloat16()(batch)["question_answering"].sum.dtype == torch.float32
+
+
+# directories of transformers; BERT's and RoBERTa's are in parity/test_question_answering.py
+
+BODY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+NARROW = {**BODY, "embedding_size": 16, "max_position_embeddings": 64}
+DISTIL = {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64, "max_position_embeddings": 64}
+THEIRS = {"Albert": NARROW, "Electra": NARROW, "DistilBert": DISTIL}
+LONG = "The dog sees the cat near the sea. The poem follows the river, and the cat finds the garden. " * 4
+ASKED = [
+    ("the dog sees", LONG),
+    ("letter?", "The  doctor\topens ``the naïve letter'' under a tree."),
+    ("who", "The teacher paints Ångström's bridge before noon."),
+]
+
+
+def spans_of_theirs(theirs, reader, asked, passage, task):
+    """The texts that may be an answer, the best first, with P_start * P_end but for a factor; and how many windows."""
+    words = reader(asked, add_special_tokens=False)["input_ids"]
+    assert len(words) <= task.question, "questions are not cut there"
+    room = task.length - 3 - len(words)
+    inputs = reader(
+        *(asked, passage),
+        truncation="only_second",
+        max_length=task.length,
+        stride=room - task.stride,  # theirs is what two windows share
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+    )
+    found = {}
+    for number, places in enumerate(inputs["offset_mapping"]):
+        fed = {name: torch.tensor([inputs[name][number]]) for name in reader.model_input_names}
+        with torch.no_grad():
+            out = theirs(**fed)
+        starts, ends = (logits[0].double().exp() for logits in (out.start_logits, out.end_logits))
+        inside = [place for place, part in enumerate(inputs.sequence_ids(number)) if part == 1]
+        for first in inside:
+            for last in inside:
+                if first <= last < first + task.answer:
+                    text = passage[places[first][0] : places[last][1]]
+                    found[text] = max(found.get(text, 0), float(starts[first] * ends[last]))
+    return sorted(((chance, text) for text, chance in found.items()), reverse=True), len(inputs["offset_mapping"])
+
+
+@pytest.mark.parametrize("family", THEIRS)
+def test_a_directory_of_theirs_answers_as_there(family, tokenizer, documents, tmp_path):
+    """With their class of tokenizer, as it saves itself."""
+    words = train_unigram(documents, size=200) if family == "Albert" else tokenizer
+    words.save(tmp_path / "words")
+    reader = getattr(transformers, f"{family}Tokenizer").from_pretrained(tmp_path / "words", model_max_length=64)
+    kind = getattr(transformers, f"{family}ForQuestionAnswering")
+    theirs = kind(kind.config_class(vocab_size=words.size, **THEIRS[family])).eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():  # so that no two answers are nearly as good
+            parameter.mul_(4) if parameter.dim() > 1 else parameter.add_(torch.randn_like(parameter), alpha=0.2)
+    for one in (theirs, reader):
+        one.save_pretrained(tmp_path / "theirs")
+    pipeline, windows = load(tmp_path / "theirs", device="cpu"), []
+    assert pipeline.task == QuestionAnswering(length=64)
+    for asked, passage in ASKED:
+        expected, number = spans_of_theirs(theirs, reader, asked, passage, pipeline.task)
+        windows.append(number)
+        found = pipeline.answer(asked, passage)
+        assert (found.answer, passage[found.start : found.end]) == (expected[0][1], found.answer)
+        best, second, *_ = shares = [chance / expected[0][0] for chance, _ in expected[:8]]
+        assert second < 0.999 * best, "beyond rounding"
+        assert [span.probability / found.probability for span in found.nbest[:8]] == pytest.approx(shares, rel=1e-3)
+        theirs_of = {text: chance / expected[0][0] for chance, text in expected}  # of two as good, either comes first
+        assert [theirs_of[span.answer] for span in found.nbest[:8]] == pytest.approx(shares, rel=1e-3)
+    assert min(windows) == 1 < max(windows)
 
 
 # the whole way

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import AlbertTokenizer
 
 from unmask.errors import UserError
 from unmask.finetuning.finetune import finetune
@@ -22,6 +23,7 @@ from unmask.tasks.mistake import Mark
 from unmask.tasks.sentence import Sentence, join_words, split_text
 from unmask.tasks.tag_schemes import write_tags
 from unmask.tasks.token_classification import Entity, Tagged, TokenClassification, cut_windows, tags_of
+from unmask.tokenizers.unigram import train_unigram
 from unmask.training.machine import Machine
 
 TASK = TokenClassification()
@@ -147,6 +149,28 @@ def test_a_word_of_which_nothing_is_left_is_unknown(tokenizer):
     (sample,) = TASK.frame(tokenizer, [sentence], LABELS, gold=True).samples
     assert sample.ids[2:5].tolist() == [tokenizer.unk] * 3
     assert sample.labels["token_classification"].tolist() == [0, 1, 0, 0, 0]
+
+
+def test_words_of_a_unigram_vocabulary_are_read_as_in_transformers(documents, tmp_path):
+    """Ids and each word's first piece; parity/test_token_classification.py has the same of a byte-level BPE."""
+    tokenizer = train_unigram(documents, size=150)
+    tokenizer.save(tmp_path)
+    theirs = AlbertTokenizer.from_pretrained(tmp_path)
+    several = 0
+    for words in (
+        ["The", "sea-side", "dog", "don't", "see", "U.N.", "café", "3,5", "(", "``", "''tis", "now"],
+        ["北京大学", "👩\u200d👧", "Ünïcode", "dog", "dog", "x\u0301", "▁", "▁dog", "a▁b", "New York", "teacherdogs"],
+        ["dog"],
+    ):
+        sentence = Sentence(*join_words(words), tuple(LABELS[n % len(LABELS)] for n in range(len(words))))
+        (sample,) = TokenClassification(length=512).frame(tokenizer, [sentence], LABELS, gold=True).samples
+        inputs = theirs(words, is_split_into_words=True)
+        assert sample.ids.tolist() == inputs["input_ids"]
+        owners = inputs.word_ids()
+        several += len(owners) - 2 > len(words)
+        assert sample.positions["first"].tolist() == [owners.index(word) for word in range(len(words))]
+        assert [LABELS[n] for n in sample.labels["token_classification"]] == list(sentence.tags)
+    assert several >= 2, "words have several pieces"
 
 
 def test_a_word_longer_than_a_window_keeps_its_beginning(tokenizer):
