@@ -245,24 +245,25 @@ def pretraining_pays_encoder(result: dict[str, Any]) -> list[str]:
 
 
 def plateau(result: dict[str, Any]) -> list[str]:
-    """The held-out loss along the way with all that shortens the plateau, and without one of it."""
+    """The held-out loss with all that shortens the plateau, without one of it, and with an idea of the family."""
     names = {
         "all": "all three",
         "long": "128 tokens from the start",
         "few-hidden": "15 % hidden from the start",
         "large-steps": "steps of 4,096 tokens",
+        "pairs": "all three, and sentence pairs",
+        "ngrams": "all three, and n-grams hidden",
+        "spans": "all three, and spans hidden",
+        "narrow": "all three, and embeddings of width 128",
+        "shared": "all three, and one layer in all places",
     }
+    lines = ["| | tokens | loss | guessed right | minutes (threads) |", "|---|---|---|---|---|"]
     runs = {run["case"]: run for run in result["runs"]}
-    marks = [quarter * next(iter(runs.values()))["tokens"] / 4 for quarter in (1, 2, 3, 4)]
-    titles = " | ".join(f"loss after {mark / 1e6:.0f} M tokens" for mark in marks)
-    lines = [f"| | {titles} | guessed right | minutes (threads) |", "|---" * (3 + len(marks)) + "|"]
     for name, title in names.items():
         if run := runs.get(name):
-            near = [min(run["heldout"], key=lambda line: abs(line["tokens"] - mark)) for mark in marks]
-            losses = " | ".join(f"{line['masked_lm_loss']:.2f}" for line in near)
-            right = 100 * near[-1]["masked_lm_accuracy"]
+            loss, right = (run["end"][f"masked_lm_{what}"] for what in ("loss", "accuracy"))
             minutes = f"{run['seconds'] / 60:.0f} ({run['about']['threads']})"
-            lines.append(f"| {title} | {losses} | {right:.1f} % | {minutes} |")
+            lines.append(f"| {title} | {run['tokens'] / 1e6:.1f} M | {loss:.2f} | {100 * right:.1f} % | {minutes} |")
     return lines
 
 
