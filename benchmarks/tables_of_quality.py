@@ -305,10 +305,16 @@ def _family_head(*columns: str) -> list[str]:
 
 
 def _family_scores(result: dict[str, Any]) -> dict[tuple[str, str, str], list[float]]:
-    scores: dict[tuple[str, str, str], list[float]] = {}
+    """Of several learning rates, only the one that was best on the held-out examples counts."""
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for run in result["runs"]:
         if "task" in run:
-            scores.setdefault((run["start"], run["task"], run["method"]), []).append(run["score"])
+            groups.setdefault((run["start"], run["task"], run["method"]), []).append(run)
+    scores = {}
+    for key, runs in groups.items():
+        tried = {run["factor"]: run["held"] for run in runs if "factor" in run and run["seed"] == 0}
+        best = max(tried, key=lambda factor: (tried[factor], -factor)) if tried else None
+        scores[key] = [run["score"] for run in runs if run.get("factor") == best]
     return scores
 
 
