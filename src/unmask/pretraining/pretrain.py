@@ -101,7 +101,8 @@ def pretrain(
         display.say("the held-out text is too short for this layout: nothing to evaluate on while training")
     source = feed.source(corpus.train)
     samples, _ = source.take(source.start, sequences=LOOKED_AT)  # refuses a corpus without samples
-    check_hidden(recipe, [feed.prepare()(sample.at(1.0)) for sample in samples])
+    prepare = feed.prepare()
+    check_hidden(recipe, [prepare(sample.at(1.0)) for sample in samples])
     inputs = {
         "corpus": fingerprint(corpus),
         "init": "none" if base is None else base.fingerprint(),
@@ -114,7 +115,7 @@ def pretrain(
         trainer = Trainer(
             learner,
             source,
-            prepare=feed.prepare(),
+            prepare=prepare,
             heldout=heldout,
             settings=recipe,
             run=run,

@@ -107,7 +107,8 @@ class Tokenizer:
         if isinstance(pieces := model["vocab"], list):  # with scores, which the library reads up to rounding
             model["vocab"] = [(piece, round(score, 6)) for piece, score in pieces]
         for name in ("continuing_subword_prefix", "end_of_word_suffix"):
-            model |= {name: model[name] or None} if name in model else {}
+            if name in model:
+                model[name] = model[name] or None
         if content["normalizer"] is None:  # then it is the same whether a token is looked for before it or after
             content["added_tokens"] = [{**token, "normalized": False} for token in content["added_tokens"]]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
