@@ -157,7 +157,7 @@ def test_the_sum_runs_over_the_counted_targets(name):
     summed = SUMMED.get(name, partial(cross_entropy, reduction="sum"))
     torch.testing.assert_close(part.sum, summed(logits.double(), gold).float())
     if name not in SUMMED:
-        assert int(part.metrics["correct"]) == int((logits.argmax(1) == gold).sum())
+        assert int(part.metrics["accuracy"]) == int((logits.argmax(1) == gold).sum())
     assert not any(value.requires_grad for value in part.metrics.values())
     assert part.sum.dtype == learner.bfloat16()(batch)[name].sum.dtype == torch.float32
 

@@ -124,6 +124,7 @@ def test_the_losses_are_those_of_transformers(shape, tmp_path):
     assert batch.counts["replaced_token"] == sum(map(len, prepared)), "every token, special ones too"
     for name, value in sums.items():
         torch.testing.assert_close(parts[name].sum, value, rtol=2e-5, atol=0)
+    assert int(parts["replaced_token"].metrics["guess"]) == batch.counts["replaced_token"] - replaced
     for name, theirs in (("replaced_token", discriminator), (GENERATOR, their_generator)):
         learner.zero_grad()
         parts[name].sum.backward(retain_graph=True)

@@ -290,8 +290,8 @@ def test_the_loss_is_that_of_each_window_alone(tokenizer, recipe, no_answer):
     part = learner(batch)["question_answering"]
     assert batch.counts == {"question_answering": len(samples)}
     assert float(part.sum.detach()) == pytest.approx(expected, rel=1e-5)
-    assert int(part.metrics["correct"]) == right
-    assert not part.metrics["correct"].requires_grad
+    assert int(part.metrics["accuracy"]) == right
+    assert not part.metrics["accuracy"].requires_grad
     assert part.sum.dtype == learner.bfloat16()(batch)["question_answering"].sum.dtype == torch.float32
 
 

@@ -60,7 +60,7 @@ class CausalLM(Objective):
         """See `Objective`."""
         none = encoder.words.weight.new_zeros(encoder.vocabulary)
         loss, correct = vocabulary_loss(self._rows(encoded, batch), encoder.words.weight, none, batch.labels["next"])
-        return Part(loss, {"correct": correct})
+        return Part(loss, {"accuracy": correct})
 
     def _rows(self, encoded: Encoded, batch: Batch) -> Tensor:
         """Return what the decoder reads, (targets, width)."""

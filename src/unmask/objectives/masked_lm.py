@@ -66,7 +66,7 @@ class MaskedLM(Objective):
         """See `Objective`."""
         rows = self._rows(encoded, batch)
         loss, correct = vocabulary_loss(rows, encoder.words.weight, self.bias, batch.labels["hidden"])
-        return Part(loss, {"correct": correct})
+        return Part(loss, {"accuracy": correct})
 
     def _rows(self, encoded: Encoded, batch: Batch) -> Tensor:
         """Return what the decoder reads, (hidden, width of the embeddings)."""

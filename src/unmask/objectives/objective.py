@@ -24,7 +24,8 @@ class Part(NamedTuple):
 
     Attributes:
         sum: scalar with graph, float32; 0 with graph where there is no target.
-        metrics: further sums over the same terms, without graph: "correct", where something is classified.
+        metrics: further sums over the same terms, without graph: "accuracy", of what is right, where something is
+            classified.
     """
 
     sum: Tensor
@@ -86,4 +87,6 @@ def classify(logits: Tensor, gold: Tensor) -> Part:
     Shape:
         logits: (targets, classes); gold: (targets,) int64.
     """
-    return Part(cross_entropy(logits.float(), gold, reduction="sum"), {"correct": count_correct(logits.detach(), gold)})
+    return Part(
+        cross_entropy(logits.float(), gold, reduction="sum"), {"accuracy": count_correct(logits.detach(), gold)}
+    )

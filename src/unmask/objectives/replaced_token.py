@@ -151,7 +151,7 @@ class ReplacedToken(Objective):
             tokens=replace(batch.tokens, ids=batch.tokens.ids.index_copy(0, hidden, drawn)),
             labels={**batch.labels, "replaced": replaced.index_copy(0, hidden, (drawn != gold).float())},
         )
-        return filled, {GENERATOR: Part(loss, {"correct": correct})}
+        return filled, {GENERATOR: Part(loss, {"accuracy": correct})}
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return a logit for each token, above 0 where it was replaced, (tokens, 1)."""
@@ -163,7 +163,8 @@ class ReplacedToken(Objective):
         logits = self.predict(encoder, encoded, batch).squeeze(1).float()
         gold = batch.labels["replaced"].index_select(0, batch.positions["every"])
         loss = binary_cross_entropy_with_logits(logits, gold, reduction="sum")
-        return Part(loss, {"correct": ((logits.detach() > 0) == (gold > 0)).sum()})
+        right = ((logits.detach() > 0) == (gold > 0)).sum()
+        return Part(loss, {"accuracy": right, "guess": (gold == 0).sum()})
 
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
         """See `Objective`: the generator, and the head at every token."""

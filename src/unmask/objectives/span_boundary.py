@@ -99,7 +99,7 @@ class SpanBoundary(Objective):
         """See `Objective`."""
         rows = self._rows(encoded, batch)
         loss, correct = vocabulary_loss(rows, encoder.words.weight, self.bias, batch.labels["span_gold"])
-        return Part(loss, {"correct": correct})
+        return Part(loss, {"accuracy": correct})
 
     def _rows(self, encoded: Encoded, batch: Batch) -> Tensor:
         """Return what the decoder reads, (targets, width of the embeddings)."""

@@ -61,6 +61,9 @@ def plot_training(run: RunDirectory) -> None:
         for line in guesses:
             if name in line:
                 panel.axhline(line[name], color=ORANGE, linestyle="--", label=f"always the same: {line[name]:.3f}")
+        x, y = _points(heldout, f"{name.removesuffix('_accuracy')}_guess", "tokens")
+        if len(x):
+            panel.plot(x / 1e6, y, color=ORANGE, linestyle="--", label=f"always the same: {y[-1]:.3f}")
         panel.set_xlabel("million tokens")
         panel.set_title(_title(name))
         panel.legend(frameon=False, fontsize=8)

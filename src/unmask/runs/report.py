@@ -44,6 +44,9 @@ def pretraining_report(run: RunDirectory, name: str, done: Done) -> str:
         for guess in run.read_metrics("guess"):
             share = 100 * guess.get("masked_lm_accuracy", guess.get("generator_accuracy", 0))
             lines += ["", f"Always saying the most frequent token would be right for {share:.2f} % of the hidden ones."]
+        if "replaced_token_guess" in last:
+            share = 100 * last["replaced_token_guess"]
+            lines += [f"Always saying that a token was not replaced would be right for {share:.2f} % of all."]
     lines += [
         "",
         "![training](plots/training.png)",

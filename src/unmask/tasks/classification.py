@@ -197,7 +197,7 @@ class ClassificationHead(PooledHead):
         logits, gold = self.predict(encoder, encoded, batch).float(), batch.labels["classification"]
         weights = logits.new_tensor(self.weights) if self.weights else None
         loss = cross_entropy(logits, gold, weight=weights, reduction="sum")
-        return Part(loss, {"correct": count_correct(logits.detach(), gold)})
+        return Part(loss, {"accuracy": count_correct(logits.detach(), gold)})
 
 
 def gold_and_said(

@@ -318,7 +318,7 @@ class QuestionAnsweringHead(Objective):
         table = self._table(self.predict(encoder, encoded, batch).float(), batch, len(gold) // 2)
         loss = cross_entropy(table, gold, reduction="sum") / 2
         right = (table.detach().argmax(1) == gold).view(-1, 2).all(1).sum()
-        return Part(loss, {"correct": right})
+        return Part(loss, {"accuracy": right})
 
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
         """See `Objective`: two products a target."""

@@ -22,8 +22,9 @@ def evaluate(
 ) -> dict[str, float]:
     """Return the means of each objective over its targets, and the weighted sum of losses as `loss`.
 
-    `NAME_loss` is in nats; where the objective classifies there is `NAME_accuracy`, 0 to 1. A part without any target
-    is left out. Several processes share the batches; `display` shows how far it is.
+    `NAME_loss` is in nats; where the objective classifies there is `NAME_accuracy`, 0 to 1, and `NAME_guess` where
+    always giving the same answer is often right. A part without any target is left out. Several processes share the
+    batches; `display` shows how far it is.
     """
     processes, display = processes or Processes(), display or Display(quiet=True)
     counts = add_counts(batches)
@@ -41,12 +42,12 @@ def evaluate(
 
 
 def summarise(sums: dict[str, float], counts: dict[str, int], weights: Mapping[str, float]) -> dict[str, float]:
-    """Turn sums over targets ("NAME.loss", "NAME.correct") into the means that `evaluate` describes."""
+    """Turn sums over targets ("NAME.loss", "NAME.accuracy") into the means that `evaluate` describes."""
     metrics = {"loss": 0.0}
-    for name, count in counts.items():
-        if count:
-            metrics["loss"] += weights[name] * sums[f"{name}.loss"] / count
-            metrics[f"{name}_loss"] = sums[f"{name}.loss"] / count
-            if f"{name}.correct" in sums:
-                metrics[f"{name}_accuracy"] = sums[f"{name}.correct"] / count
+    for key, value in sums.items():
+        name, _, what = key.partition(".")
+        if count := counts.get(name):
+            metrics[f"{name}_{what}"] = value / count
+            if what == "loss":
+                metrics["loss"] += weights[name] * value / count
     return metrics
