@@ -4,11 +4,13 @@ BERT, RoBERTa, SpanBERT, ALBERT, ELECTRA and GPT at 4 layers of width 256, one W
 English Wikipedia articles and news, the same number of tokens: the first at length 32, which takes a small model off
 the plateau of frequent words, the others at 128. Beside what makes each of them, the recipes have the same settings
 (`SAME`); the learning rate of each is the best of three (`FACTORS`) at an eighth of the budget, by its own held-out
-loss. Then, three seeds each: a linear probe on the frozen encoder and fine-tuning, on CoNLL-2003, SICK entailment and
-2,000 examples of SST-2. Beside them the same body with random weights, and static embeddings: the bottom of the
-pretrained BERT, averaged for texts. Fine-tuning takes the default settings; on the two small tasks, where they decide,
-it takes for each start the best of three learning rates (`TUNED`), by a run each that is scored on examples which are
-neither learnt nor tested.
+loss. ELECTRA is there twice: `electra-warmed` learns its first tokens, at length 32, as a masked LM.
+
+Then, three seeds each: a linear probe on the frozen encoder and fine-tuning, on CoNLL-2003, SICK entailment and 2,000
+examples of SST-2. Beside them the same body with random weights, and static embeddings: the bottom of the pretrained
+BERT, averaged for texts. Fine-tuning takes the default settings; on the two small tasks, where they decide, it takes
+for each start the best of three learning rates (`TUNED`), by a run each that is scored on examples which are neither
+learnt nor tested.
 
 `--cost` measures instead what a step of each costs beside BERT's: time and memory in alternating processes, and the
 operations that its work needs.
@@ -30,7 +32,7 @@ from typing import Any
 
 from common import RESULTS, SHARED, add, logged, read, write
 from finetuning_rule import split
-from plateau import SHORT_FIRST
+from plateau import SHORT, SHORT_FIRST
 from pretrain_mini import HELDOUT, TRAIN, prepare
 
 import unmask
@@ -52,14 +54,25 @@ SAME = [
 ]
 HIDES = ["masking.rate=0.4", "masking.final_rate=0.15"]
 """Of those that learn from hidden tokens alone: first many, then as many as in the papers (docs/pretraining.md)."""
+WARMED = "electra-warmed"
 MEMBERS = {
     "bert": HIDES,
     "roberta": [*HIDES, "encoder.offset=1"],  # padding is 0 in this vocabulary
     "spanbert": HIDES,
     "albert": HIDES,
     "electra": [],
+    WARMED: ["layout.length=128"],
     "gpt": [],
 }
+WARMING = [
+    "layout.length=32",
+    "layout.kind=document_sentences",
+    "masking.rate=0.4",
+    "masking.replace={mask=0.8,random=0.1,keep=0.1}",
+    "objective.replaced_token=false",
+    "objective.masked_lm.weight=1",
+    "schedule.kind=constant",
+]
 FACTORS = (0.5, 1.0, 2.0)
 SHARE = 8
 TUNED = (1.0, 2.0, 4.0)
@@ -73,11 +86,13 @@ TASKS = {
 COST_TOKENS, COST_STEPS, COST_ROUNDS = 4096, 25, 3
 
 
-def run_of(member: str, corpus: Corpus, out: Path, settings: list[str]) -> list[dict[str, Any]]:
+def run_of(
+    member: str, corpus: Corpus, out: Path, settings: list[str], init: Path | None = None
+) -> list[dict[str, Any]]:
     """Pretrain, or go on; return the log of the held-out part."""
     if not (out / "model").exists():
-        recipe = unmask.read_recipe(f"{member}-mini", [*SAME, *MEMBERS[member], *settings])
-        unmask.pretrain(recipe, corpus, out, resume=(out / "recipe.toml").exists())
+        recipe = unmask.read_recipe(f"{member.split('-')[0]}-mini", [*SAME, *MEMBERS[member], *settings])
+        unmask.pretrain(recipe, corpus, out, init=init, resume=(out / "recipe.toml").exists())
     return logged(out, "heldout")
 
 
@@ -87,16 +102,22 @@ def pretrain(member: str, corpus: Corpus, folder: Path, tokens: int) -> Path:
     out, searched = folder / member, {}
     if (member, tokens) in known and (out / "model").exists():
         return out
-    rate = unmask.read_recipe(f"{member}-mini", SAME).optimizer.learning_rate
+    first, before = None, dict.fromkeys(("step", "tokens", "seconds", "passes"), 0)
+    if member == WARMED:
+        first = folder / f"{member}-first"
+        run_of(member, corpus, first, [*WARMING, f"budget.tokens={SHORT * tokens:.0f}"])
+        before = {name: logged(first)[-1][name] for name in before}
+    rate = unmask.read_recipe("bert-mini", SAME).optimizer.learning_rate
     for factor in FACTORS:
         settings = [f"optimizer.learning_rate={factor * rate}", f"budget.tokens={tokens // SHARE}"]
-        searched[factor] = run_of(member, corpus, folder / f"{member}-x{factor:g}", settings)[-1]["loss"]
+        searched[factor] = run_of(member, corpus, folder / f"{member}-x{factor:g}", settings, first)[-1]["loss"]
     best = min(searched, key=lambda factor: searched[factor])
-    settings = [f"optimizer.learning_rate={best * rate}", f"budget.tokens={tokens}"]
-    curve = run_of(member, corpus, out, settings)
+    settings = [f"optimizer.learning_rate={best * rate}", f"budget.tokens={tokens - before['tokens']}"]
+    curve = run_of(member, corpus, out, settings, first)
     if (member, tokens) not in known:
         last = logged(out)[-1]
-        about = {name: last[name] for name in ("step", "tokens", "seconds", "passes")}
+        about = {name: before[name] + last[name] for name in before}
+        curve = [{**line, "tokens": before["tokens"] + line["tokens"]} for line in curve]
         searches = {f"{factor:g}": loss for factor, loss in searched.items()}
         guess = logged(out, "guess")[0]
         add("family", {"member": member, "budget": tokens, "factor": best, "searched": searches, **about,
@@ -196,9 +217,9 @@ def measure(member: str, corpus: Corpus, steps: int) -> dict[str, float]:
 
 def cost(folder: Path, steps: int, rounds: int) -> None:
     """Measure all members, each in a process of its own, one after the other, several times."""
-    found: dict[str, list[dict[str, float]]] = {member: [] for member in MEMBERS}
+    found: dict[str, list[dict[str, float]]] = {member: [] for member in MEMBERS if member != WARMED}
     for _ in range(rounds):
-        for member in MEMBERS:
+        for member in found:
             command = [sys.executable, __file__, "--measure", member, "--runs", str(folder), "--steps", str(steps)]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
             found[member].append(json.loads(done.stdout.splitlines()[-1]))

@@ -26,7 +26,8 @@ from unmask.pretraining.pretrain import HELDOUT_TOKENS
 from unmask.training.evaluate import evaluate
 from unmask.training.machine import choose_machine
 
-SHORT_FIRST = "layout.stages=[{share=0.3,length=32},{share=0.7,length=128}]"
+SHORT = 0.3
+SHORT_FIRST = f"layout.stages=[{{share={SHORT},length=32}},{{share={1 - SHORT},length=128}}]"
 SETTINGS = [
     "objective.next_sentence=false",
     "layout.kind=document_sentences",
