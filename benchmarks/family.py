@@ -4,7 +4,8 @@ BERT, RoBERTa, SpanBERT, ALBERT, ELECTRA and GPT at 4 layers of width 256, one W
 English Wikipedia articles and news, the same number of tokens: the first at length 32, which takes a small model off
 the plateau of frequent words, the others at 128. Beside what makes each of them, the recipes have the same settings
 (`SAME`); the learning rate of each is the best of three (`FACTORS`) at an eighth of the budget, by its own held-out
-loss. ELECTRA is there twice: `electra-warmed` learns its first tokens, at length 32, as a masked LM.
+loss. ELECTRA is there twice: `electra-warmed` has embeddings as wide as the body, and learns its first tokens, at
+length 32, as a masked LM.
 
 Then, three seeds each: a linear probe on the frozen encoder and fine-tuning, on CoNLL-2003, SICK entailment and 2,000
 examples of SST-2. Beside them the same body with random weights, and static embeddings: the bottom of the pretrained
@@ -61,7 +62,7 @@ MEMBERS = {
     "spanbert": HIDES,
     "albert": HIDES,
     "electra": [],
-    WARMED: ["layout.length=128"],
+    WARMED: ["encoder.embedding=256", "layout.length=128"],
     "gpt": [],
 }
 WARMING = [
