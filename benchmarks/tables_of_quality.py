@@ -305,16 +305,18 @@ def _family_head(*columns: str) -> list[str]:
 
 
 def _family_scores(result: dict[str, Any]) -> dict[tuple[str, str, str], list[float]]:
-    """Of several learning rates, only the one that was best on the held-out examples counts."""
-    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    """Of several learning rates, only the one that was chosen counts."""
+    tried: dict[tuple[str, str], dict[float, float]] = {}
     for run in result["runs"]:
-        if "task" in run:
-            groups.setdefault((run["start"], run["task"], run["method"]), []).append(run)
-    scores = {}
-    for key, runs in groups.items():
-        tried = {run["factor"]: run["held"] for run in runs if "factor" in run and run["seed"] == 0}
-        best = max(tried, key=lambda factor: (tried[factor], -factor)) if tried else None
-        scores[key] = [run["score"] for run in runs if run.get("factor") == best]
+        if run.get("method") == "choosing":
+            tried.setdefault((run["start"], run["task"]), {})[run["factor"]] = run["score"]
+    scores: dict[tuple[str, str, str], list[float]] = {}
+    for run in result["runs"]:
+        if run.get("method") in ("probe", "fine-tuned"):
+            factors = tried.get((run["start"], run["task"]), {})
+            best = max(sorted(factors), key=lambda factor: factors[factor], default=None)
+            if run["method"] == "probe" or run["factor"] == best:
+                scores.setdefault((run["start"], run["task"], run["method"]), []).append(run["score"])
     return scores
 
 
