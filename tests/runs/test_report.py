@@ -1,7 +1,10 @@
 """Reports of runs say what their pictures cannot."""
 
+import json
+
+from unmask.runs import plots
 from unmask.runs.directory import RunDirectory
-from unmask.runs.report import finetuning_report
+from unmask.runs.report import finetuning_report, pretraining_report
 from unmask.runs.summary import Reached
 from unmask.tasks.classification import Classification
 
@@ -13,3 +16,21 @@ def test_numbers_in_the_picture_are_explained_where_the_font_lacks_a_label(make_
     for labels, said in ((("good", "好"), "\n\n1: good  \n2: 好  \n"), (("no", "yes"), "\n")):
         text = finetuning_report(run, Classification(), labels, Reached(1, 1, 1.0), 3, {"accuracy": 50.0})
         assert f"![confusion](plots/confusion.png){said}\n![training]" in text
+
+
+def test_a_discriminator_is_seen_beside_what_always_saying_original_reaches(make_run, monkeypatch):
+    run = RunDirectory(make_run())
+    lines = [json.loads(text) for text in (run.path / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        line |= {"replaced_token_accuracy": 0.8, "replaced_token_guess": 0.87 + line["step"] / 1000}
+    (run.path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    text = pretraining_report(run, "electra-mini", Reached(8, 8000, 1.0))
+    assert "\nAlways saying that a token was not replaced would be right for 87.80 % of all.\n" in text
+
+    pictures = []
+    monkeypatch.setattr(plots, "save", lambda drawing, path: pictures.append(drawing))
+    plots.plot_training(run)
+    (panel,) = (panel for panel in pictures[0].axes if panel.get_title() == "replaced token accuracy")
+    (curve,) = (line for line in panel.get_lines() if line.get_linestyle() == "--")
+    assert curve.get_label() == "always the same: 0.878"
+    assert curve.get_ydata().tolist() == [0.87, 0.872, 0.874, 0.876, 0.878]
