@@ -132,7 +132,10 @@ def draw_family() -> None:
     for run, (name, (panel, whose)) in product(runs, told.items()):
         if name in run["heldout"][-1]:
             tokens = [line["tokens"] / 1e6 for line in run["heldout"]]
-            panel.plot(tokens, [100 * line[name] for line in run["heldout"]], label=run["member"] + whose)
+            (curve,) = panel.plot(tokens, [100 * line[name] for line in run["heldout"]], label=run["member"] + whose)
+            if (same := name.replace("accuracy", "guess")) in run["heldout"][-1]:
+                guess = [100 * line[same] for line in run["heldout"]]
+                panel.plot(tokens, guess, "--", color=curve.get_color(), label="never replaced, beside it")
             panel.legend(frameon=False, fontsize=8)
     save(drawing, FAMILY)
 

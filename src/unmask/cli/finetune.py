@@ -30,7 +30,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dev", nargs="+", default=[], metavar="FILE", help="default: a tenth of --train")
     add_labelled(parser)
     parser.add_argument("--seeds", type=int, metavar="N", help="runs RUN/seed-0 …, the best by dev as RUN/model")
-    parser.add_argument("--search", action="store_true", help="try three learning rates on a tenth of --train first")
+    parser.add_argument("--search", action="store_true", help="try four learning rates on a tenth of --train first")
     parser.add_argument(
         "--frozen", action="store_true", help="leave the encoder as it is; its features are computed once"
     )

@@ -23,7 +23,7 @@ from unmask.finetuning.frozen import FEATURES
 from unmask.runs.directory import RunDirectory
 from unmask.tasks import TASKS
 
-FACTORS = (0.5, 1.0, 2.0)
+FACTORS = (0.5, 1.0, 2.0, 4.0)
 """What the rule's learning rate is multiplied by in a search."""
 
 
@@ -52,7 +52,7 @@ def several(
         task: one of `unmask.tasks.TASKS`.
         out: the directory of all runs.
         seeds: how many; the first is that of `settings`, or 0.
-        search: try the rule's learning rate, half and twice of it first.
+        search: try the rule's learning rate, half, twice and four times of it first.
         settings: KEY=VALUE over the defaults.
         resume: go on with what is there.
 
