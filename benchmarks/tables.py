@@ -28,6 +28,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "family": quality.family,
     "family_cost": speed.family_cost,
     "family_gain": quality.family_gain,
+    "family_learnt": quality.family_learnt,
     "features": quality.features,
     "finetune_speed": speed.finetune_speed,
     "finetuning_rule": quality.finetuning_rule,
@@ -52,10 +53,10 @@ TABLES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
 }
 
 
-LISTS = ("sets", "members", "cases", "seeds")
+LISTS = ("sets", "members", "tasks", "cases", "seeds")
 """Options whose values are runs of their own."""
 
-SOURCES = {"cost": "corpus", "family_gain": "family"}
+SOURCES = {"cost": "corpus", "family_gain": "family", "family_learnt": "family"}
 """Tables that are reckoned from the result of another benchmark."""
 
 
@@ -78,14 +79,14 @@ def joined(calls: list[str]) -> str:
     """Return the commands, each once; those that differ in the values of one of `LISTS` are one command with all."""
     for name in LISTS:
         option = re.compile(rf" --{name}((?: \w[\w-]*)+)(?= --|$)")
-        found: dict[str, list[str]] = {}
+        found: dict[tuple[str, ...], tuple[str, list[str]]] = {}
         for call in calls:
-            given = option.search(call)
-            found.setdefault(option.sub(f" --{name}", call), []).extend(given[1].split() if given else ())
+            given, rest = option.search(call), option.sub(f" --{name}", call)
+            _, values = found.setdefault(tuple(sorted(rest.split(" --"))), (rest, []))
+            values.extend(given[1].split() if given else ())
         calls = []
-        for call, values in found.items():
-            once = sorted(set(values)) if name == "seeds" else dict.fromkeys(values)
-            calls.append(re.sub(rf" --{name}(?= --|$)", " ".join([f" --{name}", *once]), call))
+        for call, values in found.values():
+            calls.append(re.sub(rf" --{name}(?= --|$)", " ".join([f" --{name}", *sorted(set(values))]), call))
     return ", ".join(f"`{call}`" for call in calls)
 
 

@@ -268,29 +268,49 @@ def plateau(result: dict[str, Any]) -> list[str]:
 
 
 FAMILY_TASKS = {"conll2003": "CoNLL-2003 F1", "sick-entailment": "SICK", "sst2-2000": "SST-2, 2,000"}
+FAMILY_ROWS = ("bert", "roberta", "spanbert", "albert", "electra", "electra-warmed", "gpt", "random", "static")
 FAMILY_COLUMNS = list(product(FAMILY_TASKS, ("probe", "fine-tuned")))
 
 
-def family(result: dict[str, Any]) -> list[str]:
-    """What each member learnt, and what it is good for."""
-    learnt = {run["member"]: run for run in result["runs"] if "member" in run}
-    scores = _family_scores(result)
-    lines = _family_head("tokens", "held-out loss", "minutes (threads)")
-    for start in dict.fromkeys([*learnt, *(start for start, *_ in scores)]):
-        about = ["", "", ""]
-        if run := learnt.get(start):
+def family_learnt(result: dict[str, Any]) -> list[str]:
+    """What each member learnt of its own objectives, on held-out text."""
+    lines = ["| | tokens | learning rate | held out | minutes (threads) |", "|---|---|---|---|---|"]
+    runs = {run["member"]: run for run in result["runs"] if "member" in run}
+    for member in FAMILY_ROWS:
+        if run := runs.get(member):
+            last = run["heldout"][-1]
+            parts = [name.removesuffix("_loss") for name in last if name.endswith("_loss")]
+            told = ", ".join(
+                f"{part.replace('_', ' ')} {last[f'{part}_loss']:.2f} ({100 * last[f'{part}_accuracy']:.1f} %"
+                + (f", never replaced {100 * last[f'{part}_guess']:.1f} %)" if f"{part}_guess" in last else ")")
+                for part in parts
+            )
             minutes = f"{run['seconds'] / 60:.0f} ({run['about']['threads']})"
-            about = [f"{run['tokens'] / 1e6:.1f} M", f"{run['heldout'][-1]['loss']:.2f}", minutes]
-        cells = [_spread(scores.get((start, *column), [])) for column in FAMILY_COLUMNS]
-        lines.append(f"| {' | '.join([start, *about, *cells])} |")
+            lines.append(f"| {member} | {run['tokens'] / 1e6:.1f} M | × {run['factor']:g} | {told} | {minutes} |")
+    return lines
+
+
+def family(result: dict[str, Any]) -> list[str]:
+    """What each member is good for."""
+    scores, chosen = _family_scores(result)
+    lines = _family_head()
+    for start in FAMILY_ROWS:
+        cells = []
+        for task, method in FAMILY_COLUMNS:
+            cell = _spread(scores.get((start, task, method), []))
+            factor = chosen.get((start, task)) if method == "fine-tuned" else None
+            cells.append(f"{cell} (× {factor:g})" if cell and factor else cell)
+        lines.append(f"| {' | '.join([start, *cells])} |")
     return lines
 
 
 def family_gain(result: dict[str, Any]) -> list[str]:
     """What each start scores above random weights, by the same method."""
-    scores = _family_scores(result)
+    scores, _ = _family_scores(result)
     lines = _family_head()
-    for start in dict.fromkeys(start for start, *_ in scores if start != "random"):
+    for start in FAMILY_ROWS:
+        if start == "random":
+            continue
         cells = [
             difference(scores.get((start, *column), []), scores.get(("random", *column), []))
             for column in FAMILY_COLUMNS
@@ -299,25 +319,27 @@ def family_gain(result: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _family_head(*columns: str) -> list[str]:
-    titles = ["", *columns, *(f"{FAMILY_TASKS[task]}, {method}" for task, method in FAMILY_COLUMNS)]
+def _family_head() -> list[str]:
+    titles = ["", *(f"{FAMILY_TASKS[task]}, {method}" for task, method in FAMILY_COLUMNS)]
     return [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
 
 
-def _family_scores(result: dict[str, Any]) -> dict[tuple[str, str, str], list[float]]:
-    """Of several learning rates, only the one that was chosen counts."""
+Scores = dict[tuple[str, str, str], list[float]]
+
+
+def _family_scores(result: dict[str, Any]) -> tuple[Scores, dict[tuple[str, str], float]]:
+    """The scores of each start, task and method, and the factor of the learning rate that was chosen in fine-tuning."""
     tried: dict[tuple[str, str], dict[float, float]] = {}
     for run in result["runs"]:
         if run.get("method") == "choosing":
             tried.setdefault((run["start"], run["task"]), {})[run["factor"]] = run["score"]
-    scores: dict[tuple[str, str, str], list[float]] = {}
+    chosen = {key: max(sorted(factors), key=lambda factor: factors[factor]) for key, factors in tried.items()}
+    scores: Scores = {}
     for run in result["runs"]:
-        if run.get("method") in ("probe", "fine-tuned"):
-            factors = tried.get((run["start"], run["task"]), {})
-            best = max(sorted(factors), key=lambda factor: factors[factor], default=None)
-            if run["method"] == "probe" or run["factor"] == best:
-                scores.setdefault((run["start"], run["task"], run["method"]), []).append(run["score"])
-    return scores
+        best = chosen.get((run.get("start"), run.get("task")))
+        if run.get("method") == "probe" or (run.get("method") == "fine-tuned" and run["factor"] == best):
+            scores.setdefault((run["start"], run["task"], run["method"]), []).append(run["score"])
+    return scores, chosen
 
 
 def _spread(scores: list[float]) -> str:
