@@ -268,7 +268,18 @@ def plateau(result: dict[str, Any]) -> list[str]:
 
 
 FAMILY_TASKS = {"conll2003": "CoNLL-2003 F1", "sick-entailment": "SICK", "sst2-2000": "SST-2, 2,000"}
-FAMILY_ROWS = ("bert", "roberta", "spanbert", "albert", "electra", "electra-warmed", "gpt", "random", "static")
+FAMILY_ROWS = (
+    "bert",
+    "roberta",
+    "spanbert",
+    "albert",
+    "electra",
+    "electra-warmed",
+    "gpt",
+    "random",
+    "random-albert",
+    "static",
+)
 FAMILY_COLUMNS = list(product(FAMILY_TASKS, ("probe", "fine-tuned")))
 
 
@@ -309,11 +320,11 @@ def family_gain(result: dict[str, Any]) -> list[str]:
     scores, _ = _family_scores(result)
     lines = _family_head()
     for start in FAMILY_ROWS:
-        if start == "random":
+        if start.startswith("random"):
             continue
+        random = "random-albert" if start == "albert" else "random"
         cells = [
-            difference(scores.get((start, *column), []), scores.get(("random", *column), []))
-            for column in FAMILY_COLUMNS
+            difference(scores.get((start, *column), []), scores.get((random, *column), [])) for column in FAMILY_COLUMNS
         ]
         lines.append(f"| {' | '.join([start, *cells])} |")
     return lines
