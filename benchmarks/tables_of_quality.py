@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable, Sequence
 from itertools import product, zip_longest
 from typing import Any
 
@@ -304,35 +305,31 @@ def family_learnt(result: dict[str, Any]) -> list[str]:
 def family(result: dict[str, Any]) -> list[str]:
     """What each member is good for."""
     scores, chosen = _family_scores(result)
-    lines = _family_head()
-    for start in FAMILY_ROWS:
-        cells = []
-        for task, method in FAMILY_COLUMNS:
-            cell = _spread(scores.get((start, task, method), []))
-            factor = chosen.get((start, task)) if method == "fine-tuned" else None
-            cells.append(f"{cell} (× {factor:g})" if cell and factor else cell)
-        lines.append(f"| {' | '.join([start, *cells])} |")
-    return lines
+
+    def cell(start: str, task: str, method: str) -> str:
+        spread = _spread(scores.get((start, task, method), []))
+        factor = chosen.get((start, task)) if method == "fine-tuned" else None
+        return f"{spread} (× {factor:g})" if spread and factor else spread
+
+    return _family_table(FAMILY_ROWS, cell)
 
 
 def family_gain(result: dict[str, Any]) -> list[str]:
     """What each start scores above random weights, by the same method."""
     scores, _ = _family_scores(result)
-    lines = _family_head()
-    for start in FAMILY_ROWS:
-        if start.startswith("random"):
-            continue
+
+    def cell(start: str, task: str, method: str) -> str:
         random = "random-albert" if start == "albert" else "random"
-        cells = [
-            difference(scores.get((start, *column), []), scores.get((random, *column), [])) for column in FAMILY_COLUMNS
-        ]
-        lines.append(f"| {' | '.join([start, *cells])} |")
-    return lines
+        return difference(scores.get((start, task, method), []), scores.get((random, task, method), []))
+
+    return _family_table([start for start in FAMILY_ROWS if not start.startswith("random")], cell)
 
 
-def _family_head() -> list[str]:
+def _family_table(starts: Sequence[str], cell: Callable[[str, str, str], str]) -> list[str]:
     titles = ["", *(f"{FAMILY_TASKS[task]}, {method}" for task, method in FAMILY_COLUMNS)]
-    return [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
+    rows = [[start, *(cell(start, *column) for column in FAMILY_COLUMNS)] for start in starts]
+    lines = [f"| {' | '.join(row)} |" for row in (titles, *rows)]
+    return [lines[0], "|---" * len(titles) + "|", *lines[1:]]
 
 
 Scores = dict[tuple[str, str, str], list[float]]
