@@ -71,6 +71,7 @@ WARMING = [
     "objective.masked_lm.weight=1",
     "schedule.kind=constant",
 ]
+RANDOM = {"random": "bert-mini", "random-albert": "albert-mini"}
 FACTORS = (0.5, 1.0, 2.0)
 SHARE = 8
 TUNED = (1.0, 2.0, 4.0)
@@ -97,10 +98,11 @@ def run_of(
 
 
 def pretrain(member: str, corpus: Corpus, folder: Path, tokens: int) -> Path:
-    """Search the learning rate, train with the best one, and write the curves."""
-    known = {(run["member"], run["budget"]) for run in read(RESULTS / "family.json").get("runs", []) if "budget" in run}
-    out, searched = folder / member, {}
-    if (member, tokens) in known and (out / "model").exists():
+    """Search the learning rate where that is not done, train with the best one, and write the curves."""
+    runs = read(RESULTS / "family.json").get("runs", [])
+    known = [run for run in runs if run.get("member") == member and run["budget"] == tokens]
+    out = folder / member
+    if known and (out / "model").exists():
         return out
     first, before = None, dict.fromkeys(("step", "tokens", "seconds", "passes"), 0)
     if member == WARMED:
@@ -108,20 +110,19 @@ def pretrain(member: str, corpus: Corpus, folder: Path, tokens: int) -> Path:
         run_of(member, corpus, first, [*WARMING, f"budget.tokens={SHORT * tokens:.0f}"])
         before = {name: logged(first)[-1][name] for name in before}
     rate = unmask.read_recipe("bert-mini", SAME).optimizer.learning_rate
-    for factor in FACTORS:
+    searched: dict[str, float] = known[0]["searched"] if known else {}
+    for factor in FACTORS if not known else ():
         settings = [f"optimizer.learning_rate={factor * rate}", f"budget.tokens={tokens // SHARE}"]
-        searched[factor] = run_of(member, corpus, folder / f"{member}-x{factor:g}", settings, first)[-1]["loss"]
-    best = min(searched, key=lambda factor: searched[factor])
+        tried = run_of(member, corpus, folder / f"{member}-x{factor:g}", settings, first)
+        searched[f"{factor:g}"] = tried[-1]["loss"]
+    best = float(min(searched, key=lambda factor: searched[factor]))
     settings = [f"optimizer.learning_rate={best * rate}", f"budget.tokens={tokens - before['tokens']}"]
     curve = run_of(member, corpus, out, settings, first)
-    if (member, tokens) not in known:
-        last = logged(out)[-1]
-        about = {name: before[name] + last[name] for name in before}
-        curve = [{**line, "tokens": before["tokens"] + line["tokens"]} for line in curve]
-        searches = {f"{factor:g}": loss for factor, loss in searched.items()}
-        guess = logged(out, "guess")[0]
-        add("family", {"member": member, "budget": tokens, "factor": best, "searched": searches, **about,
-                       "guess": guess, "heldout": curve})  # fmt: skip
+    last = logged(out)[-1]
+    about = {name: before[name] + last[name] for name in before}
+    curve = [{**line, "tokens": before["tokens"] + line["tokens"]} for line in curve]
+    add("family", {"member": member, "budget": tokens, "factor": best, "searched": searched, **about,
+                   "guess": logged(out, "guess")[0], "heldout": curve})  # fmt: skip
     for run in folder.glob(f"{member}-x*"):
         shutil.rmtree(run)
     return out
@@ -223,7 +224,7 @@ def main() -> None:
     """Run what is missing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, default=Path("runs/family"), help="where everything is kept")
-    parser.add_argument("--members", nargs="+", choices=MEMBERS, default=list(MEMBERS))
+    parser.add_argument("--members", nargs="+", choices=[*MEMBERS, *RANDOM], default=[*MEMBERS, *RANDOM])
     parser.add_argument("--tokens", type=float, default=20e6, help="to pretrain on, for each")
     parser.add_argument("--tasks", nargs="*", choices=TASKS, default=list(TASKS), help="none: pretrain alone")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
@@ -241,11 +242,12 @@ def main() -> None:
         return
     starts: dict[str, tuple[str, Path | None]] = {}
     for member in options.members:
-        starts[member] = (str(pretrain(member, corpus, options.runs, int(options.tokens))), None)
-    if "albert" in starts:
-        starts["random-albert"] = ("random:albert-mini", options.runs / "tokenizer")
+        if member in RANDOM:
+            starts[member] = (f"random:{RANDOM[member]}", options.runs / "tokenizer")
+        else:
+            starts[member] = (str(pretrain(member, corpus, options.runs, int(options.tokens))), None)
     if "bert" in starts:
-        starts |= {"random": ("random:bert-mini", options.runs / "tokenizer"), "static": starts["bert"]}
+        starts["static"] = starts["bert"]
     bench = Bench()
     for start, (model, tokenizer) in starts.items():
         for task in options.tasks:
