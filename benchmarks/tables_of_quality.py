@@ -285,11 +285,13 @@ FAMILY_COLUMNS = list(product(FAMILY_TASKS, ("probe", "fine-tuned")))
 
 
 def family_learnt(result: dict[str, Any]) -> list[str]:
-    """What each member learnt of its own objectives, on held-out text."""
+    """What each member learnt of its own objectives, on held-out text, each time that it was pretrained."""
     lines = ["| | tokens | learning rate | held out | minutes (threads) |", "|---|---|---|---|---|"]
-    runs = {run["member"]: run for run in result["runs"] if "member" in run}
     for member in FAMILY_ROWS:
-        if run := runs.get(member):
+        again = ""
+        for run in result["runs"]:
+            if run.get("member") != member:
+                continue
             last = run["heldout"][-1]
             parts = [name.removesuffix("_loss") for name in last if name.endswith("_loss")]
             told = ", ".join(
@@ -298,7 +300,10 @@ def family_learnt(result: dict[str, Any]) -> list[str]:
                 for part in parts
             )
             minutes = f"{run['seconds'] / 60:.0f} ({run['about']['threads']})"
-            lines.append(f"| {member} | {run['tokens'] / 1e6:.1f} M | × {run['factor']:g} | {told} | {minutes} |")
+            lines.append(
+                f"| {member}{again} | {run['tokens'] / 1e6:.1f} M | × {run['factor']:g} | {told} | {minutes} |"
+            )
+            again = ", again"
     return lines
 
 
