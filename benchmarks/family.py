@@ -8,7 +8,7 @@ loss. ELECTRA is there twice: `electra-warmed` has embeddings as wide as the bod
 length 32, as a masked LM.
 
 Then, three seeds each: a linear probe on the frozen encoder and fine-tuning, on CoNLL-2003, SICK entailment and 2,000
-examples of SST-2. Beside them the same bodies, BERT's and ALBERT's, with random weights, and static embeddings: the
+examples of SST-2. Beside them the same bodies, BERT's, ALBERT's and GPT's, with random weights, and static embeddings: the
 bottom of the pretrained BERT, averaged for texts. Fine-tuning takes for each start the best of three learning rates
 (`TUNED`), by a run each that is scored on examples which are neither learnt nor tested; all else is by default.
 
@@ -71,7 +71,7 @@ WARMING = [
     "objective.masked_lm.weight=1",
     "schedule.kind=constant",
 ]
-RANDOM = {"random": "bert-mini", "random-albert": "albert-mini"}
+RANDOM = {"random": "bert-mini", "random-albert": "albert-mini", "random-gpt": "gpt-mini"}
 FACTORS = (0.5, 1.0, 2.0)
 SHARE = 8
 TUNED = (1.0, 2.0, 4.0)

@@ -279,6 +279,7 @@ FAMILY_ROWS = (
     "gpt",
     "random",
     "random-albert",
+    "random-gpt",
     "static",
 )
 FAMILY_COLUMNS = list(product(FAMILY_TASKS, ("probe", "fine-tuned")))
@@ -324,7 +325,7 @@ def family_gain(result: dict[str, Any]) -> list[str]:
     scores, _ = _family_scores(result)
 
     def cell(start: str, task: str, method: str) -> str:
-        random = "random-albert" if start == "albert" else "random"
+        random = f"random-{start}" if start in ("albert", "gpt") else "random"
         return difference(scores.get((start, task, method), []), scores.get((random, task, method), []))
 
     return _family_table([start for start in FAMILY_ROWS if not start.startswith("random")], cell)
