@@ -8,8 +8,8 @@ loss. ELECTRA is there twice: `electra-warmed` has embeddings as wide as the bod
 length 32, as a masked LM.
 
 Then, three seeds each: a linear probe on the frozen encoder and fine-tuning, on CoNLL-2003, SICK entailment and 2,000
-examples of SST-2. Beside them the same bodies, BERT's, ALBERT's and GPT's, with random weights, and static embeddings: the
-bottom of the pretrained BERT, averaged for texts. Fine-tuning takes for each start the best of three learning rates
+examples of SST-2. Beside them the same bodies, BERT's, ALBERT's and GPT's, with random weights, and static embeddings:
+the bottom of the pretrained BERT, averaged for texts. Fine-tuning takes for each start the best of three learning rates
 (`TUNED`), by a run each that is scored on examples which are neither learnt nor tested; all else is by default.
 
 `--cost` measures instead what a step of each costs beside BERT's: time and memory in alternating processes, and the
