@@ -148,5 +148,6 @@ def family_cost(result: dict[str, Any]) -> list[str]:
         lines.append(f"| {member} | " + " | ".join(f"{ratio:.2f}" for ratio in ratios) + " |")
     tokens = statistics.median(1 / run["seconds_a_token"] for run in base)
     memory = statistics.median(run["peak_mib"] for run in base) / 1024
-    steps = f"{result['steps']} steps of {result['tokens']:,} tokens, {len(base)} rounds, {result['threads']} threads"
+    steps = f"{result['steps']} steps of {result['tokens']:,} tokens, {len(base)} rounds, {result['threads']} thread"
+    steps += "s" * (result["threads"] > 1)
     return [*lines, "", f"BERT itself: {tokens:,.0f} tokens/s, {memory:.1f} GiB ({steps})."]
