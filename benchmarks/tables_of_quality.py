@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import warnings
 from collections.abc import Callable, Sequence
 from itertools import product, zip_longest
 from typing import Any
@@ -368,6 +369,8 @@ def difference(scores: list[float], others: list[float]) -> str:
 
     if min(len(scores), len(others)) < 2:
         return ""
-    interval = stats.ttest_ind(scores, others, equal_var=False).confidence_interval(0.95)
+    with warnings.catch_warnings():  # of seeds that score the same, which is what happened
+        warnings.simplefilter("ignore", RuntimeWarning)
+        interval = stats.ttest_ind(scores, others, equal_var=False).confidence_interval(0.95)
     apart = statistics.mean(scores) - statistics.mean(others)
     return f"{apart:+.1f} [{interval.low:+.1f}, {interval.high:+.1f}]"
