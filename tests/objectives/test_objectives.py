@@ -235,15 +235,14 @@ def gather(learner, pieces, counts):
 
 
 def assert_same_gradient(found, expected):
-    """Equal up to rounding: of the sum, and of what cancels in it."""
     assert found.keys() == expected.keys()
     for key, value in expected.items():
-        assert (found[key] - value).norm() <= 2e-6 * value.norm() + 5e-8, key
+        assert (found[key] - value).norm() <= 2e-6 * value.norm() + (5e-8 if key in SHIFTS else 2e-8), key
 
 
 def cut_step(names, cut):
     """A learner, a step's pieces, its counts, and the gradient of each objective's own mean over the whole step."""
-    learner = learner_of(*names, weight=0.7)
+    learner = learner_of(*names, weight=0.7).double()  # in float32 what cancels differs by the processor
     prepared = [learner.prepare(sample) for sample in samples()]
     whole = collate(prepared)
     sum(learner.weights[name] * part.sum / whole.counts[name] for name, part in learner(whole).items()).backward()
