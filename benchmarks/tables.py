@@ -112,8 +112,10 @@ def draw_family() -> None:
     """Draw the held-out learning curves of the family, side by side where they tell the same."""
     from unmask.runs.plots import figure, save
 
-    found = [run for run in read(RESULTS / "family.json").get("runs", []) if "member" in run]
-    runs = {run["member"]: run for run in reversed(found)}  # the first of those that were pretrained again
+    runs: dict[str, dict[str, Any]] = {}
+    for run in read(RESULTS / "family.json").get("runs", []):
+        if "member" in run:
+            runs.setdefault(run["member"], run)  # the first, where it was pretrained again
     if not runs:
         return
     titles = (
@@ -131,7 +133,7 @@ def draw_family() -> None:
         "replaced_token_accuracy": (replaced, ""),
         "causal_lm_accuracy": (following, ""),
     }
-    for run, (name, (panel, whose)) in product(list(runs.values())[::-1], told.items()):
+    for run, (name, (panel, whose)) in product(runs.values(), told.items()):
         if name in run["heldout"][-1]:
             tokens = [line["tokens"] / 1e6 for line in run["heldout"]]
             (curve,) = panel.plot(tokens, [100 * line[name] for line in run["heldout"]], label=run["member"] + whose)
