@@ -98,15 +98,14 @@ def run_of(
 
 
 def pretrain(member: str, corpus: Corpus, folder: Path, tokens: int) -> Path:
-    """Search the learning rate where that is not done, train with the best one, and write the curves."""
-    runs = read(RESULTS / "family.json").get("runs", [])
-    known = [run for run in runs if run.get("member") == member and run["budget"] == tokens]
-    out = folder / member
-    if known and (out / "model").exists():
+    """Search the learning rate where no budget has, train with the best one, and write the curves."""
+    known = [run for run in read(RESULTS / "family.json").get("runs", []) if run.get("member") == member]
+    out = folder / f"{member}-{tokens / 1e6:g}M"
+    if (out / "model").exists() and any(run["budget"] == tokens for run in known):
         return out
     first, before = None, dict.fromkeys(("step", "tokens", "seconds", "passes"), 0)
     if member == WARMED:
-        first = folder / f"{member}-first"
+        first = folder / f"{out.name}-first"
         run_of(member, corpus, first, [*WARMING, f"budget.tokens={SHORT * tokens:.0f}"])
         before = {name: logged(first)[-1][name] for name in before}
     rate = unmask.read_recipe("bert-mini", SAME).optimizer.learning_rate
@@ -143,15 +142,16 @@ class Bench:
     def __init__(self) -> None:
         self.done = [run for run in read(RESULTS / "family.json").get("runs", []) if "task" in run]
 
-    def try_all(self, start: str, model: str, tokenizer: Path | None, task: str, seeds: list[int]) -> None:
+    def try_all(self, start: dict[str, Any], model: str, tokenizer: Path | None, task: str, seeds: list[int]) -> None:
         """Probe, choose a learning rate, and fine-tune with it."""
         kind, _ = TASKS[task]
         small = "linear" if kind == "token-classification" else "average"
-        layers = ["downstream.layers=[0]"] if start == "static" else ["downstream.layers=[-1]"] * (small == "average")
-        about = {"start": start, "task": task}
+        static = start["start"] == "static"
+        layers = ["downstream.layers=[0]"] if static else ["downstream.layers=[-1]"] * (small == "average")
+        about = {**start, "task": task}
         for seed in seeds:
             self.score({**about, "method": "probe", "seed": seed}, model, tokenizer, layers, small)
-        if start == "static":
+        if static:
             return
         settings = load_model(model, tokenizer=tokenizer).encoder.settings
         rule = defaults(kind, settings, examples=1, pretrained=True)["optimizer"]["learning_rate"]  # type: ignore[index]
@@ -240,16 +240,18 @@ def main() -> None:
     if options.cost:
         cost(options.runs, options.steps, options.rounds)
         return
-    starts: dict[str, tuple[str, Path | None]] = {}
+    budget = int(options.tokens)
+    starts: list[tuple[dict[str, Any], str, Path | None]] = []
     for member in options.members:
         if member in RANDOM:
-            starts[member] = (f"random:{RANDOM[member]}", options.runs / "tokenizer")
-        else:
-            starts[member] = (str(pretrain(member, corpus, options.runs, int(options.tokens))), None)
-    if "bert" in starts:
-        starts["static"] = starts["bert"]
+            starts.append(({"start": member}, f"random:{RANDOM[member]}", options.runs / "tokenizer"))
+            continue
+        model = str(pretrain(member, corpus, options.runs, budget))
+        starts.append(({"start": member, "budget": budget}, model, None))
+        if member == "bert":
+            starts.append(({"start": "static", "budget": budget}, model, None))
     bench = Bench()
-    for start, (model, tokenizer) in starts.items():
+    for start, model, tokenizer in starts:
         for task in options.tasks:
             bench.try_all(start, model, tokenizer, task, options.seeds)
 
