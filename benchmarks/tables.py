@@ -115,7 +115,9 @@ def draw_family() -> None:
     runs: dict[str, dict[str, Any]] = {}
     for run in read(RESULTS / "family.json").get("runs", []):
         if "member" in run:
-            runs.setdefault(run["member"], run)  # the first, where it was pretrained again
+            known = runs.setdefault(run["member"], run)
+            if run["budget"] > known["budget"]:  # else the first, where it was pretrained again
+                runs[run["member"]] = run
     if not runs:
         return
     titles = (

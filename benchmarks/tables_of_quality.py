@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import product, zip_longest
 from typing import Any
 
@@ -286,13 +286,18 @@ FAMILY_ROWS = (
 FAMILY_COLUMNS = list(product(FAMILY_TASKS, ("probe", "fine-tuned")))
 
 
+Start = tuple[str, int]
+"""What is fine-tuned, and the tokens that it was pretrained on: 0 are random weights."""
+
+
 def family_learnt(result: dict[str, Any]) -> list[str]:
     """What each member learnt of its own objectives, on held-out text, each time that it was pretrained."""
-    lines = ["| | tokens | learning rate | held out | minutes (threads) |", "|---|---|---|---|---|"]
-    for member in FAMILY_ROWS:
+    lines = ["| | learning rate | held out | minutes (threads) |", "|---|---|---|---|"]
+    runs = [run for run in result["runs"] if "member" in run]
+    for start in sorted({(run["member"], run["budget"]) for run in runs}, key=_family_order):
         again = ""
-        for run in result["runs"]:
-            if run.get("member") != member:
+        for run in runs:
+            if (run["member"], run["budget"]) != start:
                 continue
             last = run["heldout"][-1]
             parts = [name.removesuffix("_loss") for name in last if name.endswith("_loss")]
@@ -302,9 +307,7 @@ def family_learnt(result: dict[str, Any]) -> list[str]:
                 for part in parts
             )
             minutes = f"{run['seconds'] / 60:.0f} ({run['about']['threads']})"
-            lines.append(
-                f"| {member}{again} | {run['tokens'] / 1e6:.1f} M | × {run['factor']:g} | {told} | {minutes} |"
-            )
+            lines.append(f"| {_family_title(start)}{again} | × {run['factor']:g} | {told} | {minutes} |")
             again = ", again"
     return lines
 
@@ -313,47 +316,60 @@ def family(result: dict[str, Any]) -> list[str]:
     """What each member is good for."""
     scores, chosen = _family_scores(result)
 
-    def cell(start: str, task: str, method: str) -> str:
+    def cell(start: Start, task: str, method: str) -> str:
         spread = _spread(scores.get((start, task, method), []))
         factor = chosen.get((start, task)) if method == "fine-tuned" else None
         return f"{spread} (× {factor:g})" if spread and factor else spread
 
-    return _family_table(FAMILY_ROWS, cell)
+    return _family_table({start for start, _, _ in scores}, cell)
 
 
 def family_gain(result: dict[str, Any]) -> list[str]:
     """What each start scores above random weights, by the same method."""
     scores, _ = _family_scores(result)
 
-    def cell(start: str, task: str, method: str) -> str:
-        random = f"random-{start}" if start in ("albert", "gpt") else "random"
+    def cell(start: Start, task: str, method: str) -> str:
+        random = (f"random-{start[0]}" if start[0] in ("albert", "gpt") else "random", 0)
         return difference(scores.get((start, task, method), []), scores.get((random, task, method), []))
 
-    return _family_table([start for start in FAMILY_ROWS if not start.startswith("random")], cell)
+    return _family_table({start for start, _, _ in scores if start[1]}, cell)
 
 
-def _family_table(starts: Sequence[str], cell: Callable[[str, str, str], str]) -> list[str]:
+def _family_table(starts: set[Start], cell: Callable[[Start, str, str], str]) -> list[str]:
     titles = ["", *(f"{FAMILY_TASKS[task]}, {method}" for task, method in FAMILY_COLUMNS)]
-    rows = [[start, *(cell(start, *column) for column in FAMILY_COLUMNS)] for start in starts]
+    rows = [
+        [_family_title(start), *(cell(start, *column) for column in FAMILY_COLUMNS)]
+        for start in sorted(starts, key=_family_order)
+    ]
     lines = [f"| {' | '.join(row)} |" for row in (titles, *rows)]
     return [lines[0], "|---" * len(titles) + "|", *lines[1:]]
 
 
-Scores = dict[tuple[str, str, str], list[float]]
+def _family_order(start: Start) -> tuple[int, int]:
+    return FAMILY_ROWS.index(start[0]), start[1]
 
 
-def _family_scores(result: dict[str, Any]) -> tuple[Scores, dict[tuple[str, str], float]]:
+def _family_title(start: Start) -> str:
+    name, budget = start
+    return f"{name}, {budget / 1e6:g} M" if budget else name
+
+
+Scores = dict[tuple[Start, str, str], list[float]]
+
+
+def _family_scores(result: dict[str, Any]) -> tuple[Scores, dict[tuple[Start, str], float]]:
     """The scores of each start, task and method, and the factor of the learning rate that was chosen in fine-tuning."""
-    tried: dict[tuple[str, str], dict[float, float]] = {}
-    for run in result["runs"]:
-        if run.get("method") == "choosing":
-            tried.setdefault((run["start"], run["task"]), {})[run["factor"]] = run["score"]
+    runs = [((run["start"], run.get("budget", 0)), run) for run in result["runs"] if "task" in run]
+    tried: dict[tuple[Start, str], dict[float, float]] = {}
+    for start, run in runs:
+        if run["method"] == "choosing":
+            tried.setdefault((start, run["task"]), {})[run["factor"]] = run["score"]
     chosen = {key: max(sorted(factors), key=lambda factor: factors[factor]) for key, factors in tried.items()}
     scores: Scores = {}
-    for run in result["runs"]:
-        best = chosen.get((run.get("start"), run.get("task")))
-        if run.get("method") == "probe" or (run.get("method") == "fine-tuned" and run["factor"] == best):
-            scores.setdefault((run["start"], run["task"], run["method"]), []).append(run["score"])
+    for start, run in runs:
+        best = chosen.get((start, run["task"]))
+        if run["method"] == "probe" or (run["method"] == "fine-tuned" and run["factor"] == best):
+            scores.setdefault((start, run["task"], run["method"]), []).append(run["score"])
     return scores, chosen
 
 
