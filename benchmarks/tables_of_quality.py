@@ -307,7 +307,7 @@ def family_learnt(result: dict[str, Any]) -> list[str]:
                 for part in parts
             )
             minutes = f"{run['seconds'] / 60:.0f} ({run['about']['threads']})"
-            lines.append(f"| {_family_title(start)}{again} | × {run['factor']:g} | {told} | {minutes} |")
+            lines.append(f"| {_family_title(start)}{again} | {run['learning_rate']:.2g} | {told} | {minutes} |")
             again = ", again"
     return lines
 
