@@ -3,9 +3,9 @@
 BERT, RoBERTa, SpanBERT, ALBERT, ELECTRA and GPT at 4 layers of width 256, one WordPiece vocabulary of 8,000, the same
 English Wikipedia articles and news, the same number of tokens: the first at length 32, which takes a small model off
 the plateau of frequent words, the others at 128. Beside what makes each of them, the recipes have the same settings
-(`SAME`); the learning rate of each is the best of three (`FACTORS`) at an eighth of the budget, by what was not learnt
-of its own held-out objectives (`missing`). ELECTRA is there twice: `electra-warmed` has embeddings as wide as the body,
-and learns its first tokens, at length 32, as a masked LM.
+(`SAME`); the learning rate of each is the best of three (`FACTORS`) at an eighth of the budget, by what is `missing` on
+held-out text. ELECTRA is there twice: `electra-warmed` has embeddings as wide as the body, and learns its first tokens,
+at length 32, as a masked LM.
 
 Then, three seeds each: a linear probe on the frozen encoder and fine-tuning, on CoNLL-2003, SICK entailment and 2,000
 examples of SST-2. Beside them the same bodies, BERT's, ALBERT's and GPT's, with random weights, and static embeddings:
@@ -39,6 +39,7 @@ import unmask
 from unmask.corpus.corpus import Corpus
 from unmask.finetuning.rule import defaults
 from unmask.model import load_model
+from unmask.runs.report import constant_loss
 
 VOCABULARY = 8000
 SAME = [
@@ -97,12 +98,12 @@ def recipe_of(member: str) -> str:
 
 
 def missing(heldout: dict[str, float]) -> float:
-    """Return the held-out loss; of replaced tokens how much more is wrong than of always saying “original”.
+    """Return the held-out loss; of replaced tokens how far it is above that of a constant.
 
-    Their loss is of the generator's making: a worse one makes it smaller.
+    How hard they are to tell is of the generator's making, so their loss alone says nothing.
     """
-    if "replaced_token_guess" in heldout:
-        return heldout["replaced_token_guess"] - heldout["replaced_token_accuracy"]
+    if "replaced_token_loss" in heldout:
+        return heldout["replaced_token_loss"] - constant_loss(heldout)
     return heldout["loss"]
 
 

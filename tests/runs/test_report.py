@@ -4,7 +4,7 @@ import json
 
 from unmask.runs import plots
 from unmask.runs.directory import RunDirectory
-from unmask.runs.report import finetuning_report, pretraining_report
+from unmask.runs.report import finetuning_report, pretraining_report, warning
 from unmask.runs.summary import Reached
 from unmask.tasks.classification import Classification
 
@@ -22,10 +22,15 @@ def test_a_discriminator_is_seen_beside_what_always_saying_original_reaches(make
     run = RunDirectory(make_run())
     lines = [json.loads(text) for text in (run.path / "metrics.jsonl").read_text().splitlines()]
     for line in lines:
-        line |= {"replaced_token_accuracy": 0.8, "replaced_token_guess": 0.87 + line["step"] / 1000}
+        line |= {
+            "replaced_token_loss": 0.5,
+            "replaced_token_accuracy": 0.8,
+            "replaced_token_guess": 0.87 + line["step"] / 1000,
+        }
     (run.path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     text = pretraining_report(run, "electra-mini", Reached(8, 8000, 1.0))
     assert "\nAlways saying that a token was not replaced would be right for 87.80 % of all.\n" in text
+    assert "is no use to a task yet. Lower optimizer.learning_rate" in text
 
     pictures = []
     monkeypatch.setattr(plots, "save", lambda drawing, path: pictures.append(drawing))
@@ -34,3 +39,10 @@ def test_a_discriminator_is_seen_beside_what_always_saying_original_reaches(make
     (curve,) = (line for line in panel.get_lines() if line.get_linestyle() == "--")
     assert curve.get_label() == "always the same: 0.878"
     assert curve.get_ydata().tolist() == [0.87, 0.872, 0.874, 0.876, 0.878]
+
+
+def test_a_discriminator_that_tells_nothing_is_warned_of():
+    assert warning({"masked_lm_loss": 0.5}) is None
+    # one of eight tokens replaced: a constant has -(1/8 ln 1/8 + 7/8 ln 7/8) = 0.3768 nats
+    assert warning({"replaced_token_loss": 0.376, "replaced_token_guess": 0.875}) is None
+    assert "Lower optimizer.learning_rate" in warning({"replaced_token_loss": 0.377, "replaced_token_guess": 0.875})

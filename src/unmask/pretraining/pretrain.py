@@ -25,7 +25,7 @@ from unmask.pretraining.learner import build_learner
 from unmask.recipe import Recipe, write
 from unmask.runs.display import Display
 from unmask.runs.plots import plot_training
-from unmask.runs.report import model_card, pretraining_report
+from unmask.runs.report import model_card, pretraining_report, warning
 from unmask.training.evaluate import evaluate
 from unmask.training.loop import Trainer, open_run
 from unmask.training.machine import Machine, choose_machine
@@ -134,6 +134,8 @@ def pretrain(
         save_model(run.model, finished, model_card(recipe.name, about, metrics))
         plot_training(run)
         run.report(pretraining_report(run, recipe.name, trainer.progress))
+    if warned := warning(metrics):
+        display.say(warned)
     display.say(f"model: {run.model}")
     return run.model
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
@@ -47,6 +48,8 @@ def pretraining_report(run: RunDirectory, name: str, done: Done) -> str:
         if "replaced_token_guess" in last:
             share = 100 * last["replaced_token_guess"]
             lines += [f"Always saying that a token was not replaced would be right for {share:.2f} % of all."]
+        if warned := warning(last):
+            lines += ["", f"**{warned}**"]
     lines += [
         "",
         "![training](plots/training.png)",
@@ -61,6 +64,28 @@ def pretraining_report(run: RunDirectory, name: str, done: Done) -> str:
         "`model/` is a Hugging Face directory; `recipe.toml` is what was trained; `metrics.jsonl` has a line a step.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def warning(heldout: Mapping[str, float]) -> str | None:
+    """Return what to say of an encoder that tells replaced tokens from others no better than a constant would.
+
+    Such a one may be worse than random weights: its rows hardly differ (docs/family.md).
+
+    Args:
+        heldout: metrics on held-out text; None is returned where no replaced tokens were asked for.
+    """
+    if "replaced_token_loss" not in heldout or heldout["replaced_token_loss"] < 0.999 * constant_loss(heldout):
+        return None
+    return (
+        "Replaced tokens are told from others no better than by a constant: this encoder is no use to a task yet. "
+        "Lower optimizer.learning_rate, or begin as a masked LM and go on with --init (docs/family.md)."
+    )
+
+
+def constant_loss(heldout: Mapping[str, float]) -> float:
+    """Return the loss, in nats, of saying of each token that it was replaced as often as tokens are."""
+    kept = heldout["replaced_token_guess"]
+    return -sum(share * math.log(share) for share in (kept, 1 - kept) if share)
 
 
 def finetuning_report(
