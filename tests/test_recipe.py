@@ -120,8 +120,10 @@ def test_an_unknown_key_proposes_the_nearest(setting, message):
         ("layout.stages=[3]", r"layout.stages\[0\] must be a table of settings, not 3$"),
         ("budget.epochs=3", "given in steps, tokens or minutes"),
         ("seed=-1", "seed must be a whole number >= 0, not -1$"),
-        ("objective.next_sentence=false", "next_sentence goes with"),
-        ("layout.second=next", "next_sentence goes with"),
+        ("masking.replace={mask=nan,random=0.1,keep=0.1}", "shares that add up to 1"),
+        ("objective.masked_lm.weight=nan", "a weight must be above 0"),
+        ("objective.masked_lm.weight=inf", "a weight must be above 0"),
+        ("encoder.layers=false", "encoder.layers must be a whole number, not false$"),
         ("budget.steps", "not KEY=VALUE; for example --set"),
         ("=3", "not KEY=VALUE"),
         ("seed.x=3", "'seed' is no table"),
@@ -132,6 +134,35 @@ def test_bad_values_are_named(setting, message):
         read_recipe("bert-tiny", [setting])
     assert error.value.status == 2
     assert "\n" not in str(error.value)
+
+
+PAIRS = (  # settings, what helps
+    (["objective.next_sentence=false"], "layout.second=next", "objective.next_sentence.weight=1"),
+    (["layout.second=next"], "objective.next_sentence=false", "layout.second=random"),
+    (["layout.second=swapped", "objective.sentence_order.weight=1"], "objective.next_sentence=false"),
+    (["layout.kind=single"], "objective.next_sentence=false", "layout.kind=sentence_pairs layout.second=random"),
+)
+
+
+@pytest.mark.parametrize(("settings", "remedies"), [(settings, remedies) for settings, *remedies in PAIRS])
+def test_what_is_asked_of_pairs_and_their_layout_go_together(settings, remedies):
+    with pytest.raises(UserError, match="next_sentence") as error:
+        read_recipe("bert-tiny", settings)
+    for remedy in remedies:
+        assert "--set " + remedy.replace(" ", " --set ") in str(error.value)
+        read_recipe("bert-tiny", [*settings, *remedy.split()])
+
+
+def test_false_leaves_away_what_may_be_left_away():
+    changed = ["encoder.embedding=64", "objective.sentence_order.weight=1", "budget.steps=7"]
+    unset = ["encoder.embedding=false", "objective.sentence_order=false", "budget.tokens=false"]
+    assert read_recipe("bert-tiny", [*changed, *unset]) == read_recipe("bert-tiny", ["budget.steps=7"])
+    assert read_recipe(
+        "bert-tiny", ["objective.masked_lm=false", "objective.masked_lm.weight=1"]
+    ).objectives.keys() == {
+        "masked_lm",
+        "next_sentence",
+    }
 
 
 def test_one_unit_replaces_the_other():

@@ -7,6 +7,7 @@ table is described beside the code that it configures. An unknown key is an erro
 from __future__ import annotations
 
 import json
+import math
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -113,7 +114,8 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
         if not self.objectives:
             raise ValueError("at least one [objective.NAME] is needed")
         for name, settings in self.objectives.items():
-            if min(settings.weight, getattr(settings, "generator_weight", 1.0)) <= 0:
+            weights = (settings.weight, getattr(settings, "generator_weight", 1.0))
+            if not all(0 < weight < math.inf for weight in weights):
                 raise ValueError(f"objective.{name}: a weight must be above 0; to leave it away say {name} = false")
         if self.budget.epochs is not None or self.budget.patience is not None:
             raise ValueError("a pretraining budget is given in steps, tokens or minutes, and knows no patience")
@@ -136,10 +138,16 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
             )
         second = self.layout.second if isinstance(self.layout, SentencePairsSettings) else None
         for given, name in LABELS.items():
-            if (name in self.objectives) != (second == given):
+            if name in self.objectives and second != given:
+                pairs = "" if second else "layout.kind=sentence_pairs --set "
                 raise ValueError(
-                    f'objective.{name} goes with layout.kind = "sentence_pairs" and layout.second = "{given}"; '
-                    f"without it pass --set layout.kind=document_sentences --set objective.{name}=false"
+                    f'objective.{name} goes with layout.kind = "sentence_pairs" and layout.second = "{given}": '
+                    f"pass --set objective.{name}=false, or --set {pairs}layout.second={given}"
+                )
+            if name not in self.objectives and second == given:
+                raise ValueError(
+                    f'layout.second = "{given}" is for objective.{name}: pass --set layout.second=next, or '
+                    f"--set objective.{name}.weight=1"
                 )
 
     @property
@@ -220,17 +228,16 @@ def put(table: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
         except tomllib.TOMLDecodeError:
             value = text
         *path, last = key.split(".")
-        if len(path) == 1 and last in (either := EITHER.get(path[0], ())):
+        if len(path) == 1 and value is not False and last in (either := EITHER.get(path[0], ())):
             table[path[0]] = {k: v for k, v in table.get(path[0], {}).items() if k not in either}
         if key == "masking.kind" and value == "none":
             table[path[0]] = {}
         elif key in KEPT and value != table.get(path[0], {}).get("kind"):
             table[path[0]] = {k: v for k, v in table.get(path[0], {}).items() if k in KEPT[key]}
-        if path == ["objective"] and value is False:
-            table.get("objective", {}).pop(last, None)
-            continue
         inner = table
         for name in path:
+            if inner.get(name) is False:
+                inner[name] = {}
             inner = inner.setdefault(name, {})
             if not isinstance(inner, dict):
                 raise UserError(f"--set {setting}: '{name}' is no table")
@@ -239,13 +246,13 @@ def put(table: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
 
 
 def convert(table: dict[str, Any], kind: type[_Settings], place: str) -> _Settings:
-    """Turn a table into typed settings.
+    """Turn a table into typed settings. Where a key may be left away, false says that it is.
 
     Raises:
         UserError: an unknown key (the nearest known one is proposed), a value of the wrong type or out of range.
     """
     try:
-        return msgspec.convert(table, kind)
+        return msgspec.convert(_without_false(table, [kind]), kind)
     except msgspec.ValidationError as error:
         raise _mistake(str(error), table, kind, place) from error
 
@@ -256,7 +263,7 @@ def write(settings: msgspec.Struct) -> str:
 
 
 def write_lines(settings: msgspec.Struct) -> list[str]:
-    """Return settings as KEY=VALUE, as `put` takes them, every one resolved; what is not set is left away."""
+    """Return settings as KEY=VALUE, as `put` takes them, every one resolved; what is not set is false."""
     return list(_lines(msgspec.to_builtins(settings), ""))
 
 
@@ -264,8 +271,8 @@ def _lines(table: dict[str, Any], prefix: str) -> Iterator[str]:
     for key, value in table.items():
         if isinstance(value, dict):
             yield from _lines(value, f"{prefix}{key}.")
-        elif value is not None:
-            yield f"{prefix}{key}={_inline(value)}"
+        elif value is not None or key not in EITHER.get(prefix.removesuffix("."), ()):
+            yield f"{prefix}{key}={_inline(False if value is None else value)}"
 
 
 def _inline(value: Any) -> str:
@@ -281,6 +288,20 @@ def _without_none(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
     return value
+
+
+def _without_false(value: Any, types: Sequence[Any]) -> Any:
+    """Leave away what is said to be false and may be left away, unless it is one of true and false."""
+    if not isinstance(value, dict):
+        return value
+    fields = {name: one for struct in _structs(_of_its_kind(types, value)) for name, one in _fields(struct).items()}
+    members = {name: _members(fields.get(name)) for name in value}
+    optional = {name for name in value if type(None) in get_args(fields.get(name)) and bool not in members[name]}
+    return {
+        name: _without_false(inner, members[name])
+        for name, inner in value.items()
+        if not (inner is False and name in optional)
+    }
 
 
 def _mistake(text: str, table: dict[str, Any], kind: Any, place: str) -> UserError:

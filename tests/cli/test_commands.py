@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from unmask.cli.main import main
-from unmask.recipe import read_recipe, recipe_text, shipped, write_lines
+from unmask.recipe import read_recipe, recipe_text, shipped
 from unmask.runs import display
 from unmask.version import __version__
 
@@ -285,14 +285,12 @@ def test_two_models_differ_in_what_their_papers_changed_and_in_nothing_else(fami
     assert {".".join(key.split(".")[:2]) for key in keys} == {"name", *DIFFERENCES[family].split()}
 
 
-@pytest.mark.parametrize(("start", "end"), [("bert-base", "electra-mini"), ("roberta-base", "bert-base")])
-def test_a_difference_makes_one_recipe_of_the_other(start, end, capsys):
-    assert main(["recipes", "diff", start, end]) == 0
-    lines = capsys.readouterr().out.splitlines()[2:]
-    changed = [text[1:] for text in lines if text.startswith("+")]
-    gone = {".".join(text[1:].split(".")[:2]) for text in lines if text.startswith("-objective.")}
-    made = read_recipe(start, [*changed, *(f"{name}=false" for name in gone)])
-    assert sorted(write_lines(made)) == sorted(write_lines(read_recipe(end)))
+@pytest.mark.parametrize("start", shipped())
+def test_a_difference_makes_one_recipe_of_the_other(start, capsys):
+    for end in shipped():
+        assert main(["recipes", "diff", start, end]) == 0
+        changed = [text[1:] for text in capsys.readouterr().out.splitlines()[2:] if text.startswith("+")]
+        assert read_recipe(start, changed) == read_recipe(end)
 
 
 def test_runs(line, tmp_path, capsys):

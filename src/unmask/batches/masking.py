@@ -35,7 +35,7 @@ class Replace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def __post_init__(self) -> None:
         shares = (self.mask, self.random, self.keep)
-        if min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
+        if not (min(shares) >= 0 and abs(sum(shares) - 1) <= 1e-6):  # so that NaN is none
             raise ValueError("mask, random and keep must be shares that add up to 1")
 
 
