@@ -133,6 +133,15 @@ def test_the_top_is_drawn_anew(start, rows, tmp_path, layers):
         run(start, rows, tmp_path / "other", "reset=3")
 
 
+def test_a_pooler_that_is_not_there_is_not_drawn_anew(recipe, tokenizer, rows, tmp_path):
+    gpt = {"causal": True, "pooling": "none", "segments": 0, "activation": "gelu_tanh"}
+    gpt["feed_forward"] = 4 * recipe.encoder.width
+    shape = msgspec.structs.replace(recipe.encoder, **gpt)
+    save_model(tmp_path / "start", Model(build_encoder(shape, tokenizer.size), tokenizer), "")
+    with pytest.raises(UserError, match=r"reset = 0 draws the pooler anew, but the model has none"):
+        run(tmp_path / "start", rows, tmp_path / "run", "reset=0")
+
+
 @pytest.mark.parametrize("shared", ["all", "attention", "feed_forward"])
 def test_layers_that_share_their_weights_are_not_drawn_anew(recipe, tokenizer, rows, tmp_path, shared):
     shape = msgspec.structs.replace(recipe.encoder, shared=shared)

@@ -23,6 +23,7 @@ def batch(hidden, pair=None):
         ids=np.arange(8),
         segments=np.zeros(8, np.int64),
         labels={"hidden": np.array(hidden, np.int64)} | ({} if pair is None else {"next_sentence": np.array([pair])}),
+        counts={"masked_lm": len(hidden)},
     )
     return collate([sample])
 
@@ -44,6 +45,13 @@ def test_swapped_pairs_and_generators_are_guessed_too():
         counts={"generator": 2},
     )
     assert guess([collate([sample])], 7) == {"generator_accuracy": 0.5, "sentence_order_accuracy": 0.5}
+
+
+def test_next_tokens_are_guessed_and_nothing_where_no_token_is_asked_for():
+    sample = Sample(key=(0,), ids=np.arange(8), segments=np.zeros(8, np.int64))
+    following = sample.add(labels={"next": np.array([7, 5, 7, 4])}, counts={"causal_lm": 4})
+    assert guess([collate([following])], 7) == {"causal_lm_accuracy": 0.5}
+    assert guess([collate([sample.add(labels={"next_sentence": np.array([1])})])], 7) == {"next_sentence_accuracy": 0.5}
 
 
 def test_whole_words_need_words_of_several_pieces(documents, tmp_path, capsys):

@@ -41,6 +41,24 @@ def test_a_discriminator_is_seen_beside_what_always_saying_original_reaches(make
     assert curve.get_ydata().tolist() == [0.87, 0.872, 0.874, 0.876, 0.878]
 
 
+def test_a_guess_is_told_of_the_tokens_that_are_asked_for(make_run):
+    run = RunDirectory(make_run())
+    for name, said in (
+        ("masked_lm", "hidden"),
+        ("generator", "hidden"),
+        ("causal_lm", "next"),
+        ("next_sentence", None),
+    ):
+        (run.path / "metrics.jsonl").write_text(
+            json.dumps({"kind": "heldout", "step": 0, "loss": 1.0})
+            + "\n"
+            + json.dumps({"kind": "guess", "step": 0, f"{name}_accuracy": 0.0946})
+        )
+        text = pretraining_report(run, "gpt-mini", Reached(8, 8000, 1.0))
+        assert ("the most frequent token" in text) == bool(said)
+        assert said is None or f"would be right for 9.46 % of the {said} ones.\n" in text
+
+
 def test_a_discriminator_that_tells_nothing_is_warned_of():
     assert warning({"masked_lm_loss": 0.5}) is None
     # one of eight tokens replaced: a constant has -(1/8 ln 1/8 + 7/8 ln 7/8) = 0.3768 nats

@@ -73,6 +73,8 @@ def _reset(base: Model, layers: int, seed: int) -> None:
         )
     if layers > shape.layers:
         raise UserError(f"reset = {layers}, but the model has {shape.layers} layers")
+    if not layers and base.encoder.pooler is None:
+        raise UserError("reset = 0 draws the pooler anew, but the model has none", remedy="leave it away")
     torch.manual_seed(number(seed, "reset"))
     upper = base.encoder.blocks[len(base.encoder.blocks) - layers :]
     for part in filter(None, (base.encoder.pooler, *upper)):

@@ -4,7 +4,8 @@ In: samples as they are, nothing hidden. Out: a part over all tokens but each se
 
 Radford et al. 2018 (GPT), equation 1; beside a task's own loss it is the auxiliary one of its equation 5. The decoder
 is the table of token embeddings, without anything else (train.py of openai/finetune-transformer-lm). Different from it:
-the loss is the mean over all tokens of a step; there each sequence's mean weighs the same.
+the loss is the mean over all tokens of a step; there each sequence's mean weighs the same. The layouts put special
+tokens around texts, which are predicted too; the paper pretrains on runs of text without any.
 """
 
 from __future__ import annotations

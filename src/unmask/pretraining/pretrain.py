@@ -145,9 +145,11 @@ def guess(heldout: Sequence[Batch], token: int) -> dict[str, float]:
 
     Of a pair's two answers either is right in half of the cases.
     """
-    reader = next(name for name in (GENERATOR, "causal_lm", "masked_lm") if name in (*heldout[0].counts, "masked_lm"))
-    gold = torch.cat([batch.labels["next" if reader == "causal_lm" else "hidden"] for batch in heldout])
-    metrics = {f"{reader}_accuracy": float((gold == token).float().mean())} if len(gold) else {}
+    metrics = {}
+    for reader, asked in ((GENERATOR, "hidden"), ("masked_lm", "hidden"), ("causal_lm", "next")):
+        if sum(batch.counts.get(reader, 0) for batch in heldout):
+            gold = torch.cat([batch.labels[asked] for batch in heldout])
+            metrics[f"{reader}_accuracy"] = float((gold == token).float().mean())
     return metrics | {f"{name}_accuracy": 0.5 for name in LABELS.values() if name in heldout[0].labels}
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any, ClassVar, Protocol
 
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import duration
 from unmask.runs.plots import can_draw
+
+GUESSED = {"masked_lm_accuracy": "hidden", "generator_accuracy": "hidden", "causal_lm_accuracy": "next"}
+"""Where one token is guessed, and which."""
 
 
 class Done(Protocol):
@@ -42,9 +46,10 @@ def pretraining_report(run: RunDirectory, name: str, done: Done) -> str:
         first, last = heldout[0], heldout[-1]
         lines += ["| held out | before the first step | after the last |", "|---|---|---|"]
         lines += [f"| {key} | {first[key]:.4f} | {last[key]:.4f} |" for key in last if _is_metric(key)]
-        for guess in run.read_metrics("guess"):
-            share = 100 * guess.get("masked_lm_accuracy", guess.get("generator_accuracy", 0))
-            lines += ["", f"Always saying the most frequent token would be right for {share:.2f} % of the hidden ones."]
+        for guess, (name, which) in product(run.read_metrics("guess"), GUESSED.items()):
+            if name in guess:
+                share = f"{100 * guess[name]:.2f} %"
+                lines += ["", f"Always saying the most frequent token would be right for {share} of the {which} ones."]
         if "replaced_token_guess" in last:
             share = 100 * last["replaced_token_guess"]
             lines += [f"Always saying that a token was not replaced would be right for {share:.2f} % of all."]
