@@ -144,7 +144,8 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
                     f'objective.{name} goes with layout.kind = "sentence_pairs" and layout.second = "{given}": '
                     f"pass --set objective.{name}=false, or --set {pairs}layout.second={given}"
                 )
-            if name not in self.objectives and second == given:
+        for given, name in LABELS.items():
+            if second == given and name not in self.objectives:
                 raise ValueError(
                     f'layout.second = "{given}" is for objective.{name}: pass --set layout.second=next, or '
                     f"--set objective.{name}.weight=1"
