@@ -1,6 +1,9 @@
 """Reports of runs say what their pictures cannot."""
 
 import json
+import math
+
+import msgspec
 
 from unmask.runs import plots
 from unmask.runs.directory import RunDirectory
@@ -16,6 +19,18 @@ def test_numbers_in_the_picture_are_explained_where_the_font_lacks_a_label(make_
     for labels, said in ((("good", "好"), "\n\n1: good  \n2: 好  \n"), (("no", "yes"), "\n")):
         text = finetuning_report(run, Classification(), labels, Reached(1, 1, 1.0), 3, {"accuracy": 50.0})
         assert f"![confusion](plots/confusion.png){said}\n![training]" in text
+
+
+def test_what_is_no_number_is_reported_as_such(make_run):
+    run = RunDirectory(make_run())
+    lines = [
+        {"kind": "heldout", "step": step, "loss": loss, "replaced_token_loss": loss, "replaced_token_guess": 0.9}
+        for step, loss in ((0, 10.0), (9, math.nan))
+    ]
+    run.metrics.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))  # as a run writes them
+    text = pretraining_report(run, "electra-mini", Reached(9, 9000, 1.0))
+    assert "| loss | 10.0000 | not finite |" in text
+    assert "| replaced_token_loss | 10.0000 | not finite |" in text
 
 
 def test_a_discriminator_is_seen_beside_what_always_saying_original_reaches(make_run, monkeypatch):

@@ -45,7 +45,7 @@ def pretraining_report(run: RunDirectory, name: str, done: Done) -> str:
     if heldout:
         first, last = heldout[0], heldout[-1]
         lines += ["| held out | before the first step | after the last |", "|---|---|---|"]
-        lines += [f"| {key} | {first[key]:.4f} | {last[key]:.4f} |" for key in last if _is_metric(key)]
+        lines += [f"| {key} | {_number(first[key])} | {_number(last[key])} |" for key in last if _is_metric(key)]
         for guess, (name, which) in product(run.read_metrics("guess"), GUESSED.items()):
             if name in guess:
                 share = f"{100 * guess[name]:.2f} %"
@@ -79,7 +79,8 @@ def warning(heldout: Mapping[str, float]) -> str | None:
     Args:
         heldout: metrics on held-out text; None is returned where no replaced tokens were asked for.
     """
-    if "replaced_token_loss" not in heldout or heldout["replaced_token_loss"] < 0.999 * constant_loss(heldout):
+    loss = heldout.get("replaced_token_loss")
+    if loss is None or loss < 0.999 * constant_loss(heldout):
         return None
     return (
         "Replaced tokens are told from others no better than by a constant: this encoder is no use to a task yet. "
@@ -142,6 +143,11 @@ def _how_it_went(done: Done) -> str:
     rate = done.tokens / done.seconds if done.seconds else 0
     skipped = f"; {done.skipped} steps were not finite and left out" if done.skipped else ""
     return f"{text} ({rate:,.0f} tokens/s){skipped}."
+
+
+def _number(value: float | None) -> str:
+    """Return a metric with four decimals; None is what JSON has for one that is not finite."""
+    return "not finite" if value is None else f"{value:.4f}"
 
 
 def _is_metric(name: str) -> Any:
