@@ -18,8 +18,8 @@ import msgspec
 from common import RESULTS, SHARED, add, logged, minilm, read
 
 import unmask
-from unmask import recipe as recipes
 from unmask.model import load_model
+from unmask.settings import write as write_recipe
 
 TRAIN, DEV = SHARED / "classification/sst2/train.tsv.xz", SHARED / "classification/sst2/dev.tsv"
 
@@ -27,10 +27,10 @@ TRAIN, DEV = SHARED / "classification/sst2/train.tsv.xz", SHARED / "classificati
 def random_start(folder: Path) -> str:
     """Write a recipe of MiniLM's shape and return the MODEL with random weights."""
     shape = load_model(minilm()).encoder.settings
-    table = recipes.read_recipe("bert-mini")
+    table = unmask.read_recipe("bert-mini")
     path = folder / "minilm-shape.toml"
     body = msgspec.structs.replace(table, encoder=shape, name="minilm-shape")
-    path.write_text(recipes.write(body), encoding="utf8")
+    path.write_text(write_recipe(body), encoding="utf8")
     return f"random:{path}"
 
 

@@ -23,9 +23,9 @@ import msgspec
 from common import RESULTS, SHARED, add, logged, minilm, read
 
 import unmask
-from unmask import recipe as recipes
 from unmask.evaluation.model import evaluate_task
 from unmask.model import find, load_model
+from unmask.settings import write as write_recipe
 from unmask.tasks.tagged_file import read_sentences, write_columns
 
 NER = SHARED / "ner"
@@ -55,8 +55,8 @@ def random_start(body: str, folder: Path) -> str:
     """Write a recipe of a model's shape and return the MODEL with random weights."""
     shape = load_model(body).encoder.settings
     path = folder / "same-shape.toml"
-    recipe = msgspec.structs.replace(recipes.read_recipe("bert-mini"), encoder=shape, name="same-shape")
-    path.write_text(recipes.write(recipe), encoding="utf8")
+    recipe = msgspec.structs.replace(unmask.read_recipe("bert-mini"), encoder=shape, name="same-shape")
+    path.write_text(write_recipe(recipe), encoding="utf8")
     return f"random:{path}"
 
 

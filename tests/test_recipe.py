@@ -9,7 +9,8 @@ import pytest
 from unmask.batches.layout import Stage, stage_ends
 from unmask.cli.pretrain import run as pretrain_command
 from unmask.errors import UserError
-from unmask.recipe import FinetuningRecipe, convert, put, read_recipe, recipe_text, shipped, write
+from unmask.recipe import FinetuningRecipe, read_recipe, recipe_text, shipped
+from unmask.settings import convert, put, write
 from unmask.training.settings import BatchSettings, BudgetSettings
 
 PAPERS = {  # layers, width, heads

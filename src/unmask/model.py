@@ -22,7 +22,8 @@ from unmask.encoders.transformer import Transformer, TransformerSettings
 from unmask.errors import UserError
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import Objective
-from unmask.recipe import convert, read_recipe, shipped
+from unmask.recipe import read_recipe, shipped
+from unmask.settings import convert
 from unmask.tasks import TASKS, AnyTask
 from unmask.tasks.task import Task
 from unmask.tokenizers.load import load_tokenizer, read_length

@@ -18,9 +18,10 @@ from unmask.finetuning.rule import FROZEN_RATES, defaults
 from unmask.finetuning.trials import several
 from unmask.model import Model, build_encoder, load_model, save_model
 from unmask.objectives.objective import Objective, classify
-from unmask.recipe import FinetuningRecipe, convert, put
+from unmask.recipe import FinetuningRecipe
 from unmask.runs.display import Display
 from unmask.serving.pipeline import load
+from unmask.settings import convert, put
 from unmask.tasks.labelled_file import Row
 from unmask.training.machine import choose_machine
 from unmask.training.processes import Processes

@@ -42,7 +42,7 @@ def tune(rows, recipe_path, tokenizer_directory):
 
 @pytest.fixture
 def recipe_path(tmp_path, recipe):
-    from unmask.recipe import write
+    from unmask.settings import write
 
     path = tmp_path / "small.toml"
     path.write_text(write(recipe))

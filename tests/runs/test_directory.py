@@ -13,10 +13,11 @@ import torch
 
 from unmask.errors import UserError
 from unmask.pretraining.pretrain import fingerprint, pretrain
-from unmask.recipe import read_recipe, write
+from unmask.recipe import read_recipe
 from unmask.runs.directory import RunDirectory
 from unmask.runs.plots import plot_confusion
 from unmask.runs.report import model_card
+from unmask.settings import write
 from unmask.training.machine import Machine
 from unmask.version import __version__
 

@@ -21,8 +21,9 @@ from unmask.finetuning.rule import defaults
 from unmask.layers.dropout import Dropout
 from unmask.model import load_model
 from unmask.objectives.learner import Learner
-from unmask.recipe import read_recipe, write
+from unmask.recipe import read_recipe
 from unmask.serving.pipeline import load
+from unmask.settings import write
 from unmask.tasks.classification import Classification, ClassificationHead, Prediction
 from unmask.tasks.labelled_file import Row
 from unmask.training.machine import Machine

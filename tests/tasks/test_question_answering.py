@@ -20,8 +20,9 @@ from unmask.finetuning.finetune import finetune
 from unmask.metrics import question_answering as metrics
 from unmask.model import load_model
 from unmask.objectives.learner import Learner
-from unmask.recipe import read_recipe, write
+from unmask.recipe import read_recipe
 from unmask.serving.pipeline import load
+from unmask.settings import write
 from unmask.tasks.mistake import Mark
 from unmask.tasks.question_answering import (
     Answered,

@@ -16,8 +16,9 @@ from unmask.finetuning.rule import defaults
 from unmask.metrics.intervals import whole
 from unmask.metrics.token_classification import Chunk
 from unmask.model import Model, load_model, save_model
-from unmask.recipe import read_recipe, write
+from unmask.recipe import read_recipe
 from unmask.serving.pipeline import Pipeline, load
+from unmask.settings import write
 from unmask.tasks import token_classification
 from unmask.tasks.mistake import Mark
 from unmask.tasks.sentence import Sentence, join_words, split_text

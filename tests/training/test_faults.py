@@ -19,8 +19,9 @@ from unmask.corpus.build import build_corpus
 from unmask.errors import UnmaskError, UserError
 from unmask.objectives.learner import Learner
 from unmask.pretraining.pretrain import fingerprint, pretrain
-from unmask.recipe import read_recipe, write
+from unmask.recipe import read_recipe
 from unmask.runs.directory import RunDirectory
+from unmask.settings import write
 from unmask.training import checkpoint, loop
 from unmask.training.checkpoint import (
     Progress,

@@ -18,9 +18,10 @@ from unmask.corpus.build import build_corpus
 from unmask.errors import UnmaskError, UserError
 from unmask.pretraining.learner import build_learner
 from unmask.pretraining.pretrain import pretrain
-from unmask.recipe import Recipe, read_recipe, write
+from unmask.recipe import Recipe, read_recipe
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
+from unmask.settings import write
 from unmask.training import loop, memory
 from unmask.training.checkpoint import load_checkpoint, newest_checkpoint
 from unmask.training.evaluate import evaluate

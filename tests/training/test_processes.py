@@ -12,7 +12,8 @@ import msgspec
 import pytest
 import safetensors.torch
 
-from unmask.recipe import read_recipe, write
+from unmask.recipe import read_recipe
+from unmask.settings import write
 from unmask.training.checkpoint import newest_checkpoint
 
 pytestmark = pytest.mark.timeout(900)  # up to five processes, each of which imports torch

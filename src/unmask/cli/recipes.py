@@ -19,7 +19,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Print."""
-    from unmask.recipe import read_recipe, recipe_text, shipped, write_lines
+    from unmask.recipe import read_recipe, recipe_text, shipped
+    from unmask.settings import write_lines
 
     if options.action == "list":
         for name in shipped():

@@ -25,12 +25,13 @@ from unmask.finetuning.frozen import FEATURES, freeze
 from unmask.finetuning.learner import build_learner, finished_model
 from unmask.finetuning.rule import FROZEN_RATES, defaults
 from unmask.model import Model, load_model, save_model
-from unmask.recipe import FinetuningRecipe, convert, put, write
+from unmask.recipe import FinetuningRecipe
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
 from unmask.runs.plots import plot_confusion, plot_training
 from unmask.runs.report import finetuning_report, model_card
 from unmask.serving.pipeline import Pipeline
+from unmask.settings import convert, put, write
 from unmask.tasks import TASKS
 from unmask.tasks.task import Task
 from unmask.text.files import as_paths

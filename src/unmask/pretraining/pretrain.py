@@ -22,10 +22,11 @@ from unmask.model import Model, load_model, save_model
 from unmask.objectives.replaced_token import GENERATOR
 from unmask.pretraining.checks import check_hidden, check_offset, check_shape, check_words
 from unmask.pretraining.learner import build_learner
-from unmask.recipe import Recipe, write
+from unmask.recipe import Recipe
 from unmask.runs.display import Display
 from unmask.runs.plots import plot_training
 from unmask.runs.report import model_card, pretraining_report, warning
+from unmask.settings import write
 from unmask.training.evaluate import evaluate
 from unmask.training.loop import Trainer, open_run
 from unmask.training.machine import Machine, choose_machine
