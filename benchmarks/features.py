@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common import RESULTS, SHARED, add, logged, minilm, read
-from sst2 import random_start
+from common import RESULTS, SHARED, add, logged, minilm, random_start, read
 
 import unmask
 
@@ -79,7 +78,7 @@ def train(name: str, start: str, method: str, seed: int, folder: Path, *, toy: b
     begun = time.time()
     unmask.finetune(
         data.task,
-        minilm() if start == "minilm" else random_start(folder),
+        minilm() if start == "minilm" else random_start(minilm(), folder),
         [write_sample(data, 64 if toy else data.examples, folder)],
         folder / "run",
         dev=[data.dev],

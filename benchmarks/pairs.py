@@ -16,8 +16,7 @@ import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
-from common import RESULTS, SHARED, add, logged, minilm, read
-from sst2 import random_start
+from common import RESULTS, SHARED, add, logged, minilm, random_start, read
 
 import unmask
 
@@ -63,7 +62,7 @@ def run(name: str, start: str, seed: int, runs: Path, settings: list[str]) -> di
     begun = time.time()
     unmask.finetune(
         chosen.task,
-        random_start(runs) if start == "random" else "random:bert-tiny" if start == "toy" else minilm(),
+        random_start(minilm(), runs) if start == "random" else "random:bert-tiny" if start == "toy" else minilm(),
         chosen.train,
         out,
         dev=[chosen.test],

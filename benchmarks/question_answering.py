@@ -18,8 +18,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from common import SHARED, add, logged, minilm
-from sst2 import random_start
+from common import SHARED, add, logged, minilm, random_start
 
 import unmask
 from unmask.batches.chance import generator
@@ -106,7 +105,7 @@ def main() -> None:
         out, begun = options.runs / name, time.time()
         unmask.finetune(
             "question-answering",
-            minilm() if options.start == "minilm" else random_start(options.runs),
+            minilm() if options.start == "minilm" else random_start(minilm(), options.runs),
             [train],
             out,
             dev=[held],

@@ -14,24 +14,11 @@ import time
 import tomllib
 from pathlib import Path
 
-import msgspec
-from common import RESULTS, SHARED, add, logged, minilm, read
+from common import RESULTS, SHARED, add, logged, minilm, random_start, read
 
 import unmask
-from unmask.model import load_model
-from unmask.settings import write as write_recipe
 
 TRAIN, DEV = SHARED / "classification/sst2/train.tsv.xz", SHARED / "classification/sst2/dev.tsv"
-
-
-def random_start(folder: Path) -> str:
-    """Write a recipe of MiniLM's shape and return the MODEL with random weights."""
-    shape = load_model(minilm()).encoder.settings
-    table = unmask.read_recipe("bert-mini")
-    path = folder / "minilm-shape.toml"
-    body = msgspec.structs.replace(table, encoder=shape, name="minilm-shape")
-    path.write_text(write_recipe(body), encoding="utf8")
-    return f"random:{path}"
 
 
 def main() -> None:
@@ -50,7 +37,7 @@ def main() -> None:
         begun = time.time()
         unmask.finetune(
             "classification",
-            minilm() if options.start == "minilm" else random_start(options.runs),
+            minilm() if options.start == "minilm" else random_start(minilm(), options.runs),
             [TRAIN],
             out,
             dev=[DEV],

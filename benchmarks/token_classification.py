@@ -19,13 +19,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-from common import RESULTS, SHARED, add, logged, minilm, read
+from common import RESULTS, SHARED, add, logged, minilm, random_start, read
 
 import unmask
 from unmask.evaluation.model import evaluate_task
 from unmask.model import find, load_model
-from unmask.settings import write as write_recipe
 from unmask.tasks.tagged_file import read_sentences, write_columns
 
 NER = SHARED / "ner"
@@ -49,15 +47,6 @@ def excerpt(source: Path, to: Path, *, each: int = 1, most: int | None = None) -
     sentences = read_sentences([source], columns={})[::each][:most]
     to.write_text("".join(write_columns(sentence, sentence.tags) for sentence in sentences), encoding="utf8")
     return to
-
-
-def random_start(body: str, folder: Path) -> str:
-    """Write a recipe of a model's shape and return the MODEL with random weights."""
-    shape = load_model(body).encoder.settings
-    path = folder / "same-shape.toml"
-    recipe = msgspec.structs.replace(unmask.read_recipe("bert-mini"), encoder=shape, name="same-shape")
-    path.write_text(write_recipe(recipe), encoding="utf8")
-    return f"random:{path}"
 
 
 def tune(start: str, body: str, files: Sequence[Path], out: Path, settings: Sequence[str]) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def pretraining_report(run: RunDirectory, name: str, done: Done) -> str:
 def warning(heldout: Mapping[str, float]) -> str | None:
     """Return what to say of an encoder that tells replaced tokens from others no better than a constant would.
 
-    Such a one is worse than random weights: its rows may lie on one line, a number for each word (docs/family.md).
+    One that has collapsed is worse than random weights: its rows lie on one line (docs/family.md).
 
     Args:
         heldout: metrics on held-out text; None is returned where no replaced tokens were asked for.
