@@ -94,6 +94,7 @@ def test_an_unknown_key_proposes_the_nearest(setting, message):
         ("layout.kind=triples", "layout.kind cannot be 'triples'; known: sentence_pairs, document_sentences, "),
         ("masking.rate=0", "rate must lie between 0 and 1"),
         ("masking.replace.mask=0.9", "shares that add up to 1"),
+        ("masking.replace={mask=0,random=0,keep=1}", "masking.replace has every token stay"),
         ("batch.tokens=0", "must be at least 1"),
         ("batch.sequences=0", "must be at least 1"),
         ("batch.micro_tokens=0", "must be at least 1"),

@@ -125,6 +125,12 @@ def load_model(
         raise UserError(f"a head called '{strange[0]}' is not known here", file=directory / "model.safetensors")
     words = load_tokenizer(directory)
     words.extracts = found.settings.causal
+    if found.settings.offset and found.settings.offset != words.pad + 1:
+        raise UserError(
+            f"padding has the id {found.settings.offset - 1} in config.json, {words.pad} in the tokenizer",
+            file=directory,
+            remedy="they do not belong together",
+        )
     new = max(0, words.size - found.vocabulary)
     if new > words.added:
         raise UserError(
@@ -161,6 +167,12 @@ def _untrained(source: str, tokenizer: str | Path | None, dropout: float | None,
         raise UserError(f"{source} needs a vocabulary", remedy="pass --tokenizer DIR (to finetune, or to features)")
     words = load_tokenizer(find_tokenizer(tokenizer))
     words.extracts = recipe.encoder.causal
+    if recipe.encoder.offset and recipe.encoder.offset != words.pad + 1:
+        raise UserError(
+            f"encoder.offset of {recipe.name} is {recipe.encoder.offset}, but padding has the id {words.pad} in this "
+            "vocabulary",
+            remedy=f"take a byte-level BPE, or random:FILE with a recipe of your own that has offset = {words.pad + 1}",
+        )
     encoder = build_encoder(recipe.encoder, words.size, dropout=dropout, seed=seed)
     return Model(encoder, words, created=("all weights",))
 

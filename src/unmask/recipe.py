@@ -103,6 +103,8 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
                 'objective.causal_lm and masking.kind = "none" go with encoder.causal = true: what sees both sides '
                 "would read its answers"
             )
+        if not isinstance(self.masking, NoMaskingSettings) and self.masking.replace.keep == 1:
+            raise ValueError("masking.replace has every token stay, so that the answers could be read")
         others = sorted({"masked_lm", "span_boundary"} & self.objectives.keys())
         if "replaced_token" in self.objectives and others:
             raise ValueError(

@@ -4,6 +4,7 @@ import json
 import socket
 import struct
 
+import msgspec
 import pytest
 import safetensors.torch
 import torch
@@ -161,7 +162,8 @@ def test_C6_code_beside_the_tokenizer_is_not_executed(kind, file, documents, tmp
     else:
         tokenizer = train_tokenizer(kind, documents, size=350, lowercase=True)
     directory, marker = tmp_path / "model", tmp_path / "executed"
-    save_model(directory, Model(shape_of("roberta").build(tokenizer.size), tokenizer), "")
+    shape = msgspec.structs.replace(shape_of("roberta"), offset=tokenizer.pad + 1)
+    save_model(directory, Model(shape.build(tokenizer.size), tokenizer), "")
     (directory / "tokenization_evil.py").write_text(f"open({str(marker)!r}, 'w')\n")
     path, code = directory / "tokenizer_config.json", ["nobody/evil--tokenization_evil.Slow", "tokenization_evil.Fast"]
     more = {"tokenizer_class": "Fast", "auto_map": {"AutoTokenizer": code}, "trust_remote_code": True}
@@ -201,6 +203,34 @@ def test_C15_partial_weights_are_refused(name, directory):
         put(directory, {other: value for other, value in tensors.items() if other != key})
         refused(directory, key.removeprefix(family.prefix), "missing")
     assert all(any(key.startswith(part) for key in lacking) for part in head.values())
+
+
+@pytest.mark.parametrize("family", ["roberta", "electra", "albert", "distilbert"])
+def test_C15_a_classifier_without_what_it_reads_is_refused(family, tmp_path):
+    encoder, names = shape_of(family).build(VOCABULARY), family_of(family)
+    head = ClassificationHead(encoder.settings, 2)
+    huggingface.write(tmp_path, encoder, {"classification": head.state_dict()}, ("a", "b"))
+    assert "classification" in huggingface.read(tmp_path).heads
+    tensors, pooler = weights(tmp_path), names.head_pooler or names.pooler
+    lost = {name for name in tensors if name.removeprefix(names.prefix).startswith(f"{pooler}.")}
+    put(tmp_path, {name: value for name, value in tensors.items() if name not in lost})
+    refused(tmp_path, f"{pooler}.weight, which the classifier reads, is missing")
+
+
+def test_positions_begin_after_the_padding_of_the_vocabulary(tokenizer, tmp_path):
+    """In transformers the id of padding decides; another one than the tokenizer's shifts all positions."""
+    shape = msgspec.structs.replace(shape_of("roberta"), offset=tokenizer.pad + 1)
+    save_model(tmp_path, Model(shape.build(tokenizer.size), tokenizer), "")
+    assert load_model(tmp_path).encoder.settings.offset == 1
+    configure(tmp_path, pad_token_id=1, max_position_embeddings=shape.positions + 1)
+    with pytest.raises(UserError, match=r"padding has the id 1 in config.json, 0 in the tokenizer"):
+        load_model(tmp_path)
+    tokenizer.save(tmp_path / "words")
+    with pytest.raises(UserError, match=r"encoder.offset of roberta-mini is 2, but padding has the id 0 .* offset = 1"):
+        load_model("random:roberta-mini", tokenizer=tmp_path / "words")
+    for strange in (None, "1"):
+        configure(tmp_path, pad_token_id=strange)
+        refused(tmp_path, "pad_token_id must be a number")
 
 
 HEAD_DROPOUTS = {

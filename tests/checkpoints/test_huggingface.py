@@ -434,7 +434,13 @@ def test_an_untied_decoder_is_refused(directory, change):
     refused(directory, directory / "model.safetensors", "decoder is not tied")
 
 
-@pytest.mark.parametrize("names", [{"0": "a"}, {"0": "a", "1": "a"}, ["a", "b"], "ab", 3, {"x": "a", "y": "b"}])
+@pytest.mark.parametrize(
+    "names",
+    [
+        *({"0": "a"}, {"0": "a", "1": "a"}, {"0": "a", "1": "b", "2": "c"}),
+        *(["a", "b"], "ab", 3, {"x": "a", "y": "b"}),
+    ],
+)
 def test_labels_that_do_not_fit(tokenizer, tmp_path, names):
     save_model(tmp_path, model(tokenizer, heads=(), labels=("a", "b")), "card")
     configure(tmp_path, id2label=names)

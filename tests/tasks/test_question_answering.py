@@ -33,6 +33,7 @@ from unmask.tasks.question_answering import (
     best_threshold,
 )
 from unmask.tasks.squad_file import Answer, Question
+from unmask.tokenizers.train import train_tokenizer
 from unmask.tokenizers.unigram import train_unigram
 from unmask.training.machine import choose_machine
 
@@ -206,6 +207,19 @@ def test_no_answer_must_exceed_the_best_by_the_threshold(tokenizer, threshold, a
     assert (found.start, found.end) == ((4, 7) if answer else (None, None))
     assert found.margin == pytest.approx(3)
     assert found.probability == next(span.probability for span in found.nbest if span.answer == answer)
+
+
+def test_no_answer_begins_or_ends_with_a_space(documents):
+    """In a byte-level vocabulary spaces may be pieces of their own."""
+    tokenizer, passage = train_tokenizer("bpe", documents, size=350, lowercase=False), "  dog  dog\xa0cat\u3000 "
+    task = QuestionAnswering(length=64, answer=30)
+    framed = task.frame(tokenizer, [question("a", "the", passage)], (), gold=False)
+    rng = np.random.default_rng(0)
+    (found,) = framed.read([rng.normal(size=(len(framed.samples[0].positions["passage"]), 2)).astype(np.float32)])
+    said = [span.answer for span in found.nbest]
+    assert {"dog", "cat", "dog  dog"} < set(said)
+    assert all(text == text.strip() for text in said)
+    assert len(set(said)) == len(said)
 
 
 @pytest.mark.parametrize("no_answer", [False, True])

@@ -12,6 +12,7 @@ from unmask.tasks.labelled_file import Row
 from unmask.tasks.mistake import Passage
 from unmask.tasks.regression import Regression
 from unmask.tasks.rows import as_rows, cut_longer, frame_rows, hold_out, passages
+from unmask.tokenizers.train import train_tokenizer
 
 
 def popped(first, second, room):
@@ -77,6 +78,16 @@ def test_what_is_cut_is_counted(tokenizer, kind, second, what):
     rows = [row("dog " * number, *second) for number in (1, 3, 20, 30)]
     notes = kind(length=12).frame(tokenizer, rows, ("0", "1"), gold=False).notes
     assert notes == (f"2 of 4 {what} are longer than 12 tokens and were cut",)
+
+
+@pytest.mark.parametrize(("kind", "special"), [("wordpiece", 3), ("bpe", 4)])
+def test_a_length_without_room_for_text_is_refused(documents, kind, special):
+    tokenizer = train_tokenizer(kind, documents, size=350, lowercase=True)
+    assert len(frame_rows(tokenizer, [row("One", "two")], special + 1)[0]) == 1
+    with pytest.raises(
+        UserError, match=rf"task.length is {special}, but a pair has {special} special tokens; pass --s"
+    ):
+        frame_rows(tokenizer, [row("One", "two")], special)
 
 
 def test_pairs_and_single_texts_are_not_mixed(tokenizer):

@@ -13,7 +13,8 @@ Differences, on purpose. The paper says that half of the pairs are random; the r
 random, because a lone sentence always gets a random partner, and its ten tries may end in the same document. Here a
 lone sentence takes its true successor where it has one, those that have none (the last of a document) are balanced
 by drawing fewer random partners for the others, and the random document is always another one. Lone sentences that
-could not be balanced are left out: of a corpus of nothing but one-sentence documents nothing is left.
+could not be balanced are left out: of a corpus of nothing but one-sentence documents nothing is left. The shorter
+target is drawn for each sample, by that code once for a document.
 
 Swapped pairs are those of Lan et al. 2020 (ALBERT), section 3.1: two consecutive pieces of one document, half of them
 in the wrong order. Its reference code gives a lone sentence a random partner and calls that swapped; here lone last
@@ -22,7 +23,8 @@ sentences are left out, as for `second = "next"`, so that order is all that ther
 `second = "next"` is ELECTRA's (Clark et al. 2020; build_pretraining_dataset.py of google-research/electra), in which a
 tenth of the samples are single texts, as in the tasks to come: `single_probability`. Where it is above 0, lone last
 sentences are such samples too, and nothing is left out. Different from its code, which fills the first text to about
-half of the length, the split is at random here too, and the shorter targets are drawn as BERT's are.
+half of the length and cuts each at its end, the split is at random here too, what is too long loses tokens at random
+ends, and the shorter targets are drawn as BERT's are.
 """
 
 from __future__ import annotations

@@ -106,8 +106,8 @@ class CorpusSource:
             if empty >= 2 * self.num_blocks:  # the order differs: the only block with samples may be first, then last
                 raise UserError(
                     f"no sample can be cut from the {len(self.documents)} documents of the corpus",
-                    remedy="the text is too short for this layout: add text, or choose another one with "
-                    "--set layout.kind=document_sentences --set objective.next_sentence=false",
+                    remedy="the text, or layout.length, is too short for this layout: add text, or choose another one "
+                    "with --set layout.kind=document_sentences --set objective.next_sentence=false",
                 )
             while item < len(samples):
                 size = len(samples[item]) if tokens is not None else 1

@@ -65,8 +65,12 @@ def find_own(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, str]]:
     return found
 
 
-def of_classifier(family: Family, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    """Say which of our heads their `classifier` is: several have this name."""
+def of_classifier(family: Family, config: Mapping[str, Any], tensors: Mapping[str, Tensor], path: Path) -> str:
+    """Say which of our heads their `classifier` is: several have this name.
+
+    Raises:
+        UserError: it is that of whole texts, by the config, and what it reads is missing.
+    """
     named = config.get("architectures")
     architectures = tuple(map(str, named)) if isinstance(named, list) else ()
     if any(name.endswith("TokenClassification") for name in architectures):
@@ -74,7 +78,15 @@ def of_classifier(family: Family, config: Mapping[str, Any], tensors: Mapping[st
     other = any(name.endswith("MultipleChoice") for name in architectures)
     other = other or config.get("problem_type") == "multi_label_classification"
     pooler = family.head_pooler or family.pooler
-    if other or (pooler and f"{pooler}.weight" not in tensors):
+    if not other and pooler and f"{pooler}.weight" not in tensors:
+        if any(name.endswith("SequenceClassification") for name in architectures):
+            raise UserError(
+                f"tensor {pooler}.weight, which the classifier reads, is missing",
+                file=path,
+                remedy="the file is not whole: download it again",
+            )
+        return ""
+    if other:
         return ""
     rows = tensors.get(f"{family.heads['classification']['out']}.weight")
     return "classification" if rows is None or len(rows) > 1 else "regression"
@@ -94,7 +106,9 @@ def read_labels(
     number = len(tensors[head["out.weight"]]) if "out.weight" in head else 0
     names = config.get("id2label") or {str(index): f"LABEL_{index}" for index in range(number)}
     try:
-        labels = tuple(str(names[str(index)]) for index in range(number))
+        labels = tuple(str(names[str(index)]) for index in range(len(names)))
+        if len(labels) != number:
+            raise KeyError(number)
     except (KeyError, TypeError) as error:
         raise UserError(f"id2label does not name the {number} labels of the classifier", file=path) from error
     if len(set(labels)) != number:

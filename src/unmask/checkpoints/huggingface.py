@@ -116,7 +116,7 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
     task = config.get(OUR_KEY)
     heads = find_own(tensors)
     if not isinstance(task, dict) or "downstream" not in task:
-        for head, names in find_heads(family, tensors, path, of_classifier(family, config, tensors)).items():
+        for head, names in find_heads(family, tensors, path, of_classifier(family, config, tensors, path)).items():
             heads[head] = {**names, **heads.get(head, {})}  # of ELECTRA's the generator is our own
     return Pretrained(
         settings,
@@ -247,7 +247,10 @@ def _settings(family: Family, config: Mapping[str, Any], path: Path) -> tuple[Tr
 def _own_settings(family: Family, config: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that a family has beyond BERT's."""
     if family is ROBERTA:
-        offset = config.get("pad_token_id", 1) + 1
+        padding = config.get("pad_token_id", 1)
+        if not isinstance(padding, int):
+            raise TypeError("pad_token_id must be a number: positions begin after it")
+        offset = padding + 1
         return {"offset": offset, "positions": table.get("positions", 512 + offset) - offset}
     if family is ELECTRA:
         narrow = None if table["embedding"] == table.get("width") else table["embedding"]

@@ -264,7 +264,9 @@ class QuestionAnswering(Task, frozen=True, kw_only=True, forbid_unknown_fields=T
             if self.no_answer:
                 nulls[window.example] = min(nulls[window.example], float(values[0].sum()))
                 values = values[1:]
-            spans = found[window.example]
+            passage, spans = examples[window.example].passage, found[window.example]
+            blank = [not passage[start:end].strip() for start, end in window.offsets.tolist()]
+            values = np.where(np.array(blank)[:, None], -np.inf, values)  # no answer begins or ends with a space
             for score, first, last in best_spans(values[:, 0], values[:, 1], self.answer, self.best):
                 characters = int(window.offsets[first, 0]), int(window.offsets[last, 1])
                 spans[characters] = max(score, spans.get(characters, score))

@@ -64,10 +64,16 @@ def frame_rows(
     """Return a sample for each row, its key (0, its number), and a note if any was cut to fit into `length` tokens.
 
     Raises:
-        UserError: see `are_pairs`.
+        UserError: see `are_pairs`; `length` has no room for text.
     """
     frame = Frame.of(tokenizer)
     pairs = are_pairs(rows, pairs)
+    if (room := frame.room(length, texts=1 + pairs)) < 1:
+        special = length - room
+        raise UserError(
+            f"task.length is {length}, but a pair has {special} special tokens",
+            remedy=f"pass --set task.length={special + 2} or more",
+        )
     columns = [tokenizer.encode_many([row.values[name] for row in rows]) for name in NAMES[: 1 + pairs]]
     made, cut = [], 0
     for number, texts in enumerate(zip(*columns, strict=True)):

@@ -2,7 +2,9 @@
 
 In: a tokenizer of the `tokenizers` library and its kind (see load.py for directories). Out: ids equal to those of
 `transformers.AutoTokenizer` on the same directory, and directories that it loads. As there, a special token that stands
-written out in raw text ("[MASK]", "</s>") becomes its special id.
+written out in raw text ("[MASK]", "</s>") becomes its special id. Of two kinds transformers makes other ids: of a
+`spiece.model` alone, whose ids are SentencePiece's here, and of a space before a written-out `<mask>`, which is a part
+of it here where `vocab.json` and `merges.txt` stand alone, as it is in RoBERTa's own `tokenizer.json`.
 """
 
 from __future__ import annotations
