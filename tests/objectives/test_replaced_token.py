@@ -153,6 +153,19 @@ def test_the_weights_are_the_papers():
     assert Learner(learner.encoder, {"replaced_token": half}).weights == {"replaced_token": 2.0, GENERATOR: 3.0}
 
 
+def test_what_is_drawn_by_glorots_rule():
+    """As tf.layers.dense does without an initialiser; all else is drawn as BERT's."""
+    shape = TransformerSettings(layers=1, width=256, heads=4, feed_forward=1024, embedding=128, pooling="gelu")
+    head, encoder = ReplacedTokenSettings().build(shape, 100), shape.build(100)
+    for layer in (encoder.embeddings.project, head.generator.project, head.out):
+        variance = 2 / sum(layer.weight.shape)
+        assert layer.weight.abs().max() <= (3 * variance) ** 0.5
+        assert layer.weight.var().item() == pytest.approx(variance, rel=4 / layer.weight.numel() ** 0.5)
+    assert max(layer.weight.abs().max() for layer in (head.dense, head.generator.dense)) <= 0.04
+    albert = TransformerSettings(layers=1, width=256, heads=4, feed_forward=1024, embedding=128).build(100)
+    assert albert.embeddings.project.weight.abs().max() <= 0.04
+
+
 def test_the_generators_size():
     """A quarter as wide as the encoder, as many layers, heads of width 64 (section 3.2 and table 6)."""
     shape = TransformerSettings(layers=3, width=256, heads=4, feed_forward=1024, embedding=128, pooling="gelu")

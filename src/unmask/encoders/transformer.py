@@ -10,7 +10,8 @@ What its descendants changed about the body is a setting each: ALBERT's narrow e
 2020, section 3.1), RoBERTa's first position (fairseq: the one after that of padding, 2). GPT's body is the same one,
 read from left to right, but that its embeddings are not normalised and have no segments, that its GELU is the
 approximate one, that nothing is pooled, and that its initial weights are not cut off (Radford et al. 2018, section 4.1;
-train.py of openai/finetune-transformer-lm).
+train.py of openai/finetune-transformer-lm). ELECTRA's body is told by its heads' pooling; its program draws the
+projection of its embeddings by Glorot's rule, ALBERT's does not (modeling.py of google-research/electra and /albert).
 """
 
 from __future__ import annotations
@@ -182,6 +183,8 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(blocks)
         self.pooler = None if settings.pooling == "none" else nn.Linear(settings.width, settings.width)
         initialise(self, settings)
+        if settings.pooling == "gelu" and self.embeddings.project is not None:
+            nn.init.xavier_uniform_(self.embeddings.project.weight)
 
     @property
     def words(self) -> nn.Embedding:

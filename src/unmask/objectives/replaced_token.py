@@ -7,10 +7,11 @@ the one that stood there. Out: two parts, this objective's own over all tokens, 
 Clark et al. 2020 (ELECTRA), sections 2 and 3.2. What the generator draws is taken as it is: no gradient flows through
 it, and a token that it guesses right counts as original. Generator and encoder share all embeddings, their LayerNorm
 included. Different from the paper, as its code: of the hidden places 15 % keep their token, and are filled and asked
-about as the others are (the recipes' [masking]). Different from the reference code: positions are hidden without
-replacement (see batches/masking.py); and a token is drawn by the inverse of the cumulative distribution at one number
-of the sample's own, instead of by Gumbel noise over the vocabulary: the same distribution, and the same draw however a
-batch is cut.
+about as the others are (the recipes' [masking]); the head's last layer and the projection of the generator's embeddings
+are drawn by Glorot's rule (run_pretraining.py, modeling.py). Different from the reference code: positions are hidden
+without replacement (see batches/masking.py); and a token is drawn by the inverse of the cumulative distribution at one
+number of the sample's own, instead of by Gumbel noise over the vocabulary: the same distribution, and the same draw
+however a batch is cut.
 """
 
 from __future__ import annotations
@@ -124,6 +125,9 @@ class ReplacedToken(Objective):
         self.activation = ACTIVATIONS[encoder.activation]()
         self.out = nn.Linear(encoder.width, 1)
         initialise(self, encoder)
+        for layer in (self.out, self.generator.project):
+            if layer is not None:
+                nn.init.xavier_uniform_(layer.weight)
 
     def part_weights(self, name: str) -> Mapping[str, float]:
         """See `Objective`: the generator's part too."""
