@@ -49,6 +49,7 @@ CASES = {
     "ngrams": ["masking.kind=ngram"],
     "spans": ["masking.kind=span"],
     "narrow": ["encoder.embedding=128"],
+    "narrow-electra": ["encoder.embedding=128", "encoder.pooling=gelu"],  # projected by a matrix drawn by Glorot's rule
     "shared": ["encoder.shared=all"],
 }
 

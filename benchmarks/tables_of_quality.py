@@ -256,7 +256,8 @@ def plateau(result: dict[str, Any]) -> list[str]:
         "pairs": "all three, and sentence pairs",
         "ngrams": "all three, and n-grams hidden",
         "spans": "all three, and spans hidden",
-        "narrow": "all three, and embeddings of width 128",
+        "narrow": "all three, and ALBERT's embeddings of width 128",
+        "narrow-electra": "all three, and ELECTRA's, projected by larger weights (Glorot's rule)",
         "shared": "all three, and one layer in all places",
     }
     lines = ["| | tokens | loss | guessed right | minutes (threads) |", "|---|---|---|---|---|"]
