@@ -215,7 +215,10 @@ def test_answers_are_the_best_spans_of_their_logits(kind, tokenizer, tmp_path):
 
 
 def spans_of_theirs(theirs, directory, example, task, tokenizer):
-    """The texts that may be an answer, and P_start * P_end of each but for a factor that is the same in all windows."""
+    """The texts that may be an answer, and P_start * P_end of each but for a factor that is the same in all windows.
+
+    Theirs may begin or end with a piece that is a space alone; ours may not, and are the others.
+    """
     inputs = their_windows(directory, example, task, tokenizer)
     found = {}
     for number, ids in enumerate(inputs["input_ids"]):
@@ -230,7 +233,8 @@ def spans_of_theirs(theirs, directory, example, task, tokenizer):
                     places = inputs["offset_mapping"][number]
                     text = example.passage[places[i][0] : places[j][1]]
                     found[text] = max(found.get(text, 0), float(starts[i] * ends[j]))
-    return sorted(((chance, text) for text, chance in found.items() if text), reverse=True), len(inputs["input_ids"])
+    texts = [text for text in found if text and text == text.strip()]
+    return sorted(((found[text], text) for text in texts), reverse=True), len(inputs["input_ids"])
 
 
 @pytest.mark.parametrize("family", ["Bert", "Roberta"])

@@ -9,7 +9,8 @@ of its product with one vector, the end with that of another; long passages are 
 We differ from run_squad.py: the softmax runs over the passage (and [CLS]) alone, as in the paper, not over question and
 padding; a training window without the answer is left out where every question has one; an answer that lies in no
 regular window gets a window of its own; the best span is searched for exactly; of several windows the best score of a
-span counts, wherever in the window it stands; an answer is cut out of the passage by characters.
+span counts, wherever in the window it stands; an answer is cut out of the passage by characters, and neither begins
+nor ends with a piece that is a space alone.
 """
 
 from __future__ import annotations
