@@ -27,18 +27,24 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from common import RESULTS, SHARED, add, logged, read, write
 from finetuning_rule import split
 from plateau import SHORT, SHORT_FIRST
 from pretrain_mini import HELDOUT, TRAIN, prepare
 
 import unmask
+from unmask.batches.feed import Feed
 from unmask.corpus.corpus import Corpus
 from unmask.finetuning.rule import defaults
 from unmask.model import load_model
+from unmask.objectives.replaced_token import ReplacedToken
+from unmask.pretraining.learner import build_learner
+from unmask.pretraining.pretrain import HELDOUT_TOKENS
 
 VOCABULARY = 8000
 SAME = [
@@ -106,6 +112,32 @@ def run_of(
     return logged(out, "heldout")
 
 
+def out_of_context(run: Path, corpus: Corpus) -> float:
+    """Return the loss of telling replaced tokens apart where all of them stand elsewhere, each with its label.
+
+    What is not above the loss on the text itself has not been learnt from context.
+    """
+    model, recipe = load_model(run, dropout=0.0), unmask.read_recipe(run / "recipe.toml")
+    learner, _ = build_learner(recipe, corpus.tokenizer.size, model)
+    learner.eval()
+    head, chance = learner.objectives["replaced_token"], torch.Generator().manual_seed(0)
+    assert isinstance(head, ReplacedToken)
+    feed = Feed(recipe.layout, recipe.masking, 0, corpus.tokenizer, learner.prepare)
+    loss, tokens = 0.0, 0
+    with torch.no_grad():
+        for batch in feed.heldout(corpus.heldout, HELDOUT_TOKENS):
+            filled, _ = head.before(model.encoder, batch)
+            ids, replaced = filled.tokens.ids, filled.labels["replaced"]
+            ordinary = (~torch.isin(ids, torch.tensor(sorted(corpus.tokenizer.special_ids)))).nonzero()[:, 0]
+            order = torch.arange(len(ids))
+            order[ordinary] = ordinary[torch.randperm(len(ordinary), generator=chance)]
+            mixed = replace(filled.tokens, ids=ids[order])
+            asked = replace(filled, tokens=mixed, labels={**filled.labels, "replaced": replaced[order]})
+            loss += float(head.score(model.encoder, model.encoder(mixed), asked).sum)
+            tokens += len(ids)
+    return loss / tokens
+
+
 def pretrain(member: str, corpus: Corpus, folder: Path, tokens: int) -> Path:
     """Search the learning rate where no budget has, train with the best one, and write the curves."""
     known = [run for run in read(RESULTS / "family.json").get("runs", []) if run.get("member") == member]
@@ -129,6 +161,8 @@ def pretrain(member: str, corpus: Corpus, folder: Path, tokens: int) -> Path:
     last = logged(out)[-1]
     about = {name: before[name] + last[name] for name in before}
     curve = [{**line, "tokens": before["tokens"] + line["tokens"]} for line in curve]
+    if "replaced_token_loss" in curve[-1]:
+        about["out_of_context"] = out_of_context(out, corpus)
     add("family", {"member": member, "budget": tokens, "learning_rate": best, "searched": searched, **about,
                    "guess": logged(out, "guess")[0], "heldout": curve})  # fmt: skip
     for run in folder.glob(f"{member}-x*"):

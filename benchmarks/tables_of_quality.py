@@ -292,24 +292,21 @@ Start = tuple[str, int]
 
 
 def family_learnt(result: dict[str, Any]) -> list[str]:
-    """What each member learnt of its own objectives, on held-out text, each time that it was pretrained."""
+    """What each member learnt of its own objectives, on held-out text."""
     lines = ["| | learning rate | held out | minutes (threads) |", "|---|---|---|---|"]
-    runs = [run for run in result["runs"] if "member" in run]
-    for start in sorted({(run["member"], run["budget"]) for run in runs}, key=_family_order):
-        again = ""
-        for run in runs:
-            if (run["member"], run["budget"]) != start:
-                continue
-            last = run["heldout"][-1]
-            parts = [name.removesuffix("_loss") for name in last if name.endswith("_loss")]
-            told = ", ".join(
-                f"{part.replace('_', ' ')} {last[f'{part}_loss']:.2f} ({100 * last[f'{part}_accuracy']:.1f} %"
-                + (f", never replaced {100 * last[f'{part}_guess']:.1f} %)" if f"{part}_guess" in last else ")")
-                for part in parts
-            )
-            minutes = f"{run['seconds'] / 60:.0f} ({run['about']['threads']})"
-            lines.append(f"| {_family_title(start)}{again} | {run['learning_rate']:.2g} | {told} | {minutes} |")
-            again = ", again"
+    runs = {(run["member"], run["budget"]): run for run in result["runs"] if "member" in run}
+    for start in sorted(runs, key=_family_order):
+        run, last = runs[start], runs[start]["heldout"][-1]
+        parts = [name.removesuffix("_loss") for name in last if name.endswith("_loss")]
+        told = [
+            f"{part.replace('_', ' ')} {last[f'{part}_loss']:.2f} ({100 * last[f'{part}_accuracy']:.1f} %"
+            + (f", never replaced {100 * last[f'{part}_guess']:.1f} %)" if f"{part}_guess" in last else ")")
+            for part in parts
+        ]
+        if "out_of_context" in run:
+            told.append(f"among other words {run['out_of_context']:.2f}")
+        minutes = f"{run['seconds'] / 60:.0f} ({run['about']['threads']})"
+        lines.append(f"| {_family_title(start)} | {run['learning_rate']:.2g} | {', '.join(told)} | {minutes} |")
     return lines
 
 
