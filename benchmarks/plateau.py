@@ -58,7 +58,8 @@ def score(run: Path, corpus: Corpus) -> dict[str, float]:
     """Return loss and accuracy of single hidden tokens, whatever was hidden in training."""
     model = load_model(run)
     head = MaskedLM(model.encoder.settings, model.encoder.vocabulary)
-    model.take("masked_lm", head)
+    if not model.take("masked_lm", head):
+        raise ValueError(f"{run} has no masked-LM head")
     learner = Learner(model.encoder, {"masked_lm": head})
     feed = Feed(DocumentSentencesSettings(length=128), TokenMaskingSettings(), 0, corpus.tokenizer, learner.prepare)
     return evaluate(learner, feed.heldout(corpus.heldout, HELDOUT_TOKENS), choose_machine("cpu", "float32"))
