@@ -59,7 +59,7 @@ SAME = [
 HIDES = ["masking.rate=0.4", "masking.final_rate=0.15"]
 """Of those that learn from hidden tokens alone: first many, then as many as in the papers (docs/pretraining.md)."""
 SLOWLY = ["optimizer.learning_rate=1.75e-4"]
-"""At the others' rate and above its discriminator collapses, while the loss falls with the generator's."""
+"""Above, the loss goes on falling with the generator's, while the discriminator's vectors come to lie on one line."""
 WARMED = "electra-warmed"
 MEMBERS = {
     "bert": HIDES,
