@@ -142,8 +142,10 @@ def draw_family() -> None:
             if (same := name.replace("accuracy", "guess")) in run["heldout"][-1]:
                 guess = [100 * line[same] for line in run["heldout"]]
                 panel.plot(tokens, guess, "--", color=curve.get_color(), label="never replaced, beside it")
-            panel.legend(frameon=False, fontsize=8)
-    replaced.set_ylim(84, None)  # the first point, by chance, is at one half
+            panel.legend(frameon=False, fontsize=8, loc="upper left", ncols=2)
+    for panel in (hidden, following):
+        panel.set_ylim(0, 1.25 * panel.get_ylim()[1])
+    replaced.set_ylim(84, 96)  # the first point, by chance, is at one half
     save(drawing, FAMILY)
 
 
