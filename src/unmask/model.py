@@ -125,7 +125,7 @@ def load_model(
         raise UserError(f"a head called '{strange[0]}' is not known here", file=directory / "model.safetensors")
     words = load_tokenizer(directory)
     words.extracts = found.settings.causal
-    if found.settings.offset and found.settings.offset != words.pad + 1:
+    if not found.settings.fits(words.pad):
         raise UserError(
             f"padding has the id {found.settings.offset - 1} in config.json, {words.pad} in the tokenizer",
             file=directory,
@@ -167,7 +167,7 @@ def _untrained(source: str, tokenizer: str | Path | None, dropout: float | None,
         raise UserError(f"{source} needs a vocabulary", remedy="pass --tokenizer DIR (to finetune, or to features)")
     words = load_tokenizer(find_tokenizer(tokenizer))
     words.extracts = recipe.encoder.causal
-    if recipe.encoder.offset and recipe.encoder.offset != words.pad + 1:
+    if not recipe.encoder.fits(words.pad):
         raise UserError(
             f"encoder.offset of {recipe.name} is {recipe.encoder.offset}, but padding has the id {words.pad} in this "
             "vocabulary",

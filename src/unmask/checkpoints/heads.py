@@ -78,15 +78,15 @@ def of_classifier(family: Family, config: Mapping[str, Any], tensors: Mapping[st
     other = any(name.endswith("MultipleChoice") for name in architectures)
     other = other or config.get("problem_type") == "multi_label_classification"
     pooler = family.head_pooler or family.pooler
-    if not other and pooler and f"{pooler}.weight" not in tensors:
+    if other:
+        return ""
+    if pooler and f"{pooler}.weight" not in tensors:
         if any(name.endswith("SequenceClassification") for name in architectures):
             raise UserError(
                 f"tensor {pooler}.weight, which the classifier reads, is missing",
                 file=path,
                 remedy="the file is not whole: download it again",
             )
-        return ""
-    if other:
         return ""
     rows = tensors.get(f"{family.heads['classification']['out']}.weight")
     return "classification" if rows is None or len(rows) > 1 else "regression"
@@ -107,10 +107,10 @@ def read_labels(
     names = config.get("id2label") or {str(index): f"LABEL_{index}" for index in range(number)}
     try:
         labels = tuple(str(names[str(index)]) for index in range(len(names)))
-        if len(labels) != number:
-            raise KeyError(number)
-    except (KeyError, TypeError) as error:
-        raise UserError(f"id2label does not name the {number} labels of the classifier", file=path) from error
+    except (KeyError, TypeError):
+        labels = ()
+    if len(labels) != number:
+        raise UserError(f"id2label does not name the {number} labels of the classifier", file=path)
     if len(set(labels)) != number:
         raise UserError("id2label names a label twice", file=path)
     return labels

@@ -119,6 +119,10 @@ class TransformerSettings(
         """Width of the embeddings, which is also that of the vocabulary's decoder."""
         return self.width if self.embedding is None else self.embedding
 
+    def fits(self, pad: int) -> bool:
+        """Whether positions begin where transformers has them with this id of padding: at 0, or right after it."""
+        return self.offset in (0, pad + 1)
+
     @property
     def before_last(self) -> float:
         """Dropout before the last layer of a task's head."""

@@ -16,11 +16,11 @@ from unmask.recipe import Recipe
 from unmask.tokenizers.tokenizer import Tokenizer
 
 
-def check_offset(offset: int, pad: int) -> None:
+def check_offset(shape: TransformerSettings, pad: int) -> None:
     """Refuse positions that transformers would count otherwise: there they begin after the id of padding."""
-    if offset and offset != pad + 1:
+    if not shape.fits(pad):
         raise UserError(
-            f"encoder.offset is {offset}, but padding has the id {pad} in this vocabulary",
+            f"encoder.offset is {shape.offset}, but padding has the id {pad} in this vocabulary",
             remedy=f"pass --set encoder.offset={pad + 1}",
         )
 

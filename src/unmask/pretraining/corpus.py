@@ -64,7 +64,7 @@ def corpus_from_text(
     if init is not None:
         check_shape(read_settings(find(init)), recipe, init)
     else:
-        check_offset(recipe.encoder.offset, PADDING[recipe.tokenizer.kind])
+        check_offset(recipe.encoder, PADDING[recipe.tokenizer.kind])
     with RunDirectory.reserved(out) as folder:
         if init is not None:
             tokenizer = load_tokenizer(find(init))

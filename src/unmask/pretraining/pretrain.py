@@ -89,7 +89,7 @@ def pretrain(
                 remedy=f"build it again: unmask corpus build FILES --tokenizer {init} --out DIR",
             )
         recipe = msgspec.structs.replace(recipe, encoder=base.encoder.settings)
-    check_offset(recipe.encoder.offset, corpus.tokenizer.pad)
+    check_offset(recipe.encoder, corpus.tokenizer.pad)
     for note in check_words(recipe, corpus.tokenizer):
         display.say(note)
     learner, created = build_learner(recipe, corpus.tokenizer.size, base)

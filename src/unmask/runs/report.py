@@ -83,7 +83,7 @@ def warning(heldout: Mapping[str, float]) -> str | None:
         heldout: metrics on held-out text; None is returned where no replaced tokens were asked for.
     """
     loss = heldout.get("replaced_token_loss")
-    if loss is None or loss < WORDS_ALONE * constant_loss(heldout):
+    if loss is None or loss < WORDS_ALONE * _constant_loss(heldout):
         return None
     return (
         "Replaced tokens are told from others hardly better than by a constant, as words without their context could "
@@ -91,7 +91,7 @@ def warning(heldout: Mapping[str, float]) -> str | None:
     )
 
 
-def constant_loss(heldout: Mapping[str, float]) -> float:
+def _constant_loss(heldout: Mapping[str, float]) -> float:
     """Return the loss, in nats, of saying of each token that it was replaced as often as tokens are."""
     kept = heldout["replaced_token_guess"]
     return -sum(share * math.log(share) for share in (kept, 1 - kept) if share)
