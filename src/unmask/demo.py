@@ -22,7 +22,6 @@ from rich.table import Table
 
 from unmask.corpus.build import build_corpus
 from unmask.corpus.corpus import Corpus, open_corpus
-from unmask.encoders.transformer import Transformer
 from unmask.evaluation.model import evaluate_task
 from unmask.finetuning.finetune import finetune
 from unmask.model import Model, load_model
@@ -94,7 +93,6 @@ def _pretrain(out: Path, recipe: Recipe, corpus: Corpus, console: Console) -> tu
     """Pretrain, show blanks filled before and after; return the held-out evaluations and what a guess would reach."""
     learner, _ = build_learner(recipe, corpus.tokenizer.size, None)
     heads = {name: part.published() for name, part in learner.parts.items()}
-    assert isinstance(learner.encoder, Transformer)
     before = Pipeline(Model(learner.encoder, corpus.tokenizer, heads)).fill(BLANKS, top=3)
     if not (out / "model").exists():
         pretrain(recipe, corpus, out, resume=(out / "recipe.toml").exists())

@@ -18,10 +18,11 @@ from unmask.batches.chance import number
 from unmask.checkpoints import huggingface
 from unmask.checkpoints.heads import POOLED
 from unmask.encoders.downstream import Downstream, DownstreamSettings
-from unmask.encoders.transformer import Transformer, TransformerSettings
+from unmask.encoders.encoder import Encoder
 from unmask.errors import UserError
+from unmask.families import BodySettings
 from unmask.objectives import OBJECTIVES
-from unmask.objectives.objective import Objective
+from unmask.objectives.objective import Objective, decoder_of
 from unmask.recipe import read_recipe, shipped
 from unmask.settings import convert
 from unmask.tasks import TASKS, AnyTask
@@ -44,7 +45,7 @@ class Model:
         downstream: the small model between encoder and head, where there is one; its tensors are the head "downstream".
     """
 
-    encoder: Transformer
+    encoder: Encoder
     tokenizer: Tokenizer
     heads: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
@@ -59,15 +60,27 @@ class Model:
             digest.update(name.encode() + value.detach().cpu().numpy().tobytes())
         return digest.hexdigest()
 
-    def take(self, name: str, objective: Objective) -> bool:
-        """Put a head's tensors into an objective; say whether the model has them.
+    def take(self, name: str, objective: Objective) -> list[str]:
+        """Put a head's tensors into an objective.
+
+        Args:
+            name: of the head.
+            objective: keeps what it has where the model lacks it.
+
+        Returns:
+            What the model lacks: nothing, the whole head, or what of it is optional (`Objective.optional`).
 
         Raises:
-            UserError: it has only a part of them, or they have other shapes.
+            UserError: it has only a part of what must be whole, or tensors have other shapes.
         """
-        state, wanted = self.heads.get(name), objective.state_dict()
-        if state is None or (name == "replaced_token" and not any(part.startswith("generator.") for part in state)):
-            return False  # ELECTRA's published discriminators have no generator
+        wanted = objective.state_dict()
+        if name not in self.heads:
+            return [f"the {name} head"]
+        state, lacking = dict(self.heads[name]), []
+        for begin, what in objective.optional.items():
+            if not any(part.startswith(begin) for part in state):
+                state |= {part: value for part, value in wanted.items() if part.startswith(begin)}
+                lacking.append(what)
         for part in sorted(state.keys() ^ wanted.keys()):
             raise UserError(
                 f"{part} of the {name} head is {'missing' if part in wanted else 'not known here'}",
@@ -81,13 +94,13 @@ class Model:
                     remedy="leave the settings as the model has them, or take a model that fits",
                 )
         objective.adopt(state)
-        return True
+        return lacking
 
-    def body(self) -> Transformer | Downstream:
+    def body(self) -> Encoder:
         """Return what the task's head sits on: the encoder, or the downstream model over it."""
         if self.downstream is None:
             return self.encoder
-        body = Downstream(self.downstream, self.encoder, self.encoder.settings)
+        body = Downstream(self.downstream, self.encoder)
         body.load_own(self.heads["downstream"])
         return body
 
@@ -124,10 +137,10 @@ def load_model(
     if strange := sorted(found.heads.keys() - known):
         raise UserError(f"a head called '{strange[0]}' is not known here", file=directory / "model.safetensors")
     words = load_tokenizer(directory)
-    words.extracts = found.settings.causal
-    if not found.settings.fits(words.pad):
+    words.summary = found.settings.summary
+    if found.settings.mismatch(words.pad):
         raise UserError(
-            f"padding has the id {found.settings.offset - 1} in config.json, {words.pad} in the tokenizer",
+            f"padding has another id in config.json than in the tokenizer, {words.pad}",
             file=directory,
             remedy="they do not belong together",
         )
@@ -143,7 +156,7 @@ def load_model(
     )
     body, heads = found.encoder, found.heads
     if new:
-        body, heads = _grown(found, encoder.words.weight.detach())
+        body, heads = _grown(found, decoder_of(encoder).detach())
     missing = encoder.load_state_dict(body, strict=False).missing_keys
     if missing and (reads := sorted(POOLED & found.heads.keys())):
         raise UserError(
@@ -166,12 +179,11 @@ def _untrained(source: str, tokenizer: str | Path | None, dropout: float | None,
     if tokenizer is None:
         raise UserError(f"{source} needs a vocabulary", remedy="pass --tokenizer DIR (to finetune, or to features)")
     words = load_tokenizer(find_tokenizer(tokenizer))
-    words.extracts = recipe.encoder.causal
-    if not recipe.encoder.fits(words.pad):
+    words.summary = recipe.encoder.summary
+    if wanted := recipe.encoder.mismatch(words.pad):
         raise UserError(
-            f"encoder.offset of {recipe.name} is {recipe.encoder.offset}, but padding has the id {words.pad} in this "
-            "vocabulary",
-            remedy=f"take a byte-level BPE, or random:FILE with a recipe of your own that has offset = {words.pad + 1}",
+            f"[encoder] of {recipe.name} does not go with padding's id, {words.pad} in this vocabulary",
+            remedy=f"take another vocabulary, or random:FILE with a recipe of your own that has {wanted}",
         )
     encoder = build_encoder(recipe.encoder, words.size, dropout=dropout, seed=seed)
     return Model(encoder, words, created=("all weights",))
@@ -232,7 +244,7 @@ def _check_downstream(model: Model, directory: Path) -> None:
     """Refuse a downstream model or a head on it whose tensors are not those that its settings ask for."""
     assert model.task is not None
     try:
-        model.take(model.task.part, model.task.build(model.body().settings, model.labels))
+        model.take(model.task.part, model.task.build(model.body().head, model.labels))
     except (RuntimeError, UserError) as error:
         raise UserError(
             "what stands under 'unmask' does not fit the weights", file=directory / "config.json"
@@ -270,18 +282,17 @@ def find_tokenizer(source: str | Path) -> Path:
 
 
 def build_encoder(
-    settings: TransformerSettings,
+    settings: BodySettings,
     vocabulary: int,
     *,
     dropout: float | None = None,
     keep_head_dropout: bool = False,
     seed: int = 0,
-) -> Transformer:
+) -> Encoder:
     """Return an untrained encoder, drawn from the seed alone; see `load_model`."""
     if dropout is not None:
-        table = {name: getattr(settings, name) for name in settings.__struct_fields__}
         head = settings.before_last if keep_head_dropout else None
-        settings = TransformerSettings(**table | {"dropout": dropout, "head_dropout": head})
+        settings = msgspec.structs.replace(settings, dropout=dropout, head_dropout=head)
     torch.manual_seed(number(seed, "encoder"))
     return settings.build(vocabulary)
 
@@ -295,5 +306,5 @@ def save_model(directory: str | Path, model: Model, card: str) -> None:
     huggingface.write(directory, model.encoder, model.heads, model.labels, task, model.tokenizer.pad)
     length = model.task.length if model.task else model.encoder.longest
     shape = model.encoder.settings
-    model.tokenizer.save(directory, length=length, extracts=shape.causal, segments=shape.segments > 1)
+    model.tokenizer.save(directory, length=length, summary=shape.summary, segments=shape.num_segments > 1)
     (directory / "README.md").write_text(card, encoding="utf8")

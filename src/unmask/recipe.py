@@ -8,25 +8,24 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import msgspec
 
-from unmask.batches.document_sentences import DocumentSentencesSettings
-from unmask.batches.full_sentences import FullSentencesSettings
-from unmask.batches.ngram_masking import NgramMaskingSettings, WholeWordMaskingSettings
-from unmask.batches.no_masking import NoMaskingSettings
-from unmask.batches.sentence_pairs import LABELS, SentencePairsSettings
-from unmask.batches.single import SingleSettings
-from unmask.batches.span_masking import SpanMaskingSettings
+from unmask.batches.layouts import LAYOUTS, AnyLayout
+from unmask.batches.masking import MaskingSettings
+from unmask.batches.maskings import MASKINGS, AnyMasking
 from unmask.batches.token_masking import TokenMaskingSettings
 from unmask.encoders.downstream import DownstreamSettings
-from unmask.encoders.transformer import TransformerSettings
 from unmask.errors import UserError, nearest
+from unmask.families import FAMILIES, AnyBody
+from unmask.migration import refuse_old
 from unmask.objectives import OBJECTIVES
+from unmask.objectives.objective import ObjectiveSettings
+from unmask.requirements import Part, check
 from unmask.settings import convert, put
 from unmask.tasks import AnyTask
 from unmask.tokenizers.train import CASED, Trained
@@ -71,11 +70,9 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
 
     name: str
     tokenizer: TokenizerSettings = TokenizerSettings()
-    encoder: TransformerSettings
-    layout: SentencePairsSettings | DocumentSentencesSettings | FullSentencesSettings | SingleSettings
-    masking: (
-        TokenMaskingSettings | WholeWordMaskingSettings | NgramMaskingSettings | SpanMaskingSettings | NoMaskingSettings
-    ) = TokenMaskingSettings()
+    encoder: AnyBody
+    layout: AnyLayout
+    masking: AnyMasking = TokenMaskingSettings()
     objective: Objectives  # type: ignore[valid-type]
 
     def __post_init__(self) -> None:
@@ -86,51 +83,22 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError("layout: the length must be at least 8")
         if not self.objectives:
             raise ValueError("at least one [objective.NAME] is needed")
-        for name, settings in self.objectives.items():
-            weights = (settings.weight, getattr(settings, "generator_weight", 1.0))
-            if not all(0 < weight < math.inf for weight in weights):
-                raise ValueError(f"objective.{name}: a weight must be above 0; to leave it away say {name} = false")
+        _check_weights(self.objectives)
         if self.budget.epochs is not None or self.budget.patience is not None:
             raise ValueError("a pretraining budget is given in steps, tokens or minutes, and knows no patience")
-        hides = not isinstance(self.masking, NoMaskingSettings)
-        if self.encoder.causal and (hides or self.objectives.keys() != {"causal_lm"}):
-            raise ValueError(
-                "encoder.causal reads from left to right, which goes with objective.causal_lm alone and "
-                'masking.kind = "none"'
-            )
-        if not self.encoder.causal and (not hides or "causal_lm" in self.objectives):
-            raise ValueError(
-                'objective.causal_lm and masking.kind = "none" go with encoder.causal = true: what sees both sides '
-                "would read its answers"
-            )
-        if not isinstance(self.masking, NoMaskingSettings) and self.masking.replace.keep == 1:
+        if isinstance(self.masking, MaskingSettings) and self.masking.replace.keep == 1:
             raise ValueError("masking.replace has every token stay, so that the answers could be read")
-        others = sorted({"masked_lm", "span_boundary"} & self.objectives.keys())
-        if "replaced_token" in self.objectives and others:
-            raise ValueError(
-                f"objective.replaced_token fills the hidden places, where objective.{others[0]} would read its "
-                f"answers, and its generator learns masked_lm by itself: pass --set objective.{others[0]}=false"
-            )
-        second = self.layout.second if isinstance(self.layout, SentencePairsSettings) else None
-        for given, name in LABELS.items():
-            if name in self.objectives and second != given:
-                pairs = "" if second else "layout.kind=sentence_pairs --set "
-                raise ValueError(
-                    f'objective.{name} goes with layout.kind = "sentence_pairs" and layout.second = "{given}": '
-                    f"pass --set objective.{name}=false, or --set {pairs}layout.second={given}"
-                )
-        for given, name in LABELS.items():
-            if second == given and name not in self.objectives:
-                raise ValueError(
-                    f'layout.second = "{given}" is for objective.{name}: pass --set layout.second=next, or '
-                    f"--set objective.{name}.weight=1"
-                )
+        parts = [
+            Part("encoder", gives=self.encoder.gives),
+            Part("masking", gives=self.masking.gives),
+            Part("layout", gives=self.layout.gives, without=self.layout.without),
+        ]
+        check([*parts, *objective_parts(self.objectives)], _offers())
 
     @property
-    def objectives(self) -> dict[str, Any]:
+    def objectives(self) -> dict[str, ObjectiveSettings]:
         """The settings of the objectives that the recipe has, by name."""
-        given = {name: getattr(self.objective, name) for name in OBJECTIVES}
-        return {name: settings for name, settings in given.items() if settings is not None}
+        return named(self.objective)
 
 
 class FinetuningRecipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -139,18 +107,61 @@ class FinetuningRecipe(TrainingSettings, frozen=True, kw_only=True, forbid_unkno
     Attributes:
         task: its table: what is learnt, and how examples become samples.
         dropout: in the encoder and before the last layer; None keeps the encoder's own.
-        lm_weight: of the language model that GPT learns beside a task (Radford et al. 2018, equation 5); None, 0: none.
+        objective: what is learnt beside the task, such as GPT's language model (Radford et al. 2018, equation 5).
         reset: draw the pooler and so many of the uppermost layers anew (Zhang et al. 2021, section 5); None: nothing.
         frozen: the encoder stays as it is, and its features are computed once.
         downstream: the small model over the encoder's layers; None: the task's head sits on the encoder itself.
     """
 
     task: AnyTask
-    lm_weight: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    objective: Objectives = Objectives()  # type: ignore[valid-type]
     reset: Annotated[int, msgspec.Meta(ge=0)] | None = None
     dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
     frozen: bool = False
     downstream: DownstreamSettings | None = None
+
+    def __post_init__(self) -> None:
+        _check_weights(self.objectives)
+
+    @property
+    def objectives(self) -> dict[str, ObjectiveSettings]:
+        """The settings of the objectives beside the task, by name."""
+        return named(self.objective)
+
+
+def named(objective: Any) -> dict[str, ObjectiveSettings]:
+    """Return what stands in [objective.NAME] tables, by name."""
+    given = {name: getattr(objective, name) for name in OBJECTIVES}
+    return {name: settings for name, settings in given.items() if settings is not None}
+
+
+def objective_parts(objectives: Mapping[str, ObjectiveSettings]) -> list[Part]:
+    """Return what objectives ask for and take."""
+    return [Part(f"objective.{name}", asks=one.asks, takes=one.takes) for name, one in objectives.items()]
+
+
+def _check_weights(objectives: Mapping[str, ObjectiveSettings]) -> None:
+    for name, settings in objectives.items():
+        if not all(0 < weight < math.inf for weight in settings.weights):
+            raise ValueError(f"objective.{name}: a weight must be above 0; to leave it away say {name} = false")
+
+
+def _offers() -> dict[str, list[str]]:
+    """Return which settings give what objectives may ask for, and which ask for what a layout gives."""
+    offers: dict[str, list[str]] = {}
+    for kind, masking in MASKINGS.items():
+        for name in masking.gives:
+            offers.setdefault(name, []).append(f"masking.kind={kind}")
+    for layout in LAYOUTS.values():
+        for name, setting in layout.offers.items():
+            offers.setdefault(name, []).append(setting)
+    for kind, family in FAMILIES.items():
+        for name in family.settings.capabilities:
+            offers.setdefault(name, []).append(f"encoder.kind={kind}")
+    for objective, settings in OBJECTIVES.items():
+        for name in settings.asks:
+            offers.setdefault(f"ask {name}", []).append(f"objective.{objective}.weight=1")
+    return offers
 
 
 def shipped() -> list[str]:
@@ -169,6 +180,7 @@ def read_recipe(source: str | Path, settings: Sequence[str] = ()) -> Recipe:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"not valid TOML: {error}", file=place) from error
+    refuse_old(table, place)
     return convert(put(table, settings), Recipe, place)
 
 

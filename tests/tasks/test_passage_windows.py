@@ -228,7 +228,7 @@ def test_no_answer_stands_where_the_text_is_summed_up(monkeypatch):
     """[CLS], or in a model that reads from left to right the last token, which alone has seen the passage."""
     example = Question("", "who?", "a cat sat.")
     for extracts in (False, True):
-        monkeypatch.setattr(TOKENIZER, "extracts", extracts)
+        monkeypatch.setattr(TOKENIZER, "summary", "extract" if extracts else "first")
         (window,), _ = cut(TOKENIZER, [example], Cut(32, 4, 8, no_answer=True), gold=False)
         first, *rest = window.sample.positions["passage"].tolist()
         assert first == (len(window.sample) - 1 if extracts else 0)

@@ -44,7 +44,7 @@ def test_ids_are_those_of_transformers(theirs, tmp_path, name, same_ids):
 
 def test_what_is_saved_comes_back(theirs, tmp_path, same_ids):
     ours = load_tokenizer(tmp_path / "gpt")
-    ours.save(tmp_path / "again", extracts=True)
+    ours.save(tmp_path / "again", summary="extract")
     again = load_tokenizer(tmp_path / "again")
     assert (again.sha256, again.added, again.mask) == (ours.sha256, 4, ours.mask)
     reader = AutoTokenizer.from_pretrained(tmp_path / "again")

@@ -3,6 +3,7 @@
 RoBERTa's pairs have two separators between: <s> A </s></s> B </s> (fairseq, models/roberta/hub_interface.py). GPT's
 tasks begin with a start token, have a delimiter between, and end with a token of their own, where the text's vector is
 extracted (Radford et al. 2018, section 3.3): here these are [CLS], [SEP] and [MASK], which nothing else uses there.
+XLNet has [CLS] last: A [SEP] [CLS], A [SEP] B [SEP] [CLS] (Yang et al. 2019, section 2.5).
 """
 
 from __future__ import annotations
@@ -24,20 +25,27 @@ class Frame:
     Attributes:
         cls, sep: ids of [CLS] and [SEP].
         between: how many separators there are between two texts.
-        extract: id of the last token, where a text's vector is read; None: [SEP] is the last one, and [CLS] is read.
+        extract: id of the last token, where a text's vector is read; None: [SEP] stands there, and [CLS] is read.
+        last: whether [CLS] stands at the end.
     """
 
     cls: int
     sep: int
     between: int = 1
     extract: int | None = None
+    last: bool = False
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Frame:
         """Return the frame that goes with a tokenizer."""
-        if tokenizer.extracts:
-            return cls(tokenizer.cls, tokenizer.sep, extract=tokenizer.mask)
-        return cls(tokenizer.cls, tokenizer.sep, 2 if tokenizer.ends_twice else 1)
+        extract = tokenizer.mask if tokenizer.summary == "extract" else None
+        between = 2 if tokenizer.ends_twice and extract is None else 1
+        return cls(tokenizer.cls, tokenizer.sep, between, extract, last=tokenizer.summary == "last")
+
+    @property
+    def start(self) -> int:
+        """Where the first text begins."""
+        return 0 if self.last else 1
 
     def room(self, length: int, texts: int) -> int:
         """How many tokens of text fit into a sequence of `length` beside the special ones."""
@@ -49,13 +57,11 @@ class Frame:
         The position "summary" is that of [CLS], or of the last token; segments are 0 up to the separators between, 1
         after them.
         """
-        last = self.sep if self.extract is None else self.extract
-        if second is None:
-            ids = np.concatenate([[self.cls], first, [last]])
-            segments = np.zeros(len(ids), np.int64)
-        else:
-            ids = np.concatenate([[self.cls], first, [self.sep] * self.between, second, [last]])
-            segments = np.zeros(len(ids), np.int64)
-            segments[1 + len(first) + self.between :] = 1
-        summary = FIRST if self.extract is None else np.array([len(ids) - 1])
+        texts = [first] if second is None else [first, [self.sep] * self.between, second]
+        end = [self.sep if self.extract is None else self.extract]
+        ids = np.concatenate([*texts, end, [self.cls]] if self.last else [[self.cls], *texts, end])
+        segments = np.zeros(len(ids), np.int64)
+        if second is not None:
+            segments[self.start + len(first) + self.between :] = 1
+        summary = FIRST if self.extract is None and not self.last else np.array([len(ids) - 1])
         return Sample(key=(), ids=ids, segments=segments, positions={"summary": summary})

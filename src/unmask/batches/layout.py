@@ -9,9 +9,9 @@ steps read sequences of 128 tokens, and the rest those of 512, which teach the l
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import msgspec
 import numpy as np
@@ -47,10 +47,15 @@ class LayoutSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     Attributes:
         length: tokens of a sequence, special ones included, throughout the run.
         stages: one after the other; their shares add up to 1.
+        offers: what a layout of this kind can give to objectives, with the settings (KEY=VALUE) that make it.
+        without: the setting with which it gives nothing.
     """
 
     length: int | None = None
     stages: tuple[Stage, ...] | None = None
+
+    offers: ClassVar[Mapping[str, str]] = {}
+    without: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         if (self.length is None) == (self.stages is None):
@@ -65,6 +70,11 @@ class LayoutSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         if self.length is not None:
             return (Stage(share=1.0, length=self.length),)
         return self.stages or ()
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """What objectives can ask for."""
+        return frozenset()
 
     def build(self, frame: Frame, length: int) -> Layout:
         """Return the layout at one length."""

@@ -14,12 +14,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from typing import ClassVar
 
 import msgspec
 import numpy as np
 
 from unmask.batches.batch import Sample
 
+HIDDEN = "hidden"
+"""Name of the positions and of the labels."""
 Begins = Callable[[np.ndarray], np.ndarray]
 """Ids of a sequence to whether a word begins at each."""
 Hide = Callable[[Sample, np.random.Generator], Sample]
@@ -46,16 +49,26 @@ class MaskingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         rate: share of a sequence's tokens.
         final_rate: where the rate comes to at the end of the run, in a straight line; None: it stays.
         replace: what stands in their place.
+        gives: what objectives can ask for.
+        whole_words: whether no word is ever hidden in part.
     """
 
     rate: float = 0.15
     final_rate: float | None = None
     replace: Replace = Replace()
 
+    gives: ClassVar[frozenset[str]] = frozenset({HIDDEN})
+    whole_words: ClassVar[bool] = False
+
     def __post_init__(self) -> None:
         for name, rate in (("rate", self.rate), ("final_rate", self.final_rate)):
             if rate is not None and not 0 < rate < 1:
                 raise ValueError(f"{name} must lie between 0 and 1")
+
+    @property
+    def words(self) -> int:
+        """How many words in a row are hidden together at most; 0: tokens are hidden, whatever their words."""
+        return 0
 
     def rate_at(self, done: float) -> float:
         """Return the rate when so much of the run is over."""

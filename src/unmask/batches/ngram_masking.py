@@ -30,10 +30,17 @@ class NgramMaskingSettings(MaskingSettings, frozen=True, kw_only=True, forbid_un
 
     longest: int = 3
 
+    whole_words = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.longest < 1:
             raise ValueError("longest must be at least 1")
+
+    @property
+    def words(self) -> int:
+        """See `MaskingSettings`."""
+        return self.longest
 
     def build(self, *, vocabulary: int, mask: int, special: frozenset[int], begins: Begins) -> NgramMasking:
         """See `MaskingSettings`."""
@@ -44,6 +51,13 @@ class WholeWordMaskingSettings(
     MaskingSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="whole_word"
 ):
     """The recipe's [masking] for `kind = "whole_word"`; see `MaskingSettings`."""
+
+    whole_words = True
+
+    @property
+    def words(self) -> int:
+        """See `MaskingSettings`."""
+        return 1
 
     def build(self, *, vocabulary: int, mask: int, special: frozenset[int], begins: Begins) -> NgramMasking:
         """See `MaskingSettings`."""

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 import numpy as np
 
 from unmask.batches.batch import Sample
 from unmask.batches.masking import Begins, Hide
 
+WHOLE_TEXT = "text as it is"
+
 
 class NoMaskingSettings(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="none"
 ):
     """The recipe's [masking] for `kind = "none"`."""
+
+    gives: ClassVar[frozenset[str]] = frozenset({WHOLE_TEXT})
+    words: ClassVar[int] = 0
 
     def build(self, *, vocabulary: int, mask: int, special: frozenset[int], begins: Begins) -> Hide:
         """See `MaskingSettings`."""

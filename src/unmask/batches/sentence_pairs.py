@@ -29,9 +29,9 @@ ends, and the shorter targets are drawn as BERT's are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -64,6 +64,11 @@ class SentencePairsSettings(
     short_probability: float = 0.1
     single_probability: float = 0.0
 
+    offers: ClassVar[Mapping[str, str]] = {
+        label: f"layout.kind=sentence_pairs --set layout.second={second}" for second, label in LABELS.items()
+    }
+    without = "layout.second=next"
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.short_probability <= 1:
@@ -72,6 +77,11 @@ class SentencePairsSettings(
             raise ValueError("single_probability must lie in [0, 1]")
         if self.single_probability and self.second != "next":
             raise ValueError(f'single texts have no answer to second = "{self.second}": single_probability must be 0')
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """See `LayoutSettings`."""
+        return frozenset({LABELS[self.second]} if self.second in LABELS else ())
 
     def build(self, frame: Frame, length: int) -> SentencePairs:
         """See `LayoutSettings`."""

@@ -35,6 +35,11 @@ class SpanMaskingSettings(MaskingSettings, frozen=True, kw_only=True, forbid_unk
         if self.longest < 1:
             raise ValueError("longest must be at least 1")
 
+    @property
+    def words(self) -> int:
+        """See `MaskingSettings`."""
+        return self.longest
+
     def build(self, *, vocabulary: int, mask: int, special: frozenset[int], begins: Begins) -> SpanMasking:
         """See `MaskingSettings`."""
         return SpanMasking(self, vocabulary=vocabulary, mask=mask, special=special, begins=begins)

@@ -8,8 +8,10 @@ from typing import Any
 
 from torch import Tensor
 
-from unmask.checkpoints.family import Family
+from unmask.encoders.encoder import POOLER
 from unmask.errors import UserError
+from unmask.families.format import Format
+from unmask.objectives import OBJECTIVES
 
 OWN = "unmask."
 """So begin the tensors of what transformers knows not: of a downstream model and the head on it, and of pretraining
@@ -17,36 +19,36 @@ heads that the family has not. There the directory is what remains without them.
 
 OWN_POOLER = f"{OWN}pooler"
 """The body's pooler, where a head of ours reads it and the family has no place for it."""
-POOLED = frozenset({"next_sentence", "sentence_order"})
+POOLED = frozenset(name for name, settings in OBJECTIVES.items() if POOLER in settings.asks)
 """Pretraining heads that read the pooler."""
 
 
-def head_name(family: Family, head: str, ours: str) -> str:
+def head_name(form: Format, head: str, ours: str) -> str:
     """Their name of one of our head's tensors."""
-    names = family.heads[head]
+    names = form.heads[head]
     if ours in names:
         return names[ours]
     part, _, kind = ours.rpartition(".")
     return f"{names[part]}.{kind}" if part in names else ""
 
 
-def find_heads(family: Family, tensors: Mapping[str, Tensor], path: Path, classifier: str) -> dict[str, dict[str, str]]:
+def find_heads(form: Format, tensors: Mapping[str, Tensor], path: Path, classifier: str) -> dict[str, dict[str, str]]:
     """Return the heads that are there: our names to theirs. Half of one is refused.
 
     Args:
-        family: whose names they are.
+        form: whose names they are.
         tensors: by their names.
         path: where they are from.
         classifier: which of our heads their `classifier` is.
     """
     found = {}
-    for head, parts in family.heads.items():
+    for head, parts in form.heads.items():
         if head in ("classification", "regression", "token_classification") and head != classifier:
             continue
         ours = [name for part in parts for name in ([part] if part == "bias" else [f"{part}.weight", f"{part}.bias"])]
-        if parts.get("out") in family.unbiased:
+        if parts.get("out") in form.unbiased:
             ours.remove("out.bias")
-        names = {name: head_name(family, head, name) for name in ours}
+        names = {name: head_name(form, head, name) for name in ours}
         missing = [name for name in names.values() if name not in tensors]
         if not missing:
             found[head] = names
@@ -65,7 +67,7 @@ def find_own(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, str]]:
     return found
 
 
-def of_classifier(family: Family, config: Mapping[str, Any], tensors: Mapping[str, Tensor], path: Path) -> str:
+def of_classifier(form: Format, config: Mapping[str, Any], tensors: Mapping[str, Tensor], path: Path) -> str:
     """Say which of our heads their `classifier` is: several have this name.
 
     Raises:
@@ -77,7 +79,7 @@ def of_classifier(family: Family, config: Mapping[str, Any], tensors: Mapping[st
         return "token_classification"
     other = any(name.endswith("MultipleChoice") for name in architectures)
     other = other or config.get("problem_type") == "multi_label_classification"
-    pooler = family.head_pooler or family.pooler
+    pooler = form.head_pooler or form.pooler
     if other:
         return ""
     if pooler and f"{pooler}.weight" not in tensors:
@@ -88,7 +90,7 @@ def of_classifier(family: Family, config: Mapping[str, Any], tensors: Mapping[st
                 remedy="the file is not whole: download it again",
             )
         return ""
-    rows = tensors.get(f"{family.heads['classification']['out']}.weight")
+    rows = tensors.get(f"{form.heads['classification']['out']}.weight")
     return "classification" if rows is None or len(rows) > 1 else "regression"
 
 

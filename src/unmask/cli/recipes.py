@@ -25,7 +25,7 @@ def run(options: argparse.Namespace) -> None:
     if options.action == "list":
         for name in shipped():
             encoder = read_recipe(name).encoder
-            print(f"{name:16} {encoder.layers} layers, width {encoder.width}, {encoder.heads} heads")
+            print(f"{name:16} {encoder.shape}")
     elif options.action == "show":
         print(recipe_text(options.name)[0], end="")
     else:

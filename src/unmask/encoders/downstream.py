@@ -17,6 +17,7 @@ Layers are concatenated (the best in Devlin et al. 2019, table 7), summed, or mi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import msgspec
@@ -25,8 +26,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from unmask.batches.batch import Tokens
-from unmask.encoders.encoder import Encoded, Encoder
-from unmask.encoders.transformer import TransformerSettings
+from unmask.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, Keep
 from unmask.errors import UserError
 from unmask.layers.dropout import Dropout
 
@@ -148,37 +148,34 @@ def pack(tokens: Tokens) -> tuple[Tensor, Tensor]:
     return order, torch.bincount(places).cpu()
 
 
-class Downstream(nn.Module):
+class Downstream(Encoder):
     """See the module; satisfies `Encoder`.
 
     Args:
         chosen: the recipe's.
         encoder: whose layers are read.
-        shape: the encoder's settings.
-
-    Attributes:
-        settings: the encoder's, with the width that heads see.
 
     Raises:
         UserError: the encoder has not these layers.
     """
 
-    def __init__(self, chosen: DownstreamSettings, encoder: Encoder, shape: TransformerSettings) -> None:
+    def __init__(self, chosen: DownstreamSettings, encoder: Encoder) -> None:
         super().__init__()
         self.chosen = chosen
         self.encoder = encoder
-        self.numbers = number_layers(chosen.layers, shape.layers)
+        self.numbers = number_layers(chosen.layers, encoder.num_layers)
         several = len(self.numbers) > 1
-        self.width = shape.width * (len(self.numbers) if chosen.combine == "concatenate" else 1)
+        self.width = encoder.width * (len(self.numbers) if chosen.combine == "concatenate" else 1)
         self.mix = Mix(len(self.numbers)) if several and chosen.combine == "mix" else None
         self.lstm = None
         if chosen.kind == "rnn":
-            self.lstm = Lstm(self.width, chosen.width or 200, shape.dropout)
+            self.lstm = Lstm(self.width, chosen.width or 200, encoder.head.rnn_dropout)
             self.width = 2 * self.lstm.width
-        self.settings = msgspec.structs.replace(
-            shape, width=self.width, heads=1, causal=False, pooling="tanh", segments=1, offset=0
+        # of whole texts and of single tokens alike, the head is one linear layer
+        self.head = replace(
+            encoder.head, width=self.width, token_dropout=encoder.head.dropout, pooler_dropout=0.0, bias=True
         )
-        self.vocabulary, self.longest = encoder.vocabulary, encoder.longest
+        self.num_layers, self.vocabulary, self.longest = encoder.num_layers, encoder.vocabulary, encoder.longest
 
     @property
     def recompute(self) -> bool:
@@ -190,18 +187,13 @@ class Downstream(nn.Module):
         self.encoder.recompute = value
 
     @property
-    def words(self) -> nn.Embedding:
-        """See `Encoder`."""
-        return self.encoder.words
-
-    @property
     def levels(self) -> Sequence[nn.Module]:
         """See `Encoder`; what this module adds counts as a head."""
         return self.encoder.levels
 
-    def forward(self, tokens: Tokens, keep: frozenset[int] = frozenset()) -> Encoded:
-        """See `Encoder`."""
-        found = self.encoder(tokens, keep.union(self.numbers)).layers
+    def forward(self, tokens: Tokens, keep: Keep = NOTHING, carry: Carry = NO_CARRY) -> Encoded:
+        """See `Encoder`; the pooler was trained on the encoder's last layer alone, and so there is none here."""
+        found = self.encoder(tokens, keep | Keep(frozenset(self.numbers))).layers
         x = self._combine([found[number] for number in self.numbers])  # (tokens, width)
         starts, ends = tokens.offsets[:-1].long(), tokens.offsets[1:].long()
         if self.chosen.kind == "average":
@@ -212,11 +204,7 @@ class Downstream(nn.Module):
             forward, backward = x.index_select(0, ends - 1), x.index_select(0, starts)
             half = self.lstm.width
             x = x.index_copy(0, starts, torch.cat([forward[:, :half], backward[:, half:]], 1))
-        return Encoded(last=x, layers={number: found[number] for number in keep})
-
-    def pool(self, rows: Tensor) -> Tensor:
-        """Return the rows as they are: the tanh layer was trained on the encoder's last layer alone."""
-        return rows
+        return Encoded(last=x, layers={number: found[number] for number in keep.layers})
 
     def forward_flops(self, tokens: Tokens) -> int:
         """See `Encoder`."""

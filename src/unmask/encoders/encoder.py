@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from types import MappingProxyType
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -25,10 +26,12 @@ POOLER = "a pooler"
 NARROW_BLOCKS = "narrower blocks over its embeddings"
 """There are `embed` and `block`: a second, narrower body can be built over the same embeddings."""
 SCORES = "attention scores"
+SEPARATE_LAYERS = "layers with weights of their own"
 CARRY = "state carried from step to step"
 
 Carry = Mapping[str, Tensor]
 """What goes from one step to the next, by name; every tensor is (streams, ...). Most bodies carry nothing."""
+NO_CARRY: Carry = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,7 @@ class HeadSpec:
         dropout: before the last layer of heads that read a text's vector.
         token_dropout: before the last layer of heads that read each token's.
         pooler_dropout: before the pooler, where heads of whole texts have it there too.
+        rnn_dropout: on what a recurrent model over the body's layers reads.
         bias: whether the last layer of a classifier of whole texts has one.
     """
 
@@ -117,13 +121,15 @@ class HeadSpec:
     dropout: float = 0.1
     token_dropout: float = 0.1
     pooler_dropout: float = 0.0
+    rnn_dropout: float = 0.1
     bias: bool = True
 
 
-class Encoder(Protocol):
-    """A module that reads tokens.
+class Encoder(nn.Module):
+    """A module that reads tokens: what all bodies have in common.
 
     Attributes:
+        settings: what its family built it from (families/body.py); None where no family did.
         width: of its output.
         num_layers: how many layers it has above the embeddings.
         vocabulary: how many token ids it knows.
@@ -133,13 +139,14 @@ class Encoder(Protocol):
         gives: its capabilities, such as `TOKEN_EMBEDDINGS`.
     """
 
+    settings: Any = None
     width: int
     num_layers: int
     vocabulary: int
     longest: int
-    recompute: bool
+    recompute: bool = False
     head: HeadSpec
-    gives: frozenset[str]
+    gives: frozenset[str] = frozenset()
 
     @property
     def levels(self) -> Sequence[nn.Module]:
@@ -147,9 +154,9 @@ class Encoder(Protocol):
 
         A module that serves as several layers stands there once; what is in none (the pooler) counts as a head.
         """
-        ...
+        raise NotImplementedError
 
-    def __call__(self, tokens: Tokens, keep: Keep = NOTHING, carry: Carry = {}) -> Encoded:  # noqa: B006 (never changed)
+    def forward(self, tokens: Tokens, keep: Keep = NOTHING, carry: Carry = NO_CARRY) -> Encoded:
         """Encode a batch and hand out what `keep` asks for.
 
         Args:
@@ -157,7 +164,7 @@ class Encoder(Protocol):
             keep: layers and attention scores to hand out.
             carry: where the body gives `CARRY`: a row of state for each sequence, in the batch's order.
         """
-        ...
+        raise NotImplementedError
 
     def forward_flops(self, tokens: Tokens) -> int:
         """Return the floating-point operations of the matrix products of one forward pass over a batch, `pool` aside.
@@ -165,10 +172,10 @@ class Encoder(Protocol):
         A product of (n, k) and (k, m) counts 2 n k m. Counted are the tokens that are there: no padding, no look-ups,
         no norms, and nothing that is computed a second time to save memory. `tokens` lie on the CPU.
         """
-        ...
+        raise NotImplementedError
 
 
-class WithTokenEmbeddings(Encoder, Protocol):
+class WithTokenEmbeddings(Protocol):
     """A body that gives `TOKEN_EMBEDDINGS`."""
 
     @property
@@ -177,15 +184,21 @@ class WithTokenEmbeddings(Encoder, Protocol):
         ...
 
 
-class WithPooler(Encoder, Protocol):
-    """A body that gives `POOLER`."""
+class WithPooler(Protocol):
+    """A body that gives `POOLER`.
+
+    Attributes:
+        pooler: the module that pools.
+    """
+
+    pooler: nn.Module
 
     def pool(self, rows: Tensor) -> Tensor:
         """Return the pooled vectors of texts, such as BERT's tanh layer over [CLS]: (texts, width) to the same."""
         ...
 
 
-class WithCarry(Encoder, Protocol):
+class WithCarry(Protocol):
     """A body that gives `CARRY`."""
 
     def start(self, streams: int) -> Carry:

@@ -15,12 +15,14 @@ from unmask.batches.sentence_pairs import LABELS, SentencePairsSettings
 from unmask.batches.token_masking import TokenMaskingSettings
 from unmask.corpus.build import build_corpus
 from unmask.corpus.corpus import Documents
+from unmask.encoders.encoder import LEFT_TO_RIGHT
 from unmask.errors import UserError
 from unmask.evaluation.errors_page import errors_page
 from unmask.metrics.intervals import Measure, differences, intervals, whole
 from unmask.model import Model
-from unmask.objectives import OBJECTIVES, settings_of
+from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
+from unmask.objectives.objective import BuildContext, Objective
 from unmask.runs.display import Display
 from unmask.serving.pipeline import Pipeline
 from unmask.tasks.mistake import Mistake
@@ -152,14 +154,7 @@ def evaluate_encoder(
     Raises:
         UserError: the model has no pretraining head, or no text is in the files.
     """
-    objectives = {
-        name: settings_of(name, model.heads[name], model.encoder.width).build(
-            model.encoder.settings, model.encoder.vocabulary
-        )
-        for name in OBJECTIVES
-        if name in model.heads
-    }
-    objectives = {name: objective for name, objective in objectives.items() if model.take(name, objective)}
+    objectives = _objectives(model)
     if not objectives:
         raise UserError("this model has neither a task's head nor a whole one of a pretraining objective")
     machine = machine or choose_machine(precision="float32")
@@ -175,7 +170,7 @@ def evaluate_encoder(
         else:
             layout = SentencePairsSettings(length=length, second=asked)
         learner = Learner(model.encoder, objectives).to(machine.device, machine.dtype)
-        masking = NoMaskingSettings() if model.encoder.settings.causal else TokenMaskingSettings()
+        masking = NoMaskingSettings() if LEFT_TO_RIGHT in model.encoder.gives else TokenMaskingSettings()
         feed = Feed(layout, masking, seed, corpus.tokenizer, learner.prepare)  # with the special tokens of pretraining
         batches = feed.heldout(corpus.train, tokens=corpus.train.num_tokens * 2)
         metrics = evaluate(learner, batches, machine, display=display)
@@ -185,6 +180,24 @@ def evaluate_encoder(
         "intervals": {},
         "examples": sum(len(batch.keys) for batch in batches),
     }
+
+
+def _objectives(model: Model) -> dict[str, Objective]:
+    """Return the pretraining objectives of which a model has the whole head.
+
+    Raises:
+        UserError: a head is damaged.
+    """
+    found = {}
+    for name, settings in OBJECTIVES.items():
+        if name in model.heads:
+            try:
+                objective = settings.of_head(model.heads[name], model.encoder.width).build(BuildContext(model.encoder))
+            except ValueError as error:
+                raise UserError(f"the tensors of the {name} head are damaged ({error})") from error
+            if not model.take(name, objective):
+                found[name] = objective
+    return found
 
 
 def _has_pairs(documents: Documents, *, others: bool) -> bool:

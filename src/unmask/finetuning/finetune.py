@@ -15,9 +15,10 @@ import msgspec
 import numpy as np
 
 from unmask.batches.batch import collate, split
+from unmask.batches.no_masking import WHOLE_TEXT
 from unmask.batches.sources import ExampleSource
 from unmask.durable import replace_file
-from unmask.encoders.transformer import TransformerSettings
+from unmask.encoders.encoder import Encoder
 from unmask.errors import UserError, nearest
 from unmask.evaluation.model import score_examples
 from unmask.finetuning.examples import Examples, frame_examples, read_examples
@@ -205,23 +206,29 @@ def _resolve(table: dict[str, Any], base: Model, data: Examples) -> FinetuningRe
     recipe = convert(table, FinetuningRecipe, "--set")
     if recipe.task.length > base.encoder.longest:
         raise UserError(f"length {recipe.task.length} exceeds the {base.encoder.longest} positions of the model")
-    _refuse_idle(recipe, base.encoder.settings)
+    _refuse_idle(recipe, base.encoder)
     return msgspec.structs.replace(recipe, task=recipe.task.settle(data.train, data.labels))
 
 
-def _refuse_idle(recipe: FinetuningRecipe, shape: TransformerSettings) -> None:
-    """Refuse what has no effect with or without a frozen encoder, and a language model over what sees both sides."""
-    if recipe.lm_weight is not None and (recipe.frozen or recipe.downstream is not None):
-        raise UserError("lm_weight goes with neither a frozen encoder nor a downstream model", remedy="leave it away")
-    if recipe.lm_weight is not None and not shape.causal:
-        raise UserError("lm_weight is for models that read from left to right", remedy="leave it away")
+def _refuse_idle(recipe: FinetuningRecipe, body: Encoder) -> None:
+    """Refuse what has no effect with or without a frozen encoder, and objectives that the model cannot serve."""
+    for name, settings in recipe.objectives.items():
+        if recipe.frozen or recipe.downstream is not None:
+            raise UserError(
+                f"objective.{name} goes with neither a frozen encoder nor a downstream model", remedy="leave it away"
+            )
+        if missing := sorted(settings.asks - body.gives - {WHOLE_TEXT}):
+            raise UserError(
+                f"objective.{name} needs {missing[0]}, which neither this model nor labelled examples give",
+                remedy="leave it away",
+            )
     if recipe.frozen and recipe.optimizer.layer_decay != 1:
         raise UserError("optimizer.layer_decay has no effect on a frozen encoder", remedy="leave it away")
     if recipe.frozen and recipe.reset is not None:
         raise UserError("reset has no effect on a frozen encoder: it would never learn", remedy="leave it away")
     if recipe.frozen and recipe.batch.recompute:
         raise UserError("batch.recompute has no effect on a frozen encoder", remedy="leave it away")
-    if not recipe.frozen and recipe.downstream is not None and recipe.downstream.plain(shape.layers):
+    if not recipe.frozen and recipe.downstream is not None and recipe.downstream.plain(body.num_layers):
         raise UserError(
             "--downstream linear has no effect without --frozen: it is what fine-tuning does",
             remedy="pass --frozen, or leave it away",

@@ -20,8 +20,8 @@ import numpy as np
 
 from unmask.batches.batch import Sample
 from unmask.encoders.downstream import Downstream, DownstreamSettings
+from unmask.encoders.encoder import POOLER
 from unmask.encoders.stored import Stored
-from unmask.encoders.transformer import Transformer
 from unmask.objectives.learner import Learner
 from unmask.runs.display import Display
 from unmask.serving.features import compute, open_table, write_features
@@ -63,12 +63,11 @@ def freeze(
     """
     body, head = learner.encoder, learner.parts[part]
     encoder = body.encoder if isinstance(body, Downstream) else body
-    assert isinstance(encoder, Transformer)
-    numbers = body.numbers if isinstance(body, Downstream) else (encoder.settings.layers,)
+    numbers = body.numbers if isinstance(body, Downstream) else (encoder.num_layers,)
     at = SUMMARY if chosen is not None and chosen.kind == "linear" and head.at == SUMMARY else None
     every = [*samples[0], *samples[1]]
     offsets = np.cumsum([0, *(len(sample if at is None else sample.positions[at]) for sample in every)])
-    pooled = body is encoder and at == SUMMARY
+    pooled = body is encoder and at == SUMMARY and POOLER in encoder.gives
     of = hashlib.sha256(f"{weights} {numbers} {at} {pooled} {machine.dtype}".encode())
     for sample in every:
         where = [] if at is None else [sample.positions[at]]
@@ -81,7 +80,7 @@ def freeze(
         write_features(path, rows, offsets, (len(numbers), encoder.width), half=True)
     processes.meet()
     table = open_table(path)
-    stored = Stored(table, numbers, encoder.settings).to(machine.device)
+    stored = Stored(table, numbers, encoder.head, encoder.num_layers, encoder.longest).to(machine.device)
     if isinstance(body, Downstream):
         body.encoder = stored
     else:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 
-from unmask.encoders.transformer import TransformerSettings
+from unmask.encoders.encoder import LEFT_TO_RIGHT
+from unmask.families import BodySettings
 from unmask.tasks import TASKS
 
 PRETRAINED_RATE = 5e-5
@@ -34,7 +35,7 @@ LM_WEIGHT = 0.5
 
 def defaults(
     kind: str,
-    settings: TransformerSettings,
+    settings: BodySettings,
     examples: int,
     *,
     pretrained: bool,
@@ -59,8 +60,8 @@ def defaults(
     if frozen or downstream:
         layers = [-1] if downstream in (None, "linear") else list(range(-min(LAYERS, settings.layers), 0))
         chosen = {"frozen": frozen, "downstream": {"kind": downstream or "linear", "layers": layers}}
-    elif settings.causal:
-        chosen = {"lm_weight": LM_WEIGHT}
+    elif LEFT_TO_RIGHT in settings.gives:
+        chosen = {"objective": {"causal_lm": {"weight": LM_WEIGHT}}}
     return {
         **chosen,
         "task": {"kind": kind, "length": min(TASKS[kind]().length, settings.positions)},

@@ -82,3 +82,20 @@ class Block(nn.Module):
         first, second = (other or self for other in self._shared)
         x = first.attention_norm(self.dropout(first.attention(x, tokens), onto=x))
         return second.feed_forward_norm(self.dropout(second.feed_forward(x), onto=x))
+
+    def forward_flops(self, tokens: Tokens) -> int:
+        """Return the operations of its matrix products; see `Encoder.forward_flops`."""
+        first, second = (other or self for other in self._shared)
+        width, inner = first.attention.qkv.in_features, second.feed_forward.up.out_features
+        return layer_flops(tokens, width, inner, causal=first.attention.causal)
+
+
+def layer_flops(tokens: Tokens, width: int, inner: int, *, causal: bool = False) -> int:
+    """Return a layer's operations: its matrices see each token, attention each pair of a sequence's tokens twice.
+
+    Read from left to right, a token makes no pair with what comes later.
+    """
+    matrices = 4 * width * width + 2 * width * inner  # query, key, value, out; up, down
+    lengths = tokens.offsets.diff().long()
+    pairs = int((lengths * (lengths + 1) // 2 if causal else lengths.square()).sum())
+    return 2 * (len(tokens.ids) * matrices + 2 * pairs * width)

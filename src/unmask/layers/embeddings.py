@@ -22,8 +22,8 @@ class Embeddings(nn.Module):
     """Sum of three embeddings, LayerNorm, dropout, and a projection where the layers have another width.
 
     Args:
-        vocabulary, positions, segments: sizes of the three tables; with 0 segments there is no such table, and with 1
-            both segments are the same.
+        vocabulary, positions, segments: sizes of the three tables; with 0 positions or segments there is no such table,
+            and with 1 segment both segments are the same.
         width: of the embeddings.
         out: width of the layers that they are projected to; None: they are not projected.
         offset: rows of positions before the first one that is read.
@@ -39,14 +39,14 @@ class Embeddings(nn.Module):
         width: int,
         out: int | None,
         *,
-        offset: int,
+        offset: int = 0,
         dropout: float,
         epsilon: float | None,
     ) -> None:
         super().__init__()
         self.offset = offset
         self.words = nn.Embedding(vocabulary, width)
-        self.positions = nn.Embedding(offset + positions, width)
+        self.positions = nn.Embedding(offset + positions, width) if positions else None
         self.segments = nn.Embedding(segments, width) if segments else None
         self.norm = None if epsilon is None else LayerNorm(width, epsilon)
         self.dropout = Dropout(dropout)
@@ -63,9 +63,13 @@ class Embeddings(nn.Module):
         if self.segments is not None:
             several = self.segments.num_embeddings > 1
             x = x + (look_up(self.segments.weight, tokens.segments) if several else self.segments.weight)
-        places = tokens.places + self.offset if self.offset else tokens.places
-        x = x + look_up(self.positions.weight, places)
+        if self.positions is not None:
+            x = x + look_up(self.positions.weight, tokens.places + self.offset if self.offset else tokens.places)
         return self.dropout(x if self.norm is None else self.norm(x))
+
+    def forward_flops(self, tokens: Tokens) -> int:
+        """Return the operations of the projection; see `Encoder.forward_flops`."""
+        return 0 if self.project is None else 2 * len(tokens.ids) * self.project.in_features * self.project.out_features
 
 
 def look_up(table: Tensor, ids: Tensor) -> Tensor:

@@ -10,25 +10,34 @@ tokens around texts, which are predicted too; the paper pretrains on runs of tex
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 from torch import Tensor
 from torch.nn.functional import linear
 
 from unmask.batches.batch import Batch, Sample
-from unmask.encoders.encoder import Encoded, Encoder
-from unmask.encoders.transformer import TransformerSettings
+from unmask.batches.no_masking import WHOLE_TEXT
+from unmask.encoders.encoder import LEFT_TO_RIGHT, TOKEN_EMBEDDINGS, Encoded, Encoder
 from unmask.layers.vocabulary import vocabulary_loss
-from unmask.objectives.objective import Objective, Part
+from unmask.objectives.objective import (
+    BuildContext,
+    Objective,
+    ObjectiveSettings,
+    Part,
+    decoder_of,
+    most_frequent,
+    share_of,
+)
 
 
-class CausalLMSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CausalLMSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The recipe's [objective.causal_lm]."""
 
-    weight: float = 1.0
+    asks = frozenset({WHOLE_TEXT, LEFT_TO_RIGHT, TOKEN_EMBEDDINGS})
 
-    def build(self, encoder: TransformerSettings, vocabulary: int) -> CausalLM:
-        """Return the objective; it has no weights of its own."""
+    def build(self, context: BuildContext) -> CausalLM:
+        """See `ObjectiveSettings`; it has no weights of its own."""
         return CausalLM(self.weight)
 
 
@@ -55,17 +64,25 @@ class CausalLM(Objective):
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return logits over the vocabulary for each next token, (targets, vocabulary)."""
-        return linear(self._rows(encoded, batch), encoder.words.weight)
+        return linear(self._rows(encoded, batch), decoder_of(encoder))
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
-        none = encoder.words.weight.new_zeros(encoder.vocabulary)
-        loss, correct = vocabulary_loss(self._rows(encoded, batch), encoder.words.weight, none, batch.labels["next"])
+        none = decoder_of(encoder).new_zeros(encoder.vocabulary)
+        loss, correct = vocabulary_loss(self._rows(encoded, batch), decoder_of(encoder), none, batch.labels["next"])
         return Part(loss, {"accuracy": correct})
 
     def _rows(self, encoded: Encoded, batch: Batch) -> Tensor:
         """Return what the decoder reads, (targets, width)."""
         return encoded.last.index_select(0, batch.positions[self.at])
+
+    def baseline(self, name: str, batches: Sequence[Batch], token: int) -> Mapping[str, float]:
+        """See `Objective`."""
+        return {f"{name}_accuracy": share_of(token, "next", batches)}
+
+    def notes(self, name: str, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> Sequence[str]:
+        """See `Objective`."""
+        return most_frequent("next", baseline.get(f"{name}_accuracy"))
 
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
         """See `Objective`: the decoder, at every token but one a sequence."""

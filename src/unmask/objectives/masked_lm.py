@@ -9,50 +9,59 @@ have), LayerNorm, then the token embeddings as decoder, with a bias of its own.
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Mapping, Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from unmask.batches.batch import Batch, Sample
-from unmask.encoders.encoder import Encoded, Encoder
-from unmask.encoders.transformer import TransformerSettings, initialise
+from unmask.batches.masking import HIDDEN
+from unmask.encoders.encoder import BOTH_SIDES, TOKEN_EMBEDDINGS, Encoded, Encoder
 from unmask.layers.block import ACTIVATIONS
 from unmask.layers.norm import LayerNorm
 from unmask.layers.vocabulary import vocabulary_loss
-from unmask.objectives.objective import Objective, Part
+from unmask.objectives.objective import (
+    BuildContext,
+    Objective,
+    ObjectiveSettings,
+    Part,
+    decoder_of,
+    most_frequent,
+    share_of,
+)
 
 
-class MaskedLMSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MaskedLMSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The recipe's [objective.masked_lm]."""
 
-    weight: float = 1.0
+    asks = frozenset({HIDDEN, BOTH_SIDES, TOKEN_EMBEDDINGS})
 
-    def build(self, encoder: TransformerSettings, vocabulary: int) -> MaskedLM:
-        """Return the objective with an untrained head."""
-        return MaskedLM(encoder, vocabulary, self.weight)
+    def build(self, context: BuildContext) -> MaskedLM:
+        """See `ObjectiveSettings`."""
+        return MaskedLM(context, self.weight)
 
 
 class MaskedLM(Objective):
     """See the module.
 
     Args:
-        encoder: settings of the body that the head sits on.
-        vocabulary: its size.
+        context: the body that the head sits on.
         weight: in the sum of losses.
     """
 
     at = "hidden"
-    needs = frozenset({"hidden"})
+    needs = frozenset({HIDDEN})
 
-    def __init__(self, encoder: TransformerSettings, vocabulary: int, weight: float = 1.0) -> None:
+    def __init__(self, context: BuildContext, weight: float = 1.0) -> None:
         super().__init__()
+        head, narrow = context.head, context.decoder_width
         self.weight = weight
-        self.dense = nn.Linear(encoder.width, encoder.embedding_width)
-        self.activation = ACTIVATIONS[encoder.head_activation]()
-        self.norm = LayerNorm(encoder.embedding_width, encoder.epsilon)
-        self.bias = nn.Parameter(torch.zeros(vocabulary))
-        initialise(self, encoder)
+        self.dense = nn.Linear(head.width, narrow)
+        self.activation = ACTIVATIONS[head.lm_activation]()
+        self.norm = LayerNorm(narrow, head.epsilon)
+        self.bias = nn.Parameter(torch.zeros(context.vocabulary))
+        head.init(self)
 
     def prepare(self, sample: Sample, name: str) -> Sample:
         """See `Objective`."""
@@ -60,18 +69,30 @@ class MaskedLM(Objective):
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return logits over the vocabulary at the hidden positions, (hidden, vocabulary)."""
-        return linear(self._rows(encoded, batch), encoder.words.weight, self.bias)
+        return linear(self._rows(encoded, batch), decoder_of(encoder), self.bias)
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
         rows = self._rows(encoded, batch)
-        loss, correct = vocabulary_loss(rows, encoder.words.weight, self.bias, batch.labels["hidden"])
+        loss, correct = vocabulary_loss(rows, decoder_of(encoder), self.bias, batch.labels["hidden"])
         return Part(loss, {"accuracy": correct})
 
     def _rows(self, encoded: Encoded, batch: Batch) -> Tensor:
         """Return what the decoder reads, (hidden, width of the embeddings)."""
         rows = encoded.last.index_select(0, batch.positions["hidden"])
         return self.norm(self.activation(self.dense(rows)))
+
+    def baseline(self, name: str, batches: Sequence[Batch], token: int) -> Mapping[str, float]:
+        """See `Objective`."""
+        return {f"{name}_accuracy": share_of(token, HIDDEN, batches)}
+
+    def notes(self, name: str, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> Sequence[str]:
+        """See `Objective`."""
+        return most_frequent("masked", baseline.get(f"{name}_accuracy"))
+
+    def usage(self, model: str) -> Sequence[str]:
+        """See `Objective`."""
+        return [f'unmask fill --model {model} "Text with a [MASK] in it."']
 
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
         """See `Objective`: the dense layer and the decoder, at the hidden positions alone."""

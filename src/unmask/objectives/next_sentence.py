@@ -8,30 +8,31 @@ Devlin et al. 2019, section 3.1, task 2: a softmax layer over the pooled [CLS].
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Mapping, Sequence
+from typing import cast
+
 from torch import Tensor, nn
 
 from unmask.batches.batch import Batch, Sample
-from unmask.encoders.encoder import Encoded, Encoder
-from unmask.encoders.transformer import TransformerSettings, initialise
-from unmask.objectives.objective import Objective, Part, classify
+from unmask.encoders.encoder import POOLER, Encoded, Encoder, WithPooler
+from unmask.objectives.objective import BuildContext, Objective, ObjectiveSettings, Part, classify
 
 
-class NextSentenceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NextSentenceSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The recipe's [objective.next_sentence]."""
 
-    weight: float = 1.0
+    asks = frozenset({"next_sentence", POOLER})
 
-    def build(self, encoder: TransformerSettings, vocabulary: int) -> NextSentence:
-        """Return the objective with an untrained head."""
-        return NextSentence(encoder, self.weight)
+    def build(self, context: BuildContext) -> NextSentence:
+        """See `ObjectiveSettings`."""
+        return NextSentence(context, self.weight)
 
 
 class NextSentence(Objective):
     """See the module.
 
     Args:
-        encoder: settings of the body that the head sits on.
+        context: the body that the head sits on.
         weight: in the sum of losses.
     """
 
@@ -39,11 +40,11 @@ class NextSentence(Objective):
     label = "next_sentence"
     needs = frozenset({label})
 
-    def __init__(self, encoder: TransformerSettings, weight: float = 1.0) -> None:
+    def __init__(self, context: BuildContext, weight: float = 1.0) -> None:
         super().__init__()
         self.weight = weight
-        self.out = nn.Linear(encoder.width, 2)
-        initialise(self, encoder)
+        self.out = nn.Linear(context.head.width, 2)
+        context.head.init(self)
 
     def prepare(self, sample: Sample, name: str) -> Sample:
         """See `Objective`."""
@@ -51,11 +52,16 @@ class NextSentence(Objective):
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return logits (follows, from elsewhere), (sequences, 2)."""
-        return self.out(encoder.pool(encoded.last.index_select(0, batch.positions["summary"])))
+        rows = encoded.last.index_select(0, batch.positions["summary"])  # (sequences, width)
+        return self.out(cast(WithPooler, encoder).pool(rows))
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
         return classify(self.predict(encoder, encoded, batch), batch.labels[self.label])
+
+    def baseline(self, name: str, batches: Sequence[Batch], token: int) -> Mapping[str, float]:
+        """See `Objective`: of two answers either is right in half of the cases."""
+        return {f"{name}_accuracy": 0.5}
 
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
         """See `Objective`: the pooler and the softmax layer, once a sequence."""

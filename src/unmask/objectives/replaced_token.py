@@ -16,25 +16,34 @@ however a batch is cut.
 
 from __future__ import annotations
 
+import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol, cast
 
-import msgspec
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from unmask.batches.batch import Batch, Sample
+from unmask.batches.batch import Batch, Sample, Tokens
 from unmask.batches.chance import generator
-from unmask.encoders.encoder import Encoded, Encoder
-from unmask.encoders.transformer import Transformer, TransformerSettings, initialise, layer_flops
+from unmask.batches.masking import HIDDEN
+from unmask.encoders.encoder import BOTH_SIDES, NARROW_BLOCKS, TOKEN_EMBEDDINGS, Encoded, Encoder
 from unmask.layers.block import ACTIVATIONS, Block
 from unmask.layers.linear import Linear
 from unmask.layers.norm import LayerNorm
 from unmask.layers.vocabulary import vocabulary_loss_and_draw
-from unmask.objectives.objective import Objective, Part
+from unmask.objectives.objective import (
+    BuildContext,
+    Objective,
+    ObjectiveSettings,
+    Part,
+    decoder_of,
+    most_frequent,
+    share_of,
+)
 
 GENERATOR = "generator"
 """Name of the generator's part of the loss."""
@@ -42,7 +51,26 @@ HEAD_WIDTH = 64
 """Of the generator's attention."""
 
 
-class ReplacedTokenSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+WORDS_ALONE = 0.9
+"""The loss of telling replaced tokens by the words that a generator draws too often, in terms of a constant's: that was
+0.96 to 0.99, and of what had begun to read the context 0.89 and less (docs/family.md)."""
+
+
+class Narrowing(Protocol):
+    """A body that gives `NARROW_BLOCKS`."""
+
+    num_layers: int
+
+    def embed(self, tokens: Tokens) -> Tensor:
+        """Return the embeddings before their projection, (tokens, width of the embeddings)."""
+        ...
+
+    def block(self, width: int, heads: int) -> Block:
+        """Return an untrained layer like its own but narrower."""
+        ...
+
+
+class ReplacedTokenSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The recipe's [objective.replaced_token].
 
     Attributes:
@@ -55,38 +83,51 @@ class ReplacedTokenSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_un
     generator_weight: float = 1.0
     generator_size: float = 0.25
 
+    asks = frozenset({HIDDEN, BOTH_SIDES, TOKEN_EMBEDDINGS, NARROW_BLOCKS})
+    takes = frozenset({HIDDEN})
+
     def __post_init__(self) -> None:
         if not 0 < self.generator_size <= 1:
             raise ValueError("generator_size must lie in (0, 1]")
 
-    def build(self, encoder: TransformerSettings, vocabulary: int) -> ReplacedToken:
-        """Return the objective with an untrained generator and head."""
-        return ReplacedToken(self, encoder, vocabulary)
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """See `ObjectiveSettings`: the generator's too."""
+        return self.weight, self.generator_weight
+
+    def build(self, context: BuildContext) -> ReplacedToken:
+        """See `ObjectiveSettings`: an untrained generator and head."""
+        return ReplacedToken(self, context)
+
+    @classmethod
+    def of_head(cls, tensors: Mapping[str, Tensor], width: int) -> ReplacedTokenSettings:
+        """See `ObjectiveSettings`: the generator's width tells its size."""
+        if "generator.dense.weight" not in tensors:
+            return cls()
+        return cls(generator_size=tensors["generator.dense.weight"].shape[-1] / width)
 
 
 class Generator(nn.Module):
     """A masked language model over the encoder's own embeddings.
 
     Args:
-        encoder: settings of the encoder whose embeddings it shares.
+        context: the encoder whose embeddings it shares.
         width: of its layers.
-        vocabulary: its size.
     """
 
-    def __init__(self, encoder: TransformerSettings, width: int, vocabulary: int) -> None:
+    def __init__(self, context: BuildContext, width: int) -> None:
         super().__init__()
-        narrow, self.inner = encoder.embedding_width, max(1, round(width * encoder.feed_forward / encoder.width))
+        head, narrow, body = context.head, context.decoder_width, cast(Narrowing, context.body)
         self.project = None if narrow == width else Linear(narrow, width)
-        self.blocks = nn.ModuleList(
-            Block(width, heads_of(width), self.inner, encoder.dropout, encoder.activation, encoder.epsilon)
-            for _ in range(encoder.layers)
+        self.blocks: Sequence[Block] = nn.ModuleList(  # type: ignore[assignment]  # as which it serves
+            body.block(width, heads_of(width)) for _ in range(body.num_layers)
         )
         self.dense = nn.Linear(width, narrow)
-        self.activation = ACTIVATIONS[encoder.head_activation]()
-        self.norm = LayerNorm(narrow, encoder.epsilon)
-        self.bias = nn.Parameter(torch.zeros(vocabulary))
+        self.activation = ACTIVATIONS[head.lm_activation]()
+        self.norm = LayerNorm(narrow, head.epsilon)
+        self.bias = nn.Parameter(torch.zeros(context.vocabulary))
 
-    def forward(self, encoder: Transformer, batch: Batch) -> Tensor:
+    def forward(self, encoder: Narrowing, batch: Batch) -> Tensor:
         """Return what the decoder reads at the hidden positions, (hidden, width of the embeddings)."""
         x = encoder.embed(batch.tokens)  # (tokens, width of the embeddings)
         if self.project is not None:
@@ -100,7 +141,7 @@ class Generator(nn.Module):
         width, narrow = self.dense.in_features, self.dense.out_features
         projected = 0 if self.project is None else 2 * len(batch.tokens.ids) * narrow * width
         head = 2 * len(batch.positions["hidden"]) * narrow * (width + len(self.bias))
-        return projected + len(self.blocks) * layer_flops(batch.tokens, width, self.inner) + head
+        return projected + sum(block.forward_flops(batch.tokens) for block in self.blocks) + head
 
 
 class ReplacedToken(Objective):
@@ -108,23 +149,23 @@ class ReplacedToken(Objective):
 
     Args:
         settings: the recipe's.
-        encoder: settings of the body that the head sits on.
-        vocabulary: its size.
+        context: the body that the head sits on.
     """
 
     at = "every"
-    needs = frozenset({"hidden"})
+    needs = frozenset({HIDDEN})
+    optional = {"generator.": "the generator"}  # noqa: RUF012 (never changed); published discriminators have none
 
-    def __init__(self, settings: ReplacedTokenSettings, encoder: TransformerSettings, vocabulary: int) -> None:
+    def __init__(self, settings: ReplacedTokenSettings, context: BuildContext) -> None:
         super().__init__()
+        head = context.head
         self.weight = settings.weight
         self.generator_weight = settings.generator_weight
-        width = max(1, round(encoder.width * settings.generator_size))
-        self.generator = Generator(encoder, width, vocabulary)
-        self.dense = nn.Linear(encoder.width, encoder.width)
-        self.activation = ACTIVATIONS[encoder.activation]()
-        self.out = nn.Linear(encoder.width, 1)
-        initialise(self, encoder)
+        self.generator = Generator(context, max(1, round(head.width * settings.generator_size)))
+        self.dense = nn.Linear(head.width, head.width)
+        self.activation = ACTIVATIONS[head.activation]()
+        self.out = nn.Linear(head.width, 1)
+        head.init(self)
         for layer in (self.out, self.generator.project):
             if layer is not None:
                 nn.init.xavier_uniform_(layer.weight)
@@ -145,11 +186,10 @@ class ReplacedToken(Objective):
 
     def before(self, encoder: Encoder, batch: Batch) -> tuple[Batch, Mapping[str, Part]]:
         """See `Objective`: let the generator fill the hidden places."""
-        assert isinstance(encoder, Transformer), "only the Transformer's embeddings can be shared"
         gold, hidden = batch.labels["hidden"], batch.positions["hidden"]
-        rows = self.generator(encoder, batch)
+        rows = self.generator(cast(Narrowing, encoder), batch)
         loss, correct, drawn = vocabulary_loss_and_draw(
-            rows, encoder.words.weight, self.generator.bias, gold, batch.labels["chance"]
+            rows, decoder_of(encoder), self.generator.bias, gold, batch.labels["chance"]
         )
         replaced = torch.zeros(len(batch.tokens.ids), device=drawn.device)
         filled = replace(
@@ -171,6 +211,35 @@ class ReplacedToken(Objective):
         loss = binary_cross_entropy_with_logits(logits, gold, reduction="sum")
         right = ((logits.detach() > 0) == (gold > 0)).sum()
         return Part(loss, {"accuracy": right, "guess": (gold == 0).sum()})
+
+    def baseline(self, name: str, batches: Sequence[Batch], token: int) -> Mapping[str, float]:
+        """See `Objective`: that of the generator; what always saying "original" comes to is a metric of every step."""
+        return {f"{GENERATOR}_accuracy": share_of(token, HIDDEN, batches)}
+
+    def notes(self, name: str, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> Sequence[str]:
+        """See `Objective`."""
+        kept = 100 * metrics.get(f"{name}_guess", 0.0)
+        return [
+            *most_frequent("masked", baseline.get(f"{GENERATOR}_accuracy")),
+            f"Always saying that a token was not replaced would be right for {kept:.2f} % of all.",
+        ]
+
+    def warnings(self, name: str, metrics: Mapping[str, float]) -> Sequence[str]:
+        """See `Objective`: a discriminator that tells replaced tokens from others by the tokens alone.
+
+        Its rows lie on one line, a number for each token, which is worse than random weights (docs/family.md).
+        """
+        loss, kept = metrics.get(f"{name}_loss"), metrics.get(f"{name}_guess")
+        if loss is None or kept is None:
+            return ()
+        constant = -sum(share * math.log(share) for share in (kept, 1 - kept) if share)
+        if loss < WORDS_ALONE * constant:
+            return ()
+        return (
+            "Replaced tokens are told from others hardly better than by a constant, as words without their context "
+            "could be: this encoder is no use to a task yet. Begin as a masked LM and go on with --init "
+            "(docs/family.md).",
+        )
 
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
         """See `Objective`: the generator, and the head at every token."""

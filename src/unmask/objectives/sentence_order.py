@@ -9,20 +9,19 @@ their topic alone.
 
 from __future__ import annotations
 
-import msgspec
-
-from unmask.encoders.transformer import TransformerSettings
+from unmask.encoders.encoder import POOLER
 from unmask.objectives.next_sentence import NextSentence
+from unmask.objectives.objective import BuildContext, ObjectiveSettings
 
 
-class SentenceOrderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SentenceOrderSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The recipe's [objective.sentence_order]."""
 
-    weight: float = 1.0
+    asks = frozenset({"sentence_order", POOLER})
 
-    def build(self, encoder: TransformerSettings, vocabulary: int) -> SentenceOrder:
-        """Return the objective with an untrained head."""
-        return SentenceOrder(encoder, self.weight)
+    def build(self, context: BuildContext) -> SentenceOrder:
+        """See `ObjectiveSettings`."""
+        return SentenceOrder(context, self.weight)
 
 
 class SentenceOrder(NextSentence):

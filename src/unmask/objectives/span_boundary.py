@@ -11,43 +11,52 @@ predicted. Different from it: a span at an end of the text has [CLS] or [SEP] ou
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from unmask.batches.batch import Batch, Sample
+from unmask.batches.masking import HIDDEN
 from unmask.batches.span_masking import number_spans
-from unmask.encoders.encoder import Encoded, Encoder
-from unmask.encoders.transformer import TransformerSettings, initialise
+from unmask.encoders.encoder import BOTH_SIDES, TOKEN_EMBEDDINGS, Encoded, Encoder
 from unmask.layers.block import ACTIVATIONS
 from unmask.layers.embeddings import look_up
 from unmask.layers.norm import LayerNorm
 from unmask.layers.vocabulary import vocabulary_loss
-from unmask.objectives.objective import Objective, Part
+from unmask.objectives.objective import BuildContext, Objective, ObjectiveSettings, Part, decoder_of
 
 
-class SpanBoundarySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SpanBoundarySettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The recipe's [objective.span_boundary].
 
     Attributes:
-        weight: in the sum of losses.
         places: so many tokens of a span are predicted, from its beginning.
         place_width: of the embedding of places.
     """
 
-    weight: float = 1.0
     places: int = 15
     place_width: int = 200
+
+    asks = frozenset({HIDDEN, BOTH_SIDES, TOKEN_EMBEDDINGS})
 
     def __post_init__(self) -> None:
         if self.places < 1 or self.place_width < 1:
             raise ValueError("places and place_width must be at least 1")
 
-    def build(self, encoder: TransformerSettings, vocabulary: int) -> SpanBoundary:
-        """Return the objective with an untrained head."""
-        return SpanBoundary(self, encoder, vocabulary)
+    def build(self, context: BuildContext) -> SpanBoundary:
+        """See `ObjectiveSettings`."""
+        return SpanBoundary(self, context)
+
+    @classmethod
+    def of_head(cls, tensors: Mapping[str, Tensor], width: int) -> SpanBoundarySettings:
+        """See `ObjectiveSettings`: the table of places tells both settings."""
+        if "places.weight" not in tensors:
+            return cls()
+        places, place_width = tensors["places.weight"].shape
+        return cls(places=places, place_width=place_width)
 
 
 class SpanBoundary(Objective):
@@ -55,24 +64,24 @@ class SpanBoundary(Objective):
 
     Args:
         settings: the recipe's.
-        encoder: settings of the body that the head sits on.
-        vocabulary: its size.
+        context: the body that the head sits on.
     """
 
     at = "span_left"
-    needs = frozenset({"hidden"})
+    needs = frozenset({HIDDEN})
 
-    def __init__(self, settings: SpanBoundarySettings, encoder: TransformerSettings, vocabulary: int) -> None:
+    def __init__(self, settings: SpanBoundarySettings, context: BuildContext) -> None:
         super().__init__()
+        head, narrow = context.head, context.decoder_width
         self.weight = settings.weight
         self.places = nn.Embedding(settings.places, settings.place_width)
-        self.first = nn.Linear(2 * encoder.width + settings.place_width, encoder.width)
-        self.first_norm = LayerNorm(encoder.width, encoder.epsilon)
-        self.second = nn.Linear(encoder.width, encoder.embedding_width)
-        self.second_norm = LayerNorm(encoder.embedding_width, encoder.epsilon)
-        self.activation = ACTIVATIONS[encoder.activation]()
-        self.bias = nn.Parameter(torch.zeros(vocabulary))
-        initialise(self, encoder)
+        self.first = nn.Linear(2 * head.width + settings.place_width, head.width)
+        self.first_norm = LayerNorm(head.width, head.epsilon)
+        self.second = nn.Linear(head.width, narrow)
+        self.second_norm = LayerNorm(narrow, head.epsilon)
+        self.activation = ACTIVATIONS[head.activation]()
+        self.bias = nn.Parameter(torch.zeros(context.vocabulary))
+        head.init(self)
 
     def prepare(self, sample: Sample, name: str) -> Sample:
         """See `Objective`; finds the spans and the tokens outside."""
@@ -93,12 +102,12 @@ class SpanBoundary(Objective):
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return logits over the vocabulary for each target, (targets, vocabulary)."""
-        return linear(self._rows(encoded, batch), encoder.words.weight, self.bias)
+        return linear(self._rows(encoded, batch), decoder_of(encoder), self.bias)
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
         rows = self._rows(encoded, batch)
-        loss, correct = vocabulary_loss(rows, encoder.words.weight, self.bias, batch.labels["span_gold"])
+        loss, correct = vocabulary_loss(rows, decoder_of(encoder), self.bias, batch.labels["span_gold"])
         return Part(loss, {"accuracy": correct})
 
     def _rows(self, encoded: Encoded, batch: Batch) -> Tensor:

@@ -8,20 +8,20 @@ from pathlib import Path
 import numpy as np
 
 from unmask.batches.batch import Sample
-from unmask.batches.ngram_masking import NgramMaskingSettings, WholeWordMaskingSettings
-from unmask.batches.span_masking import SpanMaskingSettings
-from unmask.encoders.transformer import TransformerSettings
+from unmask.batches.masking import MaskingSettings
+from unmask.encoders.encoder import LEFT_TO_RIGHT
 from unmask.errors import UserError
+from unmask.families import BodySettings
 from unmask.recipe import Recipe
 from unmask.tokenizers.tokenizer import Tokenizer
 
 
-def check_offset(shape: TransformerSettings, pad: int) -> None:
-    """Refuse positions that transformers would count otherwise: there they begin after the id of padding."""
-    if not shape.fits(pad):
+def check_vocabulary(shape: BodySettings, pad: int) -> None:
+    """Refuse a body whose positions transformers would count otherwise: RoBERTa's begin after the id of padding."""
+    if wanted := shape.mismatch(pad):
         raise UserError(
-            f"encoder.offset is {shape.offset}, but padding has the id {pad} in this vocabulary",
-            remedy=f"pass --set encoder.offset={pad + 1}",
+            f"[encoder] does not go with the id of padding in this vocabulary, {pad}",
+            remedy=f"pass --set encoder.{wanted}",
         )
 
 
@@ -31,12 +31,10 @@ def check_words(recipe: Recipe, tokenizer: Tokenizer) -> list[str]:
     Returns:
         What the user should know.
     """
-    masking = recipe.masking
-    if not isinstance(masking, WholeWordMaskingSettings | NgramMaskingSettings | SpanMaskingSettings):
+    words = recipe.masking.words
+    if not words or not tokenizer.begins_word(np.arange(tokenizer.size)).all():
         return []
-    if not tokenizer.begins_word(np.arange(tokenizer.size)).all():
-        return []
-    if isinstance(masking, WholeWordMaskingSettings) or masking.longest == 1:
+    if words == 1:
         raise UserError(
             "in this vocabulary every piece is a word, so that whole words are single tokens",
             remedy="pass --set masking.kind=token, or train a vocabulary whose pieces go on words",
@@ -49,7 +47,7 @@ def check_hidden(recipe: Recipe, samples: Sequence[Sample]) -> None:
     empty = sum(not len(sample.positions.get("hidden", [0])) for sample in samples)
     if 2 * empty <= len(samples):
         return
-    if isinstance(recipe.masking, WholeWordMaskingSettings | NgramMaskingSettings):
+    if isinstance(recipe.masking, MaskingSettings) and recipe.masking.whole_words:
         raise UserError(
             f"{empty} of the first {len(samples)} samples have no word that could be hidden whole: each is longer than "
             f"{recipe.masking.rate_at(1.0):.0%} of its text, as where words have no spaces between them",
@@ -61,13 +59,14 @@ def check_hidden(recipe: Recipe, samples: Sequence[Sample]) -> None:
     )
 
 
-def check_shape(shape: TransformerSettings, recipe: Recipe, init: str | Path) -> None:
-    """Refuse a model that reads in another direction than the recipe, or no sequences of its length."""
-    if shape.causal != recipe.encoder.causal:
-        reads = ("both sides", "from left to right")
+def check_shape(shape: BodySettings, recipe: Recipe, init: str | Path) -> None:
+    """Refuse a model that has not what the recipe's objectives ask for, or that reads no sequences of its length."""
+    given = shape.gives | recipe.masking.gives | recipe.layout.gives
+    missing = sorted(frozenset().union(*(one.asks for one in recipe.objectives.values())) - given)
+    if missing:
         raise UserError(
-            f"{init} reads {reads[shape.causal]}, the recipe {recipe.name} {reads[recipe.encoder.causal]}",
-            remedy="take a recipe such as gpt-mini" if shape.causal else "take one such as bert-mini",
+            f"the recipe {recipe.name} needs {missing[0]}, which {init} has not",
+            remedy=f"take a recipe such as {'gpt-mini' if LEFT_TO_RIGHT in shape.gives else 'bert-mini'}",
         )
     length = max(stage.length for stage in recipe.layout.all_stages)
     if length > shape.positions:

@@ -10,7 +10,7 @@ from unmask.corpus.build import build_corpus, check_sources
 from unmask.corpus.corpus import Corpus, open_corpus
 from unmask.errors import UserError
 from unmask.model import find
-from unmask.pretraining.checks import check_offset, check_shape, check_words
+from unmask.pretraining.checks import check_shape, check_vocabulary, check_words
 from unmask.recipe import Recipe
 from unmask.runs.directory import PREPARED, RunDirectory
 from unmask.text.documents import Skipped, TextOptions, read_documents, refuse_none
@@ -64,7 +64,7 @@ def corpus_from_text(
     if init is not None:
         check_shape(read_settings(find(init)), recipe, init)
     else:
-        check_offset(recipe.encoder, PADDING[recipe.tokenizer.kind])
+        check_vocabulary(recipe.encoder, PADDING[recipe.tokenizer.kind])
     with RunDirectory.reserved(out) as folder:
         if init is not None:
             tokenizer = load_tokenizer(find(init))

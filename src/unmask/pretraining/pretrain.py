@@ -6,27 +6,28 @@ corpus -> layout -> masking -> objectives -> the training loop -> RUN/model
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
-import torch
+from torch import Tensor
 
 from unmask.batches.batch import Batch
 from unmask.batches.feed import Feed
-from unmask.batches.sentence_pairs import LABELS
+from unmask.batches.sources import CorpusSource
 from unmask.corpus.corpus import Corpus
-from unmask.encoders.transformer import Transformer
 from unmask.errors import UserError
 from unmask.model import Model, load_model, save_model
-from unmask.objectives.replaced_token import GENERATOR
-from unmask.pretraining.checks import check_hidden, check_offset, check_shape, check_words
+from unmask.objectives.learner import Learner
+from unmask.pretraining.checks import check_hidden, check_shape, check_vocabulary, check_words
 from unmask.pretraining.learner import build_learner
 from unmask.recipe import Recipe
+from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
 from unmask.runs.plots import plot_training
-from unmask.runs.report import model_card, pretraining_report, warning
+from unmask.runs.report import Said, model_card, pretraining_report
 from unmask.settings import write
+from unmask.training.checkpoint import Progress
 from unmask.training.evaluate import evaluate
 from unmask.training.loop import Trainer, open_run
 from unmask.training.machine import Machine, choose_machine
@@ -72,51 +73,26 @@ def pretrain(
     processes = Processes.launched()
     display = Display(quiet=quiet or not processes.leads)
     machine = machine or choose_machine()
-    base = None
-    if init is not None:
-        base = load_model(
-            init,
-            allow_pickle=allow_pickle,
-            dropout=recipe.encoder.dropout,
-            keep_head_dropout=True,
-            seed=recipe.seed,
-        )
-        check_shape(base.encoder.settings, recipe, init)
-        if base.tokenizer.sha256 != corpus.tokenizer.sha256:
-            raise UserError(
-                f"the corpus was built with another tokenizer than that of {init}",
-                file=corpus.directory,
-                remedy=f"build it again: unmask corpus build FILES --tokenizer {init} --out DIR",
-            )
+    base = None if init is None else _load_base(init, recipe, corpus, allow_pickle=allow_pickle)
+    if base is not None:
         recipe = msgspec.structs.replace(recipe, encoder=base.encoder.settings)
-    check_offset(recipe.encoder, corpus.tokenizer.pad)
+    check_vocabulary(recipe.encoder, corpus.tokenizer.pad)
     for note in check_words(recipe, corpus.tokenizer):
         display.say(note)
     learner, created = build_learner(recipe, corpus.tokenizer.size, base)
     learner.to(machine.device)
     feed = Feed(recipe.layout, recipe.masking, recipe.seed, corpus.tokenizer, learner.prepare)
-    try:
-        heldout = feed.heldout(corpus.heldout, HELDOUT_TOKENS)
-    except UserError:  # a single document has no other one to draw a second text from
-        heldout = []
-        display.say("the held-out text is too short for this layout: nothing to evaluate on while training")
-    source = feed.source(corpus.train)
-    samples, _ = source.take(source.start, sequences=LOOKED_AT)  # refuses a corpus without samples
-    prepare = feed.prepare()
-    check_hidden(recipe, [prepare(sample.at(1.0)) for sample in samples])
-    inputs = {
-        "corpus": fingerprint(corpus),
-        "init": "none" if base is None else base.fingerprint(),
-    }
+    source, heldout = _read(feed, recipe, corpus, display)
+    inputs = {"corpus": fingerprint(corpus), "init": "none" if base is None else base.fingerprint()}
     with processes, open_run(out, write(recipe), inputs, machine, processes, resume=resume) as run:
         if created:
-            display.say(f"created, as {init} has it not: {', '.join(created)}")
+            display.say(f"newly initialized, as {init} lacks it: {', '.join(created)}")
         if heldout and not resume:
-            run.log({"kind": "guess", "step": 0, **guess(heldout, corpus.manifest.most_frequent_token.id)})
+            run.log({"kind": "guess", "step": 0, **baseline(learner, heldout, corpus.manifest.most_frequent_token.id)})
         trainer = Trainer(
             learner,
             source,
-            prepare=prepare,
+            prepare=feed.prepare(),
             heldout=heldout,
             settings=recipe,
             run=run,
@@ -128,30 +104,82 @@ def pretrain(
         if not processes.leads:
             return run.model
         metrics = evaluate(learner, heldout, machine) if heldout else {}
-        heads = {name: part.published() for name, part in learner.parts.items()}
-        about = f"Pretrained with unmask {__version__}: {', '.join(heads)}."
-        assert isinstance(learner.encoder, Transformer)
-        finished = Model(learner.encoder, corpus.tokenizer, heads)
-        save_model(run.model, finished, model_card(recipe.name, about, metrics))
-        plot_training(run)
-        run.report(pretraining_report(run, recipe.name, trainer.progress))
-    if warned := warning(metrics):
+        said = _said(learner, run, metrics)
+        _leave(run, recipe, Model(learner.encoder, corpus.tokenizer, _heads(learner)), trainer.progress, metrics, said)
+    for warned in said.warnings:
         display.say(warned)
     display.say(f"model: {run.model}")
     return run.model
 
 
-def guess(heldout: Sequence[Batch], token: int) -> dict[str, float]:
-    """Return the accuracy of always saying the same: the most frequent token of the training text, where one is asked.
+def _load_base(init: str | Path, recipe: Recipe, corpus: Corpus, *, allow_pickle: bool) -> Model:
+    """Return the model to go on from.
 
-    Of a pair's two answers either is right in half of the cases.
+    Raises:
+        UserError: recipe and model do not go together, or the corpus was built with another tokenizer.
     """
-    metrics = {}
-    for reader, asked in ((GENERATOR, "hidden"), ("masked_lm", "hidden"), ("causal_lm", "next")):
-        if sum(batch.counts.get(reader, 0) for batch in heldout):
-            gold = torch.cat([batch.labels[asked] for batch in heldout])
-            metrics[f"{reader}_accuracy"] = float((gold == token).float().mean())
-    return metrics | {f"{name}_accuracy": 0.5 for name in LABELS.values() if name in heldout[0].labels}
+    base = load_model(
+        init, allow_pickle=allow_pickle, dropout=recipe.encoder.dropout, keep_head_dropout=True, seed=recipe.seed
+    )
+    check_shape(base.encoder.settings, recipe, init)
+    if base.tokenizer.sha256 != corpus.tokenizer.sha256:
+        raise UserError(
+            f"the corpus was built with another tokenizer than that of {init}",
+            file=corpus.directory,
+            remedy=f"build it again: unmask corpus build FILES --tokenizer {init} --out DIR",
+        )
+    return base
+
+
+def _read(feed: Feed, recipe: Recipe, corpus: Corpus, display: Display) -> tuple[CorpusSource, list[Batch]]:
+    """Return what is trained on and what is held out.
+
+    Raises:
+        UserError: the corpus has no samples, or nothing in them can be masked.
+    """
+    try:
+        heldout = feed.heldout(corpus.heldout, HELDOUT_TOKENS)
+    except UserError:  # a single document has no other one to draw a second text from
+        heldout = []
+        display.say("the held-out text is too short for this layout: nothing to evaluate on while training")
+    source = feed.source(corpus.train)
+    samples, _ = source.take(source.start, sequences=LOOKED_AT)  # refuses a corpus without samples
+    prepare = feed.prepare()
+    check_hidden(recipe, [prepare(sample.at(1.0)) for sample in samples])
+    return source, heldout
+
+
+def baseline(learner: Learner, heldout: Sequence[Batch], token: int) -> dict[str, float]:
+    """Return the metrics of always giving the same answer: the most frequent token, where one is asked for."""
+    found: dict[str, float] = {}
+    for name, part in learner.parts.items():
+        found |= part.baseline(name, heldout, token)
+    return found
+
+
+def _said(learner: Learner, run: RunDirectory, metrics: Mapping[str, float]) -> Said:
+    """Gather what the objectives say of a finished run."""
+    guessed = (run.read_metrics("guess") or [{}])[0]
+    parts = learner.parts.items()
+    return Said(
+        notes=[note for name, part in parts for note in part.notes(name, metrics, guessed)],
+        warnings=[text for name, part in parts for text in part.warnings(name, metrics)],
+        usage=[line for _, part in parts for line in part.usage(str(run.path))],
+    )
+
+
+def _heads(learner: Learner) -> dict[str, dict[str, Tensor]]:
+    return {name: part.published() for name, part in learner.parts.items()}
+
+
+def _leave(
+    run: RunDirectory, recipe: Recipe, model: Model, progress: Progress, metrics: Mapping[str, float], said: Said
+) -> None:
+    """Write what a finished run leaves: model, picture, report."""
+    about = f"Pretrained with unmask {__version__}: {', '.join(model.heads)}."
+    save_model(run.model, model, model_card(recipe.name, about, metrics))
+    plot_training(run)
+    run.report(pretraining_report(run, recipe.name, progress, said))
 
 
 def fingerprint(corpus: Corpus) -> str:

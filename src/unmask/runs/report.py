@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from itertools import product
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import duration
 from unmask.runs.plots import can_draw
-
-GUESSED = {"masked_lm_accuracy": "hidden", "generator_accuracy": "hidden", "causal_lm_accuracy": "next"}
-"""Where one token is guessed, and which."""
-WORDS_ALONE = 0.9
-"""The loss of telling replaced tokens by the words that a generator draws too often, in terms of a constant's: that was
-0.96 to 0.99, and of what had begun to read the context 0.89 and less (docs/family.md)."""
 
 
 class Done(Protocol):
@@ -34,30 +27,38 @@ class Asked(Protocol):
     usage: ClassVar[str]
 
 
-def pretraining_report(run: RunDirectory, name: str, done: Done) -> str:
+@dataclass(frozen=True)
+class Said:
+    """What the objectives of a run say of it.
+
+    Attributes:
+        notes: what its held-out metrics stand beside.
+        warnings: what the user must know.
+        usage: commands that use what it has learnt.
+    """
+
+    notes: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+    usage: Sequence[str] = ()
+
+
+def pretraining_report(run: RunDirectory, name: str, done: Done, said: Said) -> str:
     """Return report.md of a pretraining run.
 
     Args:
         run: whose metrics are read.
         name: of the recipe.
         done: how far it went.
+        said: by its objectives.
     """
     heldout = run.read_metrics("heldout")
     lines = [f"# {name}, pretrained", "", _how_it_went(done), ""]
-    fills = "masked_lm" in run.read_recipe().get("objective", {})
     if heldout:
         first, last = heldout[0], heldout[-1]
         lines += ["| held out | before the first step | after the last |", "|---|---|---|"]
         lines += [f"| {key} | {_number(first[key])} | {_number(last[key])} |" for key in last if _is_metric(key)]
-        for guess, (name, which) in product(run.read_metrics("guess"), GUESSED.items()):
-            if name in guess:
-                share = f"{100 * guess[name]:.2f} %"
-                lines += ["", f"Always saying the most frequent token would be right for {share} of the {which} ones."]
-        if "replaced_token_guess" in last:
-            share = 100 * last["replaced_token_guess"]
-            lines += [f"Always saying that a token was not replaced would be right for {share:.2f} % of all."]
-        if warned := warning(last):
-            lines += ["", f"**{warned}**"]
+        lines += [line for note in said.notes for line in ("", note)]
+        lines += [line for warned in said.warnings for line in ("", f"**{warned}**")]
     lines += [
         "",
         "![training](plots/training.png)",
@@ -65,36 +66,13 @@ def pretraining_report(run: RunDirectory, name: str, done: Done) -> str:
         "Use it:",
         "",
         "```",
-        *([f'unmask fill --model {run.path} "Text with a [MASK] in it."'] if fills else []),
+        *said.usage,
         f"unmask finetune classification --model {run.path} --train FILE --out RUN",
         "```",
         "",
         "`model/` is a Hugging Face directory; `recipe.toml` is what was trained; `metrics.jsonl` has a line a step.",
     ]
     return "\n".join(lines) + "\n"
-
-
-def warning(heldout: Mapping[str, float]) -> str | None:
-    """Return what to say of an encoder that tells replaced tokens from others by the tokens alone.
-
-    Its rows lie on one line, a number for each token, which is worse than random weights (docs/family.md).
-
-    Args:
-        heldout: metrics on held-out text; None is returned where no replaced tokens were asked for.
-    """
-    loss = heldout.get("replaced_token_loss")
-    if loss is None or loss < WORDS_ALONE * _constant_loss(heldout):
-        return None
-    return (
-        "Replaced tokens are told from others hardly better than by a constant, as words without their context could "
-        "be: this encoder is no use to a task yet. Begin as a masked LM and go on with --init (docs/family.md)."
-    )
-
-
-def _constant_loss(heldout: Mapping[str, float]) -> float:
-    """Return the loss, in nats, of saying of each token that it was replaced as often as tokens are."""
-    kept = heldout["replaced_token_guess"]
-    return -sum(share * math.log(share) for share in (kept, 1 - kept) if share)
 
 
 def finetuning_report(

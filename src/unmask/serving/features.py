@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from torch import Tensor
 from unmask.batches.batch import Sample, collate, split, total_length
 from unmask.batches.frame import Frame
 from unmask.durable import sync
-from unmask.encoders.transformer import Transformer
+from unmask.encoders.encoder import Encoder, Keep, WithPooler
 from unmask.errors import UnmaskError, UserError
 from unmask.runs.display import Display
 from unmask.tasks.labelled_file import NAMES, Row
@@ -88,17 +89,12 @@ def frame_words(tokenizer: Tokenizer, rows: Sequence[Row], longest: int) -> Word
 
 def _between(frame: Frame, first: Ids, second: Ids | None = None) -> np.ndarray:
     """Put -1 where a frame puts special tokens."""
-    special = np.array([-1])
-    parts = (
-        [special, first, special]
-        if second is None
-        else [special, first, special.repeat(frame.between), second, special]
-    )
-    return np.concatenate(parts)
+    extract = None if frame.extract is None else -1
+    return replace(frame, cls=-1, sep=-1, extract=extract).wrap(first, second).ids
 
 
 def compute(
-    encoder: Transformer,
+    encoder: Encoder,
     samples: Sequence[Sample],
     layers: Sequence[int],
     machine: Machine,
@@ -123,12 +119,12 @@ def compute(
         batch = collate(piece)
         with torch.inference_mode():
             moved = batch.to(machine.device)
-            found = encoder(moved.tokens, frozenset(layers)).layers
+            found = encoder(moved.tokens, Keep(frozenset(layers))).layers
             rows = torch.stack([found[layer] for layer in layers], 1)  # (tokens, layers, width)
             if at is not None:
                 rows = rows.index_select(0, moved.positions[at])
             if pooled:
-                rows = encoder.pool(rows)
+                rows = cast(WithPooler, encoder).pool(rows)
         sizes = [len(sample if at is None else sample.positions[at]) for sample in (numbered[n] for (n,) in batch.keys)]
         yield from zip((number for (number,) in batch.keys), torch.split(rows.cpu(), sizes), strict=True)
 

@@ -14,12 +14,12 @@ import torch
 from unmask.batches.batch import Sample, collate, split, total_length
 from unmask.batches.frame import Frame
 from unmask.encoders.downstream import number_layers
-from unmask.encoders.encoder import Encoder
+from unmask.encoders.encoder import LEFT_TO_RIGHT, Encoder
 from unmask.errors import UserError
 from unmask.model import Model, load_model
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLM
-from unmask.objectives.objective import Objective
+from unmask.objectives.objective import BuildContext, Objective
 from unmask.runs.display import Display
 from unmask.serving.features import Features, compute, frame_words, write_features
 from unmask.tasks.labelled_file import Row
@@ -171,7 +171,7 @@ class Pipeline:
             UserError: the model was not fine-tuned.
         """
         body = self.model.body()
-        head = self.task.build(body.settings, self.labels)
+        head = self.task.build(body.head, self.labels)
         self.model.take(self.task.part, head)
         framed = self.task.frame(self.model.tokenizer, examples, self.labels, gold=False)
         if notes is not None:
@@ -191,7 +191,7 @@ class Pipeline:
         Raises:
             UserError: the model has no such layer.
         """
-        numbers = number_layers(layers, self.encoder.settings.layers)
+        numbers = number_layers(layers, self.encoder.num_layers)
         first = [texts] if isinstance(texts, str) else texts
         second = [texts_b] if isinstance(texts_b, str) else texts_b
         words = frame_words(self.model.tokenizer, as_rows(first, second), self.encoder.longest)
@@ -210,7 +210,7 @@ class Pipeline:
         Raises:
             UserError: the model has no such layer.
         """
-        numbers = number_layers(layers, self.encoder.settings.layers)
+        numbers = number_layers(layers, self.encoder.num_layers)
         about = {"model": self.model.fingerprint(), "layers": ",".join(map(str, numbers)), "texts": str(len(examples))}
         words = frame_words(self.model.tokenizer, examples, self.encoder.longest)
         rows = compute(self.encoder, words.samples, numbers, self.machine, self.display)
@@ -229,9 +229,10 @@ class Pipeline:
             raise UserError(f"{top} candidates cannot be shown", remedy="pass --top 1 or more")
         texts = [texts] if isinstance(texts, str) else texts
         check_unicode(texts)
-        head = MaskedLM(self.encoder.settings, self.encoder.vocabulary)
-        if not self.model.take("masked_lm", head):
+        if "masked_lm" not in self.model.heads:
             raise self._fills_nothing()
+        head = MaskedLM(BuildContext(self.encoder))
+        self.model.take("masked_lm", head)
         masks = [self._masks(text) for text in texts]
         filled = []
         for text, (places, _), logits in zip(
@@ -248,7 +249,7 @@ class Pipeline:
 
     def _fills_nothing(self) -> UserError:
         """Say why a model without a masked-LM head has none."""
-        if self.encoder.settings.causal:
+        if LEFT_TO_RIGHT in self.encoder.gives:
             return UserError("this model reads from left to right (GPT), and fills no masks", remedy="take another one")
         if "replaced_token" in self.model.heads:
             return UserError(

@@ -18,8 +18,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from unmask.batches.batch import Batch
-from unmask.encoders.encoder import Encoded, Encoder
-from unmask.encoders.transformer import TransformerSettings
+from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.errors import UserError
 from unmask.layers.vocabulary import count_correct
 from unmask.metrics import classification as metrics
@@ -108,7 +107,7 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
         labels = self.label_names(examples)
         return hold_out(examples, [labels.index(row.values["label"]) for row in examples], seed)
 
-    def build(self, encoder: TransformerSettings, labels: Sequence[str]) -> ClassificationHead:
+    def build(self, spec: HeadSpec, labels: Sequence[str]) -> ClassificationHead:
         """See `Task`.
 
         Raises:
@@ -119,7 +118,7 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
                 f"{len(self._weights)} weights for {len(labels)} labels",
                 remedy=f"give one each for {', '.join(labels)}",
             )
-        return ClassificationHead(encoder, len(labels), self._weights)
+        return ClassificationHead(spec, len(labels), self._weights)
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
@@ -181,15 +180,15 @@ class ClassificationHead(PooledHead):
     """The head and its loss.
 
     Args:
-        encoder: settings of the body that the head sits on.
+        spec: of the body that the head sits on.
         num_labels: classes of the softmax layer.
         weights: of the classes in the loss; none: all the same.
     """
 
     needs = frozenset({"classification"})
 
-    def __init__(self, encoder: TransformerSettings, num_labels: int, weights: Sequence[float] = ()) -> None:
-        super().__init__(encoder, num_labels, bias=not encoder.causal)  # GPT's has none in transformers
+    def __init__(self, spec: HeadSpec, num_labels: int, weights: Sequence[float] = ()) -> None:
+        super().__init__(spec, num_labels, bias=spec.bias)
         self.weights = tuple(weights)
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:

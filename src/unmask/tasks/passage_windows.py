@@ -144,7 +144,7 @@ def cut(
                 if place is None and not how.no_answer:
                     counts["windows left out of the loss, as the answer is not in them"] += 1
                     continue
-                shift = 1 + len(question) + frame.between
+                shift = frame.start + len(question) + frame.between
                 none = int(window.sample.positions["summary"][0])
                 label = (none, none) if place is None else (place[0] + shift, place[1] + shift)
                 window = Window(number, window.offsets, window.sample.add(labels={LABEL: np.array(label)}))
@@ -153,7 +153,7 @@ def cut(
 
 
 def _window(frame: Frame, number: int, question: Ids, passage: _Passage, part: slice, how: Cut) -> Window:
-    ids, first = passage.ids[part], 1 + len(question) + frame.between
+    ids, first = passage.ids[part], frame.start + len(question) + frame.between
     sample, places = frame.wrap(question, ids), np.arange(first, first + len(ids))
     if how.no_answer:
         places = np.concatenate([sample.positions["summary"], places])

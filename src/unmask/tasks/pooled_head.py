@@ -7,12 +7,12 @@ fine-tuned models that are published have transformers' (`ElectraClassificationH
 
 from __future__ import annotations
 
+from typing import cast
+
 from torch import Tensor, nn
 
 from unmask.batches.batch import Batch, Sample
-from unmask.encoders.encoder import Encoded, Encoder
-from unmask.encoders.stored import Stored
-from unmask.encoders.transformer import TransformerSettings, initialise
+from unmask.encoders.encoder import POOLER, Encoded, Encoder, HeadSpec, WithPooler
 from unmask.layers.dropout import Dropout
 from unmask.objectives.objective import Objective
 
@@ -21,19 +21,19 @@ class PooledHead(Objective):
     """Subclasses say what they need, and score.
 
     Args:
-        encoder: settings of the body that the head sits on.
+        spec: of the body that the head sits on.
         outputs: of the linear layer.
         bias: whether it has one.
     """
 
     at = "summary"
 
-    def __init__(self, encoder: TransformerSettings, outputs: int, *, bias: bool = True) -> None:
+    def __init__(self, spec: HeadSpec, outputs: int, *, bias: bool = True) -> None:
         super().__init__()
-        self.dropout = Dropout(encoder.before_last)
-        self.below = self.dropout if encoder.pooler_in_head else Dropout(0.0)
-        self.out = nn.Linear(encoder.width, outputs, bias=bias)
-        initialise(self, encoder)
+        self.dropout = Dropout(spec.dropout)
+        self.below = Dropout(spec.pooler_dropout)
+        self.out = nn.Linear(spec.width, outputs, bias=bias)
+        spec.init(self)
 
     def prepare(self, sample: Sample, name: str) -> Sample:
         """See `Objective`: a term for each sequence."""
@@ -42,8 +42,8 @@ class PooledHead(Objective):
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return the layer's outputs, (sequences, outputs)."""
         rows = encoded.last.index_select(0, batch.positions["summary"])  # (sequences, width)
-        if not isinstance(encoder, Stored):  # whose rows are pooled already
-            rows = encoder.pool(self.below(rows))
+        if POOLER in encoder.gives:
+            rows = cast(WithPooler, encoder).pool(self.below(rows))
         return self.out(self.dropout(rows))
 
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:

@@ -28,8 +28,7 @@ from torch.nn.functional import cross_entropy
 from unmask.batches.batch import Batch, Sample
 from unmask.batches.chance import generator
 from unmask.batches.frame import Frame
-from unmask.encoders.encoder import Encoded, Encoder
-from unmask.encoders.transformer import TransformerSettings, initialise
+from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.errors import UserError
 from unmask.metrics import question_answering as metrics
 from unmask.metrics.intervals import Measure
@@ -191,9 +190,9 @@ class QuestionAnswering(Task, frozen=True, kw_only=True, forbid_unknown_fields=T
         """See `Task`: take the threshold that gives the best F1."""
         return msgspec.structs.replace(self, threshold=best_threshold(examples, predictions))
 
-    def build(self, encoder: TransformerSettings, labels: Sequence[str]) -> QuestionAnsweringHead:
+    def build(self, spec: HeadSpec, labels: Sequence[str]) -> QuestionAnsweringHead:
         """See `Task`."""
-        return QuestionAnsweringHead(encoder)
+        return QuestionAnsweringHead(spec)
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Question], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`; with `gold`, windows from which nothing can be learnt are left out, and that is said."""
@@ -296,16 +295,16 @@ class QuestionAnsweringHead(Objective):
     """The head and its loss: the mean of the cross-entropies of start and end, once a window.
 
     Args:
-        encoder: settings of the body that the head sits on.
+        spec: of the body that the head sits on.
     """
 
     at = "passage"
     needs = frozenset({LABEL})
 
-    def __init__(self, encoder: TransformerSettings) -> None:
+    def __init__(self, spec: HeadSpec) -> None:
         super().__init__()
-        self.out = nn.Linear(encoder.width, 2)
-        initialise(self, encoder)
+        self.out = nn.Linear(spec.width, 2)
+        spec.init(self)
 
     def prepare(self, sample: Sample, name: str) -> Sample:
         """See `Objective`."""

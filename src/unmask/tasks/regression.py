@@ -15,8 +15,7 @@ import numpy as np
 from torch import Tensor
 
 from unmask.batches.batch import Batch
-from unmask.encoders.encoder import Encoded, Encoder
-from unmask.encoders.transformer import TransformerSettings
+from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.errors import UserError
 from unmask.metrics import regression as metrics
 from unmask.metrics.intervals import Measure
@@ -110,9 +109,9 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
         """See `Task`."""
         return hold_out(examples, [0] * len(examples), seed)
 
-    def build(self, encoder: TransformerSettings, labels: Sequence[str]) -> RegressionHead:
+    def build(self, spec: HeadSpec, labels: Sequence[str]) -> RegressionHead:
         """See `Task`."""
-        return RegressionHead(encoder, self.mean or 0.0, self.deviation or 1.0)
+        return RegressionHead(spec, self.mean or 0.0, self.deviation or 1.0)
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
@@ -165,15 +164,15 @@ class RegressionHead(PooledHead):
     directories mean and deviation are a part of its weight and bias.
 
     Args:
-        encoder: settings of the body that the head sits on.
+        spec: of the body that the head sits on.
         mean: what it says at first.
         deviation: an error of so much counts as 1.
     """
 
     needs = frozenset({"regression"})
 
-    def __init__(self, encoder: TransformerSettings, mean: float = 0.0, deviation: float = 1.0) -> None:
-        super().__init__(encoder, 1)
+    def __init__(self, spec: HeadSpec, mean: float = 0.0, deviation: float = 1.0) -> None:
+        super().__init__(spec, 1)
         self.mean, self.deviation = mean, deviation
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from unmask.batches.batch import Sample
-from unmask.encoders.transformer import TransformerSettings
+from unmask.encoders.encoder import HeadSpec
 from unmask.errors import UserError
 from unmask.metrics.intervals import Measure
 from unmask.objectives.objective import Objective
@@ -127,8 +127,13 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return self
 
     @abstractmethod
-    def build(self, encoder: TransformerSettings, labels: Sequence[str]) -> Objective:
-        """Return an untrained head, which is its own loss."""
+    def build(self, spec: HeadSpec, labels: Sequence[str]) -> Objective:
+        """Return an untrained head, which is its own loss.
+
+        Args:
+            spec: what it must know of the body that it sits on.
+            labels: in the model's order.
+        """
 
     @abstractmethod
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Any], labels: Sequence[str], *, gold: bool) -> Framed:

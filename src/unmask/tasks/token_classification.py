@@ -23,8 +23,7 @@ from torch import Tensor, nn
 from unmask.batches.batch import Batch, Sample
 from unmask.batches.chance import generator
 from unmask.batches.frame import Frame
-from unmask.encoders.encoder import Encoded, Encoder
-from unmask.encoders.transformer import TransformerSettings, initialise
+from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.errors import UserError
 from unmask.layers.dropout import Dropout
 from unmask.metrics import token_classification as metrics
@@ -133,9 +132,9 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         """See `Task`: types of entities, whatever the scheme of their tags."""
         return _kinds(labels)
 
-    def build(self, encoder: TransformerSettings, labels: Sequence[str]) -> TokenClassificationHead:
+    def build(self, spec: HeadSpec, labels: Sequence[str]) -> TokenClassificationHead:
         """See `Task`."""
-        return TokenClassificationHead(encoder, len(labels))
+        return TokenClassificationHead(spec, len(labels))
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Sentence], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`: a sample for each window."""
@@ -151,7 +150,7 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
             truth = _numbers(sentence, labels) if gold else None
             for window in cut_windows(sizes, room):
                 sample = frame.wrap(np.concatenate(ids[window.start : window.stop]))
-                places = 1 + np.cumsum(sizes[window.start : window.stop]) - sizes[window.start : window.stop]
+                places = frame.start + np.cumsum(sizes[window.start : window.stop]) - sizes[window.start : window.stop]
                 own = slice(window.first - window.start, window.last - window.start)
                 sample = sample.add(positions={"first": places[own]}).named((0, len(samples)))
                 if truth is not None:
@@ -212,19 +211,18 @@ class TokenClassificationHead(Objective):
     """The head and its loss.
 
     Args:
-        encoder: settings of the body that the head sits on.
+        spec: of the body that the head sits on.
         num_labels: tags that are told apart.
     """
 
     at = "first"
     needs = frozenset({"token_classification"})
 
-    def __init__(self, encoder: TransformerSettings, num_labels: int) -> None:
+    def __init__(self, spec: HeadSpec, num_labels: int) -> None:
         super().__init__()
-        # DistilBERT's own dropout before the last layer is that of its classifier alone
-        self.dropout = Dropout(encoder.dropout if encoder.pooling == "relu" else encoder.before_last)
-        self.out = nn.Linear(encoder.width, num_labels)
-        initialise(self, encoder)
+        self.dropout = Dropout(spec.token_dropout)
+        self.out = nn.Linear(spec.width, num_labels)
+        spec.init(self)
 
     def prepare(self, sample: Sample, name: str) -> Sample:
         """See `Objective`: a term for each word."""

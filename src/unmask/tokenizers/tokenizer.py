@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,8 @@ from tokenizers import AddedToken, processors
 from unmask.tokenizers.kind import Kind, Starts, write_json
 
 Ids = npt.NDArray[np.int32]
+Summary = Literal["first", "extract", "last"]
+"""Where a model reads a text's vector; see batches/frame.py."""
 
 ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 """Of the special tokens, as Hugging Face's files call them."""
@@ -47,8 +49,7 @@ class Tokenizer:
         lowercase: whether text is lower-cased.
         isolates_chinese: whether each Chinese character is a word of its own.
         ends_twice: whether the first text of a pair is followed by two separators, as in RoBERTa.
-        extracts: whether it serves a model that reads from left to right, where a task's texts end with the mask's id
-            (see batches/frame.py).
+        summary: where the model that it serves reads a text's vector, and so how texts are framed (batches/frame.py).
         added_tokens: what is looked for in the text before all else, the special tokens among it.
         mask_token: how the mask is written.
     """
@@ -76,23 +77,25 @@ class Tokenizer:
         self.lowercase = normal is not None and "a" in normal.normalize_str("A")
         self.isolates_chinese = normal is not None and " " in normal.normalize_str("中")
         self.ends_twice = kind.ends_twice
-        self.extracts = False
+        self.summary: Summary = "first"
         self.added_tokens: list[AddedToken] = list(library.get_added_tokens_decoder().values())
         library.no_truncation()
         library.no_padding()
         library.decoder = kind.decoder()
-        library.post_processor = self._frame(extracts=False, segments=not self.ends_twice)
+        library.post_processor = self._frame("first", segments=not self.ends_twice)
 
-    def _frame(self, extracts: bool, segments: bool) -> processors.PostProcessor:
+    def _frame(self, summary: Summary, segments: bool) -> processors.PostProcessor:
         """Return what puts the special tokens around texts in transformers; here it is batches/frame.py that does."""
         cls, sep, mask = (self._special[role] for role in ("cls_token", "sep_token", "mask_token"))
         names = [(cls, self.cls), (sep, self.sep)]
-        if extracts:
+        second = int(segments)
+        if summary == "extract":
             single, pair = f"{cls}:0 $A:0 {mask}:0", f"{cls}:0 $A:0 {sep}:0 $B:0 {mask}:0"
             names.append((mask, self.mask))
+        elif summary == "last":
+            single, pair = f"$A:0 {sep}:0 {cls}:0", f"$A:0 {sep}:0 $B:{second} {sep}:{second} {cls}:{second}"
         else:
             single = f"{cls}:0 $A:0 {sep}:0"
-            second = int(segments)
             pair = f"{single} {f'{sep}:0 ' * self.ends_twice}$B:{second} {sep}:{second}"
         template = processors.TemplateProcessing(single=single, pair=pair, special_tokens=names)
         if not self.kind.before:
@@ -187,26 +190,26 @@ class Tokenizer:
         return self.kind.starts(pieces)
 
     def save(
-        self, directory: str | Path, *, length: int = 512, extracts: bool = False, segments: bool | None = None
+        self, directory: str | Path, *, length: int = 512, summary: Summary = "first", segments: bool | None = None
     ) -> None:
         """Write a directory that `load_tokenizer` and `transformers.AutoTokenizer` load.
 
         Args:
             directory: made where it is missing; other files in it stay.
             length: where transformers cuts a text, in tokens.
-            extracts: it is for a model that reads from left to right; see `Frame`.
+            summary: where the model that it is for reads a text's vector; see `Frame`.
             segments: whether its model tells the second text of a pair by segment ids; None: as is usual with the kind.
         """
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         frame = self._library.post_processor
         usual = not self.ends_twice
-        segments = usual if segments is None else segments and not extracts
-        self._library.post_processor = self._frame(extracts, segments)
+        segments = usual if segments is None else segments and summary != "extract"
+        self._library.post_processor = self._frame(summary, segments)
         self._library.save(str(directory / "tokenizer.json"))
         self._library.post_processor = frame
         config = self.kind.save(self._library, directory)
-        if extracts or segments != usual:
+        if summary != "first" or segments != usual:
             config = {"tokenizer_class": "PreTrainedTokenizerFast"}  # of the classes only this takes the frame as it is
         inputs = ("input_ids", *(("token_type_ids",) if segments else ()), "attention_mask")
         config["model_input_names"] = list(inputs)

@@ -1,15 +1,18 @@
-"""What the directories of one family of models are like: how they call tensors and settings.
+"""What the directories of a family of models are like: how they call tensors and settings.
 
-A family is a constant of its own file, `bert.py` for example; `huggingface.py` reads and writes them all.
+A `Family` is a constant of its own file, `BERT` in bert.py for example; checkpoints/huggingface.py reads and writes
+their directories.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from unmask.encoders.transformer import TransformerSettings
+from torch import Tensor
+
+from unmask.families.body import BodySettings
 from unmask.layers.block import Activation
 
 ACTIVATIONS: dict[str, Activation] = {
@@ -20,10 +23,12 @@ ACTIVATIONS: dict[str, Activation] = {
 }
 """hidden_act to ours."""
 KINDS = ("weight", "bias")
+BLOCKS = "blocks."
+"""So begin our names of a layer's tensors."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Family:
+class Format:
     """Names that stand for a weight and a bias are without `.weight` and `.bias`.
 
     Attributes:
@@ -35,12 +40,16 @@ class Family:
         activations: theirs by ours.
         dropouts: further keys of config.json for the one dropout.
         head_dropout: the key for that before the last layer of a head, one of ours where the family has none.
-        embeddings: our tensors to theirs.
-        project: theirs of the projection of narrow embeddings.
+        read: from config.json and the settings read so far to those that no single key tells.
+        write: from the settings to keys of config.json that are no single setting.
+        embeddings: our tensors below the layers to theirs.
         layer: theirs of a layer, its number in braces.
+        stored_layers: how many layers a directory stores; None: all.
         qkv: theirs of query, key and value in a layer, which are one tensor here.
         block: our other tensors of a layer to theirs.
         transposed: whether a layer's matrices lie (in, out).
+        lacking: tensors (by our names) that a directory has and the body has not.
+        simplify: settings without what the tensors (by our names) show to have no effect.
         pooler: theirs of the pooler in the body.
         head_pooler: the same in heads of whole texts, where it is a part of the head.
         heads: our heads, each of our parts to theirs ("bias" is one tensor).
@@ -48,7 +57,6 @@ class Family:
         decoder: theirs of the vocabulary's decoder, which is tied and not stored.
         architectures: by our heads.
         without_pooler: architectures that have none.
-        groups: whether layers are stored in groups, one group for layers that are the same.
     """
 
     model_type: str
@@ -59,12 +67,16 @@ class Family:
     activations: Mapping[str, Activation] = field(default_factory=lambda: ACTIVATIONS)
     dropouts: tuple[str, ...] = ("attention_probs_dropout_prob",)
     head_dropout: str = "classifier_dropout"
+    read: Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]] = lambda config, table: {}
+    write: Callable[[Any], dict[str, Any]] = lambda settings: {}
     embeddings: Mapping[str, str]
-    project: str = ""
     layer: str
+    stored_layers: Callable[[Any], int] | None = None
     qkv: tuple[str, ...]
     block: Mapping[str, str]
     transposed: bool = False
+    lacking: Callable[[Any], dict[str, Tensor]] = lambda settings: {}
+    simplify: Callable[[Any, Mapping[str, Tensor]], Any] = lambda settings, tensors: settings
     pooler: str = ""
     head_pooler: str = ""
     heads: Mapping[str, Mapping[str, str]]
@@ -72,63 +84,63 @@ class Family:
     decoder: str
     architectures: Mapping[tuple[str, ...], str]
     without_pooler: tuple[str, ...] = ()
-    groups: bool = False
 
-    def tensors(self, settings: TransformerSettings) -> Iterator[tuple[str, tuple[str, ...]]]:
+    @property
+    def words(self) -> str:
+        """Theirs of the token embeddings."""
+        return self.embeddings["embeddings.words.weight"]
+
+    def count_layers(self, settings: Any) -> int:
+        """Return how many layers are stored."""
+        return settings.layers if self.stored_layers is None else self.stored_layers(settings)
+
+    def tensors(self, settings: Any, known: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Give the body's tensors but for the pooler: ours, and theirs, of several of which the rows are joined.
 
         A sublayer that layers share comes once for each layer that is stored.
+
+        Args:
+            settings: the body's.
+            known: our names of what the body has, or the directory beside it.
         """
+        there = set(known)
         for ours, theirs in self.embeddings.items():
-            if ours == "embeddings.segments.weight" and not settings.segments:
-                continue
-            yield from (((ours, (theirs,)),) if ours.endswith(".weight") else _both(ours, (theirs,)))
-        if self.projects(settings):
-            yield from _both("embeddings.project", (self.project,))
-        for number in range(self.stored_layers(settings)):
+            pairs = [(ours, (theirs,))] if ours.endswith(".weight") else _both(ours, (theirs,))
+            yield from (pair for pair in pairs if pair[0] in there)
+        for number in range(self.count_layers(settings)):
             layer = self.layer.format(number)
-            own = {part: 0 if settings.shared in ("all", part) else number for part in ("attention", "feed_forward")}
-            yield from _both(f"blocks.{own['attention']}.attention.qkv", tuple(f"{layer}.{name}" for name in self.qkv))
-            for ours, theirs in self.block.items():
+            own = {part: settings.owner(number, part) for part in ("attention", "feed_forward")}
+            names = {"attention.qkv": self.qkv, **{ours: (name,) for ours, name in self.block.items()}}
+            for ours, inside in names.items():
                 part = "attention" if ours.startswith("attention") else "feed_forward"
-                yield from _both(f"blocks.{own[part]}.{ours}", (f"{layer}.{theirs}",))
+                yield from _both(f"{BLOCKS}{own[part]}.{ours}", tuple(f"{layer}.{name}" for name in inside))
 
-    def lies_across(self, ours: str) -> bool:
-        """Say whether a tensor is the transposed one of ours."""
-        return self.transposed and ours.startswith("blocks.") and ours.endswith(".weight") and "norm" not in ours
+    def is_transposed(self, ours: str) -> bool:
+        """Return whether a tensor is the transposed one of ours."""
+        return self.transposed and ours.startswith(BLOCKS) and ours.endswith(".weight") and "norm" not in ours
 
-    def projects(self, settings: TransformerSettings) -> bool:
-        """Say whether a projection of the embeddings is stored: ALBERT's is even where none is needed."""
-        return settings.embedding is not None or self.groups
 
-    def stored_layers(self, settings: TransformerSettings) -> int:
-        """Return how many layers are stored: one for all, where the family knows shared ones."""
-        return 1 if self.groups and settings.shared == "all" else settings.layers
+@dataclass(frozen=True)
+class Family:
+    """A family of models.
+
+    Attributes:
+        settings: the recipe's [encoder] for it.
+        format: of its directories.
+    """
+
+    settings: type[BodySettings]
+    format: Format
+
+    @property
+    def kind(self) -> str:
+        """What it is called in recipes."""
+        return str(self.settings.__struct_config__.tag)
 
 
 def _both(ours: str, theirs: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
     for kind in KINDS:
         yield f"{ours}.{kind}", tuple(f"{name}.{kind}" for name in theirs)
-
-
-def shape_of(ours: str, settings: TransformerSettings, vocabulary: int) -> tuple[int, ...]:
-    """Return the shape of one of the encoder's tensors."""
-    width, narrow, inner = settings.width, settings.embedding_width, settings.feed_forward
-    name, _, kind = ours.rpartition(".")
-    last = name.rpartition(".")[2]
-    rows, columns = width, width
-    if ours.startswith("embeddings."):
-        tables = {"words": vocabulary, "positions": settings.offset + settings.positions, "segments": settings.segments}
-        if last in tables:
-            return tables[last], narrow
-        rows, columns = (narrow, narrow) if last == "norm" else (width, narrow)
-    elif last == "qkv":
-        rows = 3 * width
-    elif last == "up":
-        rows = inner
-    elif last == "down":
-        columns = inner
-    return (rows,) if kind == "bias" or last.endswith("norm") else (rows, columns)
 
 
 BERT_BLOCK = {

@@ -1,0 +1,28 @@
+"""Ways to choose the masked tokens, one a file. A new one: its file, a line here, a test."""
+
+from typing import TYPE_CHECKING, TypeAlias, Union
+
+from unmask.batches.masking import MaskingSettings
+from unmask.batches.ngram_masking import NgramMaskingSettings, WholeWordMaskingSettings
+from unmask.batches.no_masking import NoMaskingSettings
+from unmask.batches.span_masking import SpanMaskingSettings
+from unmask.batches.token_masking import TokenMaskingSettings
+from unmask.plugins import with_plugins
+
+MASKINGS: dict[str, type[MaskingSettings] | type[NoMaskingSettings]] = with_plugins(
+    "unmask.maskings",
+    {
+        "token": TokenMaskingSettings,
+        "whole_word": WholeWordMaskingSettings,
+        "ngram": NgramMaskingSettings,
+        "span": SpanMaskingSettings,
+        "none": NoMaskingSettings,
+    },
+)
+"""By `kind` in [masking]."""
+
+if TYPE_CHECKING:
+    AnyMasking: TypeAlias = MaskingSettings | NoMaskingSettings
+else:
+    AnyMasking = Union[tuple(MASKINGS.values())]  # noqa: UP007 (as many as there are)
+"""What [masking] of a recipe may be."""

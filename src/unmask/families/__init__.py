@@ -1,0 +1,33 @@
+"""One family a file: settings, composition, directories. A new one: its file, a line here, a recipe, a test."""
+
+from typing import TYPE_CHECKING, TypeAlias, Union
+
+from unmask.families.albert import ALBERT
+from unmask.families.bert import BERT
+from unmask.families.body import BodySettings
+from unmask.families.distilbert import DISTILBERT
+from unmask.families.electra import ELECTRA
+from unmask.families.format import Family
+from unmask.families.gpt import GPT
+from unmask.families.roberta import ROBERTA
+from unmask.plugins import with_plugins
+
+FAMILIES: dict[str, Family] = with_plugins(
+    "unmask.families",
+    {family.kind: family for family in (BERT, ROBERTA, ALBERT, ELECTRA, DISTILBERT, GPT)},
+)
+"""By `kind` in [encoder]."""
+
+if TYPE_CHECKING:
+    AnyBody: TypeAlias = BodySettings
+else:
+    AnyBody = Union[tuple(family.settings for family in FAMILIES.values())]  # noqa: UP007 (as many as there are)
+"""What [encoder] of a recipe may be."""
+
+
+def family_of(settings: BodySettings) -> Family:
+    """Return the family that settings are of."""
+    return FAMILIES[str(settings.__struct_config__.tag)]
+
+
+__all__ = ["FAMILIES", "AnyBody", "BodySettings", "Family", "family_of"]

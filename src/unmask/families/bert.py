@@ -1,0 +1,93 @@
+"""BERT (Devlin et al. 2019), and its directories (modeling_bert.py of transformers 5).
+
+Post-norm layers, learned positions, LayerNorm epsilon 1e-12, weights from a normal distribution of deviation 0.02 cut
+off at two deviations (modeling.py of google-research/bert). GELU is the exact one, as in the paper and in the first
+release (the reference code turned to the tanh approximation later: `activation = "gelu_tanh"`).
+"""
+
+from __future__ import annotations
+
+from unmask.encoders.transformer import Transformer
+from unmask.families.body import TransformerSettings, check_size, check_small
+from unmask.families.format import (
+    BERT_BLOCK,
+    BERT_CONFIG,
+    BERT_EMBEDDINGS,
+    BERT_QKV,
+    TASK_HEADS,
+    Family,
+    Format,
+    architectures,
+)
+from unmask.layers.embeddings import Embeddings
+from unmask.layers.pooler import Pooler
+
+
+class BertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="bert"):
+    """The recipe's [encoder] for `kind = "bert"`; see `TransformerSettings`.
+
+    Attributes:
+        feed_forward: inner width of the feed-forward layers (4 H in the paper).
+        segments: how many segments there are; with 1 the second text of a pair is told by its separator alone.
+        epsilon: of the LayerNorms.
+    """
+
+    feed_forward: int
+    segments: int = 2
+    epsilon: float = 1e-12
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("feed_forward", "segments"):
+            check_size(name, getattr(self, name))
+        check_small("epsilon", self.epsilon)
+
+    @property
+    def inner(self) -> int:
+        """See `TransformerSettings`."""
+        return self.feed_forward
+
+    @property
+    def num_segments(self) -> int:
+        """See `BodySettings`."""
+        return self.segments
+
+    @property
+    def layer_norm(self) -> float:
+        """See `TransformerSettings`."""
+        return self.epsilon
+
+    def build(self, vocabulary: int) -> Transformer:
+        """See `BodySettings`."""
+        embeddings = Embeddings(
+            vocabulary, self.positions, self.segments, self.width, None, dropout=self.dropout, epsilon=self.epsilon
+        )
+        blocks = [self.block() for _ in range(self.layers)]
+        return self.compose(vocabulary, embeddings, blocks, Pooler(self.width, "tanh"))
+
+
+BERT = Family(
+    BertSettings,
+    Format(
+        model_type="bert",
+        prefix="bert.",
+        config=BERT_CONFIG,
+        embeddings=BERT_EMBEDDINGS,
+        layer="encoder.layer.{}",
+        qkv=BERT_QKV,
+        block=BERT_BLOCK,
+        pooler="pooler.dense",
+        heads={
+            "masked_lm": {
+                "dense": "cls.predictions.transform.dense",
+                "norm": "cls.predictions.transform.LayerNorm",
+                "bias": "cls.predictions.bias",
+            },
+            "next_sentence": {"out": "cls.seq_relationship"},
+            **TASK_HEADS,
+        },
+        decoder="cls.predictions.decoder.weight",
+        architectures=architectures("Bert", masked_lm__next_sentence="ForPreTraining"),
+        without_pooler=("BertForTokenClassification", "BertForQuestionAnswering"),
+    ),
+)

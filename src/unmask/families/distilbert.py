@@ -1,0 +1,102 @@
+"""DistilBERT (Sanh et al. 2019): BERT's body without segments; its directories (modeling_distilbert.py).
+
+LayerNorm epsilon is 1e-12, which the directories do not say; the head of whole texts has a dense layer with ReLU, and a
+dropout of its own before the last layer, which heads of single tokens do not have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from unmask.encoders.encoder import HeadSpec
+from unmask.encoders.transformer import Transformer
+from unmask.families.body import TransformerSettings, check_size
+from unmask.families.format import TASK_HEADS, Family, Format, architectures
+from unmask.layers.embeddings import Embeddings
+from unmask.layers.pooler import Pooler
+
+
+class DistilBertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="distilbert"):
+    """The recipe's [encoder] for `kind = "distilbert"`; see `TransformerSettings`.
+
+    Attributes:
+        feed_forward: inner width of the feed-forward layers.
+    """
+
+    feed_forward: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_size("feed_forward", self.feed_forward)
+
+    @property
+    def inner(self) -> int:
+        """See `TransformerSettings`."""
+        return self.feed_forward
+
+    @property
+    def layer_norm(self) -> float:
+        """See `TransformerSettings`."""
+        return 1e-12
+
+    @property
+    def head(self) -> HeadSpec:
+        """See `TransformerSettings`."""
+        return replace(super().head, token_dropout=self.dropout)
+
+    def build(self, vocabulary: int) -> Transformer:
+        """See `BodySettings`."""
+        embeddings = Embeddings(
+            vocabulary, self.positions, 0, self.width, None, dropout=self.dropout, epsilon=self.layer_norm
+        )
+        blocks = [self.block() for _ in range(self.layers)]
+        return self.compose(vocabulary, embeddings, blocks, Pooler(self.width, "relu"))
+
+
+DISTILBERT = Family(
+    DistilBertSettings,
+    Format(
+        model_type="distilbert",
+        prefix="distilbert.",
+        config={
+            "layers": "n_layers",
+            "width": "dim",
+            "heads": "n_heads",
+            "feed_forward": "hidden_dim",
+            "positions": "max_position_embeddings",
+            "dropout": "dropout",
+            "activation": "activation",
+            "deviation": "initializer_range",
+        },
+        defaults={"seq_classif_dropout": 0.2},
+        dropouts=("attention_dropout",),
+        head_dropout="seq_classif_dropout",
+        embeddings={
+            "embeddings.words.weight": "embeddings.word_embeddings.weight",
+            "embeddings.positions.weight": "embeddings.position_embeddings.weight",
+            "embeddings.norm": "embeddings.LayerNorm",
+        },
+        layer="transformer.layer.{}",
+        qkv=("attention.q_lin", "attention.k_lin", "attention.v_lin"),
+        block={
+            "attention.out": "attention.out_lin",
+            "attention_norm": "sa_layer_norm",
+            "feed_forward.up": "ffn.lin1",
+            "feed_forward.down": "ffn.lin2",
+            "feed_forward_norm": "output_layer_norm",
+        },
+        head_pooler="pre_classifier",
+        heads={
+            "masked_lm": {"dense": "vocab_transform", "norm": "vocab_layer_norm", "bias": "vocab_projector.bias"},
+            **TASK_HEADS,
+        },
+        decoder="vocab_projector.weight",
+        architectures=architectures("DistilBert"),
+        without_pooler=(
+            "DistilBertModel",
+            "DistilBertForMaskedLM",
+            "DistilBertForTokenClassification",
+            "DistilBertForQuestionAnswering",
+        ),
+    ),
+)

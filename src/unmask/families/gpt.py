@@ -1,0 +1,109 @@
+"""GPT (Radford et al. 2018, section 4.1): BERT's layers read from left to right; its directories (modeling_openai.py).
+
+Its embeddings are not normalised and have no segments, its GELU is the approximate one, nothing is pooled: a text's
+vector is read at a last token of its own. Feed-forward layers are four times as wide as the others. Initial weights are
+not cut off (train.py of openai/finetune-transformer-lm). In directories matrices lie (in, out), and "gelu" is the
+approximate one. Heads of tokens it has none there, and that of whole texts has no bias: regression, which needs one, is
+our own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from unmask.encoders.encoder import LEFT_TO_RIGHT, SCORES, SEPARATE_LAYERS, TOKEN_EMBEDDINGS, HeadSpec, Initializer
+from unmask.encoders.transformer import Transformer
+from unmask.families.body import TransformerSettings, check_small
+from unmask.families.format import Family, Format, architectures
+from unmask.layers.embeddings import Embeddings
+
+
+class GptSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="gpt"):
+    """The recipe's [encoder] for `kind = "gpt"`; see `TransformerSettings`.
+
+    Attributes:
+        activation: "gelu_tanh" or "relu".
+        epsilon: of the LayerNorms.
+    """
+
+    activation: Literal["gelu_tanh", "relu"] = "gelu_tanh"
+    epsilon: float = 1e-5
+
+    summary = "extract"
+    capabilities = frozenset({LEFT_TO_RIGHT, TOKEN_EMBEDDINGS, SCORES, SEPARATE_LAYERS})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_small("epsilon", self.epsilon)
+
+    @property
+    def inner(self) -> int:
+        """See `TransformerSettings`."""
+        return 4 * self.width
+
+    @property
+    def layer_norm(self) -> float:
+        """See `TransformerSettings`."""
+        return self.epsilon
+
+    @property
+    def causal(self) -> bool:
+        """See `TransformerSettings`."""
+        return True
+
+    @property
+    def init(self) -> Initializer:
+        """See `TransformerSettings`."""
+        return Initializer(self.deviation, truncated=False)
+
+    @property
+    def head(self) -> HeadSpec:
+        """See `TransformerSettings`."""
+        return replace(super().head, bias=False)
+
+    def build(self, vocabulary: int) -> Transformer:
+        """See `BodySettings`."""
+        embeddings = Embeddings(vocabulary, self.positions, 0, self.width, None, dropout=self.dropout, epsilon=None)
+        return self.compose(vocabulary, embeddings, [self.block() for _ in range(self.layers)], None)
+
+
+GPT = Family(
+    GptSettings,
+    Format(
+        model_type="openai-gpt",
+        prefix="transformer.",
+        config={
+            "layers": "n_layer",
+            "width": "n_embd",
+            "heads": "n_head",
+            "positions": "n_positions",
+            "dropout": "resid_pdrop",
+            "activation": "afn",
+            "epsilon": "layer_norm_epsilon",
+            "deviation": "initializer_range",
+        },
+        defaults={"n_layer": 12, "n_embd": 768, "n_head": 12, "layer_norm_epsilon": 1e-5},
+        activations={"gelu": "gelu_tanh", "relu": "relu"},
+        dropouts=("embd_pdrop", "attn_pdrop"),
+        head_dropout="unmask_head_dropout",
+        embeddings={
+            "embeddings.words.weight": "tokens_embed.weight",
+            "embeddings.positions.weight": "positions_embed.weight",
+        },
+        layer="h.{}",
+        qkv=("attn.c_attn",),
+        block={
+            "attention.out": "attn.c_proj",
+            "attention_norm": "ln_1",
+            "feed_forward.up": "mlp.c_fc",
+            "feed_forward.down": "mlp.c_proj",
+            "feed_forward_norm": "ln_2",
+        },
+        transposed=True,
+        heads={"causal_lm": {}, "classification": {"out": "score"}},
+        unbiased=("score",),
+        decoder="lm_head.weight",
+        architectures={**architectures("OpenAIGPT"), ("causal_lm",): "OpenAIGPTLMHeadModel"},
+    ),
+)

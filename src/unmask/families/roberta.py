@@ -1,0 +1,111 @@
+"""RoBERTa (Liu et al. 2019): BERT whose positions begin later, and its directories (modeling_roberta.py).
+
+Positions are counted from the id of padding on, plus one (fairseq: 2); the table of positions has as many rows more.
+The head of whole texts has its own dense layer with tanh, which is what BERT's pooler is, with dropout before it too.
+The masked-LM head always has GELU, as transformers has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from unmask.encoders.encoder import HeadSpec
+from unmask.encoders.transformer import Transformer
+from unmask.families.bert import BertSettings
+from unmask.families.format import (
+    BERT_BLOCK,
+    BERT_CONFIG,
+    BERT_EMBEDDINGS,
+    BERT_QKV,
+    TASK_HEADS,
+    Family,
+    Format,
+    architectures,
+)
+from unmask.layers.embeddings import Embeddings
+from unmask.layers.pooler import Pooler
+
+
+class RobertaSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="roberta"):
+    """The recipe's [encoder] for `kind = "roberta"`; see `BertSettings`.
+
+    Attributes:
+        offset: rows before the first position in the table of positions: one more than the id of padding.
+    """
+
+    segments: int = 1
+    epsilon: float = 1e-5
+    offset: int = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.offset < 1:
+            raise ValueError("offset must be at least 1")
+
+    @property
+    def head(self) -> HeadSpec:
+        """See `TransformerSettings`."""
+        return replace(super().head, lm_activation="gelu", pooler_dropout=self.before_last)
+
+    def build(self, vocabulary: int) -> Transformer:
+        """See `BodySettings`."""
+        embeddings = Embeddings(
+            vocabulary,
+            self.positions,
+            self.segments,
+            self.width,
+            None,
+            offset=self.offset,
+            dropout=self.dropout,
+            epsilon=self.epsilon,
+        )
+        blocks = [self.block() for _ in range(self.layers)]
+        return self.compose(vocabulary, embeddings, blocks, Pooler(self.width, "tanh"))
+
+    def mismatch(self, pad: int) -> str:
+        """See `BodySettings`: positions begin right after the id of padding."""
+        return "" if self.offset == pad + 1 else f"offset={pad + 1}"
+
+
+def read_positions(config: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return where positions begin, and how many there are."""
+    padding = config.get("pad_token_id", 1)
+    if not isinstance(padding, int):
+        raise TypeError("pad_token_id must be a number: positions begin after it")
+    offset = padding + 1
+    return {"offset": offset, "positions": table.get("positions", 512 + offset) - offset}
+
+
+def write_positions(settings: RobertaSettings) -> dict[str, Any]:
+    """Return the keys of config.json that tell where positions begin."""
+    return {"max_position_embeddings": settings.offset + settings.positions, "pad_token_id": settings.offset - 1}
+
+
+ROBERTA = Family(
+    RobertaSettings,
+    Format(
+        model_type="roberta",
+        prefix="roberta.",
+        config=BERT_CONFIG,
+        defaults={"type_vocab_size": 2, "layer_norm_eps": 1e-12},
+        embeddings=BERT_EMBEDDINGS,
+        layer="encoder.layer.{}",
+        qkv=BERT_QKV,
+        block=BERT_BLOCK,
+        pooler="pooler.dense",
+        head_pooler="classifier.dense",
+        heads={
+            "masked_lm": {"dense": "lm_head.dense", "norm": "lm_head.layer_norm", "bias": "lm_head.bias"},
+            **TASK_HEADS,
+            "classification": {"out": "classifier.out_proj"},
+            "regression": {"out": "classifier.out_proj"},
+        },
+        decoder="lm_head.decoder.weight",
+        architectures=architectures("Roberta"),
+        without_pooler=("RobertaForMaskedLM", "RobertaForTokenClassification", "RobertaForQuestionAnswering"),
+        read=read_positions,
+        write=write_positions,
+    ),
+)

@@ -1,0 +1,60 @@
+"""Whether the parts of a recipe go together: each says what it asks for and what it gives; one check of sets decides.
+
+Names are those of labels ("hidden", "next_sentence") and of a body's capabilities (encoders/encoder.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Part:
+    """A table of a recipe.
+
+    Attributes:
+        name: of the table, "objective.masked_lm" for example.
+        gives: what others can ask for.
+        asks: what others must give.
+        takes: what of it is left for nobody else.
+        without: the setting (KEY=VALUE) without which it would not give what nobody asks for; "": it may.
+    """
+
+    name: str
+    gives: frozenset[str] = frozenset()
+    asks: frozenset[str] = frozenset()
+    takes: frozenset[str] = frozenset()
+    without: str = ""
+
+
+def check(parts: Sequence[Part], offers: Mapping[str, Sequence[str]]) -> None:
+    """Refuse parts of which one asks for what none gives, or for what another takes, or gives what none asks for.
+
+    Args:
+        parts: of a recipe.
+        offers: to each name the settings (KEY=VALUE) that give it.
+
+    Raises:
+        ValueError: says what is missing and what to set.
+    """
+    given = frozenset().union(*(part.gives for part in parts))
+    asked = frozenset().union(*(part.asks for part in parts))
+    for part in parts:
+        for name in sorted(part.asks - given):
+            ways = " or ".join(f"--set {way}" for way in offers.get(name, ()))
+            raise ValueError(
+                f"{part.name} needs {name}, which nothing in this recipe gives: "
+                + (f"pass {ways}, or --set {part.name}=false" if ways else f"pass --set {part.name}=false")
+            )
+        for other in parts:
+            if other is not part and (taken := sorted(part.takes & other.asks)):
+                raise ValueError(
+                    f"{part.name} leaves nothing of what is {taken[0]} for {other.name}: pass --set {other.name}=false"
+                )
+        if part.without and (idle := sorted(part.gives - asked)):
+            ways = " or ".join(f"--set {way}" for way in offers.get(f"ask {idle[0]}", ()))
+            raise ValueError(
+                f"{part.name} gives {idle[0]}, which no objective asks for: pass --set {part.without}"
+                + (f", or {ways}" if ways else "")
+            )
