@@ -21,9 +21,10 @@ from unmask.batches.batch import Sample
 from unmask.batches.chance import generator
 from unmask.batches.sources import ExampleSource
 from unmask.batches.token_masking import TokenMasking, TokenMaskingSettings
-from unmask.encoders.transformer import TransformerSettings
+from unmask.families.bert import BertSettings
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLMSettings
+from unmask.objectives.objective import BuildContext
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
 from unmask.training.loop import Trainer
@@ -104,9 +105,10 @@ class Measured:
 def unmask_trainer(work: Work) -> Iterator[Trainer]:
     """Give unmask's own loop after the warm steps."""
     layers, width, heads = SIZES[work.size]
-    encoder = TransformerSettings(layers=layers, width=width, heads=heads, feed_forward=4 * width, dropout=work.dropout)
+    encoder = BertSettings(layers=layers, width=width, heads=heads, feed_forward=4 * width, dropout=work.dropout)
     torch.manual_seed(0)
-    learner = Learner(encoder.build(VOCABULARY), {"masked_lm": MaskedLMSettings().build(encoder, VOCABULARY)})
+    body = encoder.build(VOCABULARY)
+    learner = Learner(body, {"masked_lm": MaskedLMSettings().build(BuildContext(body))})
     masking = TokenMasking(
         TokenMaskingSettings(), vocabulary=VOCABULARY, mask=MASK, special=frozenset(range(FIRST_WORD))
     )

@@ -21,9 +21,10 @@ from torch import Tensor
 from unmask.batches.batch import Batch, Sample, collate
 from unmask.batches.chance import generator
 from unmask.batches.token_masking import TokenMasking, TokenMaskingSettings
-from unmask.encoders.transformer import TransformerSettings
+from unmask.families.bert import BertSettings
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLMSettings
+from unmask.objectives.objective import BuildContext
 from unmask.training.machine import Machine, choose_machine
 
 CASES = [
@@ -71,9 +72,10 @@ def curve(learner: Learner, batch: Batch, machine: Machine) -> list[float]:
 
 def check(device: str) -> dict[str, Any]:
     """Compare a device with the CPU in float32; return the largest differences, as shares of the norm."""
-    settings = TransformerSettings(layers=3, width=128, heads=4, feed_forward=512, dropout=0.0, deviation=0.05)
+    settings = BertSettings(layers=3, width=128, heads=4, feed_forward=512, dropout=0.0, deviation=0.05)
     torch.manual_seed(0)
-    learner = Learner(settings.build(VOCABULARY), {"masked_lm": MaskedLMSettings().build(settings, VOCABULARY)})
+    body = settings.build(VOCABULARY)
+    learner = Learner(body, {"masked_lm": MaskedLMSettings().build(BuildContext(body))})
     masking = TokenMasking(
         TokenMaskingSettings(), vocabulary=VOCABULARY, mask=103, special=frozenset(range(FIRST_WORD))
     )

@@ -20,9 +20,11 @@ import unmask
 from unmask.batches.feed import Feed
 from unmask.corpus.corpus import Corpus
 from unmask.encoders.transformer import Transformer
+from unmask.families.bert import BertSettings
 from unmask.model import load_model
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLM
+from unmask.objectives.objective import BuildContext
 from unmask.pretraining.pretrain import HELDOUT_TOKENS
 from unmask.recipe import Recipe
 from unmask.training.evaluate import evaluate
@@ -59,8 +61,10 @@ def run_trainer(recipe: Recipe, corpus: Corpus, out: Path) -> list[dict[str, Any
 
     keep_memory()  # changes no number
     shape, words = recipe.encoder, corpus.tokenizer
-    head = MaskedLM(shape, words.size)
-    learner = Learner(shape.build(words.size), {"masked_lm": head})
+    assert isinstance(shape, BertSettings)
+    body = shape.build(words.size)
+    head = MaskedLM(BuildContext(body))
+    learner = Learner(body, {"masked_lm": head})
     feed = Feed(recipe.layout, recipe.masking, recipe.seed, words, learner.prepare)
     source, samples, tokens = feed.source(corpus.train), [], [0]
     position = source.start
@@ -132,7 +136,7 @@ def run_trainer(recipe: Recipe, corpus: Corpus, out: Path) -> list[dict[str, Any
     for path in sorted(out.glob("checkpoint-*"), key=lambda path: int(path.name.partition("-")[2])):
         words.save(path)
         found = load_model(path)
-        assert found.take("masked_lm", head), "the peer has a masked-LM head"
+        assert not found.take("masked_lm", head), "the peer has a masked-LM head"
         assert isinstance(learner.encoder, Transformer)
         learner.encoder.load_state_dict(found.encoder.state_dict())
         step = int(path.name.partition("-")[2])

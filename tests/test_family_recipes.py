@@ -7,6 +7,7 @@ import msgspec
 import pytest
 import torch
 
+from unmask.objectives.objective import BuildContext
 from unmask.recipe import read_recipe
 
 TABLE = """
@@ -40,12 +41,13 @@ def numbers(recipe):
     encoder, optimizer, schedule, steps = recipe.encoder, recipe.optimizer, recipe.schedule, recipe.budget.steps
     replaced = recipe.objectives.get("replaced_token")
     with torch.device("meta"):
-        generator = replaced and replaced.build(encoder, recipe.tokenizer.vocabulary).generator
+        body = encoder.build(recipe.tokenizer.vocabulary)
+        generator = replaced and replaced.build(BuildContext(body)).generator
     return {
         "layers": encoder.layers,
         "width": encoder.width,
         "heads": encoder.heads,
-        "embed": encoder.embedding_width,
+        "embed": body.words.embedding_dim,
         "generator": generator and generator.dense.in_features,
         "length": recipe.layout.all_stages[-1].length,
         "hidden": getattr(recipe.masking, "rate", None),
@@ -81,18 +83,16 @@ kind                    wordpiece            bpe          wordpiece        unigr
 vocabulary                  30522          50265              28996          30000          30522          40478
 lowercase                    true          false              false           true           true           true
 [encoder]
-kind                  transformer    transformer        transformer    transformer    transformer    transformer
+kind                         bert        roberta               bert         albert        electra            gpt
 positions                     512            512                512            512            512            512
-segments                        2              1                  2              2              2              0
+segments                        2              1                  2              2              2              -
 dropout                       0.1            0.1                0.1              0            0.1            0.1
 head_dropout                    -              -                  -            0.1              -              -
 activation                   gelu           gelu               gelu      gelu_tanh           gelu      gelu_tanh
 epsilon                     1e-12           1e-5              1e-12          1e-12          1e-12           1e-5
 deviation                    0.02           0.02               0.02           0.02           0.02           0.02
-shared                       none           none               none            all           none           none
-offset                          0              2                  0              0              0              0
-pooling                      tanh           tanh               tanh           tanh           gelu           none
-causal                      false          false              false          false          false           true
+shared                          -              -                  -            all              -              -
+offset                          -              2                  -              -              -              -
 [layout]
 kind               sentence_pairs full_sentences document_sentences sentence_pairs sentence_pairs full_sentences
 second                     random              -                  -        swapped           next              -
@@ -169,7 +169,7 @@ def test_a_recipe_has_its_papers_ideas(name):
     parts = ("tokenizer", "encoder", "layout", "masking", "objective", "optimizer")
     found = flat({part: table[part] for part in parts})
     assert {key: value for key, value in found.items() if key not in OTHERWISE} == ideas(family)
-    assert recipe.encoder.feed_forward == 4 * recipe.encoder.width
+    assert recipe.encoder.inner == 4 * recipe.encoder.width
     stages = [(stage.share, stage.length) for stage in recipe.layout.all_stages]
     assert stages == ([(0.9, 128), (0.1, 512)] if family == "bert" else [(1, recipe.layout.length)])
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 import transformers
 
-from unmask.encoders.transformer import TransformerSettings
 from unmask.errors import UserError
+from unmask.families.bert import BertSettings
 from unmask.finetuning.finetune import finetune
 from unmask.finetuning.rule import defaults
 from unmask.model import Model, build_encoder, save_model
@@ -16,7 +16,7 @@ from unmask.tasks.classification import Classification, ClassificationHead
 from unmask.training.machine import Machine
 
 CPU = Machine(torch.device("cpu"), "float32")
-BERT = TransformerSettings(layers=2, width=32, heads=2, feed_forward=128, positions=64, deviation=0.3)
+BERT = BertSettings(layers=2, width=32, heads=2, feed_forward=128, positions=64, deviation=0.3)
 GPT = msgspec.structs.replace(BERT, segments=0, activation="gelu_tanh", epsilon=1e-5, causal=True, pooling="none")
 LABELS = ("brief", "long")
 
@@ -47,7 +47,7 @@ def start(tokenizer, tmp_path_factory):
     def save(settings):
         directory = tmp_path_factory.mktemp("start")
         torch.manual_seed(0)
-        heads = {"classification": ClassificationHead(settings, len(LABELS)).state_dict()}
+        heads = {"classification": ClassificationHead(settings.head, len(LABELS)).state_dict()}
         model = Model(build_encoder(settings, tokenizer.size), tokenizer, heads, LABELS, Classification(length=64))
         save_model(directory, model, "")
         return directory

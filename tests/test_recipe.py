@@ -46,7 +46,7 @@ def test_every_shipped_recipe_parses_and_comes_back(name, tmp_path):
     encoder = recipe.encoder
     assert recipe.name == name
     assert (encoder.layers, encoder.width, encoder.heads) == PAPERS[name]
-    assert encoder.feed_forward == 4 * encoder.width
+    assert encoder.inner == 4 * encoder.width
     path = tmp_path / "recipe.toml"
     path.write_text(write(recipe))
     assert read_recipe(path) == recipe
@@ -88,10 +88,13 @@ def test_an_unknown_key_proposes_the_nearest(setting, message):
         ("encoder.heads=3", "width 128 must be a multiple of heads 3"),
         ("encoder.dropout=1", r"dropout must lie in \[0, 1\)"),
         ("encoder.activation=silu", r"encoder\.activation cannot be 'silu'; known: gelu, gelu_tanh, relu$"),
-        ("encoder.kind=rnn", "encoder.kind cannot be 'rnn'; known: transformer$"),
+        ("encoder.kind=rnn", "encoder.kind cannot be 'rnn'; known: bert, roberta, albert, electra, distilbert, gpt"),
         ("encoder.positions=64", "length 128 exceeds encoder.positions 64"),
         ("layout.length=7", "length must be at least 8"),
-        ("layout.kind=triples", "layout.kind cannot be 'triples'; known: sentence_pairs, document_sentences, "),
+        (
+            "layout.kind=triples",
+            "layout.kind cannot be 'triples'; known: single, document_sentences, full_sentences, sentence_pairs",
+        ),
         ("masking.rate=0", "rate must lie between 0 and 1"),
         ("masking.replace.mask=0.9", "shares that add up to 1"),
         ("masking.replace={mask=0,random=0,keep=1}", "masking.replace has every token stay"),
@@ -156,8 +159,8 @@ def test_what_is_asked_of_pairs_and_their_layout_go_together(settings, remedies)
 
 
 def test_false_leaves_away_what_may_be_left_away():
-    changed = ["encoder.embedding=64", "objective.sentence_order.weight=1", "budget.steps=7"]
-    unset = ["encoder.embedding=false", "objective.sentence_order=false", "budget.tokens=false"]
+    changed = ["encoder.head_dropout=0.3", "objective.sentence_order.weight=1", "budget.steps=7"]
+    unset = ["encoder.head_dropout=false", "objective.sentence_order=false", "budget.tokens=false"]
     assert read_recipe("bert-tiny", [*changed, *unset]) == read_recipe("bert-tiny", ["budget.steps=7"])
     assert read_recipe(
         "bert-tiny", ["objective.masked_lm=false", "objective.masked_lm.weight=1"]

@@ -140,7 +140,7 @@ def load_model(
     words.summary = found.settings.summary
     if found.settings.mismatch(words.pad):
         raise UserError(
-            f"padding has another id in config.json than in the tokenizer, {words.pad}",
+            f"padding has another id in config.json than in the tokenizer, where it is {words.pad}",
             file=directory,
             remedy="they do not belong together",
         )

@@ -10,14 +10,15 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "unmask"
 ORDER = [
     {"errors", "version", "durable"},
-    {"text", "samples", "runs", "metrics", "settings"},
+    {"text", "samples", "runs", "metrics", "settings", "plugins", "requirements", "migration"},
     {"tokenizers"},
     {"corpus"},
     {"batches"},
     {"layers"},
     {"encoders"},
-    {"checkpoints", "objectives"},
-    {"training", "tasks"},
+    {"families"},
+    {"objectives"},
+    {"checkpoints", "training", "tasks"},
     {"recipe"},
     {"model"},
     {"serving"},

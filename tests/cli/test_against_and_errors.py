@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from unmask.cli.main import main
-from unmask.encoders.transformer import TransformerSettings
+from unmask.families.bert import BertSettings
 from unmask.model import Model, save_model
 from unmask.tasks.question_answering import QuestionAnswering
 from unmask.tasks.token_classification import TokenClassification
 
-SETTINGS = TransformerSettings(layers=1, width=16, heads=2, feed_forward=32, positions=64, dropout=0.0, deviation=0.9)
+SETTINGS = BertSettings(layers=1, width=16, heads=2, feed_forward=32, positions=64, dropout=0.0, deviation=0.9)
 TASKS = {
     "question-answering": (QuestionAnswering(length=48), ()),
     "token-classification": (TokenClassification(length=48), ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")),
@@ -50,7 +50,7 @@ def asked(request, documents, tokenizer, tmp_path):
     task, labels = TASKS[kind]
     for name, seed in (("first", 0), ("second", 1)):
         torch.manual_seed(seed)
-        head = task.build(SETTINGS, labels)
+        head = task.build(SETTINGS.head, labels)
         torch.nn.init.normal_(head.out.weight)
         model = Model(SETTINGS.build(tokenizer.size), tokenizer, {task.part: head.state_dict()}, labels, task)
         save_model(tmp_path / name, model, "card")

@@ -10,10 +10,10 @@ from safetensors.torch import load_file
 
 import unmask
 from unmask.cli.main import main
-from unmask.encoders.transformer import TransformerSettings
+from unmask.families.bert import BertSettings
 from unmask.model import Model, save_model
 
-SHAPE = TransformerSettings(layers=2, width=32, heads=2, feed_forward=64, positions=16, deviation=0.2)
+SHAPE = BertSettings(layers=2, width=32, heads=2, feed_forward=64, positions=16, deviation=0.2)
 
 
 @pytest.fixture(scope="module")

@@ -10,14 +10,15 @@ import torch
 from unmask.batches.batch import add_counts, collate
 from unmask.batches.frame import Frame
 from unmask.encoders.downstream import Downstream, DownstreamSettings, Lstm, Mix, number_layers
+from unmask.encoders.encoder import Keep
 from unmask.encoders.stored import Stored
-from unmask.encoders.transformer import TransformerSettings
 from unmask.errors import UserError
+from unmask.families.bert import BertSettings
 from unmask.objectives.learner import Learner
 from unmask.tasks.classification import ClassificationHead
 from unmask.tasks.regression import RegressionHead
 
-SETTINGS = TransformerSettings(layers=2, width=32, heads=2, feed_forward=64, positions=64, dropout=0.0, deviation=0.2)
+SETTINGS = BertSettings(layers=2, width=32, heads=2, feed_forward=64, positions=64, dropout=0.0, deviation=0.2)
 LENGTHS = (3, 40, 5, 61, 17, 17, 1, 30, 9, 55)
 EVERY = {
     "linear": DownstreamSettings(kind="linear", layers=(-2, -1), combine="sum"),
@@ -41,12 +42,12 @@ def samples():
 
 def body_of(name, seed=1):
     torch.manual_seed(seed)
-    return Downstream(EVERY[name], SETTINGS.build(100), SETTINGS).eval()
+    return Downstream(EVERY[name], SETTINGS.build(100)).eval()
 
 
 def learner_of(name):
     body = body_of(name)
-    return Learner(body, {"classification": ClassificationHead(body.settings, 3)}).eval()
+    return Learner(body, {"classification": ClassificationHead(body.head, 3)}).eval()
 
 
 def theirs(lstm, x):
@@ -88,7 +89,7 @@ def test_the_comparison_notices_a_planted_fault(samples, monkeypatch, planted):
 
 def test_the_last_states_stand_for_the_text(samples):
     body, batch = body_of("rnn"), collate(samples)
-    encoded, layers = body(batch.tokens), body.encoder(batch.tokens, frozenset({1, 2})).layers
+    encoded, layers = body(batch.tokens), body.encoder(batch.tokens, Keep(frozenset({1, 2}))).layers
     x = torch.cat([layers[1], layers[2]], 1)
     for number, (start, stop) in enumerate(pairwise(batch.tokens.offsets.tolist())):
         states, last = theirs(body.lstm, x[start:stop])
@@ -99,19 +100,19 @@ def test_the_last_states_stand_for_the_text(samples):
 
 def test_the_mean_runs_over_the_text(samples):
     body, batch = body_of("average"), collate(samples)
-    encoded, layers = body(batch.tokens), body.encoder(batch.tokens, frozenset({0})).layers
+    encoded, layers = body(batch.tokens), body.encoder(batch.tokens, Keep(frozenset({0}))).layers
     for number, (start, stop) in enumerate(pairwise(batch.tokens.offsets.tolist())):
-        found = body.pool(encoded.last)[batch.positions["summary"][number]]
+        found = encoded.last[batch.positions["summary"][number]]
         torch.testing.assert_close(found, layers[0][start:stop].mean(0), rtol=0, atol=1e-6)
 
 
 def test_layers_are_summed_concatenated_or_mixed(samples):
     tokens, chosen = collate(samples).tokens, DownstreamSettings(kind="linear", layers=(-1, 0))
     encoder = SETTINGS.build(100)
-    found = encoder(tokens, frozenset({0, 2})).layers
+    found = encoder(tokens, Keep(frozenset({0, 2}))).layers
 
     def last(combine):
-        return Downstream(msgspec.structs.replace(chosen, combine=combine), encoder, SETTINGS)(tokens).last
+        return Downstream(msgspec.structs.replace(chosen, combine=combine), encoder)(tokens).last
 
     assert torch.equal(last("concatenate"), torch.cat([found[2], found[0]], 1))
     assert torch.equal(last("sum"), found[2] + found[0])
@@ -163,7 +164,7 @@ def test_operations_add_up_over_pieces(name, samples):
 @pytest.mark.parametrize("name", EVERY)
 def test_heads_of_other_tasks_sit_on_it_alike(name, samples):
     body = body_of(name)
-    learner = Learner(body, {"regression": RegressionHead(body.settings)}).eval()
+    learner = Learner(body, {"regression": RegressionHead(body.head)}).eval()
     part = learner(collate([learner.prepare(sample) for sample in samples]))["regression"]
     part.sum.backward()
     assert part.sum.dtype == torch.float32 and torch.isfinite(part.sum)
@@ -183,11 +184,11 @@ def test_what_is_saved_is_the_small_model_alone(name):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_stored_layers_stand_in_for_the_encoder(samples, dtype):
     body, batch = body_of("rnn"), collate(samples)
-    layers = body.encoder(batch.tokens, frozenset({1, 2})).layers
+    layers = body.encoder(batch.tokens, Keep(frozenset({1, 2}))).layers
     table = torch.stack([layers[1], layers[2]], 1).detach().numpy()
     expected = body(batch.tokens).last
     order = np.random.default_rng(0).permutation(len(table))  # row r of the batch lies at place order[r]
-    body.encoder = Stored(table[np.argsort(order)], (1, 2), SETTINGS)
+    body.encoder = Stored(table[np.argsort(order)], (1, 2), SETTINGS.head, SETTINGS.layers, SETTINGS.positions)
     assert body.encoder.levels == () and not list(body.encoder.state_dict())
     import copy
     from dataclasses import replace

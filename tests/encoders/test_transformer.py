@@ -8,7 +8,9 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from unmask.batches.batch import Sample, collate
-from unmask.encoders.transformer import TransformerSettings
+from unmask.encoders.encoder import Keep
+from unmask.families.bert import BertSettings
+from unmask.families.gpt import GptSettings
 from unmask.layers import attention
 from unmask.layers.attention import SelfAttention
 from unmask.layers.dropout import Dropout, draw, keep
@@ -22,7 +24,7 @@ PARAMETERS = {  # those of transformers.BertModel with vocabulary 30522
     "bert-base": 109_482_240,
     "bert-large": 335_141_888,
 }
-SETTINGS = TransformerSettings(layers=3, width=48, heads=4, feed_forward=96, positions=256, deviation=0.2)
+SETTINGS = BertSettings(layers=3, width=48, heads=4, feed_forward=96, positions=256, deviation=0.2)
 VOCABULARY = 500
 LENGTHS = (1, 2, 3, 17, 60, 64, 65, 256, 256, 256)  # three attention groups, two of them padded
 
@@ -58,7 +60,7 @@ def test_parameter_count(name):
 def test_settings_refused(changed, message):
     table = {name: getattr(SETTINGS, name) for name in SETTINGS.__struct_fields__}
     with pytest.raises(ValueError, match=message):
-        TransformerSettings(**table | changed)
+        BertSettings(**table | changed)
 
 
 def test_same_seed_same_weights():
@@ -86,7 +88,7 @@ def test_the_levels_are_the_whole_body_but_the_pooler():
 
 
 def test_initial_distribution_is_cut_off_at_two_deviations():
-    encoder = TransformerSettings(layers=1, width=256, heads=4, feed_forward=1024).build(4000)
+    encoder = BertSettings(layers=1, width=256, heads=4, feed_forward=1024).build(4000)
     for name, value in encoder.state_dict().items():
         if "norm" in name or name.endswith("bias"):
             assert torch.equal(value, torch.full_like(value, float("norm.weight" in name))), name
@@ -99,8 +101,7 @@ def test_initial_distribution_is_cut_off_at_two_deviations():
 
 
 def test_gpts_initial_distribution_is_not_cut_off():
-    shape = {"segments": 0, "pooling": "none", "causal": True, "activation": "gelu_tanh"}
-    encoder = TransformerSettings(layers=1, width=256, heads=4, feed_forward=1024, **shape).build(4000)
+    encoder = GptSettings(layers=1, width=256, heads=4).build(4000)
     for name in ("embeddings.words.weight", "blocks.0.feed_forward.up.weight"):
         value = encoder.state_dict()[name]
         assert value.std() == pytest.approx(0.02, rel=4 / value.numel() ** 0.5)
@@ -111,7 +112,7 @@ def encode(encoder, samples):
     """Each sample's layers by its key, from one batch of all."""
     batch = collate(samples)
     with torch.no_grad():
-        layers = encoder(batch.tokens, keep=frozenset({0, 2, 3})).layers
+        layers = encoder(batch.tokens, keep=Keep(frozenset({0, 2, 3}))).layers
     cut = torch.stack([layers[number] for number in (0, 2, 3)]).split(batch.tokens.offsets.diff().tolist(), dim=1)
     return dict(zip(batch.keys, cut, strict=True))
 

@@ -9,9 +9,9 @@ from unmask.batches.document_sentences import DocumentSentencesSettings
 from unmask.batches.feed import Feed
 from unmask.batches.no_masking import NoMaskingSettings
 from unmask.corpus.build import build_corpus
-from unmask.encoders.transformer import TransformerSettings
 from unmask.errors import UserError
 from unmask.evaluation.model import evaluate_encoder, evaluate_task, score_examples
+from unmask.families.bert import BertSettings
 from unmask.metrics.intervals import whole
 from unmask.model import Model, load_model, save_model
 from unmask.objectives.causal_lm import CausalLM
@@ -24,13 +24,13 @@ from unmask.tasks.token_classification import TokenClassification
 from unmask.training.evaluate import evaluate
 from unmask.training.machine import choose_machine
 
-SETTINGS = TransformerSettings(layers=1, width=16, heads=2, feed_forward=32, positions=32, dropout=0.0, deviation=0.9)
+SETTINGS = BertSettings(layers=1, width=16, heads=2, feed_forward=32, positions=32, dropout=0.0, deviation=0.9)
 NLI = ("entailment", "neutral", "contradiction")
 
 
 def model(tokenizer, task, labels=(), seed=0):
     torch.manual_seed(seed)
-    head = task.build(SETTINGS, labels)
+    head = task.build(SETTINGS.head, labels)
     torch.nn.init.normal_(head.out.weight)
     return Model(SETTINGS.build(tokenizer.size), tokenizer, {task.part: head.state_dict()}, labels, task)
 

@@ -34,7 +34,7 @@ def rows(tmp_path, documents):
 def start(tmp_path, recipe, tokenizer):
     """A classifier whose labels are not in alphabetical order."""
     encoder = build_encoder(recipe.encoder, tokenizer.size)
-    heads = {"classification": ClassificationHead(recipe.encoder, 2).state_dict()}
+    heads = {"classification": ClassificationHead(recipe.encoder.head, 2).state_dict()}
     save_model(tmp_path / "start", Model(encoder, tokenizer, heads, ("long", "brief"), Classification(length=64)), "")
     return tmp_path / "start"
 

@@ -7,26 +7,13 @@ import transformers
 
 from unmask.batches.batch import collate
 from unmask.batches.frame import Frame
-from unmask.encoders.transformer import TransformerSettings
 from unmask.errors import UserError
+from unmask.families.gpt import GptSettings
 from unmask.objectives.causal_lm import CausalLM
 from unmask.objectives.learner import Learner
 from unmask.recipe import read_recipe
 
-SETTINGS = TransformerSettings(
-    layers=2,
-    width=32,
-    heads=2,
-    feed_forward=128,
-    positions=80,
-    segments=0,
-    dropout=0.0,
-    activation="gelu_tanh",
-    epsilon=1e-5,
-    deviation=0.2,
-    causal=True,
-    pooling="none",
-)
+SETTINGS = GptSettings(layers=2, width=32, heads=2, positions=80, dropout=0.0, deviation=0.2)
 VOCABULARY = 100
 LENGTHS = (3, 40, 5, 61, 17, 17, 2, 30, 9, 55)
 
@@ -127,25 +114,24 @@ def test_nothing_later_is_seen(learner, together):
 
 
 @pytest.mark.parametrize(
-    "setting",
+    ("setting", "message"),
     [
-        "masking.kind=token",
-        "objective.masked_lm.weight=1",
-        "encoder.causal=false",
-        "encoder.pooling=tanh",
-        "encoder.segments=2",
-        "encoder.feed_forward=512",
-        "encoder.activation=gelu",
-        "encoder.offset=2",
+        ("masking.kind=token", "objective.causal_lm needs text as it is.* --set masking.kind=none"),
+        ("objective.masked_lm.weight=1", "objective.masked_lm needs context on both sides.* encoder.kind=bert"),
+        ("encoder.kind=bert", "encoder.feed_forward` is missing"),
+        ("encoder.segments=2", "it goes with encoder.kind = bert"),
+        ("encoder.feed_forward=512", "it goes with encoder.kind = bert"),
+        ("encoder.activation=gelu", "encoder.activation cannot be 'gelu'; known: gelu_tanh, relu"),
+        ("encoder.offset=2", "it goes with encoder.kind = roberta"),
     ],
 )
-def test_what_does_not_go_together_is_refused(setting):
-    with pytest.raises(UserError, match=r"causal|segments"):
+def test_what_does_not_go_together_is_refused(setting, message):
+    with pytest.raises(UserError, match=message):
         read_recipe("gpt-mini", [setting])
 
 
 def test_a_model_that_sees_both_sides_predicts_no_next_token():
-    with pytest.raises(UserError, match="would read its answers"):
+    with pytest.raises(UserError, match=r"objective.causal_lm needs reading from left to right.*encoder.kind=gpt"):
         read_recipe("bert-mini", ["objective.causal_lm.weight=1"])
-    with pytest.raises(UserError, match="would read its answers"):
+    with pytest.raises(UserError, match=r"objective.masked_lm needs hidden.* --set masking.kind=token"):
         read_recipe("bert-mini", ["masking.kind=none"])

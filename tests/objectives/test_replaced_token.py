@@ -13,22 +13,22 @@ from unmask.batches.chance import generator
 from unmask.batches.frame import Frame
 from unmask.batches.token_masking import TokenMasking, TokenMaskingSettings
 from unmask.checkpoints import huggingface
-from unmask.encoders.transformer import TransformerSettings
+from unmask.families.albert import AlbertSettings
+from unmask.families.electra import ElectraSettings
 from unmask.layers.vocabulary import draw
 from unmask.objectives.learner import Learner
+from unmask.objectives.objective import BuildContext
 from unmask.objectives.replaced_token import GENERATOR, ReplacedTokenSettings, heads_of
 
 VOCABULARY = 120
 WORDS = "encoder.embeddings.words.weight"
-SETTINGS = TransformerSettings(
-    layers=2, width=64, heads=4, feed_forward=128, positions=64, embedding=16, pooling="gelu", dropout=0.0
-)
+SETTINGS = ElectraSettings(layers=2, width=64, heads=4, feed_forward=128, positions=64, embedding=16, dropout=0.0)
 SHAPES = {"narrow": SETTINGS, "not narrow": msgspec.structs.replace(SETTINGS, embedding=None)}
 
 
 def build(settings=SETTINGS, size=0.5):
     torch.manual_seed(0)
-    objective = ReplacedTokenSettings(generator_size=size).build(settings, VOCABULARY)
+    objective = ReplacedTokenSettings(generator_size=size).build(BuildContext(settings.build(VOCABULARY)))
     learner = Learner(settings.build(VOCABULARY), {"replaced_token": objective}).eval()
     with torch.no_grad():
         for module in learner.modules():
@@ -59,8 +59,8 @@ def theirs_of(learner, directory):
         encoder.settings,
         width=width,
         heads=heads_of(width),
-        feed_forward=part.generator.inner,
-        embedding=None if width == encoder.settings.embedding_width else encoder.settings.embedding_width,
+        feed_forward=part.generator.blocks[0].feed_forward.up.out_features,
+        embedding=None if width == encoder.words.embedding_dim else encoder.words.embedding_dim,
     )
     shadow, own = shape.build(VOCABULARY), part.generator.state_dict()
     state = {name: value for name, value in own.items() if name.startswith("blocks.")}
@@ -149,29 +149,34 @@ def test_no_gradient_flows_through_the_draws():
 def test_the_weights_are_the_papers():
     learner = build()
     assert learner.weights == {"replaced_token": 50.0, GENERATOR: 1.0}
-    half = ReplacedTokenSettings(weight=2.0, generator_weight=3.0).build(SETTINGS, VOCABULARY)
+    half = ReplacedTokenSettings(weight=2.0, generator_weight=3.0).build(BuildContext(SETTINGS.build(VOCABULARY)))
     assert Learner(learner.encoder, {"replaced_token": half}).weights == {"replaced_token": 2.0, GENERATOR: 3.0}
 
 
 def test_what_is_drawn_by_glorots_rule():
     """As tf.layers.dense does without an initialiser; all else is drawn as BERT's."""
-    shape = TransformerSettings(layers=1, width=256, heads=4, feed_forward=1024, embedding=128, pooling="gelu")
-    head, encoder = ReplacedTokenSettings().build(shape, 100), shape.build(100)
+    shape = ElectraSettings(layers=1, width=256, heads=4, feed_forward=1024, embedding=128)
+    head, encoder = ReplacedTokenSettings().build(BuildContext(shape.build(100))), shape.build(100)
     for layer in (encoder.embeddings.project, head.generator.project, head.out):
         variance = 2 / sum(layer.weight.shape)
         assert layer.weight.abs().max() <= (3 * variance) ** 0.5
         assert layer.weight.var().item() == pytest.approx(variance, rel=4 / layer.weight.numel() ** 0.5)
     assert max(layer.weight.abs().max() for layer in (head.dense, head.generator.dense)) <= 0.04
-    albert = TransformerSettings(layers=1, width=256, heads=4, feed_forward=1024, embedding=128).build(100)
+    albert = AlbertSettings(layers=1, width=256, heads=4, feed_forward=1024, embedding=128).build(100)
     assert albert.embeddings.project.weight.abs().max() <= 0.04
 
 
 def test_the_generators_size():
     """A quarter as wide as the encoder, as many layers, heads of width 64 (section 3.2 and table 6)."""
-    shape = TransformerSettings(layers=3, width=256, heads=4, feed_forward=1024, embedding=128, pooling="gelu")
+    shape = ElectraSettings(layers=3, width=256, heads=4, feed_forward=1024, embedding=128)
     with torch.device("meta"):
-        own = ReplacedTokenSettings().build(shape, VOCABULARY).generator
-    assert (len(own.blocks), own.dense.in_features, own.inner, own.blocks[0].attention.heads) == (3, 64, 256, 1)
+        own = ReplacedTokenSettings().build(BuildContext(shape.build(VOCABULARY))).generator
+    assert (
+        len(own.blocks),
+        own.dense.in_features,
+        own.blocks[0].feed_forward.up.out_features,
+        own.blocks[0].attention.heads,
+    ) == (3, 64, 256, 1)
     assert own.dense.out_features == 128
 
 

@@ -5,11 +5,12 @@ import torch
 
 from unmask.batches.batch import collate
 from unmask.batches.frame import Frame
-from unmask.encoders.transformer import TransformerSettings
+from unmask.families.bert import BertSettings
 from unmask.objectives.learner import Learner
+from unmask.objectives.objective import BuildContext
 from unmask.objectives.span_boundary import SpanBoundarySettings
 
-SETTINGS = TransformerSettings(layers=1, width=16, heads=2, feed_forward=32, positions=64, dropout=0.0, deviation=0.3)
+SETTINGS = BertSettings(layers=1, width=16, heads=2, feed_forward=32, positions=64, dropout=0.0, deviation=0.3)
 VOCABULARY = 50
 
 
@@ -47,7 +48,7 @@ def pair(state, name):
 
 def test_the_loss_is_that_of_the_paper():
     torch.manual_seed(0)
-    objective = SpanBoundarySettings(places=3, place_width=8).build(SETTINGS, VOCABULARY)
+    objective = SpanBoundarySettings(places=3, place_width=8).build(BuildContext(SETTINGS.build(VOCABULARY)))
     for parameter in objective.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     learner = Learner(SETTINGS.build(VOCABULARY), {"span_boundary": objective}).double().eval()

@@ -24,11 +24,13 @@ from unmask.checkpoints import huggingface
 from unmask.encoders.transformer import Transformer
 from unmask.layers import attention
 from unmask.layers.attention import SelfAttention
+from unmask.layers.pooler import Pooler
 from unmask.layers.vocabulary import vocabulary_loss
 from unmask.objectives import masked_lm
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.next_sentence import NextSentence
+from unmask.objectives.objective import BuildContext
 
 SIZES = {
     "2x128": {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 2},
@@ -85,8 +87,8 @@ def from_theirs(theirs, directory):
 
 def heads(encoder):
     return {
-        "masked_lm": MaskedLM(encoder.settings, encoder.vocabulary),
-        "next_sentence": NextSentence(encoder.settings),
+        "masked_lm": MaskedLM(BuildContext(encoder)),
+        "next_sentence": NextSentence(BuildContext(encoder)),
     }
 
 
@@ -257,7 +259,7 @@ FAULTS = {  # what is planted in ours, and what the comparison must complain of
     "query for key": (lambda ours, patch: swap_query_and_key(ours), "last"),
     "dropout on": (lambda ours, patch: ours.encoder.blocks[1].dropout.train(), "last"),
     "pooler without tanh": (
-        lambda ours, patch: patch.setattr(Transformer, "pool", lambda self, rows: self.pooler(rows)),
+        lambda ours, patch: patch.setattr(Pooler, "forward", torch.nn.Linear.forward),
         "pooled",
     ),
     "head's bias": (lambda ours, patch: ours.parts["masked_lm"].bias.data.zero_(), "masked_lm"),

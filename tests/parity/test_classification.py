@@ -14,12 +14,13 @@ from transformers import (
 )
 
 import unmask
-from unmask.encoders.transformer import TransformerSettings
+from unmask.families.bert import BertSettings
 from unmask.model import Model, save_model
 from unmask.objectives import OBJECTIVES
+from unmask.objectives.objective import BuildContext
 from unmask.tasks.classification import Classification, ClassificationHead
 
-SETTINGS = TransformerSettings(layers=2, width=32, heads=4, feed_forward=64, positions=64, deviation=0.3)
+SETTINGS = BertSettings(layers=2, width=32, heads=4, feed_forward=64, positions=64, deviation=0.3)
 LABELS = ("negative", "neutral", "äußerst gut")
 TEXTS = ["The dog sees the cat near the sea.", "The poem", "", "The garden opens the letter under a tree. " * 20]
 
@@ -30,9 +31,9 @@ def ours(tokenizer):
 
     def make(*names, labels=()):
         encoder = SETTINGS.build(tokenizer.size)
-        made = {name: OBJECTIVES[name]().build(SETTINGS, tokenizer.size) for name in names}
+        made = {name: OBJECTIVES[name]().build(BuildContext(SETTINGS.build(tokenizer.size))) for name in names}
         if labels:
-            made["classification"] = ClassificationHead(SETTINGS, len(labels))
+            made["classification"] = ClassificationHead(SETTINGS.head, len(labels))
         for head in made.values():
             for parameter in head.parameters():
                 torch.nn.init.normal_(parameter, std=0.3)

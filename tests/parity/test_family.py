@@ -17,10 +17,11 @@ import transformers
 from unmask.batches.batch import collate
 from unmask.batches.frame import Frame
 from unmask.checkpoints import huggingface
-from unmask.encoders.transformer import TransformerSettings
+from unmask.families.albert import AlbertSettings
 from unmask.model import load_model
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
+from unmask.objectives.objective import BuildContext
 from unmask.tasks.classification import ClassificationHead
 from unmask.tasks.question_answering import QuestionAnsweringHead
 from unmask.tasks.regression import RegressionHead
@@ -93,12 +94,12 @@ def scale(model):
 
 def build_head(name, settings, vocabulary):
     tasks = {
-        "classification": lambda: ClassificationHead(settings, 3),
-        "regression": lambda: RegressionHead(settings, 0.0, 1.0),
-        "question_answering": lambda: QuestionAnsweringHead(settings),
-        "token_classification": lambda: TokenClassificationHead(settings, 3),
+        "classification": lambda: ClassificationHead(settings.head, 3),
+        "regression": lambda: RegressionHead(settings.head, 0.0, 1.0),
+        "question_answering": lambda: QuestionAnsweringHead(settings.head),
+        "token_classification": lambda: TokenClassificationHead(settings.head, 3),
     }
-    return tasks[name]() if name in tasks else OBJECTIVES[name]().build(settings, vocabulary)
+    return tasks[name]() if name in tasks else OBJECTIVES[name]().build(BuildContext(settings.build(vocabulary)))
 
 
 def from_theirs(theirs, head, directory):
@@ -130,7 +131,7 @@ def samples(extract=None):
 
 def run_ours(learner):
     """The logits of each head in the samples' order."""
-    made = samples(EXTRACT if learner.encoder.settings.causal else None)
+    made = samples(EXTRACT if learner.encoder.settings.summary == "extract" else None)
     batch = collate(made)
     encoded, outputs = learner.encoder(batch.tokens), {}
     for name, part in learner.parts.items():
@@ -222,9 +223,9 @@ def test_parity_of_our_directory(shape, head, tmp_path):
 
 
 @pytest.mark.parametrize("shared", ["attention", "feed_forward"])
-@pytest.mark.parametrize(("embedding", "offset"), [(None, 0), (16, 0), (None, 2)])
-def test_partly_shared_layers_travel(shared, embedding, offset, tmp_path):
-    settings = TransformerSettings(
+@pytest.mark.parametrize("embedding", [None, 16])
+def test_partly_shared_layers_travel(shared, embedding, tmp_path):
+    settings = AlbertSettings(
         layers=3,
         width=48,
         heads=4,
@@ -232,7 +233,6 @@ def test_partly_shared_layers_travel(shared, embedding, offset, tmp_path):
         positions=128,
         shared=shared,
         embedding=embedding,
-        offset=offset,
         dropout=0.0,
     )
     torch.manual_seed(0)
@@ -271,8 +271,8 @@ def test_a_trained_albert_fills_its_masks_as_there(shared):
     directory = shared / "checkpoints/albert-rxnmapper"
     model = load_model(directory, allow_pickle=True)
     assert model.encoder.settings.shared == "all"
-    head = OBJECTIVES["masked_lm"]().build(model.encoder.settings, model.encoder.vocabulary)
-    assert model.take("masked_lm", head)
+    head = OBJECTIVES["masked_lm"]().build(BuildContext(model.encoder))
+    assert not model.take("masked_lm", head)
     learner = Learner(model.encoder, {"masked_lm": head}).eval()
     theirs = transformers.AlbertForMaskedLM.from_pretrained(directory).eval()
     pieces = {model.tokenizer.piece(id): id for id in range(model.tokenizer.size)}

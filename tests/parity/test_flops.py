@@ -11,14 +11,15 @@ from transformers import BertConfig, BertForPreTraining, BertForSequenceClassifi
 
 from unmask.batches.batch import collate
 from unmask.batches.frame import Frame
-from unmask.encoders.transformer import TransformerSettings
+from unmask.families.bert import BertSettings
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.next_sentence import NextSentence
+from unmask.objectives.objective import BuildContext
 from unmask.tasks.classification import ClassificationHead
 from unmask.training import loop
 
-SETTINGS = TransformerSettings(layers=3, width=48, heads=4, feed_forward=80, positions=128)
+SETTINGS = BertSettings(layers=3, width=48, heads=4, feed_forward=80, positions=128)
 THEIRS = {
     "num_hidden_layers": 3,
     "hidden_size": 48,
@@ -49,7 +50,8 @@ def counted(run):
 
 def test_pretraining():
     with torch.device("meta"):
-        learner = Learner(SETTINGS.build(700), {"mlm": MaskedLM(SETTINGS, 700), "nsp": NextSentence(SETTINGS)})
+        context = BuildContext(SETTINGS.build(700))
+        learner = Learner(context.body, {"mlm": MaskedLM(context), "nsp": NextSentence(context)})
         theirs = BertForPreTraining(BertConfig(**THEIRS))
         rows = torch.empty(len(batch().positions["hidden"]), 48)
     ours = learner.forward_flops(batch())
@@ -66,7 +68,7 @@ def test_pretraining():
 
 def test_classification():
     with torch.device("meta"):
-        learner = Learner(SETTINGS.build(700), {"classification": ClassificationHead(SETTINGS, 3)})
+        learner = Learner(SETTINGS.build(700), {"classification": ClassificationHead(SETTINGS.head, 3)})
         theirs = BertForSequenceClassification(BertConfig(**THEIRS))
     found = counted(lambda: [theirs(torch.zeros(1, length + 2, dtype=torch.int64)) for length in LENGTHS])
     assert learner.forward_flops(batch()) == found

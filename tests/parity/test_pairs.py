@@ -15,7 +15,7 @@ import unmask.tasks.rows
 from unmask.batches.batch import collate
 from unmask.batches.frame import Frame
 from unmask.checkpoints import huggingface
-from unmask.encoders.transformer import TransformerSettings
+from unmask.families.bert import BertSettings
 from unmask.model import Model, load_model, save_model
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import Part
@@ -25,7 +25,7 @@ from unmask.tasks.labelled_file import Row
 from unmask.tasks.regression import Regression, RegressionHead
 from unmask.training.machine import choose_machine
 
-SETTINGS = TransformerSettings(layers=2, width=32, heads=4, feed_forward=64, positions=64, deviation=0.3)
+SETTINGS = BertSettings(layers=2, width=32, heads=4, feed_forward=64, positions=64, deviation=0.3)
 LENGTH = 63
 LABELS = {"classification": ("entailment", "neutral", "contradiction"), "regression": ()}
 LONG = "The garden opens the letter under a tree. " * 9
@@ -48,7 +48,7 @@ def task_of(kind):
 
 
 def write_ours(kind, tokenizer, directory):
-    head = task_of(kind).build(SETTINGS, LABELS[kind])
+    head = task_of(kind).build(SETTINGS.head, LABELS[kind])
     for parameter in head.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     heads = {kind: head.state_dict()}
@@ -104,7 +104,7 @@ def run_ours(directory, kind):
     assert type(model.task) is type(task_of(kind))
     assert model.task.length == LENGTH
     said = Pipeline(model, choose_machine("cpu", "float32")).predict(*texts())
-    head = model.task.build(model.encoder.settings, model.labels)
+    head = model.task.build(model.encoder.head, model.labels)
     model.take(kind, head)
     learner = Learner(model.encoder, {kind: head}).eval()
     rows = [

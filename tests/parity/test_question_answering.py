@@ -74,8 +74,8 @@ def from_theirs(theirs, tokenizer, directory):
     theirs.save_pretrained(directory)
     tokenizer.save(directory)
     model = load_model(directory)
-    head = QuestionAnsweringHead(model.encoder.settings)
-    assert model.take("question_answering", head)
+    head = QuestionAnsweringHead(model.encoder.head)
+    assert not model.take("question_answering", head)
     return Learner(model.encoder, {"question_answering": head}).eval()
 
 

@@ -21,7 +21,7 @@ from transformers import (
 import unmask
 from unmask.batches.batch import collate
 from unmask.checkpoints import huggingface
-from unmask.encoders.transformer import TransformerSettings
+from unmask.families.bert import BertSettings
 from unmask.metrics.token_classification import chunks
 from unmask.model import Model, save_model
 from unmask.objectives.learner import Learner
@@ -31,7 +31,7 @@ from unmask.tasks.token_classification import TokenClassification, TokenClassifi
 from unmask.tokenizers.bpe import train_bpe
 from unmask.tokenizers.load import load_tokenizer
 
-SETTINGS = TransformerSettings(layers=2, width=32, heads=4, feed_forward=64, positions=64, deviation=0.3)
+SETTINGS = BertSettings(layers=2, width=32, heads=4, feed_forward=64, positions=64, deviation=0.3)
 LABELS = ("O", "B-X", "I-X", "B-Y", "I-Y")
 BIOES = ("E-Y", "S-X", "I-X", "O", "B-X", "S-Y", "I-Y", "E-X", "B-Y")
 SENTENCES = [
@@ -48,7 +48,7 @@ def gold_of(sentence, labels):
 def ours(tokenizer, directory, labels=LABELS):
     """A model of ours, drawn at random and saved."""
     encoder = SETTINGS.build(tokenizer.size)
-    head = TokenClassificationHead(SETTINGS, len(labels))
+    head = TokenClassificationHead(SETTINGS.head, len(labels))
     for parameter in head.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     task = TokenClassification(length=SETTINGS.positions)
@@ -103,8 +103,8 @@ def of_ours(directory, labels):
     """The same of ours."""
     model = unmask.load(directory, device="cpu").model
     assert model.labels == labels
-    head = model.task.build(model.encoder.settings, model.labels)
-    assert model.take("token_classification", head)
+    head = model.task.build(model.encoder.head, model.labels)
+    assert not model.take("token_classification", head)
     learner = Learner(model.encoder, {"token_classification": head}).eval()
     samples = []
     for sentence, sample in zip(

@@ -6,8 +6,8 @@ import torch
 
 from unmask.batches.batch import Sample, collate
 from unmask.corpus.build import build_corpus
-from unmask.encoders.transformer import TransformerSettings
 from unmask.errors import UserError
+from unmask.families.bert import BertSettings
 from unmask.model import Model, load_model, save_model
 from unmask.pretraining.corpus import corpus_from_text
 from unmask.pretraining.learner import build_learner
@@ -126,7 +126,7 @@ def test_what_does_not_go_together_is_refused_before_anything_is_built(
     tokenizer, tmp_path, recipe, settings, init, message
 ):
     (tmp_path / "text.txt").write_text("One. Two.\n\nThree. Four.", encoding="utf8")
-    encoder = TransformerSettings(layers=1, width=32, heads=2, feed_forward=64, positions=64).build(tokenizer.size)
+    encoder = BertSettings(layers=1, width=32, heads=2, feed_forward=64, positions=64).build(tokenizer.size)
     save_model(tmp_path / "model", Model(encoder, tokenizer), "")
     said = []
     with pytest.raises(UserError, match=message):

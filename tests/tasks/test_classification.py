@@ -14,8 +14,8 @@ from sklearn.utils.class_weight import compute_class_weight
 from unmask.batches.batch import collate
 from unmask.batches.frame import Frame
 from unmask.checkpoints import huggingface
-from unmask.encoders.transformer import TransformerSettings
 from unmask.errors import UserError
+from unmask.families.bert import BertSettings
 from unmask.finetuning.finetune import finetune
 from unmask.finetuning.rule import defaults
 from unmask.layers.dropout import Dropout
@@ -248,7 +248,7 @@ def test_dropout_is_where_transformers_has_it(name, tmp_path):
     assert heard == expected
 
     found = huggingface.read(tmp_path)
-    encoder, head = found.settings.build(found.vocabulary), ClassificationHead(found.settings, 3)
+    encoder, head = found.settings.build(found.vocabulary), ClassificationHead(found.settings.head, 3)
     modules = {head.below: "", head.dropout: "", encoder.pooler: "dense", head.out: "out"}  # `below` may be `dropout`
     heard = listen(modules.items())
     batch = collate([sample])
@@ -260,9 +260,9 @@ def test_dropout_is_where_transformers_has_it(name, tmp_path):
 
 
 def head_of(labels, **settings):
-    shape = TransformerSettings(layers=1, width=16, heads=2, feed_forward=32, positions=32, dropout=0.0)
+    shape = BertSettings(layers=1, width=16, heads=2, feed_forward=32, positions=32, dropout=0.0)
     task = Classification(**settings)
-    return Learner(shape.build(200), {"classification": task.build(shape, labels)}).eval()
+    return Learner(shape.build(200), {"classification": task.build(shape.head, labels)}).eval()
 
 
 @pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0), (0.5, 2.0, 7.0)])

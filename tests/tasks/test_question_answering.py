@@ -286,7 +286,7 @@ def windows_of(tokenizer, no_answer):
 
 @pytest.mark.parametrize("no_answer", [False, True])
 def test_the_loss_is_that_of_each_window_alone(tokenizer, recipe, no_answer):
-    encoder, head = recipe.encoder.build(tokenizer.size), QuestionAnsweringHead(recipe.encoder)
+    encoder, head = recipe.encoder.build(tokenizer.size), QuestionAnsweringHead(recipe.encoder.head)
     for parameter in head.parameters():
         torch.nn.init.normal_(parameter)
     learner = Learner(encoder, {"question_answering": head}).eval()

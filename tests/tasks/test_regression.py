@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from unmask.batches.batch import collate
-from unmask.encoders.transformer import TransformerSettings
 from unmask.errors import UserError
+from unmask.families.bert import BertSettings
 from unmask.finetuning.finetune import finetune
 from unmask.objectives.learner import Learner
 from unmask.recipe import read_recipe
@@ -69,8 +69,8 @@ def test_samples_carry_their_numbers(tokenizer):
 
 
 def test_the_loss_is_the_squared_error(tokenizer):
-    settings = TransformerSettings(layers=1, width=16, heads=2, feed_forward=32, positions=32, dropout=0.0)
-    learner = Learner(settings.build(tokenizer.size), {"regression": RegressionHead(settings)}).eval()
+    settings = BertSettings(layers=1, width=16, heads=2, feed_forward=32, positions=32, dropout=0.0)
+    learner = Learner(settings.build(tokenizer.size), {"regression": RegressionHead(settings.head)}).eval()
     samples = TASK.frame(tokenizer, make("1.5", "-2"), (), gold=True).samples
     batch = collate([learner.prepare(sample) for sample in samples])
     part = learner(batch)["regression"]
@@ -114,7 +114,7 @@ def test_the_head_begins_at_the_mean_and_counts_in_deviations(recipe):
     rows = [Row({"text": "x", "label": label}, "a.tsv", 2) for label in ("100", "300")]
     task = Regression().settle(rows, ())
     assert (task.mean, task.deviation) == (200, 100)
-    head = task.build(recipe.encoder, ())
+    head = task.build(recipe.encoder.head, ())
     assert head.published()["out.bias"].item() == 200
     settled = Regression(mean=1.0, deviation=2.0).settle(rows, ())
     assert settled == Regression(mean=1.0, deviation=2.0, pairs=False)
@@ -153,7 +153,7 @@ def test_numbers_of_any_scale_are_learnt_alike(trained, tokenizer_directory, tmp
 
 def test_a_head_is_published_in_the_numbers_own_unit(recipe):
     task = Regression(mean=200.0, deviation=50.0)
-    head, again = (task.build(recipe.encoder, ()) for _ in range(2))
+    head, again = (task.build(recipe.encoder.head, ()) for _ in range(2))
     torch.nn.init.normal_(head.out.bias)
     published = head.published()
     torch.testing.assert_close(published["out.weight"], 50 * head.out.weight)

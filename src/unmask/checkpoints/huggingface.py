@@ -210,7 +210,7 @@ def _settings(family: Family, config: Mapping[str, Any], path: Path) -> tuple[Bo
             remedy=f"known: {', '.join(form.activations)}",
         )
     vocabulary = config.get("vocab_size")
-    if not isinstance(vocabulary, int) or vocabulary < 1:
+    if not isinstance(vocabulary, int) or isinstance(vocabulary, bool) or not 1 <= vocabulary < 1 << 40:
         raise UserError("vocab_size is missing or no positive number", file=path)
     try:
         table |= {"kind": family.kind, "activation": form.activations[activation]}

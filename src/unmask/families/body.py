@@ -30,6 +30,8 @@ from unmask.tokenizers.tokenizer import Summary
 
 MOST_LAYERS = 1000
 """Of layers that are the same one weight is stored, so that nothing else tells a damaged number."""
+LARGEST = 1 << 24
+"""Of any size of a body."""
 
 
 class BodySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
@@ -54,10 +56,10 @@ class BodySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     capabilities: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
-        for name in ("layers", "width", "positions"):
-            check_size(name, getattr(self, name))
         if self.layers > MOST_LAYERS:
             raise ValueError(f"layers must be at most {MOST_LAYERS}")
+        for name in ("layers", "width", "positions"):
+            check_size(name, getattr(self, name))
         if not 0 <= self.dropout < 1 or not 0 <= self.before_last < 1:
             raise ValueError("dropout and head_dropout must lie in [0, 1)")
 
@@ -194,13 +196,15 @@ class TransformerSettings(BodySettings, frozen=True, kw_only=True, forbid_unknow
 
 
 def check_size(name: str, value: int) -> None:
-    """Refuse a size below 1.
+    """Refuse a size below 1, or of which a matrix would have more numbers than can be counted.
 
     Raises:
         ValueError: it is.
     """
     if value < 1:
         raise ValueError(f"{name} must be at least 1")
+    if value > LARGEST:
+        raise ValueError(f"{name} must be at most {LARGEST:,}, not {value}")
 
 
 def check_small(name: str, value: float) -> None:
