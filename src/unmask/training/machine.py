@@ -25,6 +25,8 @@ GPU_WORKERS = 2
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
 KERNELS = {"float32": 24, "bf16": 96}
 """So many of oneDNN's kernels are kept, as a step needs again in each layer; in bf16 also those of attention."""
+BF16_FEATURES = ("avx512_bf16", "amx_tile")
+"""Of processors that multiply bf16, as torch calls them."""
 Product = Callable[[Tensor, Tensor], Tensor]
 PEAK_SECONDS = 0.3
 """How long the peak of matrix products is looked for, a slow machine's last product aside."""
@@ -123,7 +125,8 @@ class Machine:
 
 def _products(device: torch.device) -> list[Product]:
     """Return the ways to multiply by a transposed matrix: float32 may be twice as fast in oneDNN as in BLAS."""
-    if device.type == "cpu" and torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+    onednn = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")  # type: ignore[no-untyped-call]
+    if device.type == "cpu" and onednn:
         return [linear, lambda left, right: torch.ops.mkldnn._linear_pointwise(left, right, None, "none", [], "")]
     return [linear]
 
@@ -155,7 +158,11 @@ def multiplies_bf16() -> bool:
     """Say whether the processor has AVX-512 BF16 or AMX (without them bf16 is slower than float32)."""
     if platform.machine() not in ("x86_64", "AMD64"):
         return False
-    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+    private = [f"_is_{name}_supported" for name in BF16_FEATURES]
+    if all(hasattr(torch.cpu, name) for name in private):
+        return any(bool(getattr(torch.cpu, name)()) for name in private)
+    capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    return any(bool(capabilities.get(name)) for name in BF16_FEATURES)
 
 
 def keep_few_kernels(precision: str) -> None:
