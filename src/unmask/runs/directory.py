@@ -14,9 +14,7 @@ RUN/
 
 from __future__ import annotations
 
-import fcntl
 import importlib.metadata
-import os
 import platform
 import shutil
 import sys
@@ -26,9 +24,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from filelock import FileLock
 
 from unmask.durable import replace_file
 from unmask.errors import UserError
+from unmask.lock import acquire, is_locked
 from unmask.version import __version__
 
 PREPARED = "text"
@@ -80,6 +80,7 @@ class RunDirectory:
         self.changed: frozenset[str] = frozenset()
         self._events: Any = None
         self._recipe = ""
+        self._held: FileLock | None = None
 
     @classmethod
     def open(
@@ -270,38 +271,26 @@ class RunDirectory:
         return self._read("provenance.json", lambda content: msgspec.json.decode(content, type=Provenance))
 
     def is_in_use(self) -> bool:
-        """Say whether a program is writing to this run: whether it holds the lock, which is tried and given back."""
-        try:
-            handle = os.open(self.path / ".lock", os.O_RDONLY)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(handle)
-        return False
+        """Return whether a program is writing to this run."""
+        return is_locked(self.path / ".lock")
 
     def close(self) -> None:
         """Flush the events and give up the lock."""
         if self._events is not None:
             self._events.close()
             self._events = None
-        if self.leads:
-            os.close(self._handle)
+        if self._held is not None:
+            self._held.release()
+            self._held = None
 
     def _lock(self) -> None:
         if not self.leads:
             return
-        self._handle = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
-        try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._handle)
+        self._held = acquire(self.path / ".lock")
+        if self._held is None:
             raise UserError(
                 "another program is writing to this run", file=self.path, remedy="wait for it or choose another --out"
-            ) from None
+            )
 
     def _lines(self) -> Iterator[dict[str, Any]]:
         for text in self.metrics.read_bytes().splitlines() if self.metrics.exists() else ():

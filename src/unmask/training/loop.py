@@ -390,7 +390,9 @@ class Trainer:
         self._steps = None
         text = f"{steps:,} steps of {plan.tokens:,.0f} tokens, {plan.passes * steps:.2f} passes over the data"
         if seconds is not None:
-            text += f", about {duration(steps * seconds)}, {self.machine.memory() / 2**30:.1f} GiB of memory"
+            text += f", about {duration(steps * seconds)}"
+            if (memory := self.machine.memory()) > 0:
+                text += f", {memory / 2**30:.1f} GiB of memory"
         self.display.say(text)
         if len(plan.stages) > 1:
             for line in plan.stage_lines(steps):

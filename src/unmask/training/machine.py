@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.util
+import multiprocessing
 import os
 import platform
 import re
-import resource
 import sys
 import time
 from collections.abc import Callable
@@ -67,17 +68,27 @@ class Machine:
         return True
 
     def memory(self) -> int:
-        """Return the most memory held since `forget_memory`, or ever, in bytes: the device's, or this process's."""
+        """Return the most memory held since `forget_memory`, or ever, in bytes: the device's, or this process's.
+
+        0 where the system does not tell.
+        """
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated()
         status = Path("/proc/self/status")
         if status.exists():  # Linux, where getrusage may tell the peak of the process that started this one
             peak = re.search(r"VmHWM:\s+(\d+)", status.read_text(encoding="utf8"))
             return int(peak[1]) * 1024 if peak else 0
+        if importlib.util.find_spec("resource") is None:  # Windows
+            return 0
+        import resource
+
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
     def available_memory(self) -> int:
-        """Return how many bytes more this process may take: most of a device's, half of what a machine has left."""
+        """Return how many bytes more this process may take: most of a device's, half of what a machine has left.
+
+        0 where the system does not tell.
+        """
         if self.device.type == "cuda":
             free, _ = torch.cuda.mem_get_info()  # what torch keeps is free too
             return int(0.9 * (free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()))
@@ -85,6 +96,8 @@ class Machine:
         if status.exists():
             available = re.search(r"MemAvailable:\s+(\d+)", status.read_text(encoding="utf8"))
             return int(available[1]) * 512 if available else 0
+        if not hasattr(os, "sysconf"):  # Windows
+            return 0
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
 
     def describe(self) -> dict[str, str | int]:
@@ -135,8 +148,11 @@ def choose_machine(device: str = "auto", precision: str = "auto", workers: int |
     """Take what is asked for, or the best there is: CUDA before CPU, bf16 where the hardware multiplies it.
 
     Raises:
-        UserError: the device is not there.
+        UserError: the device is not there, or workers are asked for where processes cannot be forked.
     """
+    can_fork = "fork" in multiprocessing.get_all_start_methods()
+    if workers and not can_fork:
+        raise UserError(f"--workers {workers}: this system cannot fork processes (Windows)", remedy="leave it out")
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device not in ("cpu", "cuda"):
@@ -151,7 +167,7 @@ def choose_machine(device: str = "auto", precision: str = "auto", workers: int |
         return Machine(torch.device(device), precision, workers or 0)
     here = torch.device(device, int(os.environ.get("LOCAL_RANK", "0")))  # one of several under torchrun
     torch.cuda.set_device(here)
-    return Machine(here, precision, GPU_WORKERS if workers is None else workers)
+    return Machine(here, precision, GPU_WORKERS * can_fork if workers is None else workers)
 
 
 def multiplies_bf16() -> bool:
