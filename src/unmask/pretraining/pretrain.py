@@ -6,6 +6,7 @@ corpus -> layout -> masking -> objectives -> the training loop -> RUN/model
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from unmask.pretraining.checks import check_hidden, check_offset, check_shape, c
 from unmask.pretraining.learner import build_learner
 from unmask.recipe import Recipe
 from unmask.runs.display import Display
-from unmask.runs.plots import plot_training
+from unmask.runs.plots import plot_training, try_to_draw
 from unmask.runs.report import model_card, pretraining_report, warning
 from unmask.settings import write
 from unmask.training.evaluate import evaluate
@@ -133,8 +134,10 @@ def pretrain(
         assert isinstance(learner.encoder, Transformer)
         finished = Model(learner.encoder, corpus.tokenizer, heads)
         save_model(run.model, finished, model_card(recipe.name, about, metrics))
-        plot_training(run)
+        shutil.rmtree(run.plots, ignore_errors=True)  # of an end that is no longer the end
         run.report(pretraining_report(run, recipe.name, trainer.progress))
+        try_to_draw(lambda: plot_training(run), display.say)
+        run.report(pretraining_report(run, recipe.name, trainer.progress))  # with the picture
     if warned := warning(metrics):
         display.say(warned)
     display.say(f"model: {run.model}")

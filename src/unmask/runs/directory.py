@@ -4,8 +4,8 @@ RUN/
   recipe.toml      what was trained, every setting resolved
   provenance.json  version, command, libraries, hardware, and fingerprints of all inputs
   metrics.jsonl    one line a step and an evaluation
-  events/          the same for TensorBoard
-  plots/*.png      the same as pictures
+  events/          the same for TensorBoard, where it is installed
+  plots/*.png      the same as pictures, where matplotlib is installed
   checkpoints/     see training/checkpoint.py
   text/            tokenizer and corpus, where the run began with raw text
   model/           what is used afterwards: a Hugging Face directory
@@ -29,6 +29,7 @@ from filelock import FileLock
 from unmask.durable import replace_file
 from unmask.errors import UserError
 from unmask.lock import acquire, is_locked
+from unmask.runs.extras import event_writer
 from unmask.version import __version__
 
 PREPARED = "text"
@@ -231,15 +232,19 @@ class RunDirectory:
         (self.path / "report.md").write_text(text, encoding="utf8")
 
     def log(self, metrics: Mapping[str, Any]) -> None:
-        """Add a line to metrics.jsonl and to TensorBoard's events; `metrics` holds "kind" and "step"."""
+        """Add a line to metrics.jsonl and, where it is installed, to TensorBoard's events.
+
+        Args:
+            metrics: holds "kind" and "step".
+        """
         if not self.leads:
             return
         with self.metrics.open("ab") as file:
             file.write(msgspec.json.encode(metrics) + b"\n")
+        if self._events is None and (writer := event_writer()) is not None:
+            self._events = writer(self.path / "events", purge_step=metrics["step"])
         if self._events is None:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._events = SummaryWriter(self.path / "events", purge_step=metrics["step"])
+            return
         for name, value in metrics.items():
             if name not in ("kind", "step"):
                 self._events.add_scalar(f"{metrics['kind']}/{name}", value, metrics["step"])

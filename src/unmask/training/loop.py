@@ -26,6 +26,7 @@ from unmask.errors import UnmaskError, UserError
 from unmask.objectives.learner import Learner
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display, duration
+from unmask.runs.extras import missing
 from unmask.training.checkpoint import Progress, Saver, load_checkpoint, newest_checkpoint, set_newer_aside
 from unmask.training.evaluate import evaluate, summarise
 from unmask.training.interrupt import Interrupt, Interrupted
@@ -141,6 +142,8 @@ class Trainer:
 
     def complete(self, *, resume: bool) -> None:
         """Start or take up the run, and bring it to its end: see `start`, `resume` and `train`."""
+        if note := missing():
+            self.display.say(note)
         with tell_lost_workers():
             if resume:
                 self.resume()
