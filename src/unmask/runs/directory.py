@@ -35,7 +35,9 @@ from unmask.version import __version__
 PREPARED = "text"
 """The folder of a run that holds what is made from raw text before the run starts (pretrain --text)."""
 MARK = ".made-by-unmask"
-"""Lies in that folder, so that no other one of this name is ever removed."""
+"""Lies in that folder, so that no other one of this name is ever removed, and holds what it was made from."""
+FIRST = "step-00000000"
+"""The checkpoint that is written before the first step."""
 UNSTARTED = {"recipe.toml", "provenance.json", "metrics.jsonl", "events", "checkpoints", "features"}
 """What a run has left before its first checkpoint."""
 LIBRARIES = ("torch", "numpy", "tokenizers", "safetensors")
@@ -138,25 +140,40 @@ class RunDirectory:
     def check_empty(path: Path) -> None:
         """Refuse a directory that holds anything but what is prepared for a run."""
         entries = {entry.name for entry in path.iterdir()} - {".lock"} if path.is_dir() else set()
-        if path.is_file() or entries - {PREPARED} or (entries and not (path / PREPARED / MARK).exists()):
+        folder = path / PREPARED
+        ours = not folder.exists() or (folder / MARK).exists() or (folder.is_dir() and not any(folder.iterdir()))
+        if path.is_file() or entries - {PREPARED} or not ours:
             raise UserError(
                 "the run directory is not empty", file=path, remedy="choose another --out, or go on with --resume"
             )
 
     @classmethod
     def forget_unstarted(cls, path: Path) -> None:
-        """Remove what a run left that broke off before its first checkpoint, but for what was prepared for it."""
+        """Remove what a run left that broke off before it saved a step, but for what was prepared for it.
+
+        Raises:
+            UserError: the run is in use.
+        """
         entries = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
         if not {"recipe.toml", "provenance.json"} <= entries or entries - {".lock", PREPARED, *UNSTARTED}:
             return
-        for name in UNSTARTED & entries:
-            place = path / name
-            shutil.rmtree(place) if place.is_dir() else place.unlink()
+        if any(saved.name != FIRST for saved in (path / "checkpoints").glob("step-*")):
+            return
+        with cls(path) as run:
+            run._lock()
+            for name in sorted(UNSTARTED & entries):
+                place = path / name
+                shutil.rmtree(place) if place.is_dir() else place.unlink()
 
     @classmethod
     @contextmanager
-    def reserved(cls, path: Path) -> Iterator[Path]:
-        """Give an empty folder in which to prepare a run; meanwhile no other program can start one there.
+    def reserved(cls, path: Path, made_from: bytes = b"") -> Iterator[Path]:
+        """Give a folder in which to prepare a run; meanwhile no other program can start one there.
+
+        Args:
+            path: of the run.
+            made_from: tells what is prepared, and from what. What an interrupted preparation left stays where it was
+                made from the same; without it, and of another preparation, nothing stays.
 
         Raises:
             UserError: the directory is not empty, is in use, or cannot be written.
@@ -170,12 +187,19 @@ class RunDirectory:
         except OSError as error:
             raise _unwritable(path, error) from error
         try:
-            shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed before it started
-            folder.mkdir()
-            (folder / MARK).touch()
+            if not made_from or cls.prepared_from(path) != made_from:
+                _make_anew(folder, made_from)
             yield folder
         finally:
             run.close()
+
+    @staticmethod
+    def prepared_from(path: Path) -> bytes:
+        """Return what the folder that `reserved` gave was made from; empty where there is none."""
+        try:
+            return (path / PREPARED / MARK).read_bytes()
+        except OSError:
+            return b""
 
     @classmethod
     def resume(
@@ -316,6 +340,16 @@ class RunDirectory:
             raise UserError(f"no run is here: there is no {name}", file=self.path, remedy=remedy) from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise UserError(f"the file is damaged ({error})", file=self.path / name) from error
+
+
+def _make_anew(folder: Path, made_from: bytes) -> None:
+    """Empty a folder that `RunDirectory.reserved` gives; whenever it is interrupted, the mark tells the truth."""
+    folder.mkdir(exist_ok=True)
+    replace_file(folder / MARK, b"")
+    for place in folder.iterdir():
+        if place.name != MARK:
+            shutil.rmtree(place) if place.is_dir() else place.unlink()
+    replace_file(folder / MARK, made_from)
 
 
 def _unwritable(path: Path, error: OSError) -> UserError:
