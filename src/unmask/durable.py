@@ -6,6 +6,9 @@ import hashlib
 import os
 from pathlib import Path
 
+OPENS_FOLDERS = hasattr(os, "O_DIRECTORY")
+"""Whether the system opens folders, so that the names in them can be made durable; Windows does not."""
+
 
 def sha256(path: Path) -> str:
     """Return the digest of a file's content, in hexadecimal."""
@@ -14,8 +17,10 @@ def sha256(path: Path) -> str:
 
 
 def sync(path: Path) -> None:
-    """Make a file's content durable, or the names in a folder."""
-    handle = os.open(path, os.O_RDONLY)
+    """Make a file's content durable, or the names in a folder, where the system can."""
+    if not OPENS_FOLDERS and path.is_dir():
+        return
+    handle = os.open(path, os.O_RDONLY if OPENS_FOLDERS else os.O_RDWR)  # Windows flushes what may be written to
     try:
         os.fsync(handle)
     finally:

@@ -54,10 +54,15 @@ class Model:
     downstream: DownstreamSettings | None = None
 
     def fingerprint(self) -> str:
-        """Return a digest of all weights."""
+        """Return a digest of all weights, those of the heads among them; it is the same on any device."""
+        weights = {f"encoder.{name}": value for name, value in self.encoder.state_dict().items()}
+        for head, tensors in self.heads.items():
+            weights |= {f"{head}.{name}": value for name, value in tensors.items()}
         digest = hashlib.sha256()
-        for name, value in sorted(self.encoder.state_dict().items()):
-            digest.update(name.encode() + value.detach().cpu().numpy().tobytes())
+        for name, value in sorted(weights.items()):
+            digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+            data = value.detach().cpu().contiguous().reshape(-1)
+            digest.update(data.view(torch.uint8).numpy())  # bytes, as numpy has no bf16
         return digest.hexdigest()
 
     def take(self, name: str, objective: Objective) -> list[str]:

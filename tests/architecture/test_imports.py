@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "unmask"
 ORDER = [
-    {"errors", "version", "durable"},
+    {"errors", "version", "durable", "lock"},
     {"text", "samples", "runs", "metrics", "settings", "plugins", "requirements", "migration"},
     {"tokenizers"},
     {"corpus"},
@@ -29,7 +29,7 @@ ORDER = [
     {"__init__", "__main__"},
 ]
 RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
-NO_TORCH = ("text", "tokenizers", "corpus", "samples", "metrics", "durable", "errors", "settings", "version")
+NO_TORCH = ("text", "tokenizers", "corpus", "samples", "metrics", "durable", "errors", "lock", "settings", "version")
 
 
 def imports(path: Path) -> set[str]:

@@ -6,12 +6,13 @@ import sys
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 
 import unmask
 from unmask.cli.main import main
 from unmask.families.bert import BertSettings
-from unmask.model import Model, save_model
+from unmask.model import Model, load_model, save_model
 
 SHAPE = BertSettings(layers=2, width=32, heads=2, feed_forward=64, positions=16, deviation=0.2)
 
@@ -53,6 +54,20 @@ def test_layers_of_random_weights_and_of_a_stream(tokenizer_directory, tmp_path,
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the dog\n")))
     assert main([*given, str(tmp_path / "b"), "--format", "txt"]) == 2
     assert "needs a vocabulary; pass --tokenizer DIR" in capsys.readouterr().err
+
+
+def test_layers_in_bf16_name_the_model_as_it_was_loaded(here, tmp_path):
+    for precision in ("float32", "bf16"):
+        given = ["--model", here / "model", "--data", here / "texts.txt", "--out", tmp_path / precision]
+        assert main(["features", *map(str, given), "--layers", "-1", "--precision", precision, "--quiet"]) == 0
+    about, values = {}, {}
+    for precision in ("float32", "bf16"):
+        with safe_open(tmp_path / precision / "features.safetensors", framework="pt") as file:
+            about[precision], values[precision] = file.metadata(), file.get_tensor("values")
+    assert (about["float32"]["precision"], about["bf16"]["precision"]) == ("float32", "bf16")
+    assert about["bf16"]["model"] == about["float32"]["model"] == load_model(here / "model").fingerprint()
+    assert not torch.equal(values["bf16"], values["float32"])
+    torch.testing.assert_close(values["bf16"], values["float32"], rtol=0.05, atol=0.05)
 
 
 def test_layers_of_pairs(here, tmp_path):

@@ -264,7 +264,7 @@ def build_killed(out, limit):
 
         return killed
 
-    places = [(partial, "sync"), (numpy, "save"), (shutil, "rmtree"), (Tokenizer, "save"), (partial.fcntl, "flock")]
+    places = [(partial, "sync"), (numpy, "save"), (shutil, "rmtree"), (Tokenizer, "save"), (partial, "acquire")]
     places += [(Path, name) for name in ("mkdir", "replace", "write_bytes", "unlink")]
     for owner, name in places:
         setattr(owner, name, killing(getattr(owner, name)))

@@ -67,6 +67,13 @@ def tune(start, task, out, *settings, **options):
     return load_model(out)
 
 
+def same_encoder(one, other):
+    """Whether two models have the same encoder, to the bit."""
+    theirs = other.encoder.state_dict()
+    found = one.encoder.state_dict()
+    return found.keys() == theirs.keys() and all(torch.equal(found[name], theirs[name]) for name in theirs)
+
+
 RATES = {"linear": 3e-2, "average": 3e-2, "rnn": 1e-2}
 
 
@@ -76,7 +83,7 @@ def test_each_kind_learns_and_the_encoder_stays(start, task, tmp_path, kind):
     steps = {"linear": 200, "average": 200, "rnn": 80}[kind]
     rate = f"optimizer.learning_rate={RATES[kind]}"
     tuned = tune(start, task, tmp_path / "run", f"budget.steps={steps}", rate, *more, downstream=kind)
-    assert tuned.fingerprint() == load_model(start).fingerprint()
+    assert same_encoder(tuned, load_model(start))
     score = json.loads((tmp_path / "run/dev.json").read_text())["metrics"]["accuracy"]
     assert score > 95 if kind != "linear" else score > 70  # [CLS] of random weights hardly knows the words
     assert not (tmp_path / "run/features").exists()
@@ -277,13 +284,13 @@ def test_checkpoints_hold_the_small_model_alone(start, task, tmp_path):
 def test_in_bf16_too(start, task, tmp_path):
     tune(start, task, tmp_path / "run", "budget.steps=3", downstream="rnn", machine=choose_machine("cpu", "bf16"))
     assert load(tmp_path / "run", device="cpu").predict(TEXTS)[0].label in ("good", "bad")
-    assert load_model(tmp_path / "run").fingerprint() == load_model(start).fingerprint()
+    assert same_encoder(load_model(tmp_path / "run"), load_model(start))
 
 
 def test_without_frozen_both_are_tuned(start, task, tmp_path):
     rate = "optimizer.learning_rate=1e-2"
     tuned = tune(start, task, tmp_path / "run", "budget.steps=2", rate, frozen=False, downstream="rnn")
-    assert tuned.fingerprint() != load_model(start).fingerprint()
+    assert not same_encoder(tuned, load_model(start))
     assert tuned.downstream.kind == "rnn"
 
 

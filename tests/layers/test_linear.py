@@ -1,5 +1,7 @@
 """Linear layers through oneDNN: torch's outputs and gradients."""
 
+import types
+
 import pytest
 import torch
 
@@ -53,3 +55,13 @@ def test_what_needs_no_gradient_gets_none():
     layer(x).sum().backward()
     assert layer.weight.grad is None
     assert layer.bias.grad.tolist() == [3.0] * 8
+
+
+def test_without_the_private_operator_outputs_and_gradients_are_the_same(monkeypatch):
+    layer, x, grad = Linear(48, 31), torch.randn(7, 48), torch.randn(7, 31)
+    expected = results(layer, x, grad)
+    assert not torch.backends.mkldnn.is_available() or linear._by_onednn(x)
+    monkeypatch.setattr(torch.ops, "mkldnn", types.SimpleNamespace())
+    assert not linear._by_onednn(x)
+    for one, other in zip(results(layer, x, grad), expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)

@@ -76,7 +76,10 @@ class Steps:
         )
 
     def stream(self, number: int, cursor: Cursor, workers: int = 0) -> Iterator[Step]:
-        """Give all steps from one on, made ahead by `workers` processes, or here where that is 0."""
+        """Give all steps from one on, made ahead by `workers` processes, or here where that is 0.
+
+        Workers are forked: the system must be able to (see training/machine.py).
+        """
         stream = _Stream(self, number, cursor)
         if not workers:
             return iter(stream)
@@ -84,6 +87,7 @@ class Steps:
             stream,
             batch_size=None,
             num_workers=workers,
+            multiprocessing_context="fork",  # what makes steps cannot be pickled
             worker_init_fn=_start,
             pin_memory=torch.cuda.is_available(),
         )

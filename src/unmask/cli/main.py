@@ -16,7 +16,7 @@ from unmask.errors import UnmaskError
 from unmask.version import __version__
 
 VERBS = {
-    "tokenizer": "train a tokenizer on text",
+    "tokenizer": "train a tokenizer on text, or show how one cuts texts",
     "corpus": "build a corpus from text, or describe one",
     "pretrain": "pretrain an encoder from scratch, or adapt one that exists",
     "finetune": "fine-tune a model on labelled examples",

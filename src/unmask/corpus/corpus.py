@@ -47,7 +47,7 @@ class _OpenShard:
         self._arrays: dict[str, tuple[int, int, np.dtype[Any]]] = {}
         for (kind, dtype), count in zip(dtypes(tokens).items(), lengths(shard).values(), strict=True):
             name = f"{shard.name}.{kind}.npy"
-            handle = os.open(directory / name, os.O_RDONLY)
+            handle = os.open(directory / name, os.O_RDONLY | getattr(os, "O_BINARY", 0))
             weakref.finalize(self, os.close, handle)
             # The array lies at the end of its file, behind a header of which the manifest knows all.
             self._arrays[kind] = handle, shard.files[name].bytes - count * dtype.itemsize, dtype
@@ -55,7 +55,15 @@ class _OpenShard:
     def read(self, kind: str, first: int, count: int) -> npt.NDArray[Any]:
         """Read a part of an array."""
         handle, start, dtype = self._arrays[kind]
-        return np.frombuffer(os.pread(handle, count * dtype.itemsize, start + first * dtype.itemsize), dtype, count)
+        return np.frombuffer(_read_at(handle, count * dtype.itemsize, start + first * dtype.itemsize), dtype, count)
+
+
+def _read_at(handle: int, count: int, place: int) -> bytes:
+    """Read bytes from a place in a file."""
+    if hasattr(os, "pread"):
+        return os.pread(handle, count, place)
+    os.lseek(handle, place, os.SEEK_SET)  # Windows
+    return os.read(handle, count)
 
 
 class Documents:

@@ -128,6 +128,8 @@ def _in_processes(chunks: Iterable[list[str]], encoder: Encoder, workers: int) -
 
 def _submit(pool: ProcessPoolExecutor, chunk: list[str]) -> Future[list[Encoded]]:
     """Give a chunk to a worker, which may be started for it and then inherits that Ctrl-C is not for it."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows, where workers look out for Ctrl-C themselves
+        return pool.submit(_work, chunk)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         return pool.submit(_work, chunk)

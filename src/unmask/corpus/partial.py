@@ -14,17 +14,17 @@ mended further on, or the same text on standard input, is no obstacle. What else
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
 import msgspec
+from filelock import FileLock
 
 from unmask.corpus.encode import Encoded
 from unmask.corpus.manifest import FrequentToken, PartEntry, ShardEntry
@@ -32,6 +32,7 @@ from unmask.corpus.shard_writer import ShardWriter, WholeShard
 from unmask.corpus.verify import verify_shard
 from unmask.durable import sync
 from unmask.errors import UserError, counted
+from unmask.lock import acquire
 
 PARTS = ("train", "heldout")
 
@@ -100,13 +101,13 @@ class PartialCorpus:
         self._file = self._folder / _PROGRESS
         self._report = report
         self.corpus = self._folder / "corpus"
-        self._handle = _lock(self._folder)
+        self._held = _lock(self._folder)
         try:
             self._progress = self._take_over(settings, dtype, vocabulary)
             self._save()
             self._tidy()
         except BaseException:
-            os.close(self._handle)
+            self._held.release()
             raise
         self._taken = {
             part: {shard.seen: shard.digest for shard in whole} for part, whole in self._progress.whole.items()
@@ -129,7 +130,9 @@ class PartialCorpus:
             self._report(f"{self._folder} holds {num_whole} full shards; {_SAME_COMMAND}")
         else:
             shutil.rmtree(self._folder, ignore_errors=True)
-        os.close(self._handle)
+        self._held.release()
+        with suppress(OSError):  # Windows leaves the folder while the lock is held; where it is needed it is not empty
+            self._folder.rmdir()
 
     def missing(self, documents: Iterable[tuple[str, str]]) -> Iterator[PlacedDocument]:
         """Leave out the documents that lie in full shards already.
@@ -180,6 +183,8 @@ class PartialCorpus:
         """Rename the corpus once all of it is on the disk, so that OUT is either whole or not there."""
         for path in [*self.corpus.rglob("*"), self.corpus]:
             sync(path)
+        with suppress(FileNotFoundError):
+            self._out.rmdir()  # an empty one, which Windows would not replace
         self.corpus.replace(self._out)
         sync(self._out.parent)
 
@@ -239,21 +244,18 @@ class PartialCorpus:
         )
 
 
-def _lock(folder: Path) -> int:
+def _lock(folder: Path) -> FileLock:
     """Make the folder, or take one that an interrupted build left, and keep other programs out of it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if {path.name for path in folder.iterdir()} - {_LOCK, _ASIDE} and not (folder / _PROGRESS).exists():
             raise UserError("is in the way: it holds no interrupted build", file=folder, remedy="remove or rename it")
-        handle = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o644)
+        lock = acquire(folder / _LOCK)
     except OSError as error:
         raise UserError(f"cannot be written ({error.strerror})", file=folder) from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        raise UserError("another program is building this corpus", file=folder, remedy="wait for it") from None
-    return handle
+    if lock is None:
+        raise UserError("another program is building this corpus", file=folder, remedy="wait for it")
+    return lock
 
 
 def _read(path: Path) -> Progress:

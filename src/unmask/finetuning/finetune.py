@@ -29,7 +29,7 @@ from unmask.model import Model, load_model, save_model
 from unmask.recipe import FinetuningRecipe
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
-from unmask.runs.plots import plot_confusion, plot_training
+from unmask.runs.plots import plot_confusion, plot_training, try_to_draw
 from unmask.runs.report import finetuning_report, model_card
 from unmask.serving.pipeline import Pipeline
 from unmask.settings import convert, put, write
@@ -245,24 +245,27 @@ def _leave(
     machine: Machine,
     display: Display,
 ) -> dict[str, float]:
-    """Score the finished model as `evaluate` would, and write it, the scores, the plots and the report."""
+    """Score the finished model as `evaluate` would, and write it, the report and the scores; then draw the pictures."""
     result = score_examples(model, data.held, replace(machine, precision="float32"), display)
     metrics: dict[str, float] = result["metrics"]
     how = "Trained on frozen features" if recipe.frozen else "Fine-tuned"
     to_tell = f" to tell {', '.join(data.labels)} apart" if data.labels else ""
     about = f"{how} with unmask {__version__} on {trained_on:,} examples{to_tell}."
     save_model(run.model, model, model_card(recipe.task.title, about, metrics))
-    if "confusion" in result:
-        plot_confusion(model.labels, np.array(result["confusion"]), run.plots / "confusion.png")
-    plot_training(run)
+    shutil.rmtree(run.plots, ignore_errors=True)  # of an end that is no longer the end
     run.report(finetuning_report(run, recipe.task, data.labels, progress, trained_on, metrics))
     shutil.rmtree(run.path / FEATURES, ignore_errors=True)
     replace_file(run.path / SCORES, msgspec.json.format(msgspec.json.encode(result)))
+    if "confusion" in result:
+        counts = np.array(result["confusion"])
+        try_to_draw(lambda: plot_confusion(model.labels, counts, run.plots / "confusion.png"), display.say)
+    try_to_draw(lambda: plot_training(run), display.say)
+    run.report(finetuning_report(run, recipe.task, data.labels, progress, trained_on, metrics))  # with the pictures
     return metrics
 
 
 def _is_finished(run: RunDirectory) -> bool:
-    """Say whether a run has left all that it leaves; the scores are the last of it."""
+    """Return whether a run has left all that it leaves, pictures aside; the scores are the last of it."""
     return (run.path / SCORES).exists() and (run.model / "config.json").exists()
 
 

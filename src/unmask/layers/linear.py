@@ -2,7 +2,8 @@
 
 torch gives float32 products to MKL, which on others knows no AVX-512: there oneDNN is up to one and a half
 times as fast, forwards and for the gradient of the input. On Intel's own MKL is as fast forwards, up to twice as fast
-for that gradient, and needs no kernel for each new shape. In bf16 torch takes oneDNN by itself.
+for that gradient, and needs no kernel for each new shape. In bf16 torch takes oneDNN by itself. The operator is
+private: where torch lacks it, layers compute as torch.nn.Linear.
 """
 
 from __future__ import annotations
@@ -63,4 +64,4 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def _by_onednn(x: Tensor) -> bool:
-    return _ONEDNN and not x.is_cuda and x.dtype == torch.float32
+    return _ONEDNN and not x.is_cuda and x.dtype == torch.float32 and hasattr(torch.ops.mkldnn, "_linear_pointwise")

@@ -1,21 +1,36 @@
-"""A corpus made from raw text inside a run directory."""
+"""A corpus made from raw text inside a run directory.
+
+What an interrupted preparation left there (the tokenizer, a corpus or a part of it) is used again by the next one, if
+it was made from the same files, by their names, sizes and dates, with the same settings and libraries.
+"""
 
 from __future__ import annotations
 
+import importlib.metadata
+import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
+
+import msgspec
 
 from unmask.checkpoints.huggingface import read_settings
 from unmask.corpus.build import build_corpus, check_sources
 from unmask.corpus.corpus import Corpus, open_corpus
+from unmask.durable import sync
 from unmask.errors import UserError
 from unmask.model import find
 from unmask.pretraining.checks import check_shape, check_vocabulary, check_words
-from unmask.recipe import Recipe
+from unmask.recipe import Recipe, TokenizerSettings
 from unmask.runs.directory import PREPARED, RunDirectory
 from unmask.text.documents import Skipped, TextOptions, read_documents, refuse_none
 from unmask.tokenizers.load import load_tokenizer
+from unmask.tokenizers.tokenizer import Tokenizer
 from unmask.tokenizers.train import PADDING, train_tokenizer
+from unmask.version import __version__
+
+LIBRARIES = ("tokenizers", "sentencex")
+"""Whose versions decide over a tokenizer and a corpus."""
 
 
 def corpus_from_text(
@@ -29,7 +44,7 @@ def corpus_from_text(
     workers: int = 1,
     report: Callable[[str], None] = print,
 ) -> Corpus:
-    """Make tokenizer and corpus inside a run directory that is about to start; on resume take the ones made then.
+    """Make tokenizer and corpus inside a run directory that is about to start; on resume use the ones made then.
 
     Args:
         paths: raw files.
@@ -39,21 +54,14 @@ def corpus_from_text(
         options: how the files are read.
         resume: the corpus is there already.
         workers: processes that encode (see `build_corpus`).
-        report: is told in a line what was done.
+        report: is told in a line what was done, and what was done before.
 
     Raises:
         UserError: the run is not empty (or, on resume, was started on other files), the files cannot be read twice
             (standard input), no text is in them, or recipe and `init` do not go together.
     """
     if resume:
-        corpus = open_corpus(out / PREPARED / "corpus")
-        if corpus.manifest.sources != [str(path) for path in paths]:
-            raise UserError(
-                f"this run was started on the text of {', '.join(corpus.manifest.sources)}",
-                file=out,
-                remedy="resume with the same command, or start another run",
-            )
-        return corpus
+        return _started_on(paths, out)
     if "-" in map(str, paths) and init is None:
         raise UserError(
             "standard input can be read only once, and --text reads it for the tokenizer and for the corpus",
@@ -65,16 +73,87 @@ def corpus_from_text(
         check_shape(read_settings(find(init)), recipe, init)
     else:
         check_vocabulary(recipe.encoder, PADDING[recipe.tokenizer.kind])
-    with RunDirectory.reserved(out) as folder:
-        if init is not None:
-            tokenizer = load_tokenizer(find(init))
-        else:
-            settings = recipe.tokenizer
-            report("training the tokenizer")
-            documents = refuse_none(read_documents(paths, options, skipped := Skipped()), skipped)
-            tokenizer = train_tokenizer(
-                settings.kind, documents, size=settings.vocabulary, lowercase=settings.lowercase
-            )
-            tokenizer.save(folder / "tokenizer")
+    given = None if init is None else load_tokenizer(find(init))
+    made_from = _made_from(paths, options, recipe.tokenizer if given is None else given)
+    if made_from and made_from == RunDirectory.prepared_from(out):
+        RunDirectory.forget_unstarted(out)
+    with RunDirectory.reserved(out, made_from) as folder:
+        tokenizer = given or _tokenizer(paths, options, recipe.tokenizer, folder / "tokenizer", report)
         check_words(recipe, tokenizer)  # again where it trains; here before the corpus is built
+        if (found := _finished(folder / "corpus", report)) is not None:
+            return found
         return build_corpus(paths, tokenizer, folder / "corpus", options=options, workers=workers, report=report)
+
+
+def _started_on(paths: Sequence[str | Path], out: Path) -> Corpus:
+    """Return the corpus of a run that is resumed."""
+    if not (out / "recipe.toml").is_file():
+        raise UserError(
+            "no run is here to resume",
+            file=out,
+            remedy="check --out, or start without --resume (which uses a tokenizer and a corpus made here before)",
+        )
+    corpus = open_corpus(out / PREPARED / "corpus")
+    if corpus.manifest.sources != [str(path) for path in paths]:
+        raise UserError(
+            f"this run was started on the text of {', '.join(corpus.manifest.sources)}",
+            file=out,
+            remedy="resume with the same command, or start another run",
+        )
+    return corpus
+
+
+def _made_from(paths: Sequence[str | Path], options: TextOptions, words: TokenizerSettings | Tokenizer) -> bytes:
+    """Return what tells this preparation from any other one; empty where that cannot be told (standard input)."""
+    if "-" in map(str, paths):
+        return b""
+    stats = [Path(path).stat() for path in paths]
+    return msgspec.json.encode(
+        {
+            "sources": [
+                {"name": str(path), "bytes": stat.st_size, "changed": stat.st_mtime_ns}
+                for path, stat in zip(paths, stats, strict=True)
+            ],
+            "options": asdict(options),
+            "tokenizer": words.sha256 if isinstance(words, Tokenizer) else words,
+            "versions": {"unmask": __version__} | {name: importlib.metadata.version(name) for name in LIBRARIES},
+        }
+    )
+
+
+def _tokenizer(
+    paths: Sequence[str | Path],
+    options: TextOptions,
+    settings: TokenizerSettings,
+    directory: Path,
+    report: Callable[[str], None],
+) -> Tokenizer:
+    """Return the tokenizer that lies in a directory, whole, or else train it and save it there."""
+    if directory.exists():
+        report("the tokenizer that was trained here before is used")
+        return load_tokenizer(directory)
+    report("training the tokenizer")
+    documents = refuse_none(read_documents(paths, options, skipped := Skipped()), skipped)
+    tokenizer = train_tokenizer(settings.kind, documents, size=settings.vocabulary, lowercase=settings.lowercase)
+    aside = directory.with_name(f".{directory.name}.part")
+    shutil.rmtree(aside, ignore_errors=True)
+    tokenizer.save(aside)
+    for path in (*aside.iterdir(), aside):
+        sync(path)
+    aside.rename(directory)
+    sync(directory.parent)
+    return tokenizer
+
+
+def _finished(directory: Path, report: Callable[[str], None]) -> Corpus | None:
+    """Return the corpus that lies in a directory, if it is whole; a damaged one is removed."""
+    if not directory.exists():
+        return None
+    try:
+        corpus = open_corpus(directory)
+    except UserError as error:
+        report(f"built again: {error}")
+        shutil.rmtree(directory)
+        return None
+    report("the corpus that was built here before, from the same files, is used")
+    return corpus

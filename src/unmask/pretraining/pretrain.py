@@ -6,6 +6,7 @@ corpus -> layout -> masking -> objectives -> the training loop -> RUN/model
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from unmask.pretraining.learner import build_learner
 from unmask.recipe import Recipe
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
-from unmask.runs.plots import plot_training
+from unmask.runs.plots import plot_training, try_to_draw
 from unmask.runs.report import Said, model_card, pretraining_report
 from unmask.settings import write
 from unmask.training.checkpoint import Progress
@@ -105,7 +106,8 @@ def pretrain(
             return run.model
         metrics = evaluate(learner, heldout, machine) if heldout else {}
         said = _said(learner, run, metrics)
-        _leave(run, recipe, Model(learner.encoder, corpus.tokenizer, _heads(learner)), trainer.progress, metrics, said)
+        model = Model(learner.encoder, corpus.tokenizer, _heads(learner))
+        _leave(run, recipe, model, trainer.progress, metrics, said, display)
     for warned in said.warnings:
         display.say(warned)
     display.say(f"model: {run.model}")
@@ -173,13 +175,21 @@ def _heads(learner: Learner) -> dict[str, dict[str, Tensor]]:
 
 
 def _leave(
-    run: RunDirectory, recipe: Recipe, model: Model, progress: Progress, metrics: Mapping[str, float], said: Said
+    run: RunDirectory,
+    recipe: Recipe,
+    model: Model,
+    progress: Progress,
+    metrics: Mapping[str, float],
+    said: Said,
+    display: Display,
 ) -> None:
-    """Write what a finished run leaves: model, picture, report."""
+    """Write what a finished run leaves: model, report, and then the picture, which may fail."""
     about = f"Pretrained with unmask {__version__}: {', '.join(model.heads)}."
     save_model(run.model, model, model_card(recipe.name, about, metrics))
-    plot_training(run)
+    shutil.rmtree(run.plots, ignore_errors=True)  # of an end that is no longer the end
     run.report(pretraining_report(run, recipe.name, progress, said))
+    try_to_draw(lambda: plot_training(run), display.say)
+    run.report(pretraining_report(run, recipe.name, progress, said))  # with the picture
 
 
 def fingerprint(corpus: Corpus) -> str:

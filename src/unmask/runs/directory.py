@@ -4,8 +4,8 @@ RUN/
   recipe.toml      what was trained, every setting resolved
   provenance.json  version, command, libraries, hardware, and fingerprints of all inputs
   metrics.jsonl    one line a step and an evaluation
-  events/          the same for TensorBoard
-  plots/*.png      the same as pictures
+  events/          the same for TensorBoard, where it is installed
+  plots/*.png      the same as pictures, where matplotlib is installed
   checkpoints/     see training/checkpoint.py
   text/            tokenizer and corpus, where the run began with raw text
   model/           what is used afterwards: a Hugging Face directory
@@ -14,9 +14,7 @@ RUN/
 
 from __future__ import annotations
 
-import fcntl
 import importlib.metadata
-import os
 import platform
 import shutil
 import sys
@@ -26,15 +24,20 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from filelock import FileLock
 
 from unmask.durable import replace_file
 from unmask.errors import UserError
+from unmask.lock import acquire, is_locked
+from unmask.runs.extras import event_writer
 from unmask.version import __version__
 
 PREPARED = "text"
 """The folder of a run that holds what is made from raw text before the run starts (pretrain --text)."""
 MARK = ".made-by-unmask"
-"""Lies in that folder, so that no other one of this name is ever removed."""
+"""Lies in that folder, so that no other one of this name is ever removed, and holds what it was made from."""
+FIRST = "step-00000000"
+"""The checkpoint that is written before the first step."""
 UNSTARTED = {"recipe.toml", "provenance.json", "metrics.jsonl", "events", "checkpoints", "features"}
 """What a run has left before its first checkpoint."""
 LIBRARIES = ("torch", "numpy", "tokenizers", "safetensors")
@@ -80,6 +83,7 @@ class RunDirectory:
         self.changed: frozenset[str] = frozenset()
         self._events: Any = None
         self._recipe = ""
+        self._held: FileLock | None = None
 
     @classmethod
     def open(
@@ -136,25 +140,40 @@ class RunDirectory:
     def check_empty(path: Path) -> None:
         """Refuse a directory that holds anything but what is prepared for a run."""
         entries = {entry.name for entry in path.iterdir()} - {".lock"} if path.is_dir() else set()
-        if path.is_file() or entries - {PREPARED} or (entries and not (path / PREPARED / MARK).exists()):
+        folder = path / PREPARED
+        ours = not folder.exists() or (folder / MARK).exists() or (folder.is_dir() and not any(folder.iterdir()))
+        if path.is_file() or entries - {PREPARED} or not ours:
             raise UserError(
                 "the run directory is not empty", file=path, remedy="choose another --out, or go on with --resume"
             )
 
     @classmethod
     def forget_unstarted(cls, path: Path) -> None:
-        """Remove what a run left that broke off before its first checkpoint, but for what was prepared for it."""
+        """Remove what a run left that broke off before it saved a step, but for what was prepared for it.
+
+        Raises:
+            UserError: the run is in use.
+        """
         entries = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
         if not {"recipe.toml", "provenance.json"} <= entries or entries - {".lock", PREPARED, *UNSTARTED}:
             return
-        for name in UNSTARTED & entries:
-            place = path / name
-            shutil.rmtree(place) if place.is_dir() else place.unlink()
+        if any(saved.name != FIRST for saved in (path / "checkpoints").glob("step-*")):
+            return
+        with cls(path) as run:
+            run._lock()
+            for name in sorted(UNSTARTED & entries):
+                place = path / name
+                shutil.rmtree(place) if place.is_dir() else place.unlink()
 
     @classmethod
     @contextmanager
-    def reserved(cls, path: Path) -> Iterator[Path]:
-        """Give an empty folder in which to prepare a run; meanwhile no other program can start one there.
+    def reserved(cls, path: Path, made_from: bytes = b"") -> Iterator[Path]:
+        """Give a folder in which to prepare a run; meanwhile no other program can start one there.
+
+        Args:
+            path: of the run.
+            made_from: tells what is prepared, and from what. What an interrupted preparation left stays where it was
+                made from the same; without it, and of another preparation, nothing stays.
 
         Raises:
             UserError: the directory is not empty, is in use, or cannot be written.
@@ -168,12 +187,19 @@ class RunDirectory:
         except OSError as error:
             raise _unwritable(path, error) from error
         try:
-            shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed before it started
-            folder.mkdir()
-            (folder / MARK).touch()
+            if not made_from or cls.prepared_from(path) != made_from:
+                _make_anew(folder, made_from)
             yield folder
         finally:
             run.close()
+
+    @staticmethod
+    def prepared_from(path: Path) -> bytes:
+        """Return what the folder that `reserved` gave was made from; empty where there is none."""
+        try:
+            return (path / PREPARED / MARK).read_bytes()
+        except OSError:
+            return b""
 
     @classmethod
     def resume(
@@ -230,15 +256,19 @@ class RunDirectory:
         (self.path / "report.md").write_text(text, encoding="utf8")
 
     def log(self, metrics: Mapping[str, Any]) -> None:
-        """Add a line to metrics.jsonl and to TensorBoard's events; `metrics` holds "kind" and "step"."""
+        """Add a line to metrics.jsonl and, where it is installed, to TensorBoard's events.
+
+        Args:
+            metrics: holds "kind" and "step".
+        """
         if not self.leads:
             return
         with self.metrics.open("ab") as file:
             file.write(msgspec.json.encode(metrics) + b"\n")
+        if self._events is None and (writer := event_writer()) is not None:
+            self._events = writer(self.path / "events", purge_step=metrics["step"])
         if self._events is None:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._events = SummaryWriter(self.path / "events", purge_step=metrics["step"])
+            return
         for name, value in metrics.items():
             if name not in ("kind", "step"):
                 self._events.add_scalar(f"{metrics['kind']}/{name}", value, metrics["step"])
@@ -270,38 +300,26 @@ class RunDirectory:
         return self._read("provenance.json", lambda content: msgspec.json.decode(content, type=Provenance))
 
     def is_in_use(self) -> bool:
-        """Say whether a program is writing to this run: whether it holds the lock, which is tried and given back."""
-        try:
-            handle = os.open(self.path / ".lock", os.O_RDONLY)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(handle)
-        return False
+        """Return whether a program is writing to this run."""
+        return is_locked(self.path / ".lock")
 
     def close(self) -> None:
         """Flush the events and give up the lock."""
         if self._events is not None:
             self._events.close()
             self._events = None
-        if self.leads:
-            os.close(self._handle)
+        if self._held is not None:
+            self._held.release()
+            self._held = None
 
     def _lock(self) -> None:
         if not self.leads:
             return
-        self._handle = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
-        try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._handle)
+        self._held = acquire(self.path / ".lock")
+        if self._held is None:
             raise UserError(
                 "another program is writing to this run", file=self.path, remedy="wait for it or choose another --out"
-            ) from None
+            )
 
     def _lines(self) -> Iterator[dict[str, Any]]:
         for text in self.metrics.read_bytes().splitlines() if self.metrics.exists() else ():
@@ -322,6 +340,16 @@ class RunDirectory:
             raise UserError(f"no run is here: there is no {name}", file=self.path, remedy=remedy) from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise UserError(f"the file is damaged ({error})", file=self.path / name) from error
+
+
+def _make_anew(folder: Path, made_from: bytes) -> None:
+    """Empty a folder that `RunDirectory.reserved` gives; whenever it is interrupted, the mark tells the truth."""
+    folder.mkdir(exist_ok=True)
+    replace_file(folder / MARK, b"")
+    for place in folder.iterdir():
+        if place.name != MARK:
+            shutil.rmtree(place) if place.is_dir() else place.unlink()
+    replace_file(folder / MARK, made_from)
 
 
 def _unwritable(path: Path, error: OSError) -> UserError:

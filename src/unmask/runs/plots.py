@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from unmask.errors import UserError, nearest
 from unmask.runs.directory import RunDirectory
+from unmask.runs.extras import INSTALL, has_matplotlib
 from unmask.runs.summary import Summary, metric_names
 
 if TYPE_CHECKING:
@@ -27,7 +28,13 @@ OVER = {
 
 
 def figure(columns: int, *, width: float = 5.0, height: float = 3.6) -> tuple[Figure, list[Axes]]:
-    """Return an empty picture of some panels side by side."""
+    """Return an empty picture of some panels side by side.
+
+    Raises:
+        UserError: matplotlib is not installed.
+    """
+    if not has_matplotlib():
+        raise UserError("pictures need matplotlib, which is not installed", remedy=INSTALL)
     from matplotlib.figure import Figure
 
     drawing = Figure(figsize=(width * columns, height), dpi=120, layout="constrained")
@@ -39,9 +46,30 @@ def figure(columns: int, *, width: float = 5.0, height: float = 3.6) -> tuple[Fi
 
 
 def save(drawing: Figure, path: Path) -> None:
-    """Write a picture."""
+    """Write a picture, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    drawing.savefig(path)
+    aside = path.with_name(f".{path.name}.part")
+    try:
+        drawing.savefig(aside, format="png")
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def try_to_draw(draw: Callable[[], None], say: Callable[[str], None]) -> None:
+    """Draw a picture of what is saved already; where that fails it is said in a line, and nothing else is lost.
+
+    Args:
+        draw: draws and saves it; is not called where matplotlib is not installed (`extras.missing` says so).
+        say: is told.
+    """
+    if not has_matplotlib():
+        return
+    try:
+        draw()
+    except Exception as error:  # whatever a drawing library raises
+        reason = str(error).partition("\n")[0]
+        say(f"a picture could not be drawn, everything else is saved ({type(error).__name__}: {reason})")
 
 
 def plot_training(run: RunDirectory) -> None:
@@ -115,11 +143,11 @@ def plot_runs(runs: Sequence[Summary], path: Path, *, metric: str = "loss", over
         over: one of `OVER`.
 
     Raises:
-        UserError: a run has not logged the metric.
+        UserError: a run has not logged the metric, or matplotlib is not installed.
     """
+    drawing, (panel,) = figure(1, width=8.5, height=4.8)
     from matplotlib import colormaps
 
-    drawing, (panel,) = figure(1, width=8.5, height=4.8)
     count = len(runs)
     colours = colormaps["tab10"](range(count)) if count <= 10 else colormaps["turbo"](np.linspace(0.05, 0.95, count))
     scored = False

@@ -60,8 +60,7 @@ def pretraining_report(run: RunDirectory, name: str, done: Done, said: Said) -> 
         lines += [line for note in said.notes for line in ("", note)]
         lines += [line for warned in said.warnings for line in ("", f"**{warned}**")]
     lines += [
-        "",
-        "![training](plots/training.png)",
+        *_picture(run, "training"),
         "",
         "Use it:",
         "",
@@ -93,13 +92,12 @@ def finetuning_report(
     if metrics:
         lines += ["| on the dev data, which were used for no choice | |", "|---|---|"]
         lines += [f"| {name} | {value:.2f} |" for name, value in metrics.items()]
-        if (run.plots / "confusion.png").exists():
-            lines += ["", "![confusion](plots/confusion.png)"]
+        if confusion := _picture(run, "confusion"):
+            lines += confusion
             if not can_draw(labels):
                 lines += ["", *(f"{number}: {label}  " for number, label in enumerate(labels, 1))]
     lines += [
-        "",
-        "![training](plots/training.png)",
+        *_picture(run, "training"),
         "",
         "Use it:",
         "",
@@ -117,6 +115,11 @@ def model_card(title: str, about: str, metrics: Mapping[str, float]) -> str:
     if metrics:
         lines += ["| held-out data | |", "|---|---|", *(f"| {name} | {value:.4f} |" for name, value in metrics.items())]
     return "\n".join(lines) + "\n"
+
+
+def _picture(run: RunDirectory, name: str) -> list[str]:
+    """Return the lines that show a picture, none where it was not drawn."""
+    return ["", f"![{name}](plots/{name}.png)"] if (run.plots / f"{name}.png").exists() else []
 
 
 def _how_it_went(done: Done) -> str:

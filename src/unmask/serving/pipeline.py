@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,9 +81,12 @@ class Pipeline:
     """
 
     def __init__(self, model: Model, machine: Machine | None = None, display: Display | None = None) -> None:
-        self.model = model
         self.display = display or Display(quiet=True)
         self.machine = machine or choose_machine(precision="float32")
+        self._given = model
+        if self.machine.dtype != torch.float32:  # the model that was given keeps its weights
+            model = replace(model, encoder=copy.deepcopy(model.encoder))
+        self.model = model
         self.encoder = model.encoder.to(self.machine.device, self.machine.dtype).eval()
 
     @property
@@ -211,7 +216,7 @@ class Pipeline:
             UserError: the model has no such layer.
         """
         numbers = number_layers(layers, self.encoder.num_layers)
-        about = {"model": self.model.fingerprint(), "layers": ",".join(map(str, numbers)), "texts": str(len(examples))}
+        about = {"model": self._given.fingerprint(), "layers": ",".join(map(str, numbers)), "texts": str(len(examples))}
         words = frame_words(self.model.tokenizer, examples, self.encoder.longest)
         rows = compute(self.encoder, words.samples, numbers, self.machine, self.display)
         about |= {"cut": str(words.cut), "precision": self.machine.precision}

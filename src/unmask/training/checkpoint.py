@@ -122,7 +122,7 @@ def save_checkpoint(
         aside.rename(final)
         sync(folder)
         _write(folder / ".latest", final.name.encode())
-        (folder / ".latest").rename(folder / "latest")
+        (folder / ".latest").replace(folder / "latest")
         sync(folder)
     except OSError as error:
         shutil.rmtree(aside, ignore_errors=True)

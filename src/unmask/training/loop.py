@@ -26,6 +26,7 @@ from unmask.errors import UnmaskError, UserError
 from unmask.objectives.learner import Learner
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display, duration
+from unmask.runs.extras import missing
 from unmask.training.checkpoint import Progress, Saver, load_checkpoint, newest_checkpoint, set_newer_aside
 from unmask.training.evaluate import evaluate, summarise
 from unmask.training.interrupt import Interrupt, Interrupted
@@ -141,6 +142,8 @@ class Trainer:
 
     def complete(self, *, resume: bool) -> None:
         """Start or take up the run, and bring it to its end: see `start`, `resume` and `train`."""
+        if note := missing():
+            self.display.say(note)
         with tell_lost_workers():
             if resume:
                 self.resume()
@@ -390,7 +393,9 @@ class Trainer:
         self._steps = None
         text = f"{steps:,} steps of {plan.tokens:,.0f} tokens, {plan.passes * steps:.2f} passes over the data"
         if seconds is not None:
-            text += f", about {duration(steps * seconds)}, {self.machine.memory() / 2**30:.1f} GiB of memory"
+            text += f", about {duration(steps * seconds)}"
+            if (memory := self.machine.memory()) > 0:
+                text += f", {memory / 2**30:.1f} GiB of memory"
         self.display.say(text)
         if len(plan.stages) > 1:
             for line in plan.stage_lines(steps):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.util
+import multiprocessing
 import os
 import platform
 import re
-import resource
 import sys
 import time
 from collections.abc import Callable
@@ -25,6 +26,8 @@ GPU_WORKERS = 2
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
 KERNELS = {"float32": 24, "bf16": 96}
 """So many of oneDNN's kernels are kept, as a step needs again in each layer; in bf16 also those of attention."""
+BF16_FEATURES = ("avx512_bf16", "amx_tile")
+"""Of processors that multiply bf16, as torch calls them."""
 Product = Callable[[Tensor, Tensor], Tensor]
 PEAK_SECONDS = 0.3
 """How long the peak of matrix products is looked for, a slow machine's last product aside."""
@@ -65,17 +68,27 @@ class Machine:
         return True
 
     def memory(self) -> int:
-        """Return the most memory held since `forget_memory`, or ever, in bytes: the device's, or this process's."""
+        """Return the most memory held since `forget_memory`, or ever, in bytes: the device's, or this process's.
+
+        0 where the system does not tell.
+        """
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated()
         status = Path("/proc/self/status")
         if status.exists():  # Linux, where getrusage may tell the peak of the process that started this one
             peak = re.search(r"VmHWM:\s+(\d+)", status.read_text(encoding="utf8"))
             return int(peak[1]) * 1024 if peak else 0
+        if importlib.util.find_spec("resource") is None:  # Windows
+            return 0
+        import resource
+
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
     def available_memory(self) -> int:
-        """Return how many bytes more this process may take: most of a device's, half of what a machine has left."""
+        """Return how many bytes more this process may take: most of a device's, half of what a machine has left.
+
+        0 where the system does not tell.
+        """
         if self.device.type == "cuda":
             free, _ = torch.cuda.mem_get_info()  # what torch keeps is free too
             return int(0.9 * (free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()))
@@ -83,6 +96,8 @@ class Machine:
         if status.exists():
             available = re.search(r"MemAvailable:\s+(\d+)", status.read_text(encoding="utf8"))
             return int(available[1]) * 512 if available else 0
+        if not hasattr(os, "sysconf"):  # Windows
+            return 0
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
 
     def describe(self) -> dict[str, str | int]:
@@ -123,7 +138,8 @@ class Machine:
 
 def _products(device: torch.device) -> list[Product]:
     """Return the ways to multiply by a transposed matrix: float32 may be twice as fast in oneDNN as in BLAS."""
-    if device.type == "cpu" and torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+    onednn = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")  # type: ignore[no-untyped-call]
+    if device.type == "cpu" and onednn:
         return [linear, lambda left, right: torch.ops.mkldnn._linear_pointwise(left, right, None, "none", [], "")]
     return [linear]
 
@@ -132,8 +148,11 @@ def choose_machine(device: str = "auto", precision: str = "auto", workers: int |
     """Take what is asked for, or the best there is: CUDA before CPU, bf16 where the hardware multiplies it.
 
     Raises:
-        UserError: the device is not there.
+        UserError: the device is not there, or workers are asked for where processes cannot be forked.
     """
+    can_fork = "fork" in multiprocessing.get_all_start_methods()
+    if workers and not can_fork:
+        raise UserError(f"--workers {workers}: this system cannot fork processes (Windows)", remedy="leave it out")
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device not in ("cpu", "cuda"):
@@ -148,14 +167,18 @@ def choose_machine(device: str = "auto", precision: str = "auto", workers: int |
         return Machine(torch.device(device), precision, workers or 0)
     here = torch.device(device, int(os.environ.get("LOCAL_RANK", "0")))  # one of several under torchrun
     torch.cuda.set_device(here)
-    return Machine(here, precision, GPU_WORKERS if workers is None else workers)
+    return Machine(here, precision, GPU_WORKERS * can_fork if workers is None else workers)
 
 
 def multiplies_bf16() -> bool:
     """Say whether the processor has AVX-512 BF16 or AMX (without them bf16 is slower than float32)."""
     if platform.machine() not in ("x86_64", "AMD64"):
         return False
-    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+    private = [f"_is_{name}_supported" for name in BF16_FEATURES]
+    if all(hasattr(torch.cpu, name) for name in private):
+        return any(bool(getattr(torch.cpu, name)()) for name in private)
+    capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    return any(bool(capabilities.get(name)) for name in BF16_FEATURES)
 
 
 def keep_few_kernels(precision: str) -> None:

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from unmask.training import kernels
 from unmask.training.settings import OptimizerSettings
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
@@ -52,7 +53,7 @@ class Group:
 class Optimizer:
     """AdamW or LAMB over a module; see the module's docstring for the conventions.
 
-    AdamW is torch's fused kernel, called without torch.optim, which takes a second to load.
+    AdamW is torch's fused kernel where there is one, called without torch.optim, which takes a second to load.
 
     Args:
         module: whose parameters are trained.
@@ -153,30 +154,25 @@ class Optimizer:
                 zeros = [torch.zeros_like(self.names[name]) for _ in range(2)]
                 self.moments[name] = dict(zip(MOMENTS, (zeros[0].new_zeros(()), *zeros), strict=True))
         steps, first, second = ([self.moments[name][key] for name in names] for key in MOMENTS)
-        torch._foreach_add_(steps, 1)
-        torch._fused_adamw_(
+        kernels.increment_(steps)
+        kernels.adamw_(
             [self.targets[name] for name in names],
             [grad for name in names if (grad := self.names[name].grad) is not None],
             first,
             second,
-            [],
             steps,
-            lr=rate,
-            beta1=self.settings.betas[0],
-            beta2=self.settings.betas[1],
-            weight_decay=decay,
-            eps=self.settings.epsilon / root,
-            amsgrad=False,
-            maximize=False,
-            grad_scale=self._excess,
+            rate=rate,
+            betas=self.settings.betas,
+            decay=decay,
+            epsilon=self.settings.epsilon / root,
+            divisor=self._excess,
         )
 
     def _adapt(self, names: Sequence[str], decay: float, rate: float) -> None:
         """Move matrices by LAMB's step, given the negative of AdamW's direction in their targets."""
         weights, steps = [self.names[name] for name in names], [self.targets[name] for name in names]
-        torch._foreach_add_(steps, weights, alpha=-decay)
-        norms = torch.stack(torch._foreach_norm(weights))  # (weights,)
-        lengths = torch.stack(torch._foreach_norm(steps))  # (weights,)
+        kernels.add_scaled_(steps, weights, -decay)
+        norms, lengths = kernels.norms(weights), kernels.norms(steps)  # (weights,), (weights,)
         ratios = torch.where((norms > 0) & (lengths > 0), norms / lengths, 1.0)  # (weights,)
-        torch._foreach_addcmul_(weights, steps, (rate * ratios).unbind())
-        torch._foreach_zero_(steps)
+        kernels.add_products_(weights, steps, rate * ratios)
+        kernels.zero_(steps)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from unmask.objectives.learner import Learner
+from unmask.training import kernels
 from unmask.training.machine import Machine
 
 
@@ -63,4 +64,4 @@ class Working:
         """Take the learner's weights over, and its state."""
         if self.copy is not self.learner:
             kept, working = zip(*self.pairs, *self.buffers, strict=True)
-            torch._foreach_copy_(working, kept)
+            kernels.copy_(working, kept)

@@ -1,0 +1,147 @@
+"""`unmask tokenizer encode` as a user types it, and the mistakes made with it."""
+
+import gzip
+import io
+import json
+import lzma
+import subprocess
+import sys
+from functools import partial
+
+import pytest
+from transformers import AutoTokenizer
+
+from unmask.cli.main import main
+from unmask.families.bert import BertSettings
+from unmask.families.gpt import GptSettings
+from unmask.model import Model, save_model
+from unmask.tokenizers.load import load_tokenizer
+from unmask.tokenizers.train import train_tokenizer
+
+TEXTS = ["The dog sees the unriver.", "Café 😀 [MASK] house", ""]
+
+
+@pytest.fixture
+def encode(tokenizer_directory, capsys):
+    """Encodes with the tokenizer; returns the lines that were printed."""
+
+    def encode(*given, directory=tokenizer_directory):
+        assert main(["tokenizer", "encode", "--tokenizer", str(directory), *map(str, given)]) == 0
+        said = capsys.readouterr()
+        assert said.err == ""
+        return said.out.splitlines()
+
+    return encode
+
+
+def test_pieces_ids_and_json(encode, tokenizer, tokenizer_directory):
+    theirs = AutoTokenizer.from_pretrained(tokenizer_directory)
+    expected = [theirs(text, add_special_tokens=False, return_offsets_mapping=True) for text in TEXTS]
+    assert encode(*TEXTS) == [" ".join(theirs.convert_ids_to_tokens(one["input_ids"])) for one in expected]
+    assert encode("--ids", *TEXTS) == [" ".join(map(str, one["input_ids"])) for one in expected]
+    lines = [json.loads(line) for line in encode("--json", *TEXTS)]
+    for text, line, one in zip(TEXTS, lines, expected, strict=True):
+        assert list(line) == ["text", "tokens", "ids", "offsets"]
+        assert (line["text"], line["ids"]) == (text, one["input_ids"])
+        assert line["tokens"] == theirs.convert_ids_to_tokens(one["input_ids"])
+        assert line["offsets"] == [list(pair) for pair in one["offset_mapping"]]
+    first, mask = lines[0], lines[1]
+    assert [first["text"][begin:end] for begin, end in first["offsets"][:2]] == ["The", "dog"]
+    place = mask["tokens"].index("[MASK]")
+    assert mask["offsets"][place] == [7, 13], "code points, not bytes"
+
+
+def test_special_tokens_are_added_around(encode, tokenizer_directory):
+    theirs = AutoTokenizer.from_pretrained(tokenizer_directory)
+    lines = [json.loads(line) for line in encode("--json", "--special", *TEXTS)]
+    for text, line in zip(TEXTS, lines, strict=True):
+        one = theirs(text, return_offsets_mapping=True)
+        assert line["ids"] == one["input_ids"]
+        assert line["offsets"] == [list(pair) for pair in one["offset_mapping"]]
+        assert (line["tokens"][0], line["tokens"][-1]) == ("[CLS]", "[SEP]")
+    assert encode("--special", "") == ["[CLS] [SEP]"]
+
+
+def test_a_file_gives_a_line_for_each_of_its_lines(encode, tmp_path, monkeypatch):
+    content = ("The dog\r\n\n" + "near the sea\n" * 1500 + "a house").encode()
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbf" + content)
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(content))
+    (tmp_path / "a.txt.xz").write_bytes(lzma.compress(content))
+    expected = encode("The dog", "", *["near the sea"] * 1500, "a house")
+    assert len(expected) == 1503
+    for name in ("a.txt", "a.txt.gz", "a.txt.xz"):
+        assert encode("--data", tmp_path / name) == expected
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+    assert encode("--data", "-") == expected
+    assert json.loads(encode("--data", tmp_path / "a.txt", "--json")[0])["text"] == "The dog"
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_other_kinds(encode, documents, tmp_path, kind):
+    train_tokenizer(kind, documents, size=300, lowercase=kind == "unigram").save(tmp_path)
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    for special in ((), ("--special",)):
+        (line,) = [json.loads(text) for text in encode("--json", *special, TEXTS[0], directory=tmp_path)]
+        one = theirs(TEXTS[0], add_special_tokens=bool(special), return_offsets_mapping=True)
+        assert line["ids"] == one["input_ids"]
+        assert line["offsets"] == [list(pair) for pair in one["offset_mapping"]]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_tokenizer_of_a_model(encode, tokenizer, tmp_path, causal):
+    kind = GptSettings if causal else partial(BertSettings, feed_forward=64)
+    shape = kind(layers=1, width=16, heads=2, positions=16)
+    save_model(tmp_path / "model", Model(shape.build(tokenizer.size), tokenizer), "card")
+    for directory in (tmp_path, tmp_path / "model"):  # a run has its model there
+        (line,) = encode("--special", "the dog", directory=directory)
+        assert line == ("[CLS] the dog [MASK]" if causal else "[CLS] the dog [SEP]")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            ("--tokenizer", "{here}/none", "a"),
+            "none: no such folder; name that of a tokenizer, a model or a run",
+        ),
+        (("--tokenizer", "{here}", "a"), "{here}: holds none of tokenizer.json, vocab.txt"),
+        (("--tokenizer", "{good}"), "there is no text to encode; give texts, or --data FILE"),
+        (("--tokenizer", "{good}", "a", "--data", "{here}/a.txt"), "give texts or --data FILE, not both"),
+        (("--tokenizer", "{good}", "--data", "{here}/none.txt"), "none.txt: cannot be read (No such file"),
+        (("--tokenizer", "{good}", "--data", "{here}/empty.txt"), "empty.txt: there is no text in the file"),
+        (("--tokenizer", "{good}", "--data", "{here}/latin.txt"), "latin.txt:2: not UTF-8 (byte 4 of the line)"),
+        (("--tokenizer", "{good}", "a\udcff"), "no character (a lone surrogate); give UTF-8"),
+    ],
+)
+def test_mistakes(given, message, tokenizer_directory, tmp_path, capsys):
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "latin.txt").write_bytes("first\ncaf\xe9\n".encode("latin1"))
+    words = [word.format(here=tmp_path, good=tokenizer_directory) for word in given]
+    assert main(["tokenizer", "encode", *words]) == 2
+    said = capsys.readouterr().err
+    assert message.format(here=tmp_path) in said
+    assert said.startswith("unmask: ") and said.count("\n") == 1
+
+
+def test_ids_and_json_exclude_each_other(tokenizer_directory, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["tokenizer", "encode", "--tokenizer", str(tokenizer_directory), "--ids", "--json", "a"])
+    assert ended.value.code == 2
+    assert "not allowed with argument" in capsys.readouterr().err
+
+
+def test_lines_come_as_they_are_read(tokenizer_directory, tmp_path):
+    """A reader that leaves early is no error."""
+    (tmp_path / "long.txt").write_text("the dog\n" * 100_000)
+    command = [sys.executable, "-m", "unmask", "tokenizer", "encode", "--tokenizer", str(tokenizer_directory)]
+    given = [*command, "--data", str(tmp_path / "long.txt")]
+    with subprocess.Popen(given, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"the dog\n"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
+def test_encoding_with_the_tokenizer_just_loaded(encode, tokenizer_directory):
+    words = load_tokenizer(tokenizer_directory)
+    assert encode("--ids", TEXTS[0]) == [" ".join(map(str, words.encode(TEXTS[0])))]

@@ -1,0 +1,229 @@
+"""What an interrupted preparation of raw text left is used again, if it was made from the same."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from functools import partial
+
+import pytest
+
+from unmask.corpus import build
+from unmask.corpus.corpus import open_corpus
+from unmask.errors import UserError
+from unmask.pretraining import corpus as module
+from unmask.pretraining.corpus import corpus_from_text
+from unmask.pretraining.pretrain import pretrain
+from unmask.recipe import read_recipe
+from unmask.runs.directory import RunDirectory
+from unmask.text.documents import TextOptions
+
+TRAINED = "training the tokenizer"
+TOKENIZER = "the tokenizer that was trained here before is used"
+CORPUS = "the corpus that was built here before, from the same files, is used"
+SHARDS = "an interrupted build goes on"
+SMALL = [
+    *("encoder.layers=1", "encoder.width=16", "encoder.heads=2", "encoder.feed_forward=32", "encoder.positions=64"),
+    *("layout.length=48", "batch.tokens=256", "budget.steps=2", "tokenizer.vocabulary=200"),
+]
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing is tidied up, as the folders are copied before."""
+
+
+@pytest.fixture
+def source(documents, tmp_path):
+    path = tmp_path / "source.txt"
+    path.write_text("\n\n".join(documents), encoding="utf8")
+    return path
+
+
+@pytest.fixture
+def prepare(source, tmp_path, monkeypatch):
+    """Prepares tmp_path/run, and returns what was said; `kill` is the function after whose n-th call it is killed."""
+    monkeypatch.setattr(module, "build_corpus", partial(build.build_corpus, shard_tokens=500))
+    out = tmp_path / "run"
+
+    def prepare(*settings, kill=None, number=1, **options):
+        lines, calls = [], []
+        recipe = read_recipe("bert-tiny", [*SMALL, *settings])
+        with monkeypatch.context() as patch:
+            if kill is not None:
+                owner, name = kill
+                real = getattr(owner, name)
+
+                def killing(*args, **given):
+                    result = real(*args, **given)
+                    calls.append(name)
+                    if len(calls) == number:
+                        shutil.copytree(out, tmp_path / "left")
+                        raise Killed
+                    return result
+
+                patch.setattr(owner, name, killing)
+                with pytest.raises(Killed):
+                    corpus_from_text([source], recipe, out, report=lines.append, **options)
+                shutil.rmtree(out)
+                (tmp_path / "left").rename(out)
+                return lines
+            corpus_from_text([source], recipe, out, report=lines.append, **options)
+        return lines
+
+    return prepare
+
+
+def said(lines):
+    return [line for line in (TRAINED, TOKENIZER, CORPUS, SHARDS) if any(text.startswith(line) for text in lines)]
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_killed_while_the_tokenizer_trains(prepare):
+    assert said(prepare(kill=(module, "train_tokenizer"))) == [TRAINED]
+    assert said(prepare()) == [TRAINED]
+
+
+def test_killed_after_the_tokenizer(prepare, tmp_path):
+    prepare(kill=(module, "check_words"))
+    before = files(tmp_path / "run" / "text" / "tokenizer")
+    assert said(prepare()) == [TOKENIZER]
+    assert files(tmp_path / "run" / "text" / "tokenizer") == before
+
+
+def test_killed_within_the_corpus(prepare, tmp_path):
+    prepare(kill=(build.PartialCorpus, "_save"), number=3)  # at the start, and after each of two full shards
+    assert (tmp_path / "run" / "text" / "corpus.partial").exists()
+    assert said(prepare()) == [TOKENIZER, SHARDS]
+    found = files(tmp_path / "run" / "text" / "corpus")
+    shutil.rmtree(tmp_path / "run")
+    prepare()
+    assert files(tmp_path / "run" / "text" / "corpus") == found, "the same as at one go"
+
+
+def test_killed_after_the_corpus(prepare, tmp_path):
+    prepare(kill=(build, "open_corpus"))
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "text").rglob("*")}
+    assert said(prepare()) == [TOKENIZER, CORPUS]
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "text").rglob("*")} == before
+
+
+@pytest.mark.parametrize("moment", [(module, "check_words"), (build, "open_corpus")], ids=["tokenizer", "corpus"])
+def test_a_changed_source_is_read_again(prepare, source, moment):
+    prepare(kill=moment)
+    text = source.read_text(encoding="utf8")
+    source.write_text(text.replace("dog", "fox", 1), encoding="utf8")  # of the same length
+    os.utime(source, ns=(0, 1))
+    assert said(prepare()) == [TRAINED]
+
+
+def test_a_half_made_corpus_of_a_changed_source_is_no_obstacle(prepare, source):
+    prepare(kill=(build.PartialCorpus, "_save"), number=3)
+    source.write_text("Other words near the sea. " * 30 + "\n\n" + source.read_text(encoding="utf8"), encoding="utf8")
+    assert said(prepare()) == [TRAINED]
+
+
+def test_other_settings_are_another_preparation(prepare):
+    prepare(kill=(build, "open_corpus"))
+    assert said(prepare("tokenizer.vocabulary=180")) == [TRAINED]
+    assert said(prepare("tokenizer.vocabulary=180", options=TextOptions(documents="line"))) == [TRAINED]
+    again = prepare("tokenizer.vocabulary=180", "optimizer.learning_rate=1e-3", options=TextOptions(documents="line"))
+    assert said(again) == [TOKENIZER, CORPUS], "what is trained later does not matter"
+
+
+def test_another_version_is_another_preparation(prepare, monkeypatch):
+    prepare()
+    monkeypatch.setattr(module, "__version__", "0.0.0")
+    assert said(prepare()) == [TRAINED]
+
+
+def test_a_damaged_corpus_is_built_again(prepare, tmp_path):
+    prepare()
+    (shard,) = (tmp_path / "run" / "text" / "corpus").glob("heldout*.tokens.npy")
+    shard.write_bytes(shard.read_bytes()[:-8])
+    lines = prepare()
+    assert said(lines) == [TOKENIZER]
+    assert any(line.startswith("built again: ") for line in lines)
+    open_corpus(tmp_path / "run" / "text" / "corpus").verify()
+
+
+def test_with_a_model_its_tokenizer_decides(prepare, corpus, recipe, tmp_path):
+    for name, seed in (("one", 1), ("two", 2)):
+        recipe = read_recipe("bert-tiny", [*SMALL, "budget.steps=1", f"seed={seed}"])
+        pretrain(recipe, corpus, tmp_path / name, quiet=True)
+    small = [text for text in SMALL if text.startswith("layout.")]
+    assert said(prepare(*small, init=tmp_path / "one")) == []
+    assert said(prepare(*small, init=tmp_path / "two")) == [CORPUS], "the same words, other weights"
+    assert said(prepare(*small)) == [TRAINED]
+
+
+def test_a_run_that_broke_off_before_its_first_step_was_saved(prepare, source, tmp_path):
+    out, recipe = tmp_path / "run", read_recipe("bert-tiny", SMALL)
+    corpus = corpus_from_text([source], recipe, out, report=lambda line: None)
+    pretrain(recipe, corpus, out, quiet=True)
+    shutil.copytree(out, tmp_path / "finished")
+    for name in ("model", "plots", "report.md"):
+        path = out / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    shutil.rmtree(out / "checkpoints")
+    (out / "checkpoints" / "step-00000000").mkdir(parents=True)
+    with RunDirectory(out) as run:
+        run._lock()
+        with pytest.raises(UserError, match="another program is writing to this run"):
+            prepare()
+    assert said(prepare()) == [TOKENIZER, CORPUS]
+    assert {path.name for path in out.iterdir()} - {".lock"} == {"text"}
+    shutil.rmtree(out)
+    (tmp_path / "finished").rename(out)
+    before = files(out)
+    with pytest.raises(UserError, match="not empty"):
+        prepare()
+    assert files(out) == before, "what has saved a step is not touched"
+
+
+def test_nothing_is_there_to_resume(prepare, source, tmp_path):
+    prepare(kill=(module, "check_words"))
+    with pytest.raises(UserError, match=r"no run is here to resume; .* start without --resume"):
+        prepare(resume=True)
+
+
+def test_standard_input_is_always_read_anew():
+    assert module._made_from(["-"], TextOptions(), read_recipe("bert-tiny", []).tokenizer) == b""
+
+
+KILLER = """
+import os, signal, sys
+from unmask.pretraining import corpus, pretrain
+from unmask.cli.main import main
+
+def kill(*args, **options):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+{place} = kill
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        ("corpus.build_corpus", [TOKENIZER]),
+        ("pretrain.open_run", [TOKENIZER, CORPUS]),
+        ("pretrain.Trainer.start", [TOKENIZER, CORPUS]),
+        ("pretrain.Trainer._plan", [TOKENIZER, CORPUS]),
+    ],
+)
+def test_the_same_command_goes_on_after_kill_9(source, tmp_path, place, expected):
+    """Before the corpus, before the run, before its first checkpoint, after it."""
+    out = tmp_path / "run"
+    given = ["pretrain", "bert-tiny", "--text", str(source), "--out", str(out), "--device", "cpu"]
+    given += [word for setting in SMALL for word in ("--set", setting)]
+    killed = subprocess.run([sys.executable, "-c", KILLER.format(place=place), *given], capture_output=True, text=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    done = subprocess.run([sys.executable, "-m", "unmask", *given], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert said(done.stderr.splitlines()) == expected
+    assert (out / "model" / "model.safetensors").exists()

@@ -1,0 +1,85 @@
+"""Everything is imported, built, trained and resumed without what only Unix has."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import unmask
+
+PACKAGE = Path(unmask.__file__).parent
+POSIX = ("fcntl", "resource", "pwd", "grp", "termios", "tty", "pty", "syslog", "posix")
+WITHOUT = """
+import multiprocessing, os, pkgutil, signal, sys, warnings
+from importlib import import_module
+from pathlib import Path
+
+for name in ("fcntl", "resource"):
+    sys.modules[name] = None
+for owner, name in (
+    (os, "sysconf"), (os, "sched_getaffinity"), (os, "pread"), (os, "O_DIRECTORY"), (signal, "pthread_sigmask"),
+):
+    delattr(owner, name)
+real = os.open
+
+def opening(path, *args, **options):
+    if not isinstance(path, int) and os.path.isdir(path):
+        raise PermissionError(13, "Permission denied", str(path))
+    return real(path, *args, **options)
+
+os.open = opening
+multiprocessing.get_all_start_methods = lambda: ["spawn"]
+
+import unmask
+
+for module in pkgutil.walk_packages(unmask.__path__, "unmask."):
+    if module.name != "unmask.__main__":
+        import_module(module.name)
+print("imported")
+
+from unmask.cli.main import main
+
+text, out = sys.argv[1:]
+settings = SETTINGS
+given = ["pretrain", "bert-tiny", "--text", text, "--out", out, "--device", "cpu", "--set", "tokenizer.vocabulary=200"]
+for name in settings:
+    given += ["--set", name]
+assert main([*given, "--set", "budget.steps=2"]) == 0
+assert main([*given, "--set", "budget.steps=3", "--resume"]) == 0
+assert main([*given, "--set", "budget.steps=3", "--resume", "--workers", "2"]) == 2
+assert main(["runs", "show", out]) == 0
+from unmask.training.machine import Machine, choose_machine
+import torch
+machine = choose_machine("cpu", "float32")
+machine.forget_memory(), machine.memory(), machine.available_memory()
+Path_exists = Path.exists
+Path.exists = lambda path: False if str(path).startswith("/proc") else Path_exists(path)
+assert (machine.memory(), machine.available_memory()) == (0, 0)
+print("trained")
+"""
+SETTINGS = [
+    "encoder.layers=1",
+    "encoder.width=16",
+    "encoder.heads=2",
+    "encoder.feed_forward=32",
+    "encoder.positions=64",
+    "layout.length=48",
+    "batch.tokens=256",
+]
+
+
+def test_without_what_only_unix_has(text_file, tmp_path):
+    command = [sys.executable, "-W", "ignore", "-c", WITHOUT.replace("SETTINGS", repr(SETTINGS), 1)]
+    done = subprocess.run([*command, str(text_file), str(tmp_path / "run")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("imported\n") and done.stdout.endswith("trained\n")
+    assert "3 of 3" in done.stdout or "finished" in done.stdout
+    assert "--workers 2: this system cannot fork processes" in done.stderr
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_module_of_unix_alone_is_imported_at_the_top(path):
+    found = re.findall(r"^(?:import|from) (\w+)", path.read_text(encoding="utf8"), re.MULTILINE)
+    assert not set(found) & set(POSIX)

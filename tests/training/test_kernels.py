@@ -1,0 +1,126 @@
+"""Public operators stand in for torch's private ones with the same numbers."""
+
+import re
+import types
+from pathlib import Path
+
+import pytest
+import torch
+
+from unmask.training import kernels, machine
+from unmask.training.machine import Machine
+from unmask.training.optimizer import Optimizer
+from unmask.training.settings import OptimizerSettings
+
+SHAPES = [(5, 3), (7,), (2, 4)]
+PRIVATE = [
+    *("_foreach_add_", "_foreach_addcmul_", "_foreach_norm", "_foreach_zero_", "_foreach_copy_"),
+    "_fused_adamw_",
+]
+
+
+def hide(monkeypatch, *names):
+    for name in names:
+        monkeypatch.delattr(torch, name)
+
+
+def tensors(seed):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, generator=generator) for shape in SHAPES]
+
+
+OPERATORS = {
+    "_foreach_add_": [
+        lambda: kernels.increment_(changed := tensors(0)) or changed,
+        lambda: kernels.add_scaled_(changed := tensors(0), tensors(1), -0.3) or changed,
+    ],
+    "_foreach_addcmul_": [
+        lambda: kernels.add_products_(changed := tensors(0), tensors(1), torch.tensor([0.5, -2.0, 3.0])) or changed
+    ],
+    "_foreach_norm": [lambda: [kernels.norms(tensors(0))]],
+    "_foreach_zero_": [lambda: kernels.zero_(changed := tensors(0)) or changed],
+    "_foreach_copy_": [
+        lambda: kernels.copy_(changed := [one.bfloat16() for one in tensors(0)], tensors(1)) or changed,
+    ],
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_each_operator_has_a_stand_in_with_the_same_numbers(name, monkeypatch):
+    expected = [compute() for compute in OPERATORS[name]]
+    hide(monkeypatch, name)
+    found = [compute() for compute in OPERATORS[name]]
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+
+
+def trained(settings, steps=5):
+    """The weights and moments after some steps with a clipped gradient; operators are read when they are called."""
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.LayerNorm(5), torch.nn.Linear(5, 2))
+    optimizer = Optimizer(module, settings)
+    generator = torch.Generator().manual_seed(1)
+    for number in range(steps):
+        for parameter in module.parameters():
+            parameter.grad = torch.randn(parameter.shape, generator=generator)
+        optimizer._excess = torch.tensor([1.0, 3.7][number % 2])  # as `clip` leaves it
+        optimizer.step(number, 1.0)
+    return [value.detach().clone() for value in module.parameters()], optimizer.state()
+
+
+@pytest.mark.parametrize("hidden", [["_fused_adamw_"], PRIVATE], ids=["adamw", "all"])
+@pytest.mark.parametrize("kind", ["adamw", "lamb"])
+@pytest.mark.parametrize("correction", [True, False])
+def test_steps_are_those_of_the_fused_kernel(kind, correction, hidden, monkeypatch):
+    settings = OptimizerSettings(kind=kind, learning_rate=0.01, weight_decay=0.1, bias_correction=correction)
+    weights, state = trained(settings)
+    hide(monkeypatch, *hidden)
+    ours, moments = trained(settings)
+    torch.testing.assert_close(ours, weights, rtol=1e-6, atol=1e-6)
+    assert moments.keys() == state.keys()
+    torch.testing.assert_close(moments, state, rtol=1e-6, atol=1e-6)
+
+
+def test_the_comparison_notices_a_planted_fault(monkeypatch):
+    real = kernels.adamw_
+
+    def other(*args, **options):
+        real(*args, **{**options, "decay": options["decay"] * 1.1})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "adamw_", other)
+        faulty, _ = trained(OptimizerSettings(learning_rate=0.01, weight_decay=0.1))
+    weights, _ = trained(OptimizerSettings(learning_rate=0.01, weight_decay=0.1))
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(faulty, weights, rtol=1e-6, atol=1e-6)
+
+
+def test_the_machine_asks_public_functions_where_torch_has_no_private_ones(monkeypatch):
+    monkeypatch.setattr(machine.platform, "machine", lambda: "x86_64")
+    private = machine.multiplies_bf16()
+    for name in machine.BF16_FEATURES:
+        monkeypatch.delattr(torch.cpu, f"_is_{name}_supported")
+    if hasattr(torch.cpu, "get_capabilities"):
+        assert machine.multiplies_bf16() == private
+    for found in ({}, {"avx512_bf16": False}, {"avx512_bf16": True}, {"amx_tile": True}):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda found=found: found, raising=False)
+        assert machine.multiplies_bf16() == any(found.values())
+    monkeypatch.delattr(torch.cpu, "get_capabilities")
+    assert not machine.multiplies_bf16()
+
+
+def test_the_peak_is_measured_without_the_private_product(monkeypatch):
+    monkeypatch.setattr(torch.ops, "mkldnn", types.SimpleNamespace())
+    monkeypatch.setattr(machine, "PEAK_SIZES", {"cpu": (32,)})
+    monkeypatch.setattr(machine, "PEAK_SECONDS", 0.01)
+    assert len(machine._products(torch.device("cpu"))) == 1
+    assert Machine(torch.device("cpu"), "float32").matmul_peak() > 0
+
+
+def test_private_operators_are_called_only_where_their_absence_is_looked_for():
+    """Each file that calls one also asks whether it is there."""
+    package = Path(kernels.__file__).parents[1]
+    for path in package.rglob("*.py"):
+        text = path.read_text(encoding="utf8")
+        for name in set(re.findall(r"torch\.(?:ops\.mkldnn\.|cpu\.)?(_[a-z]\w+)\(", text)):
+            assert f'"{name}")' in text, (path, name)
