@@ -197,6 +197,7 @@ def test_standard_input_is_always_read_anew():
 KILLER = """
 import os, signal, sys
 from unmask.pretraining import corpus, pretrain
+from unmask.runs import directory
 from unmask.cli.main import main
 
 def kill(*args, **options):
@@ -212,12 +213,14 @@ main(sys.argv[1:])
     [
         ("corpus.build_corpus", [TOKENIZER]),
         ("pretrain.open_run", [TOKENIZER, CORPUS]),
+        ("directory.RunDirectory._write_provenance", [TOKENIZER, CORPUS]),
+        ("directory.RunDirectory.log", [TOKENIZER, CORPUS]),
         ("pretrain.Trainer.start", [TOKENIZER, CORPUS]),
         ("pretrain.Trainer._plan", [TOKENIZER, CORPUS]),
     ],
 )
 def test_the_same_command_goes_on_after_kill_9(source, tmp_path, place, expected):
-    """Before the corpus, before the run, before its first checkpoint, after it."""
+    """Before the corpus, before the run, while its folder is made, before its first checkpoint, after it."""
     out = tmp_path / "run"
     given = ["pretrain", "bert-tiny", "--text", str(source), "--out", str(out), "--device", "cpu"]
     given += [word for setting in SMALL for word in ("--set", setting)]

@@ -168,6 +168,10 @@ def test_a_run_that_broke_off_before_its_first_checkpoint_makes_room(tmp_path):
     before = {entry.name for entry in path.iterdir()}
     RunDirectory.forget_unstarted(path)
     assert {entry.name for entry in path.iterdir()} == before, "somebody else's"
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/recipe.toml").touch()
+    RunDirectory.forget_unstarted(tmp_path / "mine")
+    assert (tmp_path / "mine/recipe.toml").exists(), "somebody else's"
 
 
 def test_T9_a_full_disk_at_a_resume_leaves_the_recipe(tmp_path, monkeypatch):

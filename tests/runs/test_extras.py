@@ -12,6 +12,7 @@ from unmask.finetuning.finetune import finetune
 from unmask.model import load_model
 from unmask.pretraining.pretrain import pretrain
 from unmask.runs import extras, plots
+from unmask.runs.directory import RunDirectory
 from unmask.runs.extras import missing
 from unmask.training.machine import Machine
 
@@ -63,6 +64,16 @@ def tune(start, reviews, out, **options):
 def test_what_is_missing_is_told(hide, hidden, said):
     hide(*hidden)
     assert missing() == said
+
+
+def test_tensorboard_is_looked_for_once_a_run(monkeypatch, tmp_path):
+    calls = []
+    monkeypatch.setattr("unmask.runs.directory.event_writer", lambda: calls.append(1))
+    with RunDirectory.create(tmp_path / "run", "", {}, {}) as run:
+        for step in range(3):
+            run.log({"kind": "train", "step": step, "loss": 1.0})
+        assert len(run.read_metrics("train")) == 3
+    assert calls == [1]
 
 
 @pytest.mark.parametrize("hidden", [PICTURES, EVENTS, PICTURES + EVENTS], ids=["pictures", "events", "both"])

@@ -38,7 +38,10 @@ MARK = ".made-by-unmask"
 """Lies in that folder, so that no other one of this name is ever removed, and holds what it was made from."""
 FIRST = "step-00000000"
 """The checkpoint that is written before the first step."""
-UNSTARTED = {"recipe.toml", "provenance.json", "metrics.jsonl", "events", "checkpoints", "features"}
+UNSTARTED = {
+    *("recipe.toml", "provenance.json", ".provenance.json.part"),
+    *("metrics.jsonl", "events", "checkpoints", "features"),
+}
 """What a run has left before its first checkpoint."""
 LIBRARIES = ("torch", "numpy", "tokenizers", "safetensors")
 
@@ -82,6 +85,7 @@ class RunDirectory:
         self.metrics = path / "metrics.jsonl"
         self.changed: frozenset[str] = frozenset()
         self._events: Any = None
+        self._writes_events = leads
         self._recipe = ""
         self._held: FileLock | None = None
 
@@ -155,7 +159,9 @@ class RunDirectory:
             UserError: the run is in use.
         """
         entries = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
-        if not {"recipe.toml", "provenance.json"} <= entries or entries - {".lock", PREPARED, *UNSTARTED}:
+        # recipe.toml is written first and removed last; alone it may be somebody else's
+        sure = "provenance.json" in entries or (path / PREPARED / MARK).exists()
+        if "recipe.toml" not in entries or not sure or entries - {".lock", PREPARED, *UNSTARTED}:
             return
         if any(saved.name != FIRST for saved in (path / "checkpoints").glob("step-*")):
             return
@@ -265,8 +271,10 @@ class RunDirectory:
             return
         with self.metrics.open("ab") as file:
             file.write(msgspec.json.encode(metrics) + b"\n")
-        if self._events is None and (writer := event_writer()) is not None:
-            self._events = writer(self.path / "events", purge_step=metrics["step"])
+        if self._events is None and self._writes_events:
+            writer = event_writer()
+            self._writes_events = writer is not None
+            self._events = writer(self.path / "events", purge_step=metrics["step"]) if writer else None
         if self._events is None:
             return
         for name, value in metrics.items():
