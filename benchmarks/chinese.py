@@ -18,8 +18,8 @@ from common import SHARED, add, logged, write
 import unmask
 from unmask.corpus.corpus import Corpus
 from unmask.evaluation.model import evaluate_task
+from unmask.labelled.squad_file import read_squad
 from unmask.model import load_model
-from unmask.tasks.squad_file import read_squad
 from unmask.text.documents import Skipped, TextOptions, read_documents
 
 TEXT = sorted((SHARED / "text/chinese").glob("*.jsonl.xz"))

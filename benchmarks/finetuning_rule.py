@@ -19,8 +19,8 @@ from common import HERE, SHARED, add, minilm
 
 import unmask
 from unmask.finetuning.rule import defaults
+from unmask.labelled.labelled_file import read_rows
 from unmask.model import load_model
-from unmask.tasks.labelled_file import read_rows
 
 WHOLE = 15
 """A phrase of SST-2 with so many words counts as a sentence."""

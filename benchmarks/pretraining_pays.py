@@ -29,8 +29,8 @@ from pretrain_mini import HELDOUT, TRAIN, prepare
 import unmask
 from unmask.corpus.corpus import Corpus
 from unmask.finetuning.rule import defaults
+from unmask.labelled.labelled_file import read_rows
 from unmask.model import load_model
-from unmask.tasks.labelled_file import read_rows
 from unmask.text.documents import TextOptions
 
 VOCABULARY = 8000

@@ -23,8 +23,8 @@ from common import RESULTS, SHARED, add, logged, minilm, random_start, read
 
 import unmask
 from unmask.evaluation.model import evaluate_task
+from unmask.labelled.tagged_file import read_sentences, write_columns
 from unmask.model import find, load_model
-from unmask.tasks.tagged_file import read_sentences, write_columns
 
 NER = SHARED / "ner"
 DATA = {

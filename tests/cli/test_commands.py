@@ -335,7 +335,10 @@ def test_runs_that_cannot_be_read_are_left_out_and_counted(line, tmp_path, capsy
     assert f"{tmp_path / 'damaged' / 'recipe.toml'}: the file is damaged" in damaged
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["pretrain", "--help"], ["recipes", "show", "-h"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--version"], ["pretrain", "--help"], ["finetune", "--help"], ["recipes", "show", "-h"]],
+)
 def test_help_is_quick_and_needs_no_torch(arguments):
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     program = f"from unmask.cli.main import main\ntry: main({arguments})\nfinally: assert 'torch' not in sys.modules"

@@ -16,13 +16,13 @@ from unmask.finetuning.finetune import finetune
 from unmask.finetuning.learner import build_learner
 from unmask.finetuning.rule import FROZEN_RATES, defaults
 from unmask.finetuning.trials import several
+from unmask.labelled.labelled_file import Row
 from unmask.model import Model, build_encoder, load_model, save_model
 from unmask.objectives.objective import Objective, classify
 from unmask.recipe import FinetuningRecipe
 from unmask.runs.display import Display
 from unmask.serving.pipeline import load
 from unmask.settings import convert, put
-from unmask.tasks.labelled_file import Row
 from unmask.training.machine import choose_machine
 from unmask.training.processes import Processes
 

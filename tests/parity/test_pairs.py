@@ -16,12 +16,12 @@ from unmask.batches.batch import collate
 from unmask.batches.frame import Frame
 from unmask.checkpoints import huggingface
 from unmask.encoders.transformer import TransformerSettings
+from unmask.labelled.labelled_file import Row
 from unmask.model import Model, load_model, save_model
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import Part
 from unmask.serving.pipeline import Pipeline
 from unmask.tasks.classification import Classification, ClassificationHead
-from unmask.tasks.labelled_file import Row
 from unmask.tasks.regression import Regression, RegressionHead
 from unmask.training.machine import choose_machine
 

@@ -9,10 +9,10 @@ from transformers import AutoModel, AutoTokenizer
 import unmask
 from unmask.encoders.transformer import TransformerSettings
 from unmask.errors import UnmaskError, UserError
+from unmask.labelled.labelled_file import Row
 from unmask.model import Model, save_model
 from unmask.serving import features as module
 from unmask.serving.features import FILE, compute, frame_words, open_table, parse_layers, write_features
-from unmask.tasks.labelled_file import Row
 
 SETTINGS = TransformerSettings(layers=3, width=32, heads=4, feed_forward=64, positions=32, deviation=0.3)
 TEXTS = ["The dog sees the unbelievably-good cat, near the sea.", "poem", "", "A [MASK] 北京 garden! " * 20, "x y"]

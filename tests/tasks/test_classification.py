@@ -18,6 +18,7 @@ from unmask.encoders.transformer import TransformerSettings
 from unmask.errors import UserError
 from unmask.finetuning.finetune import finetune
 from unmask.finetuning.rule import defaults
+from unmask.labelled.labelled_file import Row
 from unmask.layers.dropout import Dropout
 from unmask.model import load_model
 from unmask.objectives.learner import Learner
@@ -25,7 +26,6 @@ from unmask.recipe import read_recipe
 from unmask.serving.pipeline import load
 from unmask.settings import write
 from unmask.tasks.classification import Classification, ClassificationHead, Prediction
-from unmask.tasks.labelled_file import Row
 from unmask.training.machine import Machine
 
 TASK = Classification()

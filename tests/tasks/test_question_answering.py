@@ -17,6 +17,7 @@ from unmask.cli.main import main
 from unmask.errors import UserError
 from unmask.finetuning.examples import HOLD_OUT_SEED
 from unmask.finetuning.finetune import finetune
+from unmask.labelled.squad_file import Answer, Question
 from unmask.metrics import question_answering as metrics
 from unmask.model import load_model
 from unmask.objectives.learner import Learner
@@ -32,7 +33,6 @@ from unmask.tasks.question_answering import (
     best_spans,
     best_threshold,
 )
-from unmask.tasks.squad_file import Answer, Question
 from unmask.tokenizers.train import train_tokenizer
 from unmask.tokenizers.unigram import train_unigram
 from unmask.training.machine import choose_machine

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from unmask.batches.frame import Frame
 from unmask.errors import UserError
+from unmask.labelled.labelled_file import Row
 from unmask.tasks.classification import Classification
-from unmask.tasks.labelled_file import Row
 from unmask.tasks.mistake import Passage
 from unmask.tasks.regression import Regression
 from unmask.tasks.rows import as_rows, cut_longer, frame_rows, hold_out, passages

@@ -13,6 +13,8 @@ from transformers import AlbertTokenizer
 from unmask.errors import UserError
 from unmask.finetuning.finetune import finetune
 from unmask.finetuning.rule import defaults
+from unmask.labelled.sentence import Sentence, join_words, split_text
+from unmask.labelled.tag_schemes import write_tags
 from unmask.metrics.intervals import whole
 from unmask.metrics.token_classification import Chunk
 from unmask.model import Model, load_model, save_model
@@ -21,8 +23,6 @@ from unmask.serving.pipeline import Pipeline, load
 from unmask.settings import write
 from unmask.tasks import token_classification
 from unmask.tasks.mistake import Mark
-from unmask.tasks.sentence import Sentence, join_words, split_text
-from unmask.tasks.tag_schemes import write_tags
 from unmask.tasks.token_classification import Entity, Tagged, TokenClassification, cut_windows, tags_of
 from unmask.tokenizers.unigram import train_unigram
 from unmask.training.machine import Machine

@@ -30,11 +30,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Compute and write."""
+    from unmask.labelled.labelled_file import is_plain, parse_columns, read_rows, read_texts
     from unmask.model import load_model
     from unmask.runs.display import Display
     from unmask.serving.features import FILE, parse_layers
     from unmask.serving.pipeline import Pipeline
-    from unmask.tasks.labelled_file import is_plain, parse_columns, read_rows, read_texts
     from unmask.tasks.rows import as_rows
 
     out, layers, columns = Path(options.out), parse_layers(options.layers), parse_columns(options.columns)

@@ -8,16 +8,13 @@ from functools import partial
 from pathlib import Path
 
 from unmask.cli.options import add_labelled, add_machine, add_model, add_workers, machine
-
-TASKS = ("classification", "regression", "question-answering", "token-classification")
-"""Those of `unmask.tasks.TASKS`, which only torch can import."""
-KINDS = ("linear", "average", "rnn")
-"""Those of [downstream]."""
+from unmask.encoders.downstream_kind import DOWNSTREAM_KINDS
+from unmask.tasks import TASKS
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("task", choices=TASKS)
+    parser.add_argument("task", choices=tuple(TASKS))
     add_model(parser)
     parser.add_argument("--tokenizer", metavar="DIR", help="with --model random:RECIPE: a tokenizer, run or model")
     parser.add_argument(
@@ -35,7 +32,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--frozen", action="store_true", help="leave the encoder as it is; its features are computed once"
     )
     parser.add_argument(
-        "--downstream", choices=KINDS, help="a small model over the encoder's layers (with --frozen default: linear)"
+        "--downstream",
+        choices=DOWNSTREAM_KINDS,
+        help="a small model over the encoder's layers (with --frozen default: linear)",
     )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for example budget.epochs=5")
     parser.add_argument("--resume", action="store_true", help="go on where RUN stands")
@@ -48,7 +47,7 @@ def run(options: argparse.Namespace) -> None:
     """Fine-tune, once or several times."""
     from unmask.finetuning.finetune import finetune
     from unmask.finetuning.trials import several
-    from unmask.tasks.labelled_file import parse_columns
+    from unmask.labelled.labelled_file import parse_columns
 
     tune = partial(
         finetune,

@@ -92,7 +92,7 @@ def _check_out(out: Path, data: str | None) -> None:
 
 
 def _examples(pipeline: Pipeline, options: argparse.Namespace, notes: list[str]) -> list[Any]:
-    from unmask.tasks.labelled_file import is_plain, parse_columns, read_texts
+    from unmask.labelled.labelled_file import is_plain, parse_columns, read_texts
 
     if options.question is not None:
         return [pipeline.question(options.question, options.passage)]

@@ -23,8 +23,8 @@ from unmask.batches.frame import Frame
 from unmask.durable import sync
 from unmask.encoders.transformer import Transformer
 from unmask.errors import UnmaskError, UserError
+from unmask.labelled.labelled_file import NAMES, Row
 from unmask.runs.display import Display
-from unmask.tasks.labelled_file import NAMES, Row
 from unmask.tasks.rows import are_pairs, cut_and_wrap
 from unmask.tokenizers.tokenizer import Ids, Tokenizer
 from unmask.training.machine import Machine

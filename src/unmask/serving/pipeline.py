@@ -16,17 +16,17 @@ from unmask.batches.frame import Frame
 from unmask.encoders.downstream import number_layers
 from unmask.encoders.encoder import Encoder
 from unmask.errors import UserError
+from unmask.labelled.labelled_file import Row
+from unmask.labelled.sentence import Sentence, join_words, split_text
+from unmask.labelled.squad_file import Question
 from unmask.model import Model, load_model
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import Objective
 from unmask.runs.display import Display
 from unmask.serving.features import Features, compute, frame_words, write_features
-from unmask.tasks.labelled_file import Row
 from unmask.tasks.question_answering import Answered, QuestionAnswering
 from unmask.tasks.rows import as_rows
-from unmask.tasks.sentence import Sentence, join_words, split_text
-from unmask.tasks.squad_file import Question
 from unmask.tasks.task import Task
 from unmask.tasks.token_classification import Tagged, TokenClassification
 from unmask.text.unicode import check_unicode

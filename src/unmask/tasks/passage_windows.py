@@ -17,7 +17,7 @@ import numpy as np
 
 from unmask.batches.batch import Sample
 from unmask.batches.frame import Frame
-from unmask.tasks.squad_file import Question
+from unmask.labelled.squad_file import Question
 from unmask.tokenizers.tokenizer import Ids, Tokenizer
 
 LABEL = "question_answering"

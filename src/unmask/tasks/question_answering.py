@@ -31,12 +31,12 @@ from unmask.batches.frame import Frame
 from unmask.encoders.encoder import Encoded, Encoder
 from unmask.encoders.transformer import TransformerSettings, initialise
 from unmask.errors import UserError
+from unmask.labelled.squad_file import Question, read_squad, what_was_mended
 from unmask.metrics import question_answering as metrics
 from unmask.metrics.intervals import Measure
 from unmask.objectives.objective import Objective, Part
 from unmask.tasks.mistake import Mark, Mistake, Passage
 from unmask.tasks.passage_windows import LABEL, Cut, Window, cut
-from unmask.tasks.squad_file import Question, read_squad, what_was_mended
 from unmask.tasks.task import DEV_SHARE, Columns, Framed, Notes, Paths, Task
 from unmask.tokenizers.tokenizer import Tokenizer
 

@@ -18,11 +18,11 @@ from unmask.batches.batch import Batch
 from unmask.encoders.encoder import Encoded, Encoder
 from unmask.encoders.transformer import TransformerSettings
 from unmask.errors import UserError
+from unmask.labelled.columns import LABELS, NUMBERS, SIMILARITY
+from unmask.labelled.labelled_file import Row, read_rows
 from unmask.metrics import regression as metrics
 from unmask.metrics.intervals import Measure
 from unmask.objectives.objective import Part
-from unmask.tasks.columns import LABELS, NUMBERS, SIMILARITY
-from unmask.tasks.labelled_file import Row, read_rows
 from unmask.tasks.mistake import Mistake
 from unmask.tasks.pooled_head import PooledHead
 from unmask.tasks.rows import are_pairs, as_rows, frame_rows, hold_out, passages

@@ -10,7 +10,7 @@ from unmask.batches.batch import Sample
 from unmask.batches.chance import generator
 from unmask.batches.frame import Frame
 from unmask.errors import UserError
-from unmask.tasks.labelled_file import NAMES, Row
+from unmask.labelled.labelled_file import NAMES, Row
 from unmask.tasks.mistake import Passage
 from unmask.tasks.task import DEV_SHARE
 from unmask.text.unicode import check_unicode

@@ -26,15 +26,15 @@ from unmask.batches.frame import Frame
 from unmask.encoders.encoder import Encoded, Encoder
 from unmask.encoders.transformer import TransformerSettings, initialise
 from unmask.errors import UserError
+from unmask.labelled.sentence import Sentence, split_text
+from unmask.labelled.tag_schemes import write_tags
+from unmask.labelled.tagged_file import read_sentences, write_columns
 from unmask.layers.dropout import Dropout
 from unmask.metrics import token_classification as metrics
 from unmask.metrics.intervals import Measure
 from unmask.metrics.token_classification import Chunk, chunks, split_tag
 from unmask.objectives.objective import Objective, Part, classify
 from unmask.tasks.mistake import Mark, Mistake, Passage
-from unmask.tasks.sentence import Sentence, split_text
-from unmask.tasks.tag_schemes import write_tags
-from unmask.tasks.tagged_file import read_sentences, write_columns
 from unmask.tasks.task import DEV_SHARE, Columns, Framed, Notes, Paths, Task
 from unmask.text.unicode import check_unicode
 from unmask.tokenizers.tokenizer import Ids, Tokenizer
