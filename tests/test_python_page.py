@@ -33,7 +33,7 @@ def test_every_block_runs(documents, tmp_path, monkeypatch, capsys):
     assert names["result"]["examples"] == 80
     assert names["first"].ndim == 2
     first = unmask.load("my-own").predict(["good day"])[0].scores
-    again = names["Pipeline"](names["finished"]).predict(["good day"])[0].scores
+    again = names["Predictor"](names["finished"]).predict(["good day"])[0].scores
     assert first == pytest.approx(again, abs=1e-6)
 
 

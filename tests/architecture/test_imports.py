@@ -23,7 +23,7 @@ ORDER = [
     {"training", "tasks"},
     {"recipe"},
     {"model"},
-    {"serving"},
+    {"inference"},
     {"evaluation"},
     {"pretraining", "finetuning"},
     {"demo"},

@@ -18,12 +18,12 @@ from unmask.encoders.transformer import TransformerSettings
 from unmask.errors import UserError
 from unmask.finetuning.finetune import finetune
 from unmask.finetuning.rule import defaults
+from unmask.inference.predictor import load
 from unmask.labelled.labelled_file import Row
 from unmask.layers.dropout import Dropout
 from unmask.model import load_model
 from unmask.objectives.learner import Learner
 from unmask.recipe import read_recipe
-from unmask.serving.pipeline import load
 from unmask.settings import write
 from unmask.tasks.classification import Classification, ClassificationHead, Prediction
 from unmask.training.machine import Machine

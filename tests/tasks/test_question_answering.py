@@ -17,12 +17,12 @@ from unmask.cli.main import main
 from unmask.errors import UserError
 from unmask.finetuning.examples import HOLD_OUT_SEED
 from unmask.finetuning.finetune import finetune
+from unmask.inference.predictor import load
 from unmask.labelled.squad_file import Answer, Question
 from unmask.metrics import question_answering as metrics
 from unmask.model import load_model
 from unmask.objectives.learner import Learner
 from unmask.recipe import read_recipe
-from unmask.serving.pipeline import load
 from unmask.settings import write
 from unmask.tasks.mistake import Mark
 from unmask.tasks.question_answering import (
@@ -530,13 +530,13 @@ def test_random_weights_take_the_vocabulary_of_a_run(learnt, recipe_file):
 
 
 def test_other_models_answer_no_questions(recipe_file, tokenizer_directory):
-    from unmask.serving.pipeline import Pipeline
+    from unmask.inference.predictor import Predictor
 
     model = load_model(f"random:{recipe_file}", tokenizer=tokenizer_directory)
     with pytest.raises(
         UserError, match="this model answers no questions; train one: unmask finetune question-answering"
     ):
-        Pipeline(model, CPU).answer("who?", "the dog")
+        Predictor(model, CPU).answer("who?", "the dog")
 
 
 def test_what_is_mended_and_left_out_is_said(learnt, documents, tmp_path, capsys, recipe_file, tokenizer_directory):

@@ -11,10 +11,10 @@ from unmask.batches.batch import collate
 from unmask.encoders.transformer import TransformerSettings
 from unmask.errors import UserError
 from unmask.finetuning.finetune import finetune
+from unmask.inference.predictor import load
 from unmask.labelled.labelled_file import Row
 from unmask.objectives.learner import Learner
 from unmask.recipe import read_recipe
-from unmask.serving.pipeline import load
 from unmask.settings import write
 from unmask.tasks.regression import Regression, RegressionHead, Score
 from unmask.training.machine import choose_machine

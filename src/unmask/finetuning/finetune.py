@@ -24,13 +24,13 @@ from unmask.finetuning.examples import Examples, frame_examples, read_examples
 from unmask.finetuning.frozen import FEATURES, freeze
 from unmask.finetuning.learner import build_learner, finished_model
 from unmask.finetuning.rule import FROZEN_RATES, defaults
+from unmask.inference.predictor import Predictor
 from unmask.model import Model, load_model, save_model
 from unmask.recipe import FinetuningRecipe
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
 from unmask.runs.plots import plot_confusion, plot_training
 from unmask.runs.report import finetuning_report, model_card
-from unmask.serving.pipeline import Pipeline
 from unmask.settings import convert, put, write
 from unmask.tasks import TASKS
 from unmask.tasks.task import Task
@@ -149,8 +149,8 @@ def finetune(
         if recipe.frozen:
             (samples, watched), about = freeze(
                 learner,
-                settled.part,
-                recipe.downstream,
+                base,
+                recipe,
                 (samples, watched),
                 features or run.path / FEATURES,
                 inputs["model"],
@@ -262,7 +262,7 @@ def _is_finished(run: RunDirectory) -> bool:
 def _tune(model: Model, aside: Sequence[Any], machine: Machine, display: Display) -> Model:
     """Return the model with its task tuned on training examples that it has not seen."""
     assert model.task is not None
-    task = model.task.tune(aside, Pipeline(model, replace(machine, precision="float32"), display).run(aside))
+    task = model.task.tune(aside, Predictor(model, replace(machine, precision="float32"), display).run(aside))
     before, after = msgspec.to_builtins(model.task), msgspec.to_builtins(task)
     found = ", ".join(f"{name} {value:.4g}" for name, value in after.items() if value != before[name])
     display.say(f"found on {len(aside):,} training examples set aside for it: {found}")

@@ -10,7 +10,6 @@ model of whole texts reads nothing but [CLS]: then only that row is stored, pool
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,12 +18,14 @@ from pathlib import Path
 import numpy as np
 
 from unmask.batches.batch import Sample
-from unmask.encoders.downstream import Downstream, DownstreamSettings
+from unmask.encoders.downstream import Downstream
 from unmask.encoders.stored import Stored
-from unmask.encoders.transformer import Transformer
+from unmask.inference.backend import TorchBackend
+from unmask.inference.features import open_table, write_features
+from unmask.model import Model
 from unmask.objectives.learner import Learner
+from unmask.recipe import FinetuningRecipe
 from unmask.runs.display import Display
-from unmask.serving.features import compute, open_table, write_features
 from unmask.training.machine import Machine
 from unmask.training.processes import Processes
 
@@ -36,8 +37,8 @@ SUMMARY = "summary"
 
 def freeze(
     learner: Learner,
-    part: str,
-    chosen: DownstreamSettings | None,
+    base: Model,
+    recipe: FinetuningRecipe,
     samples: tuple[Sequence[Sample], Sequence[Sample]],
     folder: Path,
     weights: str,
@@ -49,8 +50,8 @@ def freeze(
 
     Args:
         learner: is changed.
-        part: its objective.
-        chosen: the recipe's [downstream].
+        base: the model whose encoder is frozen.
+        recipe: says what sits on it.
         samples: to train and to score on.
         folder: where they are stored, each under a name that tells what they are of, so that runs can share them.
         weights: a digest of the encoder's.
@@ -61,11 +62,10 @@ def freeze(
     Returns:
         The samples, their token ids now numbers of stored rows, and a line about what is stored.
     """
-    body, head = learner.encoder, learner.parts[part]
-    encoder = body.encoder if isinstance(body, Downstream) else body
-    assert isinstance(encoder, Transformer)
+    encoder, body, chosen = base.encoder, learner.encoder, recipe.downstream
     numbers = body.numbers if isinstance(body, Downstream) else (encoder.settings.layers,)
-    at = SUMMARY if chosen is not None and chosen.kind == "linear" and head.at == SUMMARY else None
+    texts = learner.parts[recipe.task.part].at == SUMMARY
+    at = SUMMARY if texts and chosen is not None and chosen.kind == "linear" else None
     every = [*samples[0], *samples[1]]
     offsets = np.cumsum([0, *(len(sample if at is None else sample.positions[at]) for sample in every)])
     pooled = body is encoder and at == SUMMARY
@@ -76,8 +76,7 @@ def freeze(
         of.update(len(sample).to_bytes(8, "little"))
     path = folder / f"{of.hexdigest()[:16]}.safetensors"
     if processes.leads and not path.exists():
-        computing = copy.deepcopy(encoder).to(machine.device, machine.dtype).eval()
-        rows = compute(computing, every, numbers, machine, display, at=at, pooled=pooled)
+        rows = TorchBackend(base, machine, display).layers(every, numbers, at=at, pooled=pooled)
         write_features(path, rows, offsets, (len(numbers), encoder.width), half=True)
     processes.meet()
     table = open_table(path)

@@ -36,11 +36,18 @@ LARGEST = 1e30
 
 
 class Score(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A text, or pair of texts, with its predicted number."""
+    """A text, or pair of texts, with its predicted number.
+
+    Attributes:
+        text, text_b: as given.
+        score: the number.
+        cut: whether the end of a text was not read, as it is longer than the task's `length`.
+    """
 
     text: str
     score: float
     text_b: str | None = None
+    cut: bool = False
 
 
 class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="regression"):
@@ -116,7 +123,7 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
-        samples, notes = frame_rows(tokenizer, examples, self.length, pairs=self.pairs)
+        samples, cut, notes = frame_rows(tokenizer, examples, self.length, pairs=self.pairs)
         if gold:
             values = np.array(_values(examples))
             values = ((values - (self.mean or 0.0)) / (self.deviation or 1.0)).astype(np.float32)
@@ -126,8 +133,8 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
 
         def read(logits: Sequence[np.ndarray]) -> list[Score]:
             return [
-                Score(row.values["text"], float(value[0, 0]), row.values.get("text_b"))
-                for row, value in zip(examples, logits, strict=True)
+                Score(row.values["text"], float(value[0, 0]), row.values.get("text_b"), was_cut)
+                for row, value, was_cut in zip(examples, logits, cut, strict=True)
             ]
 
         return Framed(samples, read, notes)

@@ -165,7 +165,8 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
                 of_sentence[owner].append(rows)
             return [_tagged(sentence, labels, rows) for sentence, rows in zip(examples, of_sentence, strict=True)]
 
-        return Framed(samples, read)
+        empty = sum(not sentence.starts for sentence in examples)
+        return Framed(samples, read, (f"{empty:,} of {len(examples):,} texts are empty",) if empty else ())
 
     def measure(self, examples: Sequence[Sentence], predictions: Sequence[Tagged], labels: Sequence[str]) -> Measure:
         """See `Task`: entities are compared, so file and model may differ in their schemes."""

@@ -3,9 +3,9 @@
 import pytest
 
 from unmask.encoders.transformer import Transformer, TransformerSettings
+from unmask.inference.predictor import Predictor
 from unmask.model import Model
 from unmask.objectives.masked_lm import MaskedLM
-from unmask.serving.pipeline import Pipeline
 from unmask.tokenizers.bpe import train_bpe
 from unmask.tokenizers.unigram import train_unigram
 from unmask.tokenizers.wordpiece import train_wordpiece
@@ -26,7 +26,7 @@ def test_candidates_are_readable_and_never_special_tokens(train, size, tokens):
     settings = TransformerSettings(layers=1, width=8, heads=1, feed_forward=16)
     encoder = Transformer(settings, tokenizer.size)
     model = Model(encoder, tokenizer, {"masked_lm": MaskedLM(settings, tokenizer.size).state_dict()})
-    (filling,) = Pipeline(model).fill(["The [MASK]."], top=10_000)
+    (filling,) = Predictor(model).fill(["The [MASK]."], top=10_000)
     candidates = {candidate.piece: candidate for candidate in filling.masks[0].candidates}
     assert candidates.keys() == {*tokenizer.pieces(range(tokenizer.size))} - {*tokenizer.pieces(tokenizer.special_ids)}
     assert sum(candidate.probability for candidate in candidates.values()) < 1, "the special tokens keep theirs"
