@@ -90,11 +90,11 @@ def main() -> None:
                         folder / "run",
                         dev=[dev],
                         tokenizer=tokenizer,
-                        settings=[
-                            f"optimizer.learning_rate={factor * rate}",
-                            f"budget.epochs={passes}",
-                            f"seed={seed}",
-                        ],
+                        settings={
+                            "optimizer.learning_rate": factor * rate,
+                            "budget.epochs": passes,
+                            "seed": seed,
+                        },
                         quiet=True,
                     )
                     metrics = json.loads((folder / "run" / "dev.json").read_bytes())["metrics"]

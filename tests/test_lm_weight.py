@@ -11,6 +11,7 @@ from unmask.finetuning.finetune import finetune
 from unmask.finetuning.rule import defaults
 from unmask.model import Model, build_encoder, save_model
 from unmask.recipe import read_recipe
+from unmask.settings import parse_overrides
 from unmask.tasks import TASKS
 from unmask.tasks.classification import Classification, ClassificationHead
 from unmask.training.machine import Machine
@@ -58,7 +59,17 @@ def start(tokenizer, tmp_path_factory):
 def tune(model, rows, out, *settings, **options):
     """One step on all examples, with the weights that the model came with."""
     wanted = ["task.length=64", "dropout=0", "batch.sequences=12", "budget.steps=1", *settings]
-    finetune("classification", model, rows, out, dev=rows, settings=wanted, machine=CPU, quiet=True, **options)
+    finetune(
+        "classification",
+        model,
+        rows,
+        out,
+        dev=rows,
+        settings=parse_overrides(wanted),
+        machine=CPU,
+        quiet=True,
+        **options,
+    )
     lines = [msgspec.json.decode(line) for line in (out / "metrics.jsonl").read_bytes().splitlines()]
     return next(line for line in lines if line["kind"] == "train")
 

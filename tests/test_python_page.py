@@ -24,10 +24,10 @@ def test_every_block_runs(documents, tmp_path, monkeypatch, capsys):
     names = {}
     for place, block in enumerate(BLOCKS):
         if not place:  # as it stands there, but in seconds
-            block = block.replace("size=8000", "size=300").replace('"budget.minutes=60"', '"budget.steps=2"')
-            block = block.replace('"bert-mini"', '"bert-tiny"').replace('"seed=1"', '"seed=1", "budget.steps=2"')
+            block = block.replace("size=8000", "size=300").replace('"budget.minutes": 60', '"budget.steps": 2')
+            block = block.replace('"bert-mini"', '"bert-tiny"').replace('"seed": 1', '"seed": 1, "budget.steps": 2')
         if '"pairs.tsv"' in block:
-            block = block.replace('"my-similarity")\nnear', '"my-similarity", settings=["budget.steps=2"])\nnear')
+            block = block.replace('"my-similarity")\nnear', '"my-similarity", settings={"budget.steps": 2})\nnear')
         exec(compile(block, f"{PAGE.name}, block {place + 1}", "exec"), names)
     assert set(names["labels"]) == {"yes", "no"}
     assert names["result"]["examples"] == 80

@@ -35,7 +35,7 @@ from unmask.runs.plots import BLUE, GREY, ORANGE, figure, save
 from unmask.samples.documentation import documentation
 from unmask.tokenizers.wordpiece import train_wordpiece
 
-SETTINGS = ("tokenizer.vocabulary=8000", "encoder.dropout=0.0", "batch.tokens=1024", "budget.minutes=2")
+SETTINGS = {"tokenizer.vocabulary": 8000, "encoder.dropout": 0.0, "batch.tokens": 1024, "budget.minutes": 2}
 """Over bert-mini: what fits a few minutes on two cores."""
 TEXT_BYTES = 8_000_000
 BLANKS = (

@@ -13,6 +13,7 @@ import pytest
 from unmask.cli.main import main
 from unmask.recipe import read_recipe, recipe_text, shipped
 from unmask.runs import display
+from unmask.settings import parse_overrides
 from unmask.version import __version__
 
 COMMAND = [sys.executable, "-m", "unmask"]
@@ -291,7 +292,7 @@ def test_a_difference_makes_one_recipe_of_the_other(start, capsys):
     for end in shipped():
         assert main(["recipes", "diff", start, end]) == 0
         changed = [text[1:] for text in capsys.readouterr().out.splitlines()[2:] if text.startswith("+")]
-        assert read_recipe(start, changed) == read_recipe(end)
+        assert read_recipe(start, parse_overrides(changed)) == read_recipe(end)
 
 
 def test_runs(line, tmp_path, capsys):

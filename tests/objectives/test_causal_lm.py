@@ -12,6 +12,7 @@ from unmask.errors import UserError
 from unmask.objectives.causal_lm import CausalLM
 from unmask.objectives.learner import Learner
 from unmask.recipe import read_recipe
+from unmask.settings import parse_overrides
 
 SETTINGS = TransformerSettings(
     layers=2,
@@ -141,11 +142,11 @@ def test_nothing_later_is_seen(learner, together):
 )
 def test_what_does_not_go_together_is_refused(setting):
     with pytest.raises(UserError, match=r"causal|segments"):
-        read_recipe("gpt-mini", [setting])
+        read_recipe("gpt-mini", parse_overrides([setting]))
 
 
 def test_a_model_that_sees_both_sides_predicts_no_next_token():
     with pytest.raises(UserError, match="would read its answers"):
-        read_recipe("bert-mini", ["objective.causal_lm.weight=1"])
+        read_recipe("bert-mini", parse_overrides(["objective.causal_lm.weight=1"]))
     with pytest.raises(UserError, match="would read its answers"):
-        read_recipe("bert-mini", ["masking.kind=none"])
+        read_recipe("bert-mini", parse_overrides(["masking.kind=none"]))

@@ -23,7 +23,7 @@ from unmask.metrics import question_answering as metrics
 from unmask.model import load_model
 from unmask.objectives.learner import Learner
 from unmask.recipe import read_recipe
-from unmask.settings import write
+from unmask.settings import parse_overrides, write
 from unmask.tasks.mistake import Mark
 from unmask.tasks.question_answering import (
     Answered,
@@ -393,7 +393,7 @@ def recipe_file(tmp_path_factory):
         "encoder.feed_forward=96",
         "encoder.positions=64",
     ]
-    path.write_text(write(read_recipe("bert-tiny", [*small, "layout.length=48"])))
+    path.write_text(write(read_recipe("bert-tiny", parse_overrides([*small, "layout.length=48"]))))
     return path
 
 
@@ -433,7 +433,7 @@ def tune(recipe_file, tokenizer_directory, train, out, *settings, **options):
         [train],
         out,
         tokenizer=tokenizer_directory,
-        settings=["dropout=0.0", *settings],
+        settings=parse_overrides(["dropout=0.0", *settings]),
         machine=CPU,
         **options,
     )

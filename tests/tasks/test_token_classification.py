@@ -20,7 +20,7 @@ from unmask.metrics.intervals import whole
 from unmask.metrics.token_classification import Chunk
 from unmask.model import Model, load_model, save_model
 from unmask.recipe import read_recipe
-from unmask.settings import write
+from unmask.settings import parse_overrides, write
 from unmask.tasks import token_classification
 from unmask.tasks.mistake import Mark
 from unmask.tasks.token_classification import Entity, Tagged, TokenClassification, cut_windows, tags_of
@@ -270,7 +270,9 @@ ROWS = [
 def tuned(tmp_path_factory, tokenizer_directory):
     """A tiny tagger that has seen four sentences for long, one of them longer than a window."""
     here = tmp_path_factory.mktemp("tagger")
-    body = read_recipe("bert-tiny", ["encoder.layers=2", "encoder.width=32", "encoder.heads=2", "layout.length=48"])
+    body = read_recipe(
+        "bert-tiny", parse_overrides(["encoder.layers=2", "encoder.width=32", "encoder.heads=2", "layout.length=48"])
+    )
     body = msgspec.structs.replace(body, encoder=msgspec.structs.replace(body.encoder, positions=64, feed_forward=64))
     (here / "tiny.toml").write_text(write(body))
     rows = [*ROWS, " ".join(ROWS)]
@@ -283,7 +285,7 @@ def tuned(tmp_path_factory, tokenizer_directory):
         [here / "train.conll"],
         here / "run",
         dev=[here / "train.conll"],
-        settings=[*rates, "task.length=40", "dropout=0.0"],
+        settings=parse_overrides([*rates, "task.length=40", "dropout=0.0"]),
         tokenizer=tokenizer_directory,
         machine=CPU,
         quiet=True,
@@ -341,7 +343,7 @@ def test_the_order_of_the_model_is_kept_and_another_head_is_made_for_other_types
         tmp_path / "start", Model(model.encoder, tokenizer, {"token_classification": head}, order, model.task), ""
     )
     train = [tuned / "train.conll"]
-    options = {"settings": ["budget.steps=1", "optimizer.learning_rate=1e-9"], "machine": CPU}
+    options = {"settings": {"budget.steps": 1, "optimizer.learning_rate": 1e-9}, "machine": CPU}
     finetune("token-classification", tmp_path / "start", train, tmp_path / "same", dev=train, quiet=True, **options)
     assert load_model(tmp_path / "same").labels == order
     assert json.loads((tmp_path / "same/dev.json").read_text())["metrics"]["f1"] == 100
