@@ -108,6 +108,16 @@ def test_the_file_holds_the_same(predictor, tmp_path, monkeypatch):
     assert np.array_equal(open_table(tmp_path / "new" / FILE), expected.values.numpy())
 
 
+def test_the_file_of_a_bf16_predictor_names_the_model_and_the_precision(directory, predictor, tmp_path):
+    bf16 = unmask.load(directory, device="cpu", precision="bf16")
+    bf16.write_features([Row({"text": text}, "a.tsv", 1) for text in TEXTS], (0, -1), tmp_path / FILE)
+    with safe_open(tmp_path / FILE, framework="pt") as file:
+        values, about = file.get_tensor("values"), file.metadata()
+    assert (about["model"], about["precision"]) == (predictor.model.fingerprint(), "bf16")
+    assert torch.equal(values, bf16.features(TEXTS, (0, -1)).values)
+    torch.testing.assert_close(values, predictor.features(TEXTS, (0, -1)).values, rtol=0.1, atol=0.1)
+
+
 def test_the_same_features_twice_are_equal_to_the_bit(predictor, tokenizer, tmp_path):
     words = frame_words(tokenizer, [Row({"text": text}, "", 0) for text in TEXTS], SETTINGS.positions)
     for name in ("a", "b"):

@@ -90,16 +90,9 @@ def finetune(
         UserError: files, model and run do not go together.
         UnmaskError: the run broke off; it is saved.
     """
-    job = Job(
-        task,
-        Start(model, tokenizer, allow_pickle),
-        LabelledFiles(as_paths(train), as_paths(dev), columns or {}, kind),
-        {} if settings is None else settings,
-        frozen,
-        downstream,
-        machine,
-        quiet,
-    )
+    start = Start(model, tokenizer, allow_pickle)
+    files = LabelledFiles(as_paths(train), as_paths(dev), columns or {}, kind)
+    job = Job(task, start, files, settings or {}, frozen, downstream, machine, quiet)
     return run_job(job, out, resume=resume)
 
 

@@ -69,12 +69,7 @@ def freeze(
     every = [*samples[0], *samples[1]]
     offsets = np.cumsum([0, *(len(sample if at is None else sample.positions[at]) for sample in every)])
     pooled = body is encoder and at == SUMMARY
-    of = hashlib.sha256(f"{weights} {numbers} {at} {pooled} {machine.dtype}".encode())
-    for sample in every:
-        where = [] if at is None else [sample.positions[at]]
-        of.update(b"".join(np.ascontiguousarray(part).tobytes() for part in (sample.ids, sample.segments, *where)))
-        of.update(len(sample).to_bytes(8, "little"))
-    path = folder / f"{of.hexdigest()[:16]}.safetensors"
+    path = folder / f"{_digest(f'{weights} {numbers} {at} {pooled} {machine.dtype}', every, at)}.safetensors"
     if processes.leads and not path.exists():
         rows = TorchBackend(base, machine, display).layers(every, numbers, at=at, pooled=pooled)
         write_features(path, rows, offsets, (len(numbers), encoder.width), half=True)
@@ -88,6 +83,16 @@ def freeze(
     made = [_by_row(sample, first, at) for sample, first in zip(every, offsets[:-1].tolist(), strict=True)]
     about = f"features of {len(every):,} samples: {len(table):,} rows, {table.nbytes / 2**20:,.1f} MiB"
     return (made[: len(samples[0])], made[len(samples[0]) :]), about
+
+
+def _digest(how: str, samples: Sequence[Sample], at: str | None) -> str:
+    """Return what tells features from others: how they are computed, and of which samples."""
+    digest = hashlib.sha256(how.encode())
+    for sample in samples:
+        where = [] if at is None else [sample.positions[at]]
+        digest.update(b"".join(np.ascontiguousarray(part).tobytes() for part in (sample.ids, sample.segments, *where)))
+        digest.update(len(sample).to_bytes(8, "little"))
+    return digest.hexdigest()[:16]
 
 
 def _by_row(sample: Sample, first: int, at: str | None) -> Sample:
