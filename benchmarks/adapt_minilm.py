@@ -15,6 +15,7 @@ from common import SHARED, logged, minilm, write
 
 import unmask
 from unmask.model import load_model
+from unmask.settings import parse_overrides
 
 NEWS = SHARED / "text/wikinews"
 SETTINGS = [
@@ -40,7 +41,7 @@ def main() -> None:
             [NEWS / "train.jsonl.xz"], tokenizer, folder, heldout=[NEWS / "heldout.jsonl.xz"], report=print
         )
     corpus = unmask.open_corpus(folder)
-    recipe = unmask.read_recipe("bert-mini", [*SETTINGS, f"budget.steps={options.steps}"])
+    recipe = unmask.read_recipe("bert-mini", parse_overrides([*SETTINGS, f"budget.steps={options.steps}"]))
     recipe = msgspec.structs.replace(recipe, encoder=load_model(minilm()).encoder.settings)
     starts = {}
     for start in ("minilm", "random"):

@@ -18,8 +18,9 @@ from common import SHARED, add, logged, write
 import unmask
 from unmask.corpus.corpus import Corpus
 from unmask.evaluation.model import evaluate_task
+from unmask.labelled.squad_file import read_squad
 from unmask.model import load_model
-from unmask.tasks.squad_file import read_squad
+from unmask.settings import parse_overrides
 from unmask.text.documents import Skipped, TextOptions, read_documents
 
 TEXT = sorted((SHARED / "text/chinese").glob("*.jsonl.xz"))
@@ -60,7 +61,7 @@ def pretrain(folder: Path, minutes: float) -> None:
     corpus, run = prepare(folder), folder / "bert-mini-zh"
     if (run / "model").exists():
         return
-    recipe = unmask.read_recipe("bert-mini", [*SETTINGS, f"budget.minutes={minutes}"])
+    recipe = unmask.read_recipe("bert-mini", parse_overrides([*SETTINGS, f"budget.minutes={minutes}"]))
     unmask.pretrain(recipe, corpus, run, resume=(run / "recipe.toml").exists())
     last = logged(run)[-1]
     write(
@@ -83,7 +84,7 @@ def answer(start: Path, seed: int, epochs: float) -> None:
         start,
         [CMRC / "train.json.xz"],
         out,
-        settings=[f"seed={seed}", f"budget.epochs={epochs}"],
+        settings={"seed": seed, "budget.epochs": epochs},
         resume=(out / "recipe.toml").exists(),
     )
     last = logged(out)[-1]

@@ -45,6 +45,7 @@ from unmask.model import load_model
 from unmask.objectives.replaced_token import ReplacedToken
 from unmask.pretraining.learner import build_learner
 from unmask.pretraining.pretrain import HELDOUT_TOKENS
+from unmask.settings import parse_overrides
 
 VOCABULARY = 8000
 SAME = [
@@ -107,7 +108,7 @@ def run_of(
 ) -> list[dict[str, Any]]:
     """Pretrain, or go on; return the log of the held-out part."""
     if not (out / "model").exists():
-        recipe = unmask.read_recipe(recipe_of(member), [*SAME, *MEMBERS[member], *settings])
+        recipe = unmask.read_recipe(recipe_of(member), parse_overrides([*SAME, *MEMBERS[member], *settings]))
         unmask.pretrain(recipe, corpus, out, init=init, resume=(out / "recipe.toml").exists())
     return logged(out, "heldout")
 
@@ -149,7 +150,7 @@ def pretrain(member: str, corpus: Corpus, folder: Path, tokens: int) -> Path:
         first = folder / f"{out.name}-first"
         run_of(member, corpus, first, [*WARMING, f"budget.tokens={SHORT * tokens:.0f}"])
         before = {name: logged(first)[-1][name] for name in before}
-    rate = unmask.read_recipe(recipe_of(member), [*SAME, *MEMBERS[member]]).optimizer.learning_rate
+    rate = unmask.read_recipe(recipe_of(member), parse_overrides([*SAME, *MEMBERS[member]])).optimizer.learning_rate
     searched: dict[str, float] = known[0]["searched"] if known else {}
     for factor in FACTORS if not known else ():
         settings = [f"optimizer.learning_rate={factor * rate}", f"budget.tokens={tokens // SHARE}"]
@@ -226,7 +227,7 @@ class Bench:
                 out,
                 dev=data,
                 tokenizer=tokenizer,
-                settings=[f"seed={key['seed']}", *settings],
+                settings=parse_overrides([f"seed={key['seed']}", *settings]),
                 frozen=frozen is not None,
                 downstream=frozen,
                 quiet=True,
@@ -241,7 +242,7 @@ class Bench:
 def measure(member: str, corpus: Corpus, steps: int) -> dict[str, float]:
     """Train a little and return time and operations a token, and the most memory that was held."""
     settings = ["layout.length=128", f"batch.tokens={COST_TOKENS}", f"budget.steps={steps}"]
-    recipe = unmask.read_recipe(f"{member}-mini", [*SAME, *MEMBERS[member], *settings])
+    recipe = unmask.read_recipe(f"{member}-mini", parse_overrides([*SAME, *MEMBERS[member], *settings]))
     with tempfile.TemporaryDirectory() as name:
         unmask.pretrain(recipe, corpus, Path(name) / "run", quiet=True)
         lines = logged(Path(name) / "run")[2:]

@@ -54,8 +54,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "linear": {"frozen": True, "downstream": "linear"},
     "average": {"frozen": True, "downstream": "average"},
     "rnn": {"frozen": True, "downstream": "rnn"},
-    "static average": {"frozen": True, "downstream": "average", "settings": ["downstream.layers=[0]"]},
-    "static rnn": {"frozen": True, "downstream": "rnn", "settings": ["downstream.layers=[0]"]},
+    "static average": {"frozen": True, "downstream": "average", "settings": {"downstream.layers": [0]}},
+    "static rnn": {"frozen": True, "downstream": "rnn", "settings": {"downstream.layers": [0]}},
 }
 STARTS = ("minilm", "random")
 
@@ -74,7 +74,7 @@ def train(name: str, start: str, method: str, seed: int, folder: Path, *, toy: b
     """Train and score once."""
     data = DATA[name]
     chosen = dict(METHODS[method])
-    settings = [*chosen.pop("settings", []), f"seed={seed}", *(["budget.steps=2"] if toy else [])]
+    settings = chosen.pop("settings", {}) | {"seed": seed} | ({"budget.steps": 2} if toy else {})
     begun = time.time()
     unmask.finetune(
         data.task,

@@ -42,7 +42,7 @@ def run_unmask(train: Path, dev: Path, passes: float, seed: int, precision: str)
             [train],
             run,
             dev=[dev],
-            settings=[f"budget.epochs={passes}", f"seed={seed}"],
+            settings={"budget.epochs": passes, "seed": seed},
             machine=choose_machine("cpu", precision),
             quiet=True,
         )

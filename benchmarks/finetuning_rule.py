@@ -19,8 +19,8 @@ from common import HERE, SHARED, add, minilm
 
 import unmask
 from unmask.finetuning.rule import defaults
+from unmask.labelled.labelled_file import read_rows
 from unmask.model import load_model
-from unmask.tasks.labelled_file import read_rows
 
 WHOLE = 15
 """A phrase of SST-2 with so many words counts as a sentence."""
@@ -90,11 +90,11 @@ def main() -> None:
                         folder / "run",
                         dev=[dev],
                         tokenizer=tokenizer,
-                        settings=[
-                            f"optimizer.learning_rate={factor * rate}",
-                            f"budget.epochs={passes}",
-                            f"seed={seed}",
-                        ],
+                        settings={
+                            "optimizer.learning_rate": factor * rate,
+                            "budget.epochs": passes,
+                            "seed": seed,
+                        },
                         quiet=True,
                     )
                     metrics = json.loads((folder / "run" / "dev.json").read_bytes())["metrics"]

@@ -27,6 +27,7 @@ from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import BuildContext
 from unmask.pretraining.pretrain import HELDOUT_TOKENS
 from unmask.recipe import Recipe
+from unmask.settings import parse_overrides
 from unmask.training.evaluate import evaluate
 from unmask.training.machine import choose_machine, keep_memory
 
@@ -154,7 +155,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for a trial")
     options = parser.parse_args()
     corpus = prepare(options.corpus, HELDOUT, TRAIN)
-    recipe = unmask.read_recipe("bert-mini", [*SETTINGS, *options.set])
+    recipe = unmask.read_recipe("bert-mini", parse_overrides([*SETTINGS, *options.set]))
     if "unmask" in options.engines:
         keep(**{"unmask bf16": run_unmask(recipe, corpus, options.runs / "unmask", "bf16")})
     if "trainer" in options.engines:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from common import RESULTS, SHARED, add, logged, minilm, random_start, read
 
 import unmask
+from unmask.settings import Overrides
 
 PAIRS, SINGLE = SHARED / "pairs", SHARED / "classification"
 
@@ -56,7 +57,7 @@ SETS = {
 }
 
 
-def run(name: str, start: str, seed: int, runs: Path, settings: list[str]) -> dict[str, object]:
+def run(name: str, start: str, seed: int, runs: Path, settings: Overrides) -> dict[str, object]:
     """Fine-tune, or go on where a run was cut off, and return what is written down of it."""
     chosen, out = SETS[name], runs / f"{name}-{start}-{seed}"
     begun = time.time()
@@ -66,7 +67,7 @@ def run(name: str, start: str, seed: int, runs: Path, settings: list[str]) -> di
         chosen.train,
         out,
         dev=[chosen.test],
-        settings=[f"seed={seed}", *settings, *(["reset=0"] if start == "pooler-anew" else [])],
+        settings={"seed": seed, **settings, **({"reset": 0} if start == "pooler-anew" else {})},
         tokenizer=minilm() if start in ("random", "toy") else None,
         resume=(out / "recipe.toml").exists(),
     )
@@ -105,11 +106,11 @@ def main() -> None:
     known = {(it["set"], it["start"], it["seed"]) for it in read(RESULTS / "pairs.json").get("runs", [])}
     for name in options.sets:
         if options.toy:
-            print(run(name, "toy", 0, options.runs, ["budget.steps=3"])["metrics"], flush=True)
+            print(run(name, "toy", 0, options.runs, {"budget.steps": 3})["metrics"], flush=True)
             continue
         for seed in options.seeds:
             if (name, options.start, seed) not in known:
-                add("pairs", run(name, options.start, seed, options.runs, []))
+                add("pairs", run(name, options.start, seed, options.runs, {}))
 
 
 if __name__ == "__main__":

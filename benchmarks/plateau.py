@@ -23,6 +23,7 @@ from unmask.model import load_model
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.pretraining.pretrain import HELDOUT_TOKENS
+from unmask.settings import parse_overrides
 from unmask.training.evaluate import evaluate
 from unmask.training.machine import choose_machine
 
@@ -78,7 +79,9 @@ def main() -> None:
         if case in known:
             continue
         out = options.runs / case
-        recipe = unmask.read_recipe("bert-mini", [*SETTINGS, *CASES[case], f"budget.tokens={options.tokens:.0f}"])
+        recipe = unmask.read_recipe(
+            "bert-mini", parse_overrides([*SETTINGS, *CASES[case], f"budget.tokens={options.tokens:.0f}"])
+        )
         unmask.pretrain(recipe, corpus, out, resume=(out / "recipe.toml").exists())
         last = logged(out)[-1]
         about = {name: last[name] for name in ("step", "tokens", "seconds")}

@@ -39,7 +39,7 @@ def main() -> None:
     options = parser.parse_args()
     corpus = prepare(options.runs, HELDOUT, TRAIN)
     run = options.runs / "run"
-    recipe = unmask.read_recipe("bert-mini", [f"budget.minutes={options.minutes}"])
+    recipe = unmask.read_recipe("bert-mini", {"budget.minutes": options.minutes})
     if not (run / "model").exists():
         unmask.pretrain(recipe, corpus, run, resume=(run / "recipe.toml").exists())
     train = logged(run)

@@ -29,8 +29,9 @@ from pretrain_mini import HELDOUT, TRAIN, prepare
 import unmask
 from unmask.corpus.corpus import Corpus
 from unmask.finetuning.rule import defaults
+from unmask.labelled.labelled_file import read_rows
 from unmask.model import load_model
-from unmask.tasks.labelled_file import read_rows
+from unmask.settings import parse_overrides
 from unmask.text.documents import TextOptions
 
 VOCABULARY = 8000
@@ -65,7 +66,7 @@ def pretrain(folder: Path, minutes: float) -> None:
     corpus, run = prepare(folder, HELDOUT, TRAIN, vocabulary=VOCABULARY), folder / "run"
     if (run / "model").exists():
         return
-    recipe = unmask.read_recipe("bert-mini", [*SETTINGS, f"budget.minutes={minutes}"])
+    recipe = unmask.read_recipe("bert-mini", parse_overrides([*SETTINGS, f"budget.minutes={minutes}"]))
     unmask.pretrain(recipe, corpus, run, resume=(run / "recipe.toml").exists())
     write("pretraining_pays_encoder", {"settings": SETTINGS, **_curve(run)})
 
@@ -92,7 +93,7 @@ def adapt(folder: Path, source: str, name: str, minutes: float) -> None:
 def _go_on(source: Path, run: Path, corpus: Corpus, settings: list[str]) -> None:
     if (run / "model").exists():
         return
-    recipe = unmask.read_recipe("bert-mini", settings)
+    recipe = unmask.read_recipe("bert-mini", parse_overrides(settings))
     unmask.pretrain(recipe, corpus, run, init=source, resume=(run / "recipe.toml").exists())
     write(f"pretraining_pays_{run.name}", {"settings": settings, **_curve(run)})
 
@@ -147,7 +148,7 @@ class Bench:
                 folder / "run",
                 dev=[held if choosing else DEV],
                 tokenizer=tokenizer,
-                settings=[f"optimizer.learning_rate={factor * rate}", "dropout=0.1", f"seed={seed}"],
+                settings={"optimizer.learning_rate": factor * rate, "dropout": 0.1, "seed": seed},
                 quiet=True,
             )
             run["accuracy"] = json.loads((folder / "run/dev.json").read_bytes())["metrics"]["accuracy"]

@@ -23,9 +23,10 @@ from common import SHARED, add, logged, minilm, random_start
 import unmask
 from unmask.batches.chance import generator
 from unmask.evaluation.model import evaluate_task
+from unmask.labelled.squad_file import Question, read_squad
 from unmask.model import load_model
+from unmask.settings import parse_overrides
 from unmask.tasks.question_answering import QuestionAnswering
-from unmask.tasks.squad_file import Question, read_squad
 
 TRAIN, DEV = SHARED / "qa/squad/train_sample.json.xz", SHARED / "qa/squad/dev-v1.1.json.xz"
 MOVED = 3
@@ -110,7 +111,7 @@ def main() -> None:
             out,
             dev=[held],
             tokenizer=None if options.start == "minilm" else minilm(),
-            settings=[f"seed={seed}", *sets],
+            settings=parse_overrides([f"seed={seed}", *sets]),
             resume=(out / "recipe.toml").exists(),
         )
         seconds = time.time() - begun

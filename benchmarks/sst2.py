@@ -41,7 +41,7 @@ def main() -> None:
             [TRAIN],
             out,
             dev=[DEV],
-            settings=[f"seed={seed}"],
+            settings={"seed": seed},
             tokenizer=None if options.start == "minilm" else minilm(),
             resume=(out / "recipe.toml").exists(),
         )

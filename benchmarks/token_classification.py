@@ -23,8 +23,9 @@ from common import RESULTS, SHARED, add, logged, minilm, random_start, read
 
 import unmask
 from unmask.evaluation.model import evaluate_task
+from unmask.labelled.tagged_file import read_sentences, write_columns
 from unmask.model import find, load_model
-from unmask.tasks.tagged_file import read_sentences, write_columns
+from unmask.settings import Overrides
 
 NER = SHARED / "ner"
 DATA = {
@@ -49,7 +50,7 @@ def excerpt(source: Path, to: Path, *, each: int = 1, most: int | None = None) -
     return to
 
 
-def tune(start: str, body: str, files: Sequence[Path], out: Path, settings: Sequence[str]) -> dict[str, Any]:
+def tune(start: str, body: str, files: Sequence[Path], out: Path, settings: Overrides) -> dict[str, Any]:
     """Fine-tune, or go on, and score; return what is worth keeping."""
     train, dev, test = files
     begun = time.time()
@@ -101,7 +102,7 @@ def main() -> None:
         run = {"data": options.data, "each": each, "start": name, "body": Path(body).name, "seed": seed}
         if not options.toy and any(run.items() <= other.items() for other in runs):
             continue
-        settings = [f"seed={seed}", *(["budget.steps=2"] if options.toy else [])]
+        settings = {"seed": seed} | ({"budget.steps": 2} if options.toy else {})
         run |= tune(options.start, body, files, folder / f"{name}-{Path(body).name}-{seed}", settings)
         if options.toy:
             print(json.dumps(run["metrics"]))

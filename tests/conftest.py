@@ -14,6 +14,7 @@ import torch
 
 from unmask.corpus.build import build_corpus
 from unmask.recipe import read_recipe
+from unmask.settings import parse_overrides
 from unmask.tokenizers.wordpiece import train_wordpiece
 
 hypothesis.settings.register_profile("untimed", deadline=None)  # other programs may keep the cores busy
@@ -95,7 +96,7 @@ def corpus(text_file, tokenizer, tmp_path_factory):
 @pytest.fixture
 def recipe():
     """A recipe that trains in seconds: two layers of width 32, ten steps."""
-    return read_recipe("bert-tiny", SMALL)
+    return read_recipe("bert-tiny", parse_overrides(SMALL))
 
 
 @pytest.fixture(autouse=True)

@@ -7,17 +7,19 @@ import transformers
 
 from unmask.errors import UserError
 from unmask.families.bert import BertSettings
+from unmask.families.gpt import GptSettings
 from unmask.finetuning.finetune import finetune
 from unmask.finetuning.rule import defaults
 from unmask.model import Model, build_encoder, save_model
 from unmask.recipe import read_recipe
+from unmask.settings import parse_overrides
 from unmask.tasks import TASKS
 from unmask.tasks.classification import Classification, ClassificationHead
 from unmask.training.machine import Machine
 
 CPU = Machine(torch.device("cpu"), "float32")
 BERT = BertSettings(layers=2, width=32, heads=2, feed_forward=128, positions=64, deviation=0.3)
-GPT = msgspec.structs.replace(BERT, segments=0, activation="gelu_tanh", epsilon=1e-5, causal=True, pooling="none")
+GPT = GptSettings(layers=2, width=32, heads=2, positions=64, deviation=0.3)
 LABELS = ("brief", "long")
 
 
@@ -58,7 +60,17 @@ def start(tokenizer, tmp_path_factory):
 def tune(model, rows, out, *settings, **options):
     """One step on all examples, with the weights that the model came with."""
     wanted = ["task.length=64", "dropout=0", "batch.sequences=12", "budget.steps=1", *settings]
-    finetune("classification", model, rows, out, dev=rows, settings=wanted, machine=CPU, quiet=True, **options)
+    finetune(
+        "classification",
+        model,
+        rows,
+        out,
+        dev=rows,
+        settings=parse_overrides(wanted),
+        machine=CPU,
+        quiet=True,
+        **options,
+    )
     lines = [msgspec.json.decode(line) for line in (out / "metrics.jsonl").read_bytes().splitlines()]
     return next(line for line in lines if line["kind"] == "train")
 
@@ -78,7 +90,9 @@ def losses_of_transformers(directory, examples):
     return task, language / tokens
 
 
-@pytest.mark.parametrize(("settings", "weight"), [([], 0.5), (["lm_weight=2"], 2.0), (["lm_weight=0"], 0.0)])
+@pytest.mark.parametrize(
+    ("settings", "weight"), [([], 0.5), (["objective.causal_lm.weight=2"], 2.0), (["objective.causal_lm=false"], 0.0)]
+)
 def test_the_loss_is_that_of_equation_5(settings, weight, start, rows, examples, tmp_path):
     """L3 = L2 + lambda L1, with lambda = 0.5 unless set (section 4.1)."""
     model = start(GPT)
@@ -91,23 +105,34 @@ def test_the_loss_is_that_of_equation_5(settings, weight, start, rows, examples,
 
 @pytest.mark.parametrize("task", TASKS)
 def test_only_what_reads_from_left_to_right_has_it(task):
-    for name, expected in (("gpt-mini", 0.5), ("bert-mini", None)):
+    for name, expected in (("gpt-mini", {"weight": 0.5}), ("bert-mini", None)):
         rule = defaults(task, read_recipe(name).encoder, 1000, pretrained=True)
-        assert rule.get("lm_weight") == expected
-    assert "lm_weight" not in defaults(task, GPT, 1000, pretrained=True, frozen=True)
+        assert rule.get("objective", {}).get("causal_lm") == expected
+    assert "objective" not in defaults(task, GPT, 1000, pretrained=True, frozen=True)
+
+
+FROZEN = "objective.causal_lm goes with neither a frozen encoder nor a downstream model"
 
 
 @pytest.mark.parametrize(
-    ("body", "weight", "options", "message"),
+    ("body", "setting", "options", "message"),
     [
-        (BERT, 0.5, {}, "lm_weight is for models that read from left to right"),
-        (BERT, 0, {}, "lm_weight is for models that read from left to right"),
-        (GPT, 0.5, {"frozen": True}, "lm_weight goes with neither a frozen encoder nor a downstream model"),
-        (GPT, 0.5, {"downstream": "rnn"}, "lm_weight goes with neither a frozen encoder nor a downstream model"),
-        (GPT, -1, {}, "lm_weight must be a number >= 0"),
+        (
+            BERT,
+            "objective.causal_lm.weight=0.5",
+            {},
+            "objective.causal_lm needs reading from left to right, which neither",
+        ),
+        (GPT, "objective.masked_lm.weight=0.5", {}, "objective.masked_lm needs context on both sides, which neither"),
+        (BERT, "objective.masked_lm.weight=0.5", {}, "objective.masked_lm needs hidden, which neither"),
+        (GPT, "objective.causal_lm.weight=0.5", {"frozen": True}, FROZEN),
+        (GPT, "objective.causal_lm.weight=0.5", {"downstream": "rnn"}, FROZEN),
+        (GPT, "objective.causal_lm.weight=-1", {}, "objective.causal_lm: a weight must be above 0"),
+        (GPT, "lm_weight=0.5", {}, "lm_weight is of an earlier version; set objective.causal_lm.weight=0.5"),
+        (GPT, "lm_weight=0", {}, "lm_weight is of an earlier version; set objective.causal_lm=false"),
     ],
 )
-def test_where_it_has_no_sense_it_is_refused(body, weight, options, message, start, rows, tmp_path):
+def test_where_it_has_no_sense_it_is_refused(body, setting, options, message, start, rows, tmp_path):
     with pytest.raises(UserError, match=message):
-        tune(start(body), rows, tmp_path / "run", f"lm_weight={weight}", **options)
+        tune(start(body), rows, tmp_path / "run", setting, **options)
     assert not (tmp_path / "run").exists()

@@ -24,16 +24,16 @@ def test_every_block_runs(documents, tmp_path, monkeypatch, capsys):
     names = {}
     for place, block in enumerate(BLOCKS):
         if not place:  # as it stands there, but in seconds
-            block = block.replace("size=8000", "size=300").replace('"budget.minutes=60"', '"budget.steps=2"')
-            block = block.replace('"bert-mini"', '"bert-tiny"').replace('"seed=1"', '"seed=1", "budget.steps=2"')
+            block = block.replace("size=8000", "size=300").replace('"budget.minutes": 60', '"budget.steps": 2')
+            block = block.replace('"bert-mini"', '"bert-tiny"').replace('"seed": 1', '"seed": 1, "budget.steps": 2')
         if '"pairs.tsv"' in block:
-            block = block.replace('"my-similarity")\nnear', '"my-similarity", settings=["budget.steps=2"])\nnear')
+            block = block.replace('"my-similarity")\nnear', '"my-similarity", settings={"budget.steps": 2})\nnear')
         exec(compile(block, f"{PAGE.name}, block {place + 1}", "exec"), names)
     assert set(names["labels"]) == {"yes", "no"}
     assert names["result"]["examples"] == 80
     assert names["first"].ndim == 2
     first = unmask.load("my-own").predict(["good day"])[0].scores
-    again = names["Pipeline"](names["finished"]).predict(["good day"])[0].scores
+    again = names["Predictor"](names["finished"]).predict(["good day"])[0].scores
     assert first == pytest.approx(again, abs=1e-6)
 
 

@@ -16,16 +16,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from unmask.errors import UnmaskError, UserError
+from unmask.errors import InputWarning, UnmaskError, UserError
 from unmask.version import __version__
 
 if TYPE_CHECKING:
     from unmask.corpus.build import build_corpus
     from unmask.corpus.corpus import open_corpus
     from unmask.finetuning.finetune import finetune
+    from unmask.inference.predictor import Predictor, load
     from unmask.pretraining.pretrain import pretrain
     from unmask.recipe import read_recipe
-    from unmask.serving.pipeline import load
     from unmask.tokenizers.bpe import train_bpe
     from unmask.tokenizers.load import load_tokenizer
     from unmask.tokenizers.unigram import train_unigram
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "build_corpus": "unmask.corpus.build",
     "finetune": "unmask.finetuning.finetune",
-    "load": "unmask.serving.pipeline",
+    "Predictor": "unmask.inference.predictor",
+    "load": "unmask.inference.predictor",
     "load_tokenizer": "unmask.tokenizers.load",
     "open_corpus": "unmask.corpus.corpus",
     "pretrain": "unmask.pretraining.pretrain",
@@ -45,6 +46,8 @@ _HOMES = {
 }
 
 __all__ = [
+    "InputWarning",
+    "Predictor",
     "UnmaskError",
     "UserError",
     "__version__",

@@ -24,6 +24,7 @@ from unmask.corpus.build import build_corpus
 from unmask.corpus.corpus import Corpus, open_corpus
 from unmask.evaluation.model import evaluate_task
 from unmask.finetuning.finetune import finetune
+from unmask.inference.predictor import Predictor
 from unmask.model import Model, load_model
 from unmask.pretraining.learner import build_learner
 from unmask.pretraining.pretrain import pretrain
@@ -31,10 +32,9 @@ from unmask.recipe import Recipe, read_recipe
 from unmask.runs.directory import RunDirectory
 from unmask.runs.plots import BLUE, GREY, ORANGE, figure, save, try_to_draw
 from unmask.samples.documentation import documentation
-from unmask.serving.pipeline import Pipeline
 from unmask.tokenizers.wordpiece import train_wordpiece
 
-SETTINGS = ("tokenizer.vocabulary=8000", "encoder.dropout=0.0", "batch.tokens=1024", "budget.minutes=2")
+SETTINGS = {"tokenizer.vocabulary": 8000, "encoder.dropout": 0.0, "batch.tokens": 1024, "budget.minutes": 2}
 """Over bert-mini: what fits a few minutes on two cores."""
 TEXT_BYTES = 8_000_000
 BLANKS = (
@@ -94,10 +94,10 @@ def _pretrain(out: Path, recipe: Recipe, corpus: Corpus, console: Console) -> tu
     """Pretrain, show blanks filled before and after; return the held-out evaluations and what a guess would reach."""
     learner, _ = build_learner(recipe, corpus.tokenizer.size, None)
     heads = {name: part.published() for name, part in learner.parts.items()}
-    before = Pipeline(Model(learner.encoder, corpus.tokenizer, heads)).fill(BLANKS, top=3)
+    before = Predictor(Model(learner.encoder, corpus.tokenizer, heads)).fill(BLANKS, top=3)
     if not (out / "model").exists():
         pretrain(recipe, corpus, out, resume=(out / "recipe.toml").exists())
-    after = Pipeline(load_model(out)).fill(BLANKS, top=3)
+    after = Predictor(load_model(out)).fill(BLANKS, top=3)
     for first, last in zip(before, after, strict=True):
         console.print(f"  {first.text}", markup=False)
         for when, filling in (("before", first), ("after", last)):
@@ -161,7 +161,7 @@ def _conclude(out: Path, results: Mapping[str, Mapping[str, Any]], console: Cons
     sentences = out / "sentences.txt"
     if not sentences.exists():
         sentences.write_text("\n".join(SENTENCES) + "\n", encoding="utf8")
-    for prediction in Pipeline(load_model(best)).predict(sentences.read_text(encoding="utf8").splitlines()):
+    for prediction in Predictor(load_model(best)).predict(sentences.read_text(encoding="utf8").splitlines()):
         text = f"  {prediction.label:8} {100 * prediction.scores[prediction.label]:5.1f} %  {prediction.text}"
         console.print(text, markup=False)
     picture = "demo.png (the picture), " if (out / "demo.png").exists() else ""

@@ -36,6 +36,10 @@ class UserError(UnmaskError):
         super().__init__(place + message + (f"; {remedy}" if remedy else ""))
 
 
+class InputWarning(UserWarning):
+    """What a model was asked in Python and did not read whole: texts that were cut, texts that are empty; counted."""
+
+
 def counted(number: int, noun: str) -> str:
     """Write a number and its noun: 1 document, 2,000 documents."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")

@@ -34,6 +34,18 @@ def refuse_old(table: Mapping[str, Any], place: str) -> None:
         )
 
 
+def refuse_old_settings(settings: Mapping[str, Any]) -> None:
+    """Refuse settings of a fine-tuning (dotted keys) that have another name today.
+
+    Raises:
+        UserError: there is one; says the new name.
+    """
+    if "lm_weight" in settings:
+        weight = settings["lm_weight"]
+        today = f"objective.causal_lm.weight={weight}" if weight else "objective.causal_lm=false"
+        raise UserError("lm_weight is of an earlier version", remedy=f"set {today}")
+
+
 def migrate(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return a recipe in today's words; one that is in them already stays as it is."""
     new = dict(table)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -26,7 +26,7 @@ from unmask.migration import refuse_old
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import ObjectiveSettings
 from unmask.requirements import Part, check
-from unmask.settings import convert, put
+from unmask.settings import Overrides, check_overrides, convert, put
 from unmask.tasks import AnyTask
 from unmask.tokenizers.train import CASED, Trained
 from unmask.training.settings import TrainingSettings
@@ -169,12 +169,14 @@ def shipped() -> list[str]:
     return sorted(path.name.removesuffix(".toml") for path in _folder().iterdir() if path.name.endswith(".toml"))
 
 
-def read_recipe(source: str | Path, settings: Sequence[str] = ()) -> Recipe:
-    """Read a shipped recipe or a file, with settings KEY=VALUE put over it.
+def read_recipe(source: str | Path, settings: Overrides | None = None) -> Recipe:
+    """Read a shipped recipe or a file, with settings such as {"budget.steps": 100} put over it.
 
     Raises:
         UserError: no such recipe, not TOML, an unknown key, a value out of place.
     """
+    settings = settings or {}
+    check_overrides(settings)
     text, place = recipe_text(source)
     try:
         table = tomllib.loads(text)

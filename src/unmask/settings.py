@@ -1,4 +1,4 @@
-"""Settings as text: KEY=VALUE over a table of TOML, a table into typed settings, settings back into text.
+"""Settings: KEY=VALUE into typed values, these over a table of TOML, a table into typed settings, and back into text.
 
 What does not fit is said in the words of recipes; an unknown key is an error that proposes the nearest known one.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -42,25 +42,59 @@ WORDS = {
 _Settings = TypeVar("_Settings", bound=msgspec.Struct)
 
 
-def put(table: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
-    """Put settings "a.b=value" into a table, values in TOML's syntax (quotes around text may be left away).
+Overrides = Mapping[str, Any]
+"""Settings over others: dotted keys to values, `{"budget.steps": 100, "masking.kind": "span"}`; False unsets a key."""
+
+
+def parse_overrides(texts: Sequence[str]) -> dict[str, Any]:
+    """Read settings "a.b=value" from a command line, values in TOML's syntax (text may be without quotes).
+
+    Raises:
+        UserError: not KEY=VALUE.
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise UserError(f"--set {text}: not KEY=VALUE", remedy="for example --set budget.steps=100")
+        try:
+            typed = tomllib.loads(f"x = {value}")["x"]
+        except tomllib.TOMLDecodeError:
+            typed = value
+        if found.get(key) != typed:  # the last one counts, and comes after what stands before it
+            found.pop(key, None)
+        found[key] = typed
+    return found
+
+
+def check_overrides(settings: object) -> None:
+    """Refuse settings that are no mapping, such as a list of "a.b=value".
+
+    Raises:
+        UserError: they are none; shows how to write them.
+    """
+    if isinstance(settings, Mapping):
+        return
+    given = settings if isinstance(settings, list | tuple) else [settings]
+    texts = [text for text in given if isinstance(text, str) and "=" in text]
+    raise UserError(
+        f"settings are a mapping from keys to values, not {type(settings).__name__}",
+        remedy=f"write {parse_overrides(texts) or {'budget.steps': 100}}",
+    )
+
+
+def put(table: dict[str, Any], settings: Overrides) -> dict[str, Any]:
+    """Put settings into a table.
 
     Setting one unit of [budget] or of [batch] replaces the other, as do `layout.length` and `layout.stages`. Setting
     another `layout.kind` or `schedule.kind` drops the old one's other keys, but for lengths and warm-up; so
     does another `masking.kind`, but for rate and replacement.
 
     Raises:
-        UserError: not KEY=VALUE.
+        UserError: a key leads through what is no table.
     """
     table = {key: dict(value) if isinstance(value, dict) else value for key, value in table.items()}
-    for setting in settings:
-        key, equals, text = setting.partition("=")
-        if not equals or not key:
-            raise UserError(f"--set {setting}: not KEY=VALUE", remedy="for example --set budget.steps=100")
-        try:
-            value = tomllib.loads(f"x = {text}")["x"]
-        except tomllib.TOMLDecodeError:
-            value = text
+    for key, value in settings.items():
         *path, last = key.split(".")
         if len(path) == 1 and value is not False and last in (either := EITHER.get(path[0], ())):
             table[path[0]] = {k: v for k, v in table.get(path[0], {}).items() if k not in either}
@@ -74,7 +108,7 @@ def put(table: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
                 inner[name] = {}
             inner = inner.setdefault(name, {})
             if not isinstance(inner, dict):
-                raise UserError(f"--set {setting}: '{name}' is no table")
+                raise UserError(f"--set {write_line(key, value)}: '{name}' is no table")
         inner[last] = value
     return table
 
@@ -94,6 +128,11 @@ def convert(table: dict[str, Any], kind: type[_Settings], place: str) -> _Settin
 def write(settings: msgspec.Struct) -> str:
     """Return settings as TOML, every one resolved; what is not set is left away."""
     return msgspec.toml.encode(_without_none(msgspec.to_builtins(settings))).decode()
+
+
+def write_line(key: str, value: Any) -> str:
+    """Return a setting as KEY=VALUE."""
+    return f"{key}={value if isinstance(value, str) else _inline(False if value is None else value)}"
 
 
 def write_lines(settings: msgspec.Struct) -> list[str]:

@@ -1,9 +1,12 @@
 """Imports run downwards, in the order in which data walks through the rooms; verbs are thin; nothing forbidden."""
 
 import ast
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
+import msgspec
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -11,7 +14,7 @@ PACKAGE = ROOT / "src" / "unmask"
 ORDER = [
     {"errors", "version", "durable", "lock"},
     {"text", "samples", "runs", "metrics", "settings", "plugins", "requirements", "migration"},
-    {"tokenizers"},
+    {"tokenizers", "labelled"},
     {"corpus"},
     {"batches"},
     {"layers"},
@@ -21,7 +24,7 @@ ORDER = [
     {"checkpoints", "training", "tasks"},
     {"recipe"},
     {"model"},
-    {"serving"},
+    {"inference"},
     {"evaluation"},
     {"pretraining", "finetuning"},
     {"demo"},
@@ -29,7 +32,10 @@ ORDER = [
     {"__init__", "__main__"},
 ]
 RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
-NO_TORCH = ("text", "tokenizers", "corpus", "samples", "metrics", "durable", "errors", "lock", "settings", "version")
+NO_TORCH = (
+    *("text", "tokenizers", "corpus", "samples", "metrics", "labelled"),
+    *("durable", "errors", "lock", "settings", "version"),
+)
 
 
 def imports(path: Path) -> set[str]:
@@ -69,6 +75,15 @@ def test_rooms_of_text_need_no_torch(path):
         assert not any(module.split(".")[0] == "torch" for module in imports(path))
 
 
+def test_text_and_labelled_files_are_read_without_torch():
+    packages = ("text", "tokenizers", "metrics", "labelled")
+    modules = [f"unmask.{name}.{path.stem}" for name in packages for path in (PACKAGE / name).glob("*.py")]
+    modules += ["unmask.tasks", "unmask.encoders.downstream_kind"]  # names that the command line offers
+    program = f"import sys\nfor name in {modules}: __import__(name)\nassert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_loop_knows_no_paper():
     allowed = {"batches", "durable", "errors", "runs", "training"}
     for path in (PACKAGE / "training").glob("*.py"):
@@ -88,6 +103,15 @@ def test_every_objective_is_in_the_table():
 
     files = {path.stem for path in (PACKAGE / "objectives").glob("*.py")}
     assert set(OBJECTIVES) == files - {"__init__", "objective", "learner"}
+
+
+def test_every_task_is_in_the_table():
+    from unmask.tasks import CLASSES, TASKS
+
+    for kind, place in CLASSES.items():
+        module, name = place.split(":")
+        assert (module, name) == (TASKS[kind].__module__, TASKS[kind].__name__)
+        assert msgspec.to_builtins(TASKS[kind]())["kind"] == kind
 
 
 def test_every_verb_has_a_file():

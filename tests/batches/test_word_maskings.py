@@ -17,6 +17,7 @@ from unmask.batches.span_masking import SpanMaskingSettings
 from unmask.batches.token_masking import TokenMaskingSettings
 from unmask.errors import UserError
 from unmask.recipe import read_recipe
+from unmask.settings import parse_overrides
 from unmask.tokenizers.bpe import train_bpe
 from unmask.tokenizers.unigram import train_unigram
 from unmask.tokenizers.wordpiece import train_wordpiece
@@ -284,9 +285,9 @@ def test_words_of_a_wordpiece_vocabulary(tokenizer):
 )
 def test_settings_out_of_place(settings, message):
     with pytest.raises(UserError, match=message):
-        read_recipe("bert-mini", settings)
+        read_recipe("bert-mini", parse_overrides(settings))
 
 
 def test_another_kind_keeps_rate_and_replacement():
-    recipe = read_recipe("bert-mini", ["masking.rate=0.3", "masking.kind=span"])
+    recipe = read_recipe("bert-mini", parse_overrides(["masking.rate=0.3", "masking.kind=span"]))
     assert (recipe.masking.rate, recipe.masking.p) == (0.3, 0.2)

@@ -28,6 +28,7 @@ from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import BuildContext
 from unmask.pretraining.pretrain import pretrain
 from unmask.recipe import read_recipe
+from unmask.settings import parse_overrides
 from unmask.tasks.classification import ClassificationHead
 from unmask.tokenizers.load import load_tokenizer
 from unmask.tokenizers.train import train_tokenizer
@@ -377,7 +378,7 @@ def test_C15_damaged_heads_of_ours_are_refused(pretrained, head, name, value, me
 
 def test_a_generator_with_another_vocabulary_does_not_go_on(pretrained, corpus, tmp_path):
     pretrained("replaced_token", **{"replaced_token.generator.bias": torch.zeros(7)})
-    recipe = read_recipe("electra-mini", ["layout.length=12", "budget.steps=1"])
+    recipe = read_recipe("electra-mini", parse_overrides(["layout.length=12", "budget.steps=1"]))
     with pytest.raises(UserError, match=r"generator.bias of the replaced_token head has shape \(7,\)"):
         pretrain(recipe, corpus, tmp_path / "run", init=tmp_path, machine=choose_machine("cpu", "float32"), quiet=True)
     assert not (tmp_path / "run").exists()

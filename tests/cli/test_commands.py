@@ -13,6 +13,7 @@ import pytest
 from unmask.cli.main import main
 from unmask.recipe import read_recipe, recipe_text, shipped
 from unmask.runs import display
+from unmask.settings import parse_overrides
 from unmask.version import __version__
 
 COMMAND = [sys.executable, "-m", "unmask"]
@@ -291,7 +292,7 @@ def test_a_difference_makes_one_recipe_of_the_other(start, capsys):
     for end in shipped():
         assert main(["recipes", "diff", start, end]) == 0
         changed = [text[1:] for text in capsys.readouterr().out.splitlines()[2:] if text.startswith("+")]
-        assert read_recipe(start, changed) == read_recipe(end)
+        assert read_recipe(start, parse_overrides(changed)) == read_recipe(end)
 
 
 def test_runs(line, tmp_path, capsys):
@@ -335,7 +336,10 @@ def test_runs_that_cannot_be_read_are_left_out_and_counted(line, tmp_path, capsy
     assert f"{tmp_path / 'damaged' / 'recipe.toml'}: the file is damaged" in damaged
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["pretrain", "--help"], ["recipes", "show", "-h"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--version"], ["pretrain", "--help"], ["finetune", "--help"], ["recipes", "show", "-h"]],
+)
 def test_help_is_quick_and_needs_no_torch(arguments):
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     program = f"from unmask.cli.main import main\ntry: main({arguments})\nfinally: assert 'torch' not in sys.modules"

@@ -180,7 +180,7 @@ def test_the_whole_way(name, files, text_file, tmp_path):
     )
     assert len(unmask.load(frozen).predict(["The dog."])) == 1
     passage = "The dog sees a bridge."
-    answered = unmask.load(tmp_path / "question-answering").answer("Who sees?", passage)
+    answered = unmask.load(tmp_path / "question-answering").answer("Who?", passage)
     for one in (answered, *answered.nbest):
         assert one.answer
         assert one.answer == one.answer.strip() == passage[one.start : one.end]

@@ -10,6 +10,7 @@ import pytest
 from unmask.cli.main import main
 from unmask.model import Model, build_encoder, save_model
 from unmask.recipe import read_recipe
+from unmask.settings import parse_overrides
 from unmask.tasks.classification import Classification, ClassificationHead
 
 NLI = ("entailment", "neutral", "contradiction")
@@ -54,7 +55,7 @@ def line(tmp_path_factory, tokenizer):
         "encoder.feed_forward=64",
         "encoder.positions=64",
     ]
-    encoder = read_recipe("bert-tiny", [*shape, "layout.length=48"]).encoder
+    encoder = read_recipe("bert-tiny", parse_overrides([*shape, "layout.length=48"])).encoder
     heads = {"classification": ClassificationHead(encoder, 3).state_dict()}
     start = Model(build_encoder(encoder, tokenizer.size), tokenizer, heads, NLI, Classification(length=64))
     save_model(here / "start", start, "card")

@@ -7,7 +7,7 @@ import pytest
 from seqeval.metrics import f1_score
 
 from unmask.cli.main import main
-from unmask.tasks.tagged_file import read_sentences
+from unmask.labelled.tagged_file import read_sentences
 
 ROWS = [("The", "O"), ("dog", "B-PER"), ("River", "I-PER"), ("sees", "O"), ("the", "O"), ("sea", "B-LOC"), (".", "O")]
 SENTENCE = "".join(f"{word} {tag}\n" for word, tag in ROWS)

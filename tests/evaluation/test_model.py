@@ -12,12 +12,12 @@ from unmask.corpus.build import build_corpus
 from unmask.errors import UserError
 from unmask.evaluation.model import evaluate_encoder, evaluate_task, score_examples
 from unmask.families.bert import BertSettings
+from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import whole
 from unmask.model import Model, load_model, save_model
 from unmask.objectives.causal_lm import CausalLM
 from unmask.objectives.learner import Learner
 from unmask.runs.display import Display
-from unmask.serving.pipeline import Pipeline
 from unmask.tasks.classification import Classification
 from unmask.tasks.regression import Regression
 from unmask.tasks.token_classification import TokenClassification
@@ -72,7 +72,7 @@ def test_f1_of_two_labels_is_that_of_the_first_models_second_label(tokenizer, tm
     first = model(tokenizer, Classification(length=16), ("False", "True"))
     second = model(tokenizer, Classification(length=16), ("True", "False"), seed=2)
     examples = Classification().read([path], columns={})
-    said = Pipeline(second).run(examples)
+    said = Predictor(second).run(examples)
     expected = whole(Classification().measure(examples, said, first.labels), len(examples))
     result = evaluate_task(first, [path], columns={}, against=second)
     assert result["against"]["metrics"] == expected
@@ -119,7 +119,7 @@ def test_the_page_has_the_worst_first(tokenizer, pairs, tmp_path, kind):
     result = evaluate_task(made, [pairs], columns={}, errors=page)
     text = page.read_text(encoding="utf8")
     examples = made.task.read([pairs], columns={})
-    mistakes = made.task.mistakes(examples, Pipeline(made).run(examples), labels)
+    mistakes = made.task.mistakes(examples, Predictor(made).run(examples), labels)
     places = [text.index(f"<bdi>{mistake.caption}</bdi>") for mistake in mistakes]
     assert places == sorted(places)
     assert f"{len(examples)} examples" in text

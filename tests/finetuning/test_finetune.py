@@ -9,12 +9,13 @@ import torch
 import transformers
 
 from unmask.checkpoints import huggingface
-from unmask.errors import UserError
+from unmask.errors import InputWarning, UserError
 from unmask.finetuning import finetune as finetune_module
 from unmask.finetuning.finetune import finetune
 from unmask.finetuning.rule import defaults
+from unmask.inference.predictor import load
 from unmask.model import Model, build_encoder, load_model, save_model
-from unmask.serving.pipeline import load
+from unmask.settings import parse_overrides
 from unmask.tasks.classification import Classification, ClassificationHead
 from unmask.training.loop import Trainer
 from unmask.training.machine import choose_machine
@@ -40,7 +41,15 @@ def start(tmp_path, recipe, tokenizer):
 
 
 def run(start, rows, out, *settings):
-    finetune("classification", start, [rows], out, settings=["task.length=32", *settings], machine=CPU, quiet=True)
+    finetune(
+        "classification",
+        start,
+        [rows],
+        out,
+        settings=parse_overrides(["task.length=32", *settings]),
+        machine=CPU,
+        quiet=True,
+    )
     return load_model(out)
 
 
@@ -54,7 +63,12 @@ def test_the_model_fixes_the_order_of_its_labels_and_keeps_its_head(start, rows,
 def test_other_labels_get_a_new_head(start, rows, tmp_path, capsys):
     rows.write_text(rows.read_text().replace("brief", "short"))
     finetune(
-        "classification", start, [rows], tmp_path / "run", settings=["task.length=32", "budget.steps=1"], machine=CPU
+        "classification",
+        start,
+        [rows],
+        tmp_path / "run",
+        settings=parse_overrides(["task.length=32", "budget.steps=1"]),
+        machine=CPU,
     )
     assert load_model(tmp_path / "run").labels == ("long", "short")
     assert "the classification head (its own is for long, brief)" in capsys.readouterr().err
@@ -83,7 +97,9 @@ def test_texts_are_cut_in_use_where_they_were_cut_in_training(start, rows, tmp_p
     assert json.loads((tmp_path / "run/model/tokenizer_config.json").read_text())["model_max_length"] == 32
     model = load(tmp_path / "run")
     long = "the dog sees the cat near the sea . " * 6
-    assert model.predict([long])[0].scores == pytest.approx(model.predict([long + "the poem " * 9])[0].scores, abs=1e-6)
+    with pytest.warns(InputWarning, match="2 of 2 texts are longer than 32 tokens and were cut"):
+        one, longer = model.predict([long, long + "the poem " * 9])
+    assert one.scores == pytest.approx(longer.scores, abs=1e-6)
 
 
 def test_a_tagger_is_no_classifier_of_texts(recipe, tokenizer, tmp_path):
@@ -153,7 +169,14 @@ def test_layers_that_share_their_weights_are_not_drawn_anew(recipe, tokenizer, r
 
 def test_early_stopping_takes_the_best_and_scores_on_other_data(start, rows, tmp_path):
     settings = ["budget.steps=40", "budget.patience=2", "optimizer.learning_rate=0.3", "schedule.kind=constant"]
-    finetune("classification", start, [rows], tmp_path / "run", settings=["task.length=32", *settings], machine=CPU)
+    finetune(
+        "classification",
+        start,
+        [rows],
+        tmp_path / "run",
+        settings=parse_overrides(["task.length=32", *settings]),
+        machine=CPU,
+    )
     lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     losses = [line["loss"] for line in lines if line["kind"] == "heldout"]
     best = losses.index(min(losses))
@@ -174,6 +197,21 @@ def test_few_held_out_samples_are_watched_and_all_are_scored(start, rows, tmp_pa
     monkeypatch.setattr(Trainer, "_evaluate", lambda self: seen.append(sum(len(b.keys) for b in self.heldout)))
     options = {"dev": [rows], "machine": CPU, "quiet": True}
     settings = ["task.length=32", "budget.steps=1"]
-    finetune("classification", start, [rows], tmp_path / "run", settings=settings, **options)
+    finetune("classification", start, [rows], tmp_path / "run", settings=parse_overrides(settings), **options)
     assert set(seen) == {7}
     assert json.loads((tmp_path / "run/dev.json").read_text())["examples"] == 120
+
+
+def test_settings_as_text_are_refused_before_anything_is_read(tmp_path):
+    with pytest.raises(UserError, match=r"settings are a mapping .* write \{'budget.steps': 1\}$"):
+        finetune("classification", "nowhere", "nothing.tsv", tmp_path / "run", settings=["budget.steps=1"])
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_call_of_the_guide(start, rows, tmp_path):
+    settings = {"seed": 1, "task.length": 32, "budget.steps": 1}
+    out = finetune(
+        "classification", model=start, train=rows, out=tmp_path / "run", dev=rows, settings=settings, quiet=True
+    )
+    assert out == tmp_path / "run/model"
+    assert "seed = 1" in (tmp_path / "run/recipe.toml").read_text()

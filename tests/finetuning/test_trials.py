@@ -3,15 +3,16 @@
 import json
 import shutil
 import tomllib
-from functools import partial
+from dataclasses import replace
 
 import pytest
 
 from unmask.errors import UserError
-from unmask.finetuning.finetune import finetune
-from unmask.finetuning.trials import several
+from unmask.finetuning import trials
+from unmask.finetuning.job import Job, LabelledFiles, Start
 from unmask.model import load_model
 from unmask.runs.directory import RunDirectory
+from unmask.settings import parse_overrides
 from unmask.training.loop import Trainer
 from unmask.training.machine import choose_machine
 
@@ -28,16 +29,18 @@ def rows(tmp_path, documents):
 
 
 @pytest.fixture
-def tune(rows, recipe_path, tokenizer_directory):
-    return partial(
-        finetune,
-        "classification",
-        f"random:{recipe_path}",
-        [rows],
-        tokenizer=tokenizer_directory,
-        machine=CPU,
-        quiet=True,
-    )
+def job(rows, recipe_path, tokenizer_directory):
+    start = Start(f"random:{recipe_path}", tokenizer_directory)
+    return Job("classification", start, LabelledFiles([rows]), machine=CPU, quiet=True)
+
+
+def with_dev(job, path):
+    return replace(job, files=replace(job.files, dev=[path]))
+
+
+def several(job, out, *, settings=(), **options):
+    """`trials.several` with settings as the command line gives them."""
+    return trials.several(replace(job, settings=parse_overrides(settings)), out, **options)
 
 
 @pytest.fixture
@@ -53,9 +56,9 @@ def scores(run):
     return json.loads((run / "dev.json").read_text())["metrics"]
 
 
-def test_seeds_are_runs_and_the_best_is_the_model(tune, tmp_path):
+def test_seeds_are_runs_and_the_best_is_the_model(job, tmp_path):
     out = tmp_path / "runs"
-    several(tune, "classification", out, seeds=3, settings=[*SETTINGS, "seed=5"])
+    several(job, out, seeds=3, settings=[*SETTINGS, "seed=5"])
     runs = [out / f"seed-{seed}" for seed in (5, 6, 7)]
     assert [tomllib.loads((run / "recipe.toml").read_text())["seed"] for run in runs] == [5, 6, 7]
     assert len({json.loads((run / "provenance.json").read_text())["inputs"]["dev"] for run in runs}) == 1
@@ -67,10 +70,10 @@ def test_seeds_are_runs_and_the_best_is_the_model(tune, tmp_path):
     assert "standard deviation" in report
 
 
-def test_the_rate_is_chosen_on_training_examples(tune, rows, tmp_path):
+def test_the_rate_is_chosen_on_training_examples(job, rows, tmp_path):
     dev = tmp_path / "dev.tsv"
     dev.write_text(rows.read_text())
-    several(partial(tune, dev=[dev]), "classification", tmp_path / "runs", seeds=1, search=True, settings=SETTINGS)
+    several(with_dev(job, dev), tmp_path / "runs", seeds=1, search=True, settings=SETTINGS)
     found = json.loads((tmp_path / "runs/seeds.json").read_text())
     rates = {float(rate): score for rate, score in found["rates"].items()}
     rule = min(rates, key=lambda rate: abs(rate - sorted(rates)[1]))
@@ -84,47 +87,46 @@ def test_the_rate_is_chosen_on_training_examples(tune, rows, tmp_path):
     assert dev_examples[0] == 12
 
 
-def test_what_is_done_is_not_done_again(tune, tmp_path):
+def test_what_is_done_is_not_done_again(job, tmp_path):
     out = tmp_path / "runs"
-    several(tune, "classification", out, seeds=1, settings=SETTINGS)
+    several(job, out, seeds=1, settings=SETTINGS)
     with pytest.raises(UserError, match="not empty"):
-        several(tune, "classification", out, seeds=2, settings=SETTINGS)
+        several(job, out, seeds=2, settings=SETTINGS)
     before = (out / "seed-0/dev.json").stat().st_mtime_ns
-    several(tune, "classification", out, seeds=2, settings=SETTINGS, resume=True)
+    several(job, out, seeds=2, settings=SETTINGS, resume=True)
     assert (out / "seed-0/dev.json").stat().st_mtime_ns == before
     assert (out / "seed-1/dev.json").exists()
 
 
-def test_another_command_does_not_go_on(tune, rows, tmp_path):
+def test_another_command_does_not_go_on(job, rows, tmp_path):
     out = tmp_path / "runs"
-    several(tune, "classification", out, seeds=1, settings=SETTINGS)
+    several(job, out, seeds=1, settings=SETTINGS)
     with pytest.raises(UserError, match=r"task\.length was 32, now 16"):
-        several(tune, "classification", out, seeds=1, settings=["task.length=16", "budget.steps=2"], resume=True)
+        several(job, out, seeds=1, settings=["task.length=16", "budget.steps=2"], resume=True)
     rows.write_text(rows.read_text() + "another\tbrief\n")
     with pytest.raises(UserError, match=r"inputs\.train was"):
-        several(tune, "classification", out, seeds=2, settings=SETTINGS, resume=True)
+        several(job, out, seeds=2, settings=SETTINGS, resume=True)
 
 
 @pytest.mark.parametrize("lost", ["dev.json", "model"])
-def test_what_was_not_left_is_left_again(tune, tmp_path, lost):
+def test_what_was_not_left_is_left_again(job, tmp_path, lost):
     out = tmp_path / "runs"
-    several(tune, "classification", out, seeds=1, settings=SETTINGS)
+    several(job, out, seeds=1, settings=SETTINGS)
     before = scores(out / "seed-0"), load_model(out / "seed-0").fingerprint()
     if lost == "model":
         shutil.rmtree(out / "seed-0/model")
     else:
         (out / "seed-0/dev.json").unlink()
-    several(tune, "classification", out, seeds=1, settings=SETTINGS, resume=True)
+    several(job, out, seeds=1, settings=SETTINGS, resume=True)
     assert (scores(out / "seed-0"), load_model(out / "seed-0").fingerprint()) == before
 
 
 @pytest.mark.parametrize("search", [True, False])
-def test_dev_files_are_looked_at_before_anything_is_trained(tune, tmp_path, search):
+def test_dev_files_are_looked_at_before_anything_is_trained(job, tmp_path, search):
     (tmp_path / "dev.tsv").write_text("text\tlabel\nthe dog\tmiddling\n")
     settings = SETTINGS if search else [*SETTINGS, "budget.patience=1"]
     with pytest.raises(UserError, match="unknown label 'middling'"):
-        tuned = partial(tune, dev=[tmp_path / "dev.tsv"])
-        several(tuned, "classification", tmp_path / "runs", seeds=1, search=search, settings=settings)
+        several(with_dev(job, tmp_path / "dev.tsv"), tmp_path / "runs", seeds=1, search=search, settings=settings)
     assert not (tmp_path / "runs").exists()
 
 
@@ -136,59 +138,59 @@ def test_dev_files_are_looked_at_before_anything_is_trained(tune, tmp_path, sear
         ({"seeds": 1, "search": True, "settings": ["optimizer.learning_rate=1e-4"]}, "--search has no effect"),
     ],
 )
-def test_what_cannot_be_is_refused(tune, tmp_path, options, message):
+def test_what_cannot_be_is_refused(job, tmp_path, options, message):
     with pytest.raises(UserError, match=message):
-        several(tune, "classification", tmp_path / "runs", **options)
+        several(job, tmp_path / "runs", **options)
 
 
-def test_several_processes_are_refused(tune, tmp_path, monkeypatch):
+def test_several_processes_are_refused(job, tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UserError, match="torchrun"):
-        several(tune, "classification", tmp_path / "runs", seeds=2)
+        several(job, tmp_path / "runs", seeds=2)
 
 
-def test_a_longer_run_that_was_cut_off_is_not_taken_for_the_shorter_one(tune, tmp_path, stopped_at):
+def test_a_longer_run_that_was_cut_off_is_not_taken_for_the_shorter_one(job, tmp_path, stopped_at):
     out = tmp_path / "runs"
-    several(tune, "classification", out, seeds=1, settings=SETTINGS)
+    several(job, out, seeds=1, settings=SETTINGS)
     short = load_model(out / "seed-0").fingerprint()
 
     longer = {"seeds": 1, "settings": ["task.length=32", "budget.steps=6"], "resume": True}
     with stopped_at(4):
-        several(tune, "classification", out, **longer)
-    several(tune, "classification", out, **longer)
+        several(job, out, **longer)
+    several(job, out, **longer)
     assert load_model(out / "seed-0").fingerprint() != short
     assert RunDirectory(out / "seed-0").read_metrics("train")[-1]["step"] == 6
 
 
-def test_a_seed_that_broke_off_before_its_first_checkpoint_begins_anew(tune, tmp_path, monkeypatch):
+def test_a_seed_that_broke_off_before_its_first_checkpoint_begins_anew(job, tmp_path, monkeypatch):
     out = tmp_path / "runs"
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "complete", lambda self, resume: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            several(tune, "classification", out, seeds=1, settings=SETTINGS)
+            several(job, out, seeds=1, settings=SETTINGS)
     assert (out / "seed-0/recipe.toml").exists()
-    several(tune, "classification", out, seeds=1, settings=SETTINGS, resume=True)
+    several(job, out, seeds=1, settings=SETTINGS, resume=True)
     assert scores(out / "seed-0")
 
 
-def test_a_search_is_not_made_again_for_a_larger_budget(tune, tmp_path):
+def test_a_search_is_not_made_again_for_a_larger_budget(job, tmp_path):
     out = tmp_path / "runs"
-    several(tune, "classification", out, seeds=1, search=True, settings=SETTINGS)
+    several(job, out, seeds=1, search=True, settings=SETTINGS)
     before = json.loads((out / "seeds.json").read_text())["rates"]
     longer = ["task.length=32", "budget.steps=4"]
     with pytest.raises(UserError, match="--search has no effect"):
         given = [*longer, "optimizer.learning_rate=1"]
-        several(tune, "classification", out, seeds=1, search=True, settings=given, resume=True)
-    several(tune, "classification", out, seeds=1, search=True, settings=longer, resume=True)
+        several(job, out, seeds=1, search=True, settings=given, resume=True)
+    several(job, out, seeds=1, search=True, settings=longer, resume=True)
     assert json.loads((out / "seeds.json").read_text())["rates"] == before
     assert RunDirectory(out / "rate-x1").read_metrics("train")[-1]["step"] == 2
     assert RunDirectory(out / "seed-0").read_metrics("train")[-1]["step"] == 4
     assert "was taken" in (out / "report.md").read_text()
 
 
-def test_a_run_that_is_not_finished_is_told_as_such(tune, tmp_path):
+def test_a_run_that_is_not_finished_is_told_as_such(job, tmp_path):
     out = tmp_path / "runs"
-    several(tune, "classification", out, seeds=1, settings=SETTINGS)
+    several(job, out, seeds=1, settings=SETTINGS)
     shutil.rmtree(out / "model")
     shutil.rmtree(out / "seed-0/model")
     with pytest.raises(UserError, match="these runs are not finished"):

@@ -10,10 +10,10 @@ from seqeval.metrics import classification_report, f1_score, precision_score, re
 from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import IOB2
 
+from unmask.labelled.tag_schemes import write_tags
 from unmask.metrics import token_classification as metrics
 from unmask.metrics.intervals import intervals, whole
 from unmask.metrics.token_classification import Chunk, by_type, chunks, measure, split_tag
-from unmask.tasks.tag_schemes import write_tags
 
 ANY = ["O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in ("PER", "LOC", "A-B"))]
 NAMES = {"BMES": "BIES", "BMEW": "BIES", "BILU": "BIES"}

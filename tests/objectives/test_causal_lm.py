@@ -12,6 +12,7 @@ from unmask.families.gpt import GptSettings
 from unmask.objectives.causal_lm import CausalLM
 from unmask.objectives.learner import Learner
 from unmask.recipe import read_recipe
+from unmask.settings import parse_overrides
 
 SETTINGS = GptSettings(layers=2, width=32, heads=2, positions=80, dropout=0.0, deviation=0.2)
 VOCABULARY = 100
@@ -127,11 +128,11 @@ def test_nothing_later_is_seen(learner, together):
 )
 def test_what_does_not_go_together_is_refused(setting, message):
     with pytest.raises(UserError, match=message):
-        read_recipe("gpt-mini", [setting])
+        read_recipe("gpt-mini", parse_overrides([setting]))
 
 
 def test_a_model_that_sees_both_sides_predicts_no_next_token():
     with pytest.raises(UserError, match=r"objective.causal_lm needs reading from left to right.*encoder.kind=gpt"):
-        read_recipe("bert-mini", ["objective.causal_lm.weight=1"])
+        read_recipe("bert-mini", {"objective.causal_lm.weight": 1})
     with pytest.raises(UserError, match=r"objective.masked_lm needs hidden.* --set masking.kind=token"):
-        read_recipe("bert-mini", ["masking.kind=none"])
+        read_recipe("bert-mini", {"masking.kind": "none"})

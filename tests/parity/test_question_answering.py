@@ -25,11 +25,11 @@ import unmask
 from unmask.batches.batch import collate
 from unmask.checkpoints import huggingface
 from unmask.encoders.transformer import Transformer
+from unmask.labelled.squad_file import Answer, Question
 from unmask.model import Model, load_model, save_model
 from unmask.objectives.learner import Learner
 from unmask.tasks import passage_windows
 from unmask.tasks.question_answering import QuestionAnswering, QuestionAnsweringHead
-from unmask.tasks.squad_file import Answer, Question
 from unmask.tokenizers.bpe import train_bpe
 
 PASSAGES = [

@@ -22,11 +22,11 @@ import unmask
 from unmask.batches.batch import collate
 from unmask.checkpoints import huggingface
 from unmask.families.bert import BertSettings
+from unmask.labelled.sentence import Sentence, join_words
 from unmask.metrics.token_classification import chunks
 from unmask.model import Model, save_model
 from unmask.objectives.learner import Learner
 from unmask.tasks import token_classification
-from unmask.tasks.sentence import Sentence, join_words
 from unmask.tasks.token_classification import TokenClassification, TokenClassificationHead
 from unmask.tokenizers.bpe import train_bpe
 from unmask.tokenizers.load import load_tokenizer

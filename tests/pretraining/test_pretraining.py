@@ -13,6 +13,7 @@ from unmask.pretraining.corpus import corpus_from_text
 from unmask.pretraining.learner import build_learner
 from unmask.pretraining.pretrain import guess, pretrain
 from unmask.recipe import read_recipe
+from unmask.settings import parse_overrides
 from unmask.tokenizers.load import load_tokenizer
 from unmask.tokenizers.train import PADDING, train_tokenizer
 
@@ -61,13 +62,13 @@ def test_whole_words_need_words_of_several_pieces(documents, tmp_path, capsys):
     (tmp_path / "text.txt").write_text("\n\n".join(documents), encoding="utf8")
     corpus = build_corpus([tmp_path / "text.txt"], load_tokenizer(tmp_path), tmp_path / "corpus", report=lambda _: None)
     for settings in (["masking.kind=whole_word"], ["masking.kind=ngram", "masking.longest=1"]):
-        recipe = read_recipe("bert-tiny", [*settings, "budget.steps=1"])
+        recipe = read_recipe("bert-tiny", parse_overrides([*settings, "budget.steps=1"]))
         with pytest.raises(UserError, match="every piece is a word, so that whole words are single tokens"):
             pretrain(recipe, corpus, tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()
     small = ["encoder.layers=1", "encoder.width=32", "encoder.feed_forward=64", "layout.length=32", "budget.steps=1"]
     capsys.readouterr()
-    pretrain(read_recipe("bert-tiny", ["masking.kind=span", *small]), corpus, tmp_path / "spans")
+    pretrain(read_recipe("bert-tiny", parse_overrides(["masking.kind=span", *small])), corpus, tmp_path / "spans")
     assert "every piece is a word: what is hidden together is counted in tokens" in capsys.readouterr().err
 
 
@@ -93,7 +94,9 @@ def test_text_of_which_nothing_can_be_hidden_is_refused(tmp_path, text, kind, me
     (tmp_path / "vocab.txt").write_text("\n".join(pieces), encoding="utf8")
     (tmp_path / "text.txt").write_text("\n\n".join([text] * 20), encoding="utf8")
     corpus = build_corpus([tmp_path / "text.txt"], load_tokenizer(tmp_path), tmp_path / "corpus", report=lambda _: None)
-    recipe = read_recipe("roberta-mini", [f"masking.kind={kind}", "encoder.offset=1", "budget.steps=1"])
+    recipe = read_recipe(
+        "roberta-mini", parse_overrides([f"masking.kind={kind}", "encoder.offset=1", "budget.steps=1"])
+    )
     with pytest.raises(UserError, match=message):
         pretrain(recipe, corpus, tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()
@@ -101,7 +104,7 @@ def test_text_of_which_nothing_can_be_hidden_is_refused(tmp_path, text, kind, me
 
 def test_a_published_discriminator_keeps_its_head(corpus, tmp_path):
     """It comes without its generator, which alone is drawn anew."""
-    recipe = read_recipe("electra-mini", ["encoder.layers=1", "encoder.width=64", "encoder.heads=1"])
+    recipe = read_recipe("electra-mini", parse_overrides(["encoder.layers=1", "encoder.width=64", "encoder.heads=1"]))
     first, _ = build_learner(recipe, corpus.tokenizer.size, None)
     head = {
         name: value for name, value in first.parts["replaced_token"].state_dict().items() if "generator" not in name
@@ -132,7 +135,7 @@ def test_what_does_not_go_together_is_refused_before_anything_is_built(
     with pytest.raises(UserError, match=message):
         corpus_from_text(
             [tmp_path / "text.txt"],
-            read_recipe(recipe, settings),
+            read_recipe(recipe, parse_overrides(settings)),
             tmp_path / "run",
             init=tmp_path / "model" if init else None,
             report=said.append,
@@ -150,7 +153,7 @@ def test_a_corpus_without_samples_is_refused_before_there_is_a_run(tokenizer, tm
     (tmp_path / "text.txt").write_text("The dog sees the cat. The cat sees the dog.", encoding="utf8")
     corpus = build_corpus([tmp_path / "text.txt"], tokenizer, tmp_path / "corpus", report=lambda _: None)
     with pytest.raises(UserError, match="only one document"):
-        pretrain(read_recipe("bert-tiny", ["budget.steps=1"]), corpus, tmp_path / "run", quiet=True)
+        pretrain(read_recipe("bert-tiny", parse_overrides(["budget.steps=1"])), corpus, tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()
 
 
@@ -158,7 +161,7 @@ def test_going_on_keeps_the_dropout_of_heads_to_come(documents, tokenizer, tmp_p
     (tmp_path / "text.txt").write_text("\n\n".join(documents), encoding="utf8")
     corpus = build_corpus([tmp_path / "text.txt"], tokenizer, tmp_path / "corpus", report=lambda _: None)
     small = ["encoder.layers=1", "encoder.width=32", "encoder.feed_forward=64", "layout.length=32", "budget.steps=1"]
-    recipe = read_recipe("bert-tiny", [*small, "encoder.dropout=0", "encoder.head_dropout=0.2"])
+    recipe = read_recipe("bert-tiny", parse_overrides([*small, "encoder.dropout=0", "encoder.head_dropout=0.2"]))
     pretrain(recipe, corpus, tmp_path / "first", quiet=True)
     pretrain(recipe, corpus, tmp_path / "second", init=tmp_path / "first", quiet=True)
     for run in ("first", "second"):

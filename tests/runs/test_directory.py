@@ -17,7 +17,7 @@ from unmask.recipe import read_recipe
 from unmask.runs.directory import RunDirectory
 from unmask.runs.plots import plot_confusion
 from unmask.runs.report import model_card
-from unmask.settings import write
+from unmask.settings import parse_overrides, write
 from unmask.training.machine import Machine
 from unmask.version import __version__
 
@@ -27,7 +27,9 @@ CPU = Machine(torch.device("cpu"), "float32")
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, corpus):
     small = ["encoder.layers=1", "encoder.width=32", "encoder.feed_forward=64", "encoder.positions=64"]
-    recipe = read_recipe("bert-tiny", [*small, "layout.length=48", "batch.tokens=512", "budget.steps=3"])
+    recipe = read_recipe(
+        "bert-tiny", parse_overrides([*small, "layout.length=48", "batch.tokens=512", "budget.steps=3"])
+    )
     out = tmp_path_factory.mktemp("finished") / "deep" / "run"
     assert pretrain(recipe, corpus, out, machine=CPU, quiet=True) == out / "model"
     return out, recipe

@@ -7,7 +7,7 @@ import msgspec
 
 from unmask.runs import plots
 from unmask.runs.directory import RunDirectory
-from unmask.runs.report import finetuning_report, pretraining_report, warning
+from unmask.runs.report import Said, finetuning_report, pretraining_report
 from unmask.runs.summary import Reached
 from unmask.tasks.classification import Classification
 
@@ -29,7 +29,7 @@ def test_what_is_no_number_is_reported_as_such(make_run):
         for step, loss in ((0, 10.0), (9, math.nan))
     ]
     run.metrics.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))  # as a run writes them
-    text = pretraining_report(run, "electra-mini", Reached(9, 9000, 1.0))
+    text = pretraining_report(run, "electra-mini", Reached(9, 9000, 1.0), Said())
     assert "| loss | 10.0000 | not finite |" in text
     assert "| replaced_token_loss | 10.0000 | not finite |" in text
 
@@ -44,7 +44,7 @@ def test_a_discriminator_is_seen_beside_what_always_saying_original_reaches(make
             "replaced_token_guess": 0.87 + line["step"] / 1000,
         }
     (run.path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    text = pretraining_report(run, "electra-mini", Reached(8, 8000, 1.0))
+    text = pretraining_report(run, "electra-mini", Reached(8, 8000, 1.0), Said())
     assert "\nAlways saying that a token was not replaced would be right for 87.80 % of all.\n" in text
     assert "is no use to a task yet. Begin as a masked LM" in text
 
@@ -57,26 +57,11 @@ def test_a_discriminator_is_seen_beside_what_always_saying_original_reaches(make
     assert curve.get_ydata().tolist() == [0.87, 0.872, 0.874, 0.876, 0.878]
 
 
-def test_a_guess_is_told_of_the_tokens_that_are_asked_for(make_run):
+def test_what_the_objectives_say_of_it_is_in_the_report(make_run):
     run = RunDirectory(make_run())
-    for name, said in (
-        ("masked_lm", "hidden"),
-        ("generator", "hidden"),
-        ("causal_lm", "next"),
-        ("next_sentence", None),
-    ):
-        (run.path / "metrics.jsonl").write_text(
-            json.dumps({"kind": "heldout", "step": 0, "loss": 1.0})
-            + "\n"
-            + json.dumps({"kind": "guess", "step": 0, f"{name}_accuracy": 0.0946})
-        )
-        text = pretraining_report(run, "gpt-mini", Reached(8, 8000, 1.0))
-        assert ("the most frequent token" in text) == bool(said)
-        assert said is None or f"would be right for 9.46 % of the {said} ones.\n" in text
-
-
-def test_a_discriminator_that_tells_nothing_is_warned_of():
-    assert warning({"masked_lm_loss": 0.5}) is None
-    # one of eight tokens replaced: a constant has -(1/8 ln 1/8 + 7/8 ln 7/8) = 0.3768 nats
-    assert warning({"replaced_token_loss": 0.339, "replaced_token_guess": 0.875}) is None
-    assert "Begin as a masked LM" in warning({"replaced_token_loss": 0.340, "replaced_token_guess": 0.875})
+    (run.path / "metrics.jsonl").write_text(json.dumps({"kind": "heldout", "step": 0, "loss": 1.0}))
+    said = Said(notes=["A note."], Saids=["Nothing was learnt."], usage=["unmask fill --model X"])
+    text = pretraining_report(run, "gpt-mini", Reached(8, 8000, 1.0), said)
+    for line in ("A note.", "**Nothing was learnt.**", "unmask fill --model X"):
+        assert f"\n{line}\n" in text
+    assert "A note." not in pretraining_report(run, "gpt-mini", Reached(8, 8000, 1.0), Said())

@@ -18,14 +18,14 @@ from unmask.errors import UserError
 from unmask.families.bert import BertSettings
 from unmask.finetuning.finetune import finetune
 from unmask.finetuning.rule import defaults
+from unmask.inference.predictor import load
+from unmask.labelled.labelled_file import Row
 from unmask.layers.dropout import Dropout
 from unmask.model import load_model
 from unmask.objectives.learner import Learner
 from unmask.recipe import read_recipe
-from unmask.serving.pipeline import load
-from unmask.settings import write
+from unmask.settings import parse_overrides, write
 from unmask.tasks.classification import Classification, ClassificationHead, Prediction
-from unmask.tasks.labelled_file import Row
 from unmask.training.machine import Machine
 
 TASK = Classification()
@@ -111,7 +111,7 @@ def recipe_file(tmp_path_factory):
         "encoder.positions=64",
         "layout.length=48",
     ]
-    path.write_text(write(read_recipe("bert-tiny", small)))
+    path.write_text(write(read_recipe("bert-tiny", parse_overrides(small))))
     return path
 
 
@@ -123,7 +123,7 @@ def tune(recipe_file, tokenizer_directory, task, out, *settings, **options):
         [task],
         out,
         tokenizer=tokenizer_directory,
-        settings=settings,
+        settings=parse_overrides(settings),
         machine=CPU,
         quiet=True,
         **options,
@@ -164,7 +164,7 @@ def test_settings_take_effect_and_resume_refuses_others(recipe_file, tokenizer_d
             tmp_path / "seed",
             [task],
             tmp_path / "plain",
-            settings=["budget.epochs=1"],
+            settings=parse_overrides(["budget.epochs=1"]),
             resume=True,
         )
     tune(recipe_file, tokenizer_directory, task, tmp_path / "plain", resume=True)

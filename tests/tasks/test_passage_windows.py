@@ -7,9 +7,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from unmask.labelled.squad_file import Answer, Question
 from unmask.tasks.passage_windows import Cut, cut, span_of, starts, with_marks
 from unmask.tasks.question_answering import QuestionAnswering
-from unmask.tasks.squad_file import Answer, Question
 from unmask.tokenizers.tokenizer import Tokenizer
 from unmask.tokenizers.wordpiece import WORDPIECE, bert_wordpiece
 

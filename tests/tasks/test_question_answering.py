@@ -17,12 +17,13 @@ from unmask.cli.main import main
 from unmask.errors import UserError
 from unmask.finetuning.examples import HOLD_OUT_SEED
 from unmask.finetuning.finetune import finetune
+from unmask.inference.predictor import load
+from unmask.labelled.squad_file import Answer, Question
 from unmask.metrics import question_answering as metrics
 from unmask.model import load_model
 from unmask.objectives.learner import Learner
 from unmask.recipe import read_recipe
-from unmask.serving.pipeline import load
-from unmask.settings import write
+from unmask.settings import parse_overrides, write
 from unmask.tasks.mistake import Mark
 from unmask.tasks.question_answering import (
     Answered,
@@ -32,7 +33,6 @@ from unmask.tasks.question_answering import (
     best_spans,
     best_threshold,
 )
-from unmask.tasks.squad_file import Answer, Question
 from unmask.tokenizers.train import train_tokenizer
 from unmask.tokenizers.unigram import train_unigram
 from unmask.training.machine import choose_machine
@@ -393,7 +393,7 @@ def recipe_file(tmp_path_factory):
         "encoder.feed_forward=96",
         "encoder.positions=64",
     ]
-    path.write_text(write(read_recipe("bert-tiny", [*small, "layout.length=48"])))
+    path.write_text(write(read_recipe("bert-tiny", parse_overrides([*small, "layout.length=48"]))))
     return path
 
 
@@ -433,7 +433,7 @@ def tune(recipe_file, tokenizer_directory, train, out, *settings, **options):
         [train],
         out,
         tokenizer=tokenizer_directory,
-        settings=["dropout=0.0", *settings],
+        settings=parse_overrides(["dropout=0.0", *settings]),
         machine=CPU,
         **options,
     )
@@ -530,13 +530,13 @@ def test_random_weights_take_the_vocabulary_of_a_run(learnt, recipe_file):
 
 
 def test_other_models_answer_no_questions(recipe_file, tokenizer_directory):
-    from unmask.serving.pipeline import Pipeline
+    from unmask.inference.predictor import Predictor
 
     model = load_model(f"random:{recipe_file}", tokenizer=tokenizer_directory)
     with pytest.raises(
         UserError, match="this model answers no questions; train one: unmask finetune question-answering"
     ):
-        Pipeline(model, CPU).answer("who?", "the dog")
+        Predictor(model, CPU).answer("who?", "the dog")
 
 
 def test_what_is_mended_and_left_out_is_said(learnt, documents, tmp_path, capsys, recipe_file, tokenizer_directory):

@@ -11,11 +11,11 @@ from unmask.batches.batch import collate
 from unmask.errors import UserError
 from unmask.families.bert import BertSettings
 from unmask.finetuning.finetune import finetune
+from unmask.inference.predictor import load
+from unmask.labelled.labelled_file import Row
 from unmask.objectives.learner import Learner
 from unmask.recipe import read_recipe
-from unmask.serving.pipeline import load
-from unmask.settings import write
-from unmask.tasks.labelled_file import Row
+from unmask.settings import parse_overrides, write
 from unmask.tasks.regression import Regression, RegressionHead, Score
 from unmask.training.machine import choose_machine
 
@@ -91,7 +91,7 @@ def test_mistakes_come_worst_first():
 def learn(shape, here, tokenizer):
     """Fine-tune on a folder's train.tsv; `shape` is where the recipe lies."""
     start = f"random:{shape / 'tiny.toml'}"
-    about = {"tokenizer": tokenizer, "settings": SETTINGS, "machine": CPU, "quiet": True}
+    about = {"tokenizer": tokenizer, "settings": parse_overrides(SETTINGS), "machine": CPU, "quiet": True}
     finetune("regression", start, [here / "train.tsv"], here / "run", **about)
 
 
@@ -105,7 +105,7 @@ def trained(tokenizer, tokenizer_directory, tmp_path_factory):
         lines.append(f"{word} near the sea\tthe {rng.choice(['river', 'house'])}\t{3 if word == 'dog' else 1}")
     (here / "train.tsv").write_text("\n".join(lines))
     shape = ["encoder.layers=1", "encoder.width=32", "encoder.feed_forward=64", "encoder.positions=64"]
-    (here / "tiny.toml").write_text(write(read_recipe("bert-tiny", [*shape, "layout.length=48"])))
+    (here / "tiny.toml").write_text(write(read_recipe("bert-tiny", parse_overrides([*shape, "layout.length=48"]))))
     learn(here, here, tokenizer_directory)
     return here
 

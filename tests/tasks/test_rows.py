@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from unmask.batches.frame import Frame
 from unmask.errors import UserError
+from unmask.labelled.labelled_file import Row
 from unmask.tasks.classification import Classification
-from unmask.tasks.labelled_file import Row
 from unmask.tasks.mistake import Passage
 from unmask.tasks.regression import Regression
 from unmask.tasks.rows import as_rows, cut_longer, frame_rows, hold_out, passages
@@ -62,7 +62,7 @@ def row(text, text_b=None):
 
 
 def test_segments_of_pairs(tokenizer):
-    ((sample,), notes) = frame_rows(tokenizer, [row("The dog sees", "the cat.")], 32)
+    ((sample,), _, notes) = frame_rows(tokenizer, [row("The dog sees", "the cat.")], 32)
     first, second = tokenizer.encode("The dog sees"), tokenizer.encode("the cat.")
     cls, sep = tokenizer.cls, tokenizer.sep
     assert sample.ids.tolist() == [cls, *first, sep, *second, sep]
@@ -78,6 +78,16 @@ def test_what_is_cut_is_counted(tokenizer, kind, second, what):
     rows = [row("dog " * number, *second) for number in (1, 3, 20, 30)]
     notes = kind(length=12).frame(tokenizer, rows, ("0", "1"), gold=False).notes
     assert notes == (f"2 of 4 {what} are longer than 12 tokens and were cut",)
+
+
+@pytest.mark.parametrize("kind", [Classification, Regression])
+@pytest.mark.parametrize("nothing", ["", " ", "\u200b"], ids=["empty", "blank", "no token"])
+def test_what_is_empty_is_counted(tokenizer, kind, nothing):
+    texts = [row("The dog"), row(nothing), row("sees")]
+    assert kind(length=12).frame(tokenizer, texts, ("0", "1"), gold=True).notes == ("1 of 3 texts are empty",)
+    pairs = [row("The dog", "sees"), row(nothing, "sees"), row("sees", nothing)]
+    notes = kind(length=12).frame(tokenizer, pairs, ("0", "1"), gold=False).notes
+    assert notes == ("2 of 3 pairs have an empty text",)
 
 
 @pytest.mark.parametrize(("kind", "special"), [("wordpiece", 3), ("bpe", 4)])
@@ -120,9 +130,13 @@ WORDS = st.lists(st.sampled_from(["dog", "cat", "river", "sea", "."]), max_size=
 
 @given(st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=4), st.integers(4, 40))
 def test_pairs_fit_and_keep_their_beginnings(tokenizer, pairs, length):
-    samples, notes = frame_rows(tokenizer, [row(*pair) for pair in pairs], length)
-    long = sum(len(tokenizer.encode(one)) + len(tokenizer.encode(other)) > length - 3 for one, other in pairs)
-    assert bool(notes) == bool(long)
+    samples, cut, notes = frame_rows(tokenizer, [row(*pair) for pair in pairs], length)
+    assert cut == [len(tokenizer.encode(one)) + len(tokenizer.encode(other)) > length - 3 for one, other in pairs]
+    empty = sum(not (one and other) for one, other in pairs)
+    counts = {"longer": sum(cut), "an empty text": empty}
+    assert len(notes) == sum(map(bool, counts.values()))
+    for what, count in counts.items():
+        assert not count or any(note.startswith(f"{count} of {len(pairs)} pairs") and what in note for note in notes)
     for number, (sample, texts) in enumerate(zip(samples, pairs, strict=True)):
         one, other = (tokenizer.encode(text) for text in texts)
         here, there = popped(len(one), len(other), length - 3)

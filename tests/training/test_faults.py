@@ -21,7 +21,7 @@ from unmask.objectives.learner import Learner
 from unmask.pretraining.pretrain import fingerprint, pretrain
 from unmask.recipe import read_recipe
 from unmask.runs.directory import RunDirectory
-from unmask.settings import write
+from unmask.settings import parse_overrides, write
 from unmask.training import checkpoint, loop
 from unmask.training.checkpoint import (
     Progress,
@@ -330,7 +330,7 @@ def finished(tmp_path_factory, corpus):
 def changed(*settings, name="bert-tiny"):
     small = ["encoder.layers=1", "encoder.width=32", "encoder.feed_forward=64", "encoder.positions=64"]
     small += ["layout.length=48", "batch.tokens=512", "optimizer.learning_rate=1e-3", "budget.steps=3"]
-    return read_recipe(name, [*small, *settings])
+    return read_recipe(name, parse_overrides([*small, *settings]))
 
 
 def metrics(run):

@@ -21,7 +21,7 @@ from unmask.pretraining.pretrain import pretrain
 from unmask.recipe import Recipe, read_recipe
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
-from unmask.settings import write
+from unmask.settings import parse_overrides, write
 from unmask.training import loop, memory
 from unmask.training.checkpoint import load_checkpoint, newest_checkpoint
 from unmask.training.evaluate import evaluate
@@ -146,7 +146,7 @@ FAMILY = {
 
 @pytest.mark.parametrize("name", FAMILY)
 def test_the_tiny_family_overfits_a_few_sequences(trainer, name):
-    recipe = read_recipe(name, [*TINY, *FAMILY[name]])
+    recipe = read_recipe(name, parse_overrides([*TINY, *FAMILY[name]]))
     before, after = overfit(trainer, recipe)
     assert after["loss"] < before["loss"] / 3
     for part in recipe.objectives:

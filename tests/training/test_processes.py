@@ -13,7 +13,7 @@ import pytest
 import safetensors.torch
 
 from unmask.recipe import read_recipe
-from unmask.settings import write
+from unmask.settings import parse_overrides, write
 from unmask.training.checkpoint import newest_checkpoint
 
 pytestmark = pytest.mark.timeout(900)  # up to five processes, each of which imports torch
@@ -45,7 +45,7 @@ def command(corpus, tmp_path_factory):
 
     def start(out, size, *options, settings=(), program=("-m", "unmask"), **environment):
         path = folder / f"{len(list(folder.iterdir()))}.toml"
-        path.write_text(write(read_recipe("bert-tiny", [*SETTINGS, *settings])))
+        path.write_text(write(read_recipe("bert-tiny", parse_overrides([*SETTINGS, *settings]))))
         words = ["pretrain", str(path), "--corpus", str(corpus.directory), "--precision", "float32"]
         meeting = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
         return [
@@ -289,7 +289,7 @@ def test_raw_text_is_for_one_process(tmp_path):
 def test_torchrun_starts_again_after_a_crash(corpus, alone, tmp_path):
     """One of two processes kills itself once; torchrun starts both again, and they go on from the checkpoint."""
     out, recipe = tmp_path / "run", tmp_path / "recipe.toml"
-    recipe.write_text(write(read_recipe("bert-tiny", SETTINGS)))
+    recipe.write_text(write(read_recipe("bert-tiny", parse_overrides(SETTINGS))))
     program = tmp_path / "program.py"
     program.write_text(
         "import os, signal, sys\n"

@@ -28,9 +28,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Score and print."""
     from unmask.evaluation.model import evaluate_encoder, evaluate_task
+    from unmask.labelled.labelled_file import parse_columns
     from unmask.model import load_model
     from unmask.runs.display import Display
-    from unmask.tasks.labelled_file import parse_columns
     from unmask.text.documents import TextOptions
 
     if options.errors:

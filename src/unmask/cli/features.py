@@ -30,11 +30,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Compute and write."""
+    from unmask.inference.features import FILE, parse_layers
+    from unmask.inference.predictor import Predictor
+    from unmask.labelled.labelled_file import is_plain, parse_columns, read_rows, read_texts
     from unmask.model import load_model
     from unmask.runs.display import Display
-    from unmask.serving.features import FILE, parse_layers
-    from unmask.serving.pipeline import Pipeline
-    from unmask.tasks.labelled_file import is_plain, parse_columns, read_rows, read_texts
     from unmask.tasks.rows import as_rows
 
     out, layers, columns = Path(options.out), parse_layers(options.layers), parse_columns(options.columns)
@@ -46,12 +46,10 @@ def run(options: argparse.Namespace) -> None:
     else:
         rows = read_rows([options.data], columns=columns, kind=options.format, gold=False, notes=notes)
     model = load_model(options.model, tokenizer=options.tokenizer, allow_pickle=options.allow_pickle)
-    pipeline = Pipeline(model, machine(options), Display(quiet=options.quiet))
-    tokens, cut = pipeline.write_features(rows, layers, out / FILE)
+    predictor = Predictor(model, machine(options), Display(quiet=options.quiet))
+    tokens, cut = predictor.write_features(rows, layers, out / FILE)
     for note in notes:
         report(options, note)
     report(options, f"{tokens:,} tokens of {len(rows):,} texts: {out / FILE}")
     if cut:
-        report(
-            options, f"{cut:,} of them are longer than the {pipeline.encoder.longest} tokens of the model and were cut"
-        )
+        report(options, f"{cut:,} of them are longer than the {model.encoder.longest} tokens of the model and were cut")

@@ -18,11 +18,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Fill and print."""
+    from unmask.inference.predictor import Predictor
     from unmask.model import load_model
-    from unmask.serving.pipeline import Pipeline
 
     model = load_model(options.model, allow_pickle=options.allow_pickle)
-    for filling in Pipeline(model, machine(options)).fill(options.texts, top=options.top):
+    for filling in Predictor(model, machine(options)).fill(options.texts, top=options.top):
         if options.json:
             print_json(filling)
             continue

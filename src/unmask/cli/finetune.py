@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from functools import partial
 from pathlib import Path
 
 from unmask.cli.options import add_labelled, add_machine, add_model, add_workers, machine
-
-TASKS = ("classification", "regression", "question-answering", "token-classification")
-"""Those of `unmask.tasks.TASKS`, which only torch can import."""
-KINDS = ("linear", "average", "rnn")
-"""Those of [downstream]."""
+from unmask.encoders.downstream_kind import DOWNSTREAM_KINDS
+from unmask.settings import parse_overrides
+from unmask.tasks import TASKS
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("task", choices=TASKS)
+    parser.add_argument("task", choices=tuple(TASKS))
     add_model(parser)
     parser.add_argument("--tokenizer", metavar="DIR", help="with --model random:RECIPE: a tokenizer, run or model")
     parser.add_argument(
@@ -35,7 +32,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--frozen", action="store_true", help="leave the encoder as it is; its features are computed once"
     )
     parser.add_argument(
-        "--downstream", choices=KINDS, help="a small model over the encoder's layers (with --frozen default: linear)"
+        "--downstream",
+        choices=DOWNSTREAM_KINDS,
+        help="a small model over the encoder's layers (with --frozen default: linear)",
     )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for example budget.epochs=5")
     parser.add_argument("--resume", action="store_true", help="go on where RUN stands")
@@ -46,36 +45,25 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Fine-tune, once or several times."""
-    from unmask.finetuning.finetune import finetune
+    from unmask.finetuning.finetune import run_job
+    from unmask.finetuning.job import Job, LabelledFiles, Start
     from unmask.finetuning.trials import several
-    from unmask.tasks.labelled_file import parse_columns
+    from unmask.labelled.labelled_file import parse_columns
 
-    tune = partial(
-        finetune,
+    job = Job(
         options.task,
-        options.model,
-        options.train,
-        dev=options.dev,
-        columns=parse_columns(options.columns),
-        kind=options.format,
-        tokenizer=options.tokenizer,
-        allow_pickle=options.allow_pickle,
-        frozen=options.frozen,
-        downstream=options.downstream,
-        machine=machine(options),
-        quiet=options.quiet,
+        Start(options.model, options.tokenizer, options.allow_pickle),
+        LabelledFiles(options.train, options.dev, parse_columns(options.columns), options.format),
+        parse_overrides(options.set),
+        options.frozen,
+        options.downstream,
+        machine(options),
+        options.quiet,
     )
     if options.seeds is None and not options.search:
-        tune(options.out, settings=options.set, resume=options.resume)
+        run_job(job, options.out, resume=options.resume)
         return
-    several(
-        tune,
-        options.task,
-        options.out,
-        seeds=1 if options.seeds is None else options.seeds,
-        search=options.search,
-        settings=options.set,
-        resume=options.resume,
-    )
+    seeds = 1 if options.seeds is None else options.seeds
+    several(job, options.out, seeds=seeds, search=options.search, resume=options.resume)
     if not options.quiet:
         print((Path(options.out) / "report.md").read_text(encoding="utf8"), file=sys.stderr)

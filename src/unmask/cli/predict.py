@@ -11,7 +11,7 @@ from unmask.durable import replace_file
 from unmask.errors import UserError
 
 if TYPE_CHECKING:
-    from unmask.serving.pipeline import Pipeline
+    from unmask.inference.predictor import Predictor
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -39,20 +39,20 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Ask and print."""
+    from unmask.inference.predictor import Predictor
     from unmask.model import load_model
     from unmask.runs.display import Display
-    from unmask.serving.pipeline import Pipeline
 
     _check(options)
     model = load_model(options.model, allow_pickle=options.allow_pickle)
-    pipeline = Pipeline(model, machine(options), Display(quiet=options.quiet))
+    predictor = Predictor(model, machine(options), Display(quiet=options.quiet))
     notes: list[str] = []
-    examples = _examples(pipeline, options, notes)
-    predictions = pipeline.run(examples, notes)
+    examples = _examples(predictor, options, notes)
+    predictions = predictor.run(examples, notes)
     for note in notes:
         report(options, note)
     if options.out:
-        for path, content in pipeline.task.files(Path(options.out), examples, predictions).items():
+        for path, content in predictor.task.files(Path(options.out), examples, predictions).items():
             replace_file(path, content)
         report(options, f"{len(predictions)} predictions: {options.out}")
         return
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> None:
         if options.json:
             print_json(prediction)
         else:
-            print(pipeline.task.line(prediction))
+            print(predictor.task.line(prediction))
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -91,15 +91,15 @@ def _check_out(out: Path, data: str | None) -> None:
         raise UserError("there is no such folder", file=out.parent, remedy="make it, or name another --out")
 
 
-def _examples(pipeline: Pipeline, options: argparse.Namespace, notes: list[str]) -> list[Any]:
-    from unmask.tasks.labelled_file import is_plain, parse_columns, read_texts
+def _examples(predictor: Predictor, options: argparse.Namespace, notes: list[str]) -> list[Any]:
+    from unmask.labelled.labelled_file import is_plain, parse_columns, read_texts
 
     if options.question is not None:
-        return [pipeline.question(options.question, options.passage)]
+        return [predictor.question(options.question, options.passage)]
     if options.texts:
-        return pipeline.task.from_texts(options.texts, options.text_b or None)
+        return predictor.task.from_texts(options.texts, options.text_b or None)
     columns = parse_columns(options.columns)
-    of_pairs = options.format is None and getattr(pipeline.task, "pairs", None)  # a text a line has none
+    of_pairs = options.format is None and getattr(predictor.task, "pairs", None)  # a text a line has none
     if is_plain(options.data, options.format) and not of_pairs:
-        return pipeline.task.from_texts(read_texts(options.data, columns=columns, notes=notes))
-    return pipeline.task.read([options.data], columns=columns, kind=options.format, gold=False, notes=notes)
+        return predictor.task.from_texts(read_texts(options.data, columns=columns, notes=notes))
+    return predictor.task.read([options.data], columns=columns, kind=options.format, gold=False, notes=notes)

@@ -55,13 +55,14 @@ def run(options: argparse.Namespace) -> None:
     from unmask.pretraining.pretrain import pretrain
     from unmask.recipe import read_recipe
     from unmask.runs.directory import RunDirectory
+    from unmask.settings import parse_overrides
 
     out = Path(options.out)
     resume = options.resume or (restarted() and started(out))
     if restarted() and not resume and os.environ.get("RANK", "0") == "0":
         RunDirectory.forget_unstarted(out)
     _refuse_idle_settings(options)
-    recipe = read_recipe(options.recipe, options.set)
+    recipe = read_recipe(options.recipe, parse_overrides(options.set))
     chosen = machine(options)
     if options.allow_pickle and not options.init:
         raise UserError("--allow-pickle has no effect without --init")

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from unmask.batches.batch import Tokens
+from unmask.encoders.downstream_kind import DownstreamKind
 from unmask.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, Keep
 from unmask.errors import UserError
 from unmask.layers.dropout import Dropout
@@ -44,7 +45,7 @@ class DownstreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         width: of the LSTM's states in each direction (200 unless set).
     """
 
-    kind: Literal["linear", "average", "rnn"]
+    kind: DownstreamKind
     layers: tuple[int, ...] = (-1,)
     combine: Literal["concatenate", "sum", "mix"] = "concatenate"
     width: int | None = None

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from unmask.batches.document_sentences import DocumentSentencesSettings
 from unmask.batches.feed import Feed
 from unmask.batches.layout import LayoutSettings
@@ -18,13 +20,14 @@ from unmask.corpus.corpus import Documents
 from unmask.encoders.encoder import LEFT_TO_RIGHT
 from unmask.errors import UserError
 from unmask.evaluation.errors_page import errors_page
+from unmask.inference.backend import inference_copy
+from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import Measure, differences, intervals, whole
 from unmask.model import Model
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext, Objective
 from unmask.runs.display import Display
-from unmask.serving.pipeline import Pipeline
 from unmask.tasks.mistake import Mistake
 from unmask.text.documents import TextOptions
 from unmask.text.files import as_paths, display_name
@@ -71,12 +74,12 @@ def evaluate_task(
         _check_comparable(model, against, names)
     paths, notes = as_paths(paths), list[str]()
     examples = model.task.read(paths, columns=columns or {}, kind=kind, notes=notes)
-    predictions = Pipeline(model, machine, display).run(examples, notes)
+    predictions = Predictor(model, machine, display).run(examples, notes)
     result, first = _scores(model, examples, predictions)
     if notes:
         result["notes"] = notes
     if against is not None:
-        second = model.task.measure(examples, Pipeline(against, machine, display).run(examples), model.labels)
+        second = model.task.measure(examples, Predictor(against, machine, display).run(examples), model.labels)
         result["against"] = {
             "metrics": whole(second, len(examples)),
             "differences": differences(first, second, len(examples)),
@@ -92,7 +95,7 @@ def score_examples(model: Model, examples: Sequence[Any], machine: Machine, disp
 
     Scores are times 100; `intervals` are of 95 %.
     """
-    return _scores(model, examples, Pipeline(model, machine, display).run(examples))[0]
+    return _scores(model, examples, Predictor(model, machine, display).run(examples))[0]
 
 
 def _scores(model: Model, examples: Sequence[Any], predictions: Sequence[Any]) -> tuple[dict[str, Any], Measure]:
@@ -154,7 +157,8 @@ def evaluate_encoder(
     Raises:
         UserError: the model has no pretraining head, or no text is in the files.
     """
-    objectives = _objectives(model)
+    with torch.random.fork_rng(devices=()):  # what is drawn is overwritten
+        objectives = _objectives(model)
     if not objectives:
         raise UserError("this model has neither a task's head nor a whole one of a pretraining objective")
     machine = machine or choose_machine(precision="float32")
@@ -169,7 +173,7 @@ def evaluate_encoder(
                 raise UserError("this model tells pairs of sentences apart, and the documents have none")
         else:
             layout = SentencePairsSettings(length=length, second=asked)
-        learner = Learner(model.encoder, objectives).to(machine.device, machine.dtype)
+        learner = inference_copy(Learner(model.encoder, objectives), machine)
         masking = NoMaskingSettings() if LEFT_TO_RIGHT in model.encoder.gives else TokenMaskingSettings()
         feed = Feed(layout, masking, seed, corpus.tokenizer, learner.prepare)  # with the special tokens of pretraining
         batches = feed.heldout(corpus.train, tokens=corpus.train.num_tokens * 2)

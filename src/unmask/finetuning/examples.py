@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from unmask.errors import UserError
+from unmask.finetuning.job import LabelledFiles
 from unmask.model import Model
 from unmask.tasks.task import Framed, Task
 
@@ -37,26 +38,20 @@ class Examples:
         return {name: hashlib.sha256(msgspec.json.encode(part)).hexdigest() for name, part in parts.items()}
 
 
-def read_examples(
-    task: Task,
-    train: Sequence[str | Path],
-    dev: Sequence[str | Path],
-    columns: Mapping[str, str],
-    kind: str | None,
-    base: Model,
-) -> Examples:
+def read_examples(task: Task, files: LabelledFiles, base: Model) -> Examples:
     """Read the files; where the labels are those of the model, they are in its order.
 
     Raises:
         UserError: a file cannot be read, or is not of the task's kind.
     """
     notes: list[str] = []
-    examples = task.read(train, columns=columns, kind=kind, notes=notes)
+    read = partial(task.read, columns=files.columns, kind=files.kind, notes=notes)
+    examples = read(files.train)
     labels = task.label_names(examples)
     if set(labels) == set(base.labels):
         labels = base.labels
-    if dev:
-        return Examples(examples, task.read(dev, columns=columns, kind=kind, notes=notes), labels, notes)
+    if files.dev:
+        return Examples(examples, read(files.dev), labels, notes)
     return Examples(*task.hold_out(examples, HOLD_OUT_SEED), labels, notes)
 
 

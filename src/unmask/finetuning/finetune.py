@@ -9,32 +9,26 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from unmask.batches.batch import collate, split
-from unmask.batches.no_masking import WHOLE_TEXT
 from unmask.batches.sources import ExampleSource
 from unmask.durable import replace_file
-from unmask.encoders.encoder import Encoder
-from unmask.errors import UserError, nearest
 from unmask.evaluation.model import score_examples
-from unmask.finetuning.examples import Examples, frame_examples, read_examples
 from unmask.finetuning.frozen import FEATURES, freeze
-from unmask.finetuning.learner import build_learner, finished_model
-from unmask.finetuning.rule import FROZEN_RATES, defaults
-from unmask.model import Model, load_model, save_model
-from unmask.recipe import FinetuningRecipe
+from unmask.finetuning.job import Job, LabelledFiles, Start
+from unmask.finetuning.learner import finished_model
+from unmask.finetuning.prepare import Prepared, prepare
+from unmask.inference.predictor import Predictor
+from unmask.model import Model, save_model
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
 from unmask.runs.plots import plot_confusion, plot_training, try_to_draw
 from unmask.runs.report import finetuning_report, model_card
-from unmask.serving.pipeline import Pipeline
-from unmask.settings import convert, put, write
-from unmask.tasks import TASKS
-from unmask.tasks.task import Task
+from unmask.settings import Overrides, write
 from unmask.text.files import as_paths
 from unmask.training.checkpoint import Progress
 from unmask.training.loop import Trainer, open_run
@@ -60,7 +54,7 @@ def finetune(
     dev: str | Path | Sequence[str | Path] = (),
     columns: Mapping[str, str] | None = None,
     kind: str | None = None,
-    settings: Sequence[str] = (),
+    settings: Overrides | None = None,
     tokenizer: str | Path | None = None,
     allow_pickle: bool = False,
     frozen: bool = False,
@@ -68,8 +62,6 @@ def finetune(
     resume: bool = False,
     machine: Machine | None = None,
     quiet: bool = False,
-    choosing: bool = False,
-    features: Path | None = None,
 ) -> Path:
     """Fine-tune a model for a task and leave a run directory.
 
@@ -81,7 +73,7 @@ def finetune(
         dev: labelled files to score on, used for no choice; none: a tenth of `train`, the same one for all seeds.
         columns: our column names to theirs.
         kind: the files' format where the suffix does not tell.
-        settings: KEY=VALUE over the defaults.
+        settings: over the defaults, for example `{"seed": 1, "budget.epochs": 5}`.
         tokenizer: for random:RECIPE.
         allow_pickle: let `model` hold pickled weights.
         frozen: leave the encoder as it is and compute its features once.
@@ -90,8 +82,6 @@ def finetune(
         resume: go on where the run in `out` stands.
         machine: device and precision; None chooses.
         quiet: print nothing.
-        features: where those of a frozen encoder are kept for other runs; none: in the run, until it ends.
-        choosing: the run serves a choice: score on a tenth of what is left to train on, and leave `dev` alone.
 
     Returns:
         The model's directory, RUN/model.
@@ -100,153 +90,89 @@ def finetune(
         UserError: files, model and run do not go together.
         UnmaskError: the run broke off; it is saved.
     """
-    train, dev = as_paths(train), as_paths(dev)
-    _check_options(task, downstream, settings, frozen=frozen)
+    start = Start(model, tokenizer, allow_pickle)
+    files = LabelledFiles(as_paths(train), as_paths(dev), columns or {}, kind)
+    job = Job(task, start, files, settings or {}, frozen, downstream, machine, quiet)
+    return run_job(job, out, resume=resume)
+
+
+def run_job(
+    job: Job, out: str | Path, *, resume: bool = False, choosing: bool = False, features: Path | None = None
+) -> Path:
+    """Do what `finetune` describes.
+
+    Args:
+        job: what is asked for.
+        out: the run directory.
+        resume: go on where the run in `out` stands.
+        choosing: the run serves a choice: score on a tenth of what is left to train on, and leave the dev examples
+            alone.
+        features: where those of a frozen encoder are kept for other runs; none: in the run, until it ends.
+
+    Returns:
+        The model's directory, RUN/model.
+
+    Raises:
+        UserError: files, model and run do not go together.
+        UnmaskError: the run broke off; it is saved.
+    """
+    job.check()
     processes = Processes.launched()
-    display = Display(quiet=quiet or not processes.leads)
-    machine = machine or choose_machine()
-    early = convert(put({}, [text for text in settings if text.startswith(("seed=", "dropout="))]), _Early, "--set")
-    base = load_model(model, tokenizer=tokenizer, allow_pickle=allow_pickle, dropout=early.dropout, seed=early.seed)
-    unsettled = TASKS[task]()
-    data = read_examples(unsettled, train, dev, columns or {}, kind, base)
-    for note in data.notes:
-        display.say(note)
-    dev_examples = data.held
-    if choosing:
-        data = data.inner(unsettled)
-    rule = defaults(
-        task,
-        base.encoder.settings,
-        len(data.train),
-        pretrained=not str(model).startswith("random:"),
-        frozen=frozen,
-        downstream=downstream,
-    )
-    recipe = _resolve(put(rule, settings), base, data)
-    settled: Task = recipe.task
-    learner, kept = build_learner(base, data.labels, recipe)
-    learner.to(machine.device)
-    # what ends a run early, or finds a setting, is neither trained on nor reported
-    stops_early = recipe.budget.patience is not None
-    learnt = data.inner(settled) if stops_early or settled.tunes else data
-    framed = frame_examples(settled, base, learnt.train, data.labels, "learnt from these examples")
-    scored = (learnt if stops_early else data).held
-    held = frame_examples(settled, base, scored, data.labels, "scored on the examples held out")
-    if dev and (choosing or stops_early):  # they are scored at the end, or by another run: now is the time to refuse
-        settled.frame(base.tokenizer, dev_examples, data.labels, gold=True)
-    inputs = {"model": base.fingerprint(), **data.fingerprints()}
-    with processes, open_run(out, write(recipe), inputs, machine, processes, resume=resume) as run:
+    display = Display(quiet=job.quiet or not processes.leads)
+    machine = job.machine or choose_machine()
+    ready = prepare(job, machine, display, choosing=choosing)
+    with processes, open_run(out, write(ready.recipe), ready.inputs, machine, processes, resume=resume) as run:
         if resume and not run.changed and _is_finished(run):
             display.say(f"finished before: {run.model}")
             return run.model
         if processes.leads:  # the scores of an end that is no longer the end
             (run.path / SCORES).unlink(missing_ok=True)
-        for note in (*framed.notes, *(f"dev: {note}" for note in held.notes)):
-            display.say(note)
-        display.say(_announce(model, base, recipe, data, len(learnt.train), kept))
-        samples, watched = framed.samples, held.samples
-        if not stops_early:
-            watched = watched[:: max(1, -(-len(watched) // WATCHED))]
-        if recipe.frozen:
-            (samples, watched), about = freeze(
-                learner,
-                settled.part,
-                recipe.downstream,
-                (samples, watched),
-                features or run.path / FEATURES,
-                inputs["model"],
-                machine,
-                processes,
-                display,
-            )
-            display.say(about)
-        trainer = Trainer(
-            learner,
-            ExampleSource(samples, seed=recipe.seed),
-            prepare=learner.prepare,
-            heldout=[collate(piece) for piece in split([learner.prepare(it) for it in watched], EVALUATION_TOKENS)],
-            settings=recipe,
-            run=run,
-            machine=machine,
-            display=display,
-            processes=processes,
-        )
+        _announce(job.start.model, ready, display)
+        trainer = _trainer(ready, run, features or run.path / FEATURES, machine, processes, display)
         trainer.complete(resume=resume)
         if not processes.leads:
             return run.model
-        finished = finished_model(base, learner, data.labels, settled)
-        if settled.tunes:
-            finished = _tune(finished, learnt.held, machine, display)
-        metrics = _leave(run, finished, recipe, data, len(learnt.train), trainer.progress, machine, display)
+        metrics = _leave(run, ready, trainer.progress, replace(machine, precision="float32"), display)
     display.say("dev: " + ", ".join(f"{name} {value:.2f}" for name, value in metrics.items()))
     display.say(f"model: {run.model}")
     return run.model
 
 
-def _check_options(task: str, downstream: str | None, settings: Sequence[str], *, frozen: bool) -> None:
-    if task not in TASKS:
-        raise UserError(f"unknown task '{task}'", remedy=nearest(task, TASKS))
-    if downstream is not None and downstream not in FROZEN_RATES:
-        raise UserError(f"unknown downstream model '{downstream}'", remedy=nearest(downstream, FROZEN_RATES))
-    if downstream is None and any(text.startswith("downstream.") for text in settings) and not frozen:
-        raise UserError("downstream.… is without a downstream model", remedy="pass --frozen or --downstream KIND")
-    if idle := [text for text in settings if text.startswith(("frozen=", "downstream.kind="))]:
-        raise UserError(f"--set {idle[0]} is an option of its own", remedy="pass --frozen or --downstream KIND")
-
-
-class _Early(msgspec.Struct, frozen=True):
-    """What is needed before the model is there, whose width and data decide the other defaults."""
-
-    seed: Annotated[int, msgspec.Meta(ge=0)] = 0
-    dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
-
-
-def _resolve(table: dict[str, Any], base: Model, data: Examples) -> FinetuningRecipe:
-    """Return the recipe: the rule with the user's settings, then what the training examples decide."""
-    recipe = convert(table, FinetuningRecipe, "--set")
-    if recipe.task.length > base.encoder.longest:
-        raise UserError(f"length {recipe.task.length} exceeds the {base.encoder.longest} positions of the model")
-    _refuse_idle(recipe, base.encoder)
-    return msgspec.structs.replace(recipe, task=recipe.task.settle(data.train, data.labels))
-
-
-def _refuse_idle(recipe: FinetuningRecipe, body: Encoder) -> None:
-    """Refuse what has no effect with or without a frozen encoder, and objectives that the model cannot serve."""
-    for name, settings in recipe.objectives.items():
-        if recipe.frozen or recipe.downstream is not None:
-            raise UserError(
-                f"objective.{name} goes with neither a frozen encoder nor a downstream model", remedy="leave it away"
-            )
-        if missing := sorted(settings.asks - body.gives - {WHOLE_TEXT}):
-            raise UserError(
-                f"objective.{name} needs {missing[0]}, which neither this model nor labelled examples give",
-                remedy="leave it away",
-            )
-    if recipe.frozen and recipe.optimizer.layer_decay != 1:
-        raise UserError("optimizer.layer_decay has no effect on a frozen encoder", remedy="leave it away")
-    if recipe.frozen and recipe.reset is not None:
-        raise UserError("reset has no effect on a frozen encoder: it would never learn", remedy="leave it away")
-    if recipe.frozen and recipe.batch.recompute:
-        raise UserError("batch.recompute has no effect on a frozen encoder", remedy="leave it away")
-    if not recipe.frozen and recipe.downstream is not None and recipe.downstream.plain(body.num_layers):
-        raise UserError(
-            "--downstream linear has no effect without --frozen: it is what fine-tuning does",
-            remedy="pass --frozen, or leave it away",
-        )
+def _trainer(
+    ready: Prepared, run: RunDirectory, features: Path, machine: Machine, processes: Processes, display: Display
+) -> Trainer:
+    """Return what trains on the samples; a frozen encoder's features are computed before, unless they are there."""
+    learner, recipe = ready.learner, ready.recipe
+    samples, watched = ready.train.samples, ready.held.samples
+    if not ready.stops_early:
+        watched = watched[:: max(1, -(-len(watched) // WATCHED))]
+    if recipe.frozen:
+        both, weights = (samples, watched), ready.inputs["model"]
+        both, about = freeze(learner, ready.base, recipe, both, features, weights, machine, processes, display)
+        samples, watched = both
+        display.say(about)
+    return Trainer(
+        learner,
+        ExampleSource(samples, seed=recipe.seed),
+        prepare=learner.prepare,
+        heldout=[collate(some) for some in split([learner.prepare(it) for it in watched], EVALUATION_TOKENS)],
+        settings=recipe,
+        run=run,
+        machine=machine,
+        display=display,
+        processes=processes,
+    )
 
 
 def _leave(
-    run: RunDirectory,
-    model: Model,
-    recipe: FinetuningRecipe,
-    data: Examples,
-    trained_on: int,
-    progress: Progress,
-    machine: Machine,
-    display: Display,
+    run: RunDirectory, ready: Prepared, progress: Progress, machine: Machine, display: Display
 ) -> dict[str, float]:
-    """Score the finished model as `evaluate` would, and write it, the report and the scores; then draw the pictures."""
-    result = score_examples(model, data.held, replace(machine, precision="float32"), display)
+    """Score the finished model as `evaluate` would, and write it, the scores, the plots and the report."""
+    recipe, data, trained_on = ready.recipe, ready.data, len(ready.learnt.train)
+    model = finished_model(ready.base, ready.learner, data.labels, recipe.task)
+    if recipe.task.tunes:
+        model = _tune(model, ready.learnt.held, machine, display)
+    result = score_examples(model, data.held, machine, display)
     metrics: dict[str, float] = result["metrics"]
     how = "Trained on frozen features" if recipe.frozen else "Fine-tuned"
     to_tell = f" to tell {', '.join(data.labels)} apart" if data.labels else ""
@@ -272,22 +198,24 @@ def _is_finished(run: RunDirectory) -> bool:
 def _tune(model: Model, aside: Sequence[Any], machine: Machine, display: Display) -> Model:
     """Return the model with its task tuned on training examples that it has not seen."""
     assert model.task is not None
-    task = model.task.tune(aside, Pipeline(model, replace(machine, precision="float32"), display).run(aside))
+    task = model.task.tune(aside, Predictor(model, machine, display).run(aside))
     before, after = msgspec.to_builtins(model.task), msgspec.to_builtins(task)
     found = ", ".join(f"{name} {value:.4g}" for name, value in after.items() if value != before[name])
     display.say(f"found on {len(aside):,} training examples set aside for it: {found}")
     return replace(model, task=task)
 
 
-def _announce(
-    source: str | Path, base: Model, recipe: FinetuningRecipe, data: Examples, trained_on: int, kept: bool
-) -> str:
+def _announce(source: str | Path, ready: Prepared, display: Display) -> None:
+    """Tell what was fixed, cut or left out of the examples, and what is about to be done."""
+    for note in (*ready.train.notes, *(f"dev: {note}" for note in ready.held.notes)):
+        display.say(note)
+    base, recipe, data = ready.base, ready.recipe, ready.data
     title = recipe.task.part.replace("_", " ")
     own = f" (its own is for {', '.join(base.labels)})" if base.labels else ""
-    created = [*base.created, *(() if kept else (f"the {title} head{own}",))]
+    created = [*base.created, *(() if ready.kept else (f"the {title} head{own}",))]
     labels = f", labels: {', '.join(data.labels)}" if data.labels else ""
-    return (
-        f"{trained_on:,} examples to train on, {len(data.held):,} to score on{labels}\n"
+    display.say(
+        f"{len(ready.learnt.train):,} examples to train on, {len(data.held):,} to score on{labels}\n"
         f"learning rate {recipe.optimizer.learning_rate:g}, {recipe.batch.sequences or recipe.batch.tokens} "
         f"{'sequences' if recipe.batch.sequences else 'tokens'} a step, seed {recipe.seed}\n"
         + (f"created, as {source} has it not: {', '.join(created)}" if created else f"all weights from {source}")

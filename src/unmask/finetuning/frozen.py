@@ -10,7 +10,6 @@ model of whole texts reads nothing but [CLS]: then only that row is stored, pool
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,12 +18,15 @@ from pathlib import Path
 import numpy as np
 
 from unmask.batches.batch import Sample
-from unmask.encoders.downstream import Downstream, DownstreamSettings
+from unmask.encoders.downstream import Downstream
 from unmask.encoders.encoder import POOLER
 from unmask.encoders.stored import Stored
+from unmask.inference.backend import TorchBackend
+from unmask.inference.features import open_table, write_features
+from unmask.model import Model
 from unmask.objectives.learner import Learner
+from unmask.recipe import FinetuningRecipe
 from unmask.runs.display import Display
-from unmask.serving.features import compute, open_table, write_features
 from unmask.training.machine import Machine
 from unmask.training.processes import Processes
 
@@ -36,8 +38,8 @@ SUMMARY = "summary"
 
 def freeze(
     learner: Learner,
-    part: str,
-    chosen: DownstreamSettings | None,
+    base: Model,
+    recipe: FinetuningRecipe,
     samples: tuple[Sequence[Sample], Sequence[Sample]],
     folder: Path,
     weights: str,
@@ -49,8 +51,8 @@ def freeze(
 
     Args:
         learner: is changed.
-        part: its objective.
-        chosen: the recipe's [downstream].
+        base: the model whose encoder is frozen.
+        recipe: says what sits on it.
         samples: to train and to score on.
         folder: where they are stored, each under a name that tells what they are of, so that runs can share them.
         weights: a digest of the encoder's.
@@ -61,22 +63,16 @@ def freeze(
     Returns:
         The samples, their token ids now numbers of stored rows, and a line about what is stored.
     """
-    body, head = learner.encoder, learner.parts[part]
-    encoder = body.encoder if isinstance(body, Downstream) else body
+    encoder, body, chosen = base.encoder, learner.encoder, recipe.downstream
     numbers = body.numbers if isinstance(body, Downstream) else (encoder.num_layers,)
-    at = SUMMARY if chosen is not None and chosen.kind == "linear" and head.at == SUMMARY else None
+    texts = learner.parts[recipe.task.part].at == SUMMARY
+    at = SUMMARY if texts and chosen is not None and chosen.kind == "linear" else None
     every = [*samples[0], *samples[1]]
     offsets = np.cumsum([0, *(len(sample if at is None else sample.positions[at]) for sample in every)])
     pooled = body is encoder and at == SUMMARY and POOLER in encoder.gives
-    of = hashlib.sha256(f"{weights} {numbers} {at} {pooled} {machine.dtype}".encode())
-    for sample in every:
-        where = [] if at is None else [sample.positions[at]]
-        of.update(b"".join(np.ascontiguousarray(part).tobytes() for part in (sample.ids, sample.segments, *where)))
-        of.update(len(sample).to_bytes(8, "little"))
-    path = folder / f"{of.hexdigest()[:16]}.safetensors"
+    path = folder / f"{_digest(f'{weights} {numbers} {at} {pooled} {machine.dtype}', every, at)}.safetensors"
     if processes.leads and not path.exists():
-        computing = copy.deepcopy(encoder).to(machine.device, machine.dtype).eval()
-        rows = compute(computing, every, numbers, machine, display, at=at, pooled=pooled)
+        rows = TorchBackend(base, machine, display).layers(every, numbers, at=at, pooled=pooled)
         write_features(path, rows, offsets, (len(numbers), encoder.width), half=True)
     processes.meet()
     table = open_table(path)
@@ -88,6 +84,16 @@ def freeze(
     made = [_by_row(sample, first, at) for sample, first in zip(every, offsets[:-1].tolist(), strict=True)]
     about = f"features of {len(every):,} samples: {len(table):,} rows, {table.nbytes / 2**20:,.1f} MiB"
     return (made[: len(samples[0])], made[len(samples[0]) :]), about
+
+
+def _digest(how: str, samples: Sequence[Sample], at: str | None) -> str:
+    """Return what tells features from others: how they are computed, and of which samples."""
+    digest = hashlib.sha256(how.encode())
+    for sample in samples:
+        where = [] if at is None else [sample.positions[at]]
+        digest.update(b"".join(np.ascontiguousarray(part).tobytes() for part in (sample.ids, sample.segments, *where)))
+        digest.update(len(sample).to_bytes(8, "little"))
+    return digest.hexdigest()[:16]
 
 
 def _by_row(sample: Sample, first: int, at: str | None) -> Sample:

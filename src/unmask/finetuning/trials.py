@@ -12,48 +12,35 @@ import os
 import shutil
 import statistics
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from unmask.errors import UserError
+from unmask.finetuning.finetune import run_job
 from unmask.finetuning.frozen import FEATURES
+from unmask.finetuning.job import Job
 from unmask.runs.directory import RunDirectory
+from unmask.settings import write_line
 from unmask.tasks import TASKS
 
 FACTORS = (0.5, 1.0, 2.0, 4.0)
 """What the rule's learning rate is multiplied by in a search."""
+RATE = "optimizer.learning_rate"
+"""The setting that is searched for."""
 
 
-class Tune(Protocol):
-    """`finetune.finetune` with all but these arguments given."""
-
-    def __call__(  # noqa: D102
-        self, out: Path, *, settings: Sequence[str], resume: bool, choosing: bool, features: Path
-    ) -> Path: ...
-
-
-def several(
-    tune: Tune,
-    task: str,
-    out: str | Path,
-    *,
-    seeds: int,
-    search: bool = False,
-    settings: Sequence[str] = (),
-    resume: bool = False,
-) -> Path:
+def several(job: Job, out: str | Path, *, seeds: int, search: bool = False, resume: bool = False) -> Path:
     """Fine-tune with several seeds, and leave the best model and a report.
 
     Args:
-        tune: fine-tunes once.
-        task: one of `unmask.tasks.TASKS`.
+        job: what is asked for.
         out: the directory of all runs.
-        seeds: how many; the first is that of `settings`, or 0.
+        seeds: how many; the first is that of the job's settings, or 0.
         search: try the rule's learning rate, half, twice and four times of it first.
-        settings: KEY=VALUE over the defaults.
         resume: go on with what is there.
 
     Returns:
@@ -62,61 +49,60 @@ def several(
     Raises:
         UserError: the directory is not empty, or the search has no effect.
     """
-    out, settings = Path(out), list(settings)
+    out = Path(out)
+    job.check()
+    _check(job, out, seeds, search, resume)
+    rates = {}
+    if search:
+        begun = [run for run in out.glob("seed-*") if _begun(run, resume)]  # with a rate, which stays theirs
+        rates = _rates(out, job.task) if begun else _search(job, out, resume)
+        chosen = _rate(begun[0]) if begun else max(rates, key=lambda rate: rates[rate])
+        job = _with(job, RATE, chosen)
+    first = job.settings.get("seed", 0)
+    found: dict[str, dict[str, float]] = {}
+    for seed in range(first, first + seeds):
+        run = out / f"seed-{seed}"
+        run_job(_with(job, "seed", seed), run, resume=_begun(run, resume), features=out / FEATURES)
+        found[run.name] = _metrics(run)
+    best = max(found, key=lambda name: found[name][_metric(job.task)])
+    _copy_model(out / best / "model", out / "model")
+    shutil.rmtree(out / FEATURES, ignore_errors=True)
+    (out / "seeds.json").write_bytes(msgspec.json.format(msgspec.json.encode({"rates": rates, "seeds": found})))
+    (out / "report.md").write_text(_report(out, job.task, rates, found, best), encoding="utf8")
+    return out / "model"
+
+
+def _check(job: Job, out: Path, seeds: int, search: bool, resume: bool) -> None:
+    """Refuse what is asked for but cannot be done, or has no effect."""
     if seeds < 1:
         raise UserError(f"{seeds} seeds are none", remedy="pass --seeds 1 or more")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("--seeds and --search do not run under torchrun", remedy="start each seed by itself")
     if not resume and out.exists() and any(out.iterdir()):
         raise UserError("the directory is not empty", file=out, remedy="choose another --out, or pass --resume")
-    if search and any(text.startswith("optimizer.learning_rate=") for text in settings):
-        raise UserError("--search has no effect with --set optimizer.learning_rate=…", remedy="leave one of them away")
-    rates = {}
-    if search:
-        begun = [run for run in out.glob("seed-*") if _begun(run, resume)]  # with a rate, which stays theirs
-        rates = _rates(out, task) if begun else _search(tune, task, out, settings, resume)
-        chosen = _rate(begun[0]) if begun else max(rates, key=lambda rate: rates[rate])
-        settings.append(f"optimizer.learning_rate={chosen}")
-    given = next((text.partition("=")[2] for text in reversed(settings) if text.startswith("seed=")), "0")
-    if not given.isdecimal():
-        raise UserError(f"--set seed={given}: not a whole number from 0")
-    first = int(given)
-    found: dict[str, dict[str, float]] = {}
-    for seed in range(first, first + seeds):
-        run = out / f"seed-{seed}"
-        tune(
-            run,
-            settings=[*settings, f"seed={seed}"],
-            resume=_begun(run, resume),
-            choosing=False,
-            features=out / FEATURES,
-        )
-        found[run.name] = _metrics(run)
-    best = max(found, key=lambda name: found[name][_metric(task)])
-    _copy_model(out / best / "model", out / "model")
-    shutil.rmtree(out / FEATURES, ignore_errors=True)
-    (out / "seeds.json").write_bytes(msgspec.json.format(msgspec.json.encode({"rates": rates, "seeds": found})))
-    (out / "report.md").write_text(_report(out, task, rates, found, best), encoding="utf8")
-    return out / "model"
+    if search and RATE in job.settings:
+        raise UserError(f"--search has no effect with --set {RATE}=…", remedy="leave one of them away")
+    seed = job.settings.get("seed", 0)
+    if type(seed) is not int or seed < 0:
+        raise UserError(f"--set {write_line('seed', seed)}: not a whole number from 0")
 
 
-def _search(tune: Tune, task: str, out: Path, settings: Sequence[str], resume: bool) -> dict[float, float]:
+def _with(job: Job, key: str, value: Any) -> Job:
+    """Return the job with another setting."""
+    return replace(job, settings={**job.settings, key: value})
+
+
+def _search(job: Job, out: Path, resume: bool) -> dict[float, float]:
     """Return the score of each learning rate on a tenth of the training examples."""
     found = {}
     rate = None
     for factor in sorted(FACTORS, key=lambda factor: factor != 1):  # the rule's own first: it tells the rate
         run = out / f"rate-x{factor:g}"
-        chosen: list[str] = [] if rate is None else [f"optimizer.learning_rate={rate * factor:.3g}"]
-        tune(
-            run,
-            settings=[*settings, *chosen],
-            resume=_begun(run, resume),
-            choosing=True,
-            features=out / FEATURES,
-        )
+        trial = job if rate is None else _with(job, RATE, float(f"{rate * factor:.3g}"))
+        run_job(trial, run, resume=_begun(run, resume), choosing=True, features=out / FEATURES)
         used = _rate(run)
         rate = rate or used
-        found[used] = _metrics(run)[_metric(task)]
+        found[used] = _metrics(run)[_metric(job.task)]
     return found
 
 

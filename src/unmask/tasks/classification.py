@@ -20,11 +20,11 @@ from torch.nn.functional import cross_entropy
 from unmask.batches.batch import Batch
 from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.errors import UserError
+from unmask.labelled.labelled_file import Row, read_rows
 from unmask.layers.vocabulary import count_correct
 from unmask.metrics import classification as metrics
 from unmask.metrics.intervals import Measure
 from unmask.objectives.objective import Part
-from unmask.tasks.labelled_file import Row, read_rows
 from unmask.tasks.mistake import Mistake
 from unmask.tasks.pooled_head import PooledHead
 from unmask.tasks.rows import are_pairs, as_rows, frame_rows, hold_out, passages
@@ -39,12 +39,14 @@ class Prediction(msgspec.Struct, frozen=True, omit_defaults=True):
         text, text_b: as given.
         label: the most probable one.
         scores: probability of each label, in the model's order.
+        cut: whether the end of a text was not read, as it is longer than the task's `length`.
     """
 
     text: str
     label: str
     scores: dict[str, float]
     text_b: str | None = None
+    cut: bool = False
 
 
 class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="classification"):
@@ -122,7 +124,7 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
-        samples, notes = frame_rows(tokenizer, examples, self.length, pairs=self.pairs)
+        samples, cut, notes = frame_rows(tokenizer, examples, self.length, pairs=self.pairs)
         if gold:
             numbers = np.array(_numbers(examples, labels), np.int64)
             samples = [
@@ -132,7 +134,7 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
 
         def read(logits: Sequence[np.ndarray]) -> list[Prediction]:
             chances = torch.from_numpy(np.concatenate(logits)).softmax(1).tolist() if logits else []
-            return [_prediction(row, labels, chance) for row, chance in zip(examples, chances, strict=True)]
+            return [_prediction(*one, labels) for one in zip(examples, chances, cut, strict=True)]
 
         return Framed(samples, read, notes)
 
@@ -222,10 +224,10 @@ def _numbers(rows: Sequence[Row], labels: Sequence[str]) -> list[int]:
     return [numbers[row.values["label"]] for row in rows]
 
 
-def _prediction(row: Row, labels: Sequence[str], chances: Sequence[float]) -> Prediction:
+def _prediction(row: Row, chances: Sequence[float], cut: bool, labels: Sequence[str]) -> Prediction:
     scores = dict(zip(labels, chances, strict=True))
     label = max(scores, key=lambda name: scores[name])
-    return Prediction(row.values["text"], label, scores, row.values.get("text_b"))
+    return Prediction(row.values["text"], label, scores, row.values.get("text_b"), cut)
 
 
 def _is_integer(text: str) -> bool:

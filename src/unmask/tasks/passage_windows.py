@@ -17,7 +17,7 @@ import numpy as np
 
 from unmask.batches.batch import Sample
 from unmask.batches.frame import Frame
-from unmask.tasks.squad_file import Question
+from unmask.labelled.squad_file import Question
 from unmask.tokenizers.tokenizer import Ids, Tokenizer
 
 LABEL = "question_answering"
@@ -51,11 +51,13 @@ class Window:
         offsets: characters of the passage where each of its passage tokens begins and ends, (tokens, 2).
         sample: what the encoder reads; the position "passage" is that of the passage's tokens, after that of [CLS]
             where no answer is possible.
+        cut: whether its question was cut.
     """
 
     example: int
     offsets: np.ndarray
     sample: Sample
+    cut: bool = False
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,8 @@ def cut(
     made: list[Window] = []
     counts: Counter[str] = Counter()
     for number, (example, question) in enumerate(zip(examples, questions, strict=True)):
-        counts[f"questions cut after {how.question} tokens"] += len(question) > how.question
+        too_long = len(question) > how.question
+        counts[f"questions cut after {how.question} tokens"] += too_long
         question = question[: how.question]
         passage = passages[example.passage]
         room = frame.room(how.length, texts=2) - len(question)
@@ -148,7 +151,7 @@ def cut(
                 none = int(window.sample.positions["summary"][0])
                 label = (none, none) if place is None else (place[0] + shift, place[1] + shift)
                 window = Window(number, window.offsets, window.sample.add(labels={LABEL: np.array(label)}))
-            made.append(Window(number, window.offsets, window.sample.named((0, len(made)))))
+            made.append(Window(number, window.offsets, window.sample.named((0, len(made))), too_long))
     return made, tuple(f"{what}: {count:,}" for what, count in counts.items() if count)
 
 

@@ -30,12 +30,12 @@ from unmask.batches.chance import generator
 from unmask.batches.frame import Frame
 from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.errors import UserError
+from unmask.labelled.squad_file import Question, read_squad, what_was_mended
 from unmask.metrics import question_answering as metrics
 from unmask.metrics.intervals import Measure
 from unmask.objectives.objective import Objective, Part
 from unmask.tasks.mistake import Mark, Mistake, Passage
 from unmask.tasks.passage_windows import LABEL, Cut, Window, cut
-from unmask.tasks.squad_file import Question, read_squad, what_was_mended
 from unmask.tasks.task import DEV_SHARE, Columns, Framed, Notes, Paths, Task
 from unmask.tokenizers.tokenizer import Tokenizer
 
@@ -55,13 +55,14 @@ class Span(msgspec.Struct, frozen=True):
     probability: float
 
 
-class Answered(msgspec.Struct, frozen=True):
+class Answered(msgspec.Struct, frozen=True, omit_defaults=True):
     """A question with its answer.
 
     Attributes:
         id, question: as given.
         answer, start, end, probability: what is answered; see `Span`.
         nbest: the most probable answers, no two with the same text; of models that may answer "" that is among them.
+        cut: whether the end of the question was not read, as it is longer than the task's `question`.
     """
 
     id: str
@@ -71,6 +72,7 @@ class Answered(msgspec.Struct, frozen=True):
     end: int | None
     probability: float
     nbest: tuple[Span, ...]
+    cut: bool = False
 
     @property
     def margin(self) -> float:
@@ -259,8 +261,9 @@ class QuestionAnswering(Task, frozen=True, kw_only=True, forbid_unknown_fields=T
         self, examples: Sequence[Question], windows: Sequence[Window], logits: Sequence[np.ndarray]
     ) -> list[Answered]:
         found: list[dict[tuple[int, int], float]] = [{} for _ in examples]
-        nulls = [np.inf] * len(examples)
+        nulls, cut = [np.inf] * len(examples), [False] * len(examples)
         for window, values in zip(windows, logits, strict=True):
+            cut[window.example] = window.cut
             if self.no_answer:
                 nulls[window.example] = min(nulls[window.example], float(values[0].sum()))
                 values = values[1:]
@@ -270,9 +273,9 @@ class QuestionAnswering(Task, frozen=True, kw_only=True, forbid_unknown_fields=T
             for score, first, last in best_spans(values[:, 0], values[:, 1], self.answer, self.best):
                 characters = int(window.offsets[first, 0]), int(window.offsets[last, 1])
                 spans[characters] = max(score, spans.get(characters, score))
-        return [self._answered(*question) for question in zip(examples, found, nulls, strict=True)]
+        return [self._answered(*question) for question in zip(examples, found, nulls, cut, strict=True)]
 
-    def _answered(self, example: Question, spans: Mapping[tuple[int, int], float], null: float) -> Answered:
+    def _answered(self, example: Question, spans: Mapping[tuple[int, int], float], null: float, cut: bool) -> Answered:
         texts: dict[str, tuple[float, int | None, int | None]] = {}
         for (start, end), score in sorted(spans.items(), key=lambda item: (-item[1], item[0])):
             if start < end and len(texts) < self.best:
@@ -288,7 +291,7 @@ class QuestionAnswering(Task, frozen=True, kw_only=True, forbid_unknown_fields=T
         none = "" in texts and null - best > (self.threshold or 0.0)
         chosen = next((span for span in nbest if (span.start is None) is none), Span("", None, None, 0.0))
         said = chosen.answer, chosen.start, chosen.end, chosen.probability
-        return Answered(example.id, example.question, *said, nbest)
+        return Answered(example.id, example.question, *said, nbest, cut)
 
 
 class QuestionAnsweringHead(Objective):

@@ -17,11 +17,11 @@ from torch import Tensor
 from unmask.batches.batch import Batch
 from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.errors import UserError
+from unmask.labelled.columns import LABELS, NUMBERS, SIMILARITY
+from unmask.labelled.labelled_file import Row, read_rows
 from unmask.metrics import regression as metrics
 from unmask.metrics.intervals import Measure
 from unmask.objectives.objective import Part
-from unmask.tasks.columns import LABELS, NUMBERS, SIMILARITY
-from unmask.tasks.labelled_file import Row, read_rows
 from unmask.tasks.mistake import Mistake
 from unmask.tasks.pooled_head import PooledHead
 from unmask.tasks.rows import are_pairs, as_rows, frame_rows, hold_out, passages
@@ -35,11 +35,18 @@ LARGEST = 1e30
 
 
 class Score(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A text, or pair of texts, with its predicted number."""
+    """A text, or pair of texts, with its predicted number.
+
+    Attributes:
+        text, text_b: as given.
+        score: the number.
+        cut: whether the end of a text was not read, as it is longer than the task's `length`.
+    """
 
     text: str
     score: float
     text_b: str | None = None
+    cut: bool = False
 
 
 class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="regression"):
@@ -115,7 +122,7 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
-        samples, notes = frame_rows(tokenizer, examples, self.length, pairs=self.pairs)
+        samples, cut, notes = frame_rows(tokenizer, examples, self.length, pairs=self.pairs)
         if gold:
             values = np.array(_values(examples))
             values = ((values - (self.mean or 0.0)) / (self.deviation or 1.0)).astype(np.float32)
@@ -125,8 +132,8 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
 
         def read(logits: Sequence[np.ndarray]) -> list[Score]:
             return [
-                Score(row.values["text"], float(value[0, 0]), row.values.get("text_b"))
-                for row, value in zip(examples, logits, strict=True)
+                Score(row.values["text"], float(value[0, 0]), row.values.get("text_b"), was_cut)
+                for row, value, was_cut in zip(examples, logits, cut, strict=True)
             ]
 
         return Framed(samples, read, notes)

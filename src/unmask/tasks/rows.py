@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from itertools import chain
+from typing import NamedTuple
 
 from unmask.batches.batch import Sample
 from unmask.batches.chance import generator
 from unmask.batches.frame import Frame
 from unmask.errors import UserError
-from unmask.tasks.labelled_file import NAMES, Row
+from unmask.labelled.labelled_file import NAMES, Row
 from unmask.tasks.mistake import Passage
 from unmask.tasks.task import DEV_SHARE
 from unmask.text.unicode import check_unicode
@@ -58,10 +59,22 @@ def are_pairs(rows: Sequence[Row], wanted: bool | None = None) -> bool:
     return wanted
 
 
-def frame_rows(
-    tokenizer: Tokenizer, rows: Sequence[Row], length: int, *, pairs: bool | None = None
-) -> tuple[list[Sample], tuple[str, ...]]:
-    """Return a sample for each row, its key (0, its number), and a note if any was cut to fit into `length` tokens.
+class FramedRows(NamedTuple):
+    """Rows as samples.
+
+    Attributes:
+        samples: one for each row, its key (0, its number).
+        cut: of each row, whether it was cut to fit.
+        notes: how many were cut, and how many have nothing to read, a line each.
+    """
+
+    samples: list[Sample]
+    cut: list[bool]
+    notes: tuple[str, ...]
+
+
+def frame_rows(tokenizer: Tokenizer, rows: Sequence[Row], length: int, *, pairs: bool | None = None) -> FramedRows:
+    """Return rows, all of one text or all of two, as samples of at most `length` tokens.
 
     Raises:
         UserError: see `are_pairs`; `length` has no room for text.
@@ -75,13 +88,21 @@ def frame_rows(
             remedy=f"pass --set task.length={special + 2} or more",
         )
     columns = [tokenizer.encode_many([row.values[name] for row in rows]) for name in NAMES[: 1 + pairs]]
-    made, cut = [], 0
+    made, cut = [], []
     for number, texts in enumerate(zip(*columns, strict=True)):
         sample, kept = cut_and_wrap(frame, texts, length)
-        cut += sum(kept) < sum(map(len, texts))
+        cut.append(sum(kept) < sum(map(len, texts)))
         made.append(sample.named((0, number)))
-    what = "pairs" if pairs else "texts"
-    return made, (f"{cut:,} of {len(rows):,} {what} are longer than {length} tokens and were cut",) if cut else ()
+    empty = sum(
+        not all(len(ids) and row.values[name].strip() for ids, name in zip(texts, NAMES, strict=False))
+        for row, *texts in zip(rows, *columns, strict=True)
+    )
+    counts = {
+        f"{'pairs' if pairs else 'texts'} are longer than {length} tokens and were cut": sum(cut),
+        "pairs have an empty text" if pairs else "texts are empty": empty,
+    }
+    notes = tuple(f"{count:,} of {len(rows):,} {what}" for what, count in counts.items() if count)
+    return FramedRows(made, cut, notes)
 
 
 def cut_and_wrap(frame: Frame, texts: Sequence[Ids], length: int) -> tuple[Sample, tuple[int, ...]]:

@@ -25,15 +25,15 @@ from unmask.batches.chance import generator
 from unmask.batches.frame import Frame
 from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.errors import UserError
+from unmask.labelled.sentence import Sentence, split_text
+from unmask.labelled.tag_schemes import write_tags
+from unmask.labelled.tagged_file import read_sentences, write_columns
 from unmask.layers.dropout import Dropout
 from unmask.metrics import token_classification as metrics
 from unmask.metrics.intervals import Measure
 from unmask.metrics.token_classification import Chunk, chunks, split_tag
 from unmask.objectives.objective import Objective, Part, classify
 from unmask.tasks.mistake import Mark, Mistake, Passage
-from unmask.tasks.sentence import Sentence, split_text
-from unmask.tasks.tag_schemes import write_tags
-from unmask.tasks.tagged_file import read_sentences, write_columns
 from unmask.tasks.task import DEV_SHARE, Columns, Framed, Notes, Paths, Task
 from unmask.text.unicode import check_unicode
 from unmask.tokenizers.tokenizer import Ids, Tokenizer
@@ -164,7 +164,8 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
                 of_sentence[owner].append(rows)
             return [_tagged(sentence, labels, rows) for sentence, rows in zip(examples, of_sentence, strict=True)]
 
-        return Framed(samples, read)
+        empty = sum(not sentence.starts for sentence in examples)
+        return Framed(samples, read, (f"{empty:,} of {len(examples):,} texts are empty",) if empty else ())
 
     def measure(self, examples: Sequence[Sentence], predictions: Sequence[Tagged], labels: Sequence[str]) -> Measure:
         """See `Task`: entities are compared, so file and model may differ in their schemes."""

@@ -9,10 +9,12 @@ from transformers import AutoModel, AutoTokenizer
 import unmask
 from unmask.errors import UnmaskError, UserError
 from unmask.families.bert import BertSettings
+from unmask.inference import batching
+from unmask.inference import features as module
+from unmask.inference.backend import TorchBackend
+from unmask.inference.features import FILE, frame_words, open_table, parse_layers, write_features
+from unmask.labelled.labelled_file import Row
 from unmask.model import Model, save_model
-from unmask.serving import features as module
-from unmask.serving.features import FILE, compute, frame_words, open_table, parse_layers, write_features
-from unmask.tasks.labelled_file import Row
 
 SETTINGS = BertSettings(layers=3, width=32, heads=4, feed_forward=64, positions=32, deviation=0.3)
 TEXTS = ["The dog sees the unbelievably-good cat, near the sea.", "poem", "", "A [MASK] 北京 garden! " * 20, "x y"]
@@ -28,12 +30,12 @@ def directory(tokenizer, tmp_path_factory):
 
 
 @pytest.fixture
-def pipeline(directory):
+def predictor(directory):
     return unmask.load(directory, device="cpu")
 
 
-def assert_features_are_theirs(pipeline, directory, layers, second=None):
-    found = pipeline.features(TEXTS, layers, second)
+def assert_features_are_theirs(predictor, directory, layers, second=None):
+    found = predictor.features(TEXTS, layers, second)
     words, model = AutoTokenizer.from_pretrained(directory), AutoModel.from_pretrained(directory).eval()
     for number, text in enumerate(TEXTS):
         pair = [second[number]] if second else []
@@ -50,36 +52,36 @@ def assert_features_are_theirs(pipeline, directory, layers, second=None):
 
 
 @pytest.mark.parametrize("layers", [(-1,), (0,), (0, 1, 2, 3), (-1, -4)])
-def test_features_are_the_hidden_states_of_transformers(pipeline, directory, layers):
-    found = assert_features_are_theirs(pipeline, directory, layers)
+def test_features_are_the_hidden_states_of_transformers(predictor, directory, layers):
+    found = assert_features_are_theirs(predictor, directory, layers)
     assert found.cut == 1 and found.values.shape[1:] == (len(layers), 32)
 
 
-def test_pairs_too(pipeline, directory):
-    assert assert_features_are_theirs(pipeline, directory, (-1, 1), SECOND).cut == 2
+def test_pairs_too(predictor, directory):
+    assert assert_features_are_theirs(predictor, directory, (-1, 1), SECOND).cut == 2
     with pytest.raises(UserError, match="2 texts and 1 second texts are no pairs"):
-        pipeline.features(["a", "b"], (-1,), ["c"])
+        predictor.features(["a", "b"], (-1,), ["c"])
 
 
 @pytest.mark.parametrize("planted", ["layer", "words", "order"])
-def test_the_comparison_notices_a_planted_fault(pipeline, directory, monkeypatch, planted):
-    from unmask.serving import pipeline as serving
+def test_the_comparison_notices_a_planted_fault(predictor, directory, monkeypatch, planted):
+    from unmask.inference import predictor as inference
 
     if planted == "layer":
-        right = serving.number_layers
-        monkeypatch.setattr(serving, "number_layers", lambda *given: [max(0, one - 1) for one in right(*given)])
+        right = inference.number_layers
+        monkeypatch.setattr(inference, "number_layers", lambda *given: [max(0, one - 1) for one in right(*given)])
     elif planted == "words":
         monkeypatch.setattr(module, "_between", lambda *given: np.zeros(2 + len(given[1]), np.int64))
     else:
-        right = serving.compute
-        monkeypatch.setattr(serving, "compute", lambda *given: [(0, right_rows) for _, right_rows in right(*given)])
-    with pytest.raises((AssertionError, RuntimeError)):
-        assert_features_are_theirs(pipeline, directory, (1, -1))
+        right = TorchBackend.layers
+        monkeypatch.setattr(TorchBackend, "layers", lambda *given: [(0, rows) for _, rows in right(*given)])
+    with pytest.raises((AssertionError, ValueError)):
+        assert_features_are_theirs(predictor, directory, (1, -1))
 
 
-def test_one_text_and_none(pipeline):
-    assert pipeline.features("poem").values.shape == pipeline.features(["poem"]).values.shape
-    nothing = pipeline.features([])
+def test_one_text_and_none(predictor):
+    assert predictor.features("poem").values.shape == predictor.features(["poem"]).values.shape
+    nothing = predictor.features([])
     assert (nothing.values.shape, nothing.offsets.tolist()) == ((0, 1, 32), [0])
 
 
@@ -90,40 +92,50 @@ def test_pairs_among_single_texts_are_refused(tokenizer, order):
         frame_words(tokenizer, rows, 32)
 
 
-def test_the_file_holds_the_same(pipeline, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "BATCH_TOKENS", 40)  # several batches, written out of order
+def test_the_file_holds_the_same(predictor, tmp_path, monkeypatch):
+    monkeypatch.setattr(batching, "BATCH_TOKENS", 40)  # several batches, written out of order
     rows = [Row({"text": text}, "a.tsv", 1) for text in TEXTS]
-    said = pipeline.write_features(rows, (0, -1), tmp_path / "new" / FILE)
-    expected = pipeline.features(TEXTS, (0, -1))
+    said = predictor.write_features(rows, (0, -1), tmp_path / "new" / FILE)
+    expected = predictor.features(TEXTS, (0, -1))
     with safe_open(tmp_path / "new" / FILE, framework="pt") as file:
         assert set(file.keys()) == {"values", "offsets", "word_ids"}
         assert all(torch.equal(file.get_tensor(name), getattr(expected, name)) for name in file.keys())  # noqa: SIM118
         about = file.metadata()
-    assert about["model"] == pipeline.model.fingerprint()
+    assert about["model"] == predictor.model.fingerprint()
     assert (about["layers"], about["texts"], about["cut"]) == ("0,3", "5", "1")
     assert said == (len(expected.values), 1)
     assert [path.name for path in (tmp_path / "new").iterdir()] == [FILE]
     assert np.array_equal(open_table(tmp_path / "new" / FILE), expected.values.numpy())
 
 
-def test_the_same_features_twice_are_equal_to_the_bit(pipeline, tokenizer, tmp_path):
+def test_the_file_of_a_bf16_predictor_names_the_model_and_the_precision(directory, predictor, tmp_path):
+    bf16 = unmask.load(directory, device="cpu", precision="bf16")
+    bf16.write_features([Row({"text": text}, "a.tsv", 1) for text in TEXTS], (0, -1), tmp_path / FILE)
+    with safe_open(tmp_path / FILE, framework="pt") as file:
+        values, about = file.get_tensor("values"), file.metadata()
+    assert (about["model"], about["precision"]) == (predictor.model.fingerprint(), "bf16")
+    assert torch.equal(values, bf16.features(TEXTS, (0, -1)).values)
+    torch.testing.assert_close(values, predictor.features(TEXTS, (0, -1)).values, rtol=0.1, atol=0.1)
+
+
+def test_the_same_features_twice_are_equal_to_the_bit(predictor, tokenizer, tmp_path):
     words = frame_words(tokenizer, [Row({"text": text}, "", 0) for text in TEXTS], SETTINGS.positions)
     for name in ("a", "b"):
-        rows = compute(pipeline.encoder, words.samples, (1, 3), pipeline.machine, pipeline.display)
+        rows = predictor.backend.layers(words.samples, (1, 3))
         write_features(tmp_path / name, rows, words.offsets, (2, 32), half=True)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-    anew = pipeline.features(TEXTS, (1, 3)).values.half().numpy()
+    anew = predictor.features(TEXTS, (1, 3)).values.half().numpy()
     assert np.array_equal(open_table(tmp_path / "a"), anew)
     assert open_table(tmp_path / "a").dtype == np.float16
 
 
-def test_rows_are_streamed_and_a_full_disk_leaves_nothing(pipeline, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "BATCH_TOKENS", 16)
-    words = frame_words(pipeline.model.tokenizer, [Row({"text": text}, "", 0) for text in TEXTS], 32)
+def test_rows_are_streamed_and_a_full_disk_leaves_nothing(predictor, tmp_path, monkeypatch):
+    monkeypatch.setattr(batching, "BATCH_TOKENS", 16)
+    words = frame_words(predictor.model.tokenizer, [Row({"text": text}, "", 0) for text in TEXTS], 32)
     alive = []
 
     def rows():
-        for number, values in compute(pipeline.encoder, words.samples, (0,), pipeline.machine, pipeline.display):
+        for number, values in predictor.backend.layers(words.samples, (0,)):
             alive.append(number)
             if len(alive) == 3:
                 assert (tmp_path / f".{FILE}.part").stat().st_size > 0  # what is done is in the file
@@ -136,8 +148,9 @@ def test_rows_are_streamed_and_a_full_disk_leaves_nothing(pipeline, tmp_path, mo
 
 
 def test_what_float16_cannot_hold_is_refused(tmp_path):
+    rows = iter([(0, np.full((1, 1, 2), 1e6, np.float32))])
     with pytest.raises(UnmaskError, match="not finite in float16"):
-        write_features(tmp_path / FILE, iter([(0, torch.full((1, 1, 2), 1e6))]), np.array([0, 1]), (1, 2), half=True)
+        write_features(tmp_path / FILE, rows, np.array([0, 1]), (1, 2), half=True)
 
 
 def test_layers_are_parsed():
@@ -146,6 +159,6 @@ def test_layers_are_parsed():
         parse_layers(["last"])
 
 
-def test_no_such_layer(pipeline):
+def test_no_such_layer(predictor):
     with pytest.raises(UserError, match="there is no layer 4; this model has 0"):
-        pipeline.features(["a"], [4])
+        predictor.features(["a"], [4])

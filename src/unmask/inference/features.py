@@ -1,6 +1,6 @@
-"""An encoder's layers as features: of texts, or of a task's samples, in memory or streamed to a file.
+"""An encoder's layers as features: texts as samples with the word of each token, and rows streamed to a file.
 
-In: samples and which layers. Out: a row for each token, (layers, width); on disk one safetensors file.
+In: texts, and rows of layers as a back-end computes them. Out: samples; on disk one safetensors file.
 
 Lengths are known as soon as the texts are tokenised, so a file gets its header and full size first, and each sample's
 rows are written to their place as they are computed: what is in memory at once is one batch, however long the file is.
@@ -13,26 +13,19 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from unmask.batches.batch import Sample, collate, split, total_length
+from unmask.batches.batch import Sample
 from unmask.batches.frame import Frame
 from unmask.durable import sync
-from unmask.encoders.encoder import Encoder, Keep, WithPooler
 from unmask.errors import UnmaskError, UserError
-from unmask.runs.display import Display
-from unmask.tasks.labelled_file import NAMES, Row
+from unmask.labelled.labelled_file import NAMES, Row
 from unmask.tasks.rows import are_pairs, cut_and_wrap
 from unmask.tokenizers.tokenizer import Ids, Tokenizer
-from unmask.training.machine import Machine
 
 FILE = "features.safetensors"
-BATCH_TOKENS = 8192
-"""How many tokens are computed at once."""
 TYPES = {"F32": np.float32, "F16": np.float16, "I64": np.int64}
 """What is written, by its name in the format."""
 
@@ -93,45 +86,9 @@ def _between(frame: Frame, first: Ids, second: Ids | None = None) -> np.ndarray:
     return replace(frame, cls=-1, sep=-1, extract=extract).wrap(first, second).ids
 
 
-def compute(
-    encoder: Encoder,
-    samples: Sequence[Sample],
-    layers: Sequence[int],
-    machine: Machine,
-    display: Display,
-    *,
-    at: str | None = None,
-    pooled: bool = False,
-) -> Iterator[tuple[int, Tensor]]:
-    """Give each sample's number and rows, (tokens, layers, width) in the machine's precision; short samples first.
-
-    Args:
-        encoder: on the machine, in its precision and in evaluation mode.
-        samples: to read.
-        layers: their numbers; 0 is the embeddings.
-        machine: where to compute.
-        display: shows how far it is.
-        at: the name of the positions whose rows are wanted; none: all.
-        pooled: pass them through the pooler.
-    """
-    numbered = [sample.named((number,)) for number, sample in enumerate(samples)]
-    for piece in display.count(split(numbered, BATCH_TOKENS), total_length) if numbered else ():
-        batch = collate(piece)
-        with torch.inference_mode():
-            moved = batch.to(machine.device)
-            found = encoder(moved.tokens, Keep(frozenset(layers))).layers
-            rows = torch.stack([found[layer] for layer in layers], 1)  # (tokens, layers, width)
-            if at is not None:
-                rows = rows.index_select(0, moved.positions[at])
-            if pooled:
-                rows = cast(WithPooler, encoder).pool(rows)
-        sizes = [len(sample if at is None else sample.positions[at]) for sample in (numbered[n] for (n,) in batch.keys)]
-        yield from zip((number for (number,) in batch.keys), torch.split(rows.cpu(), sizes), strict=True)
-
-
 def write_features(
     path: Path,
-    rows: Iterator[tuple[int, Tensor]],
+    rows: Iterator[tuple[int, np.ndarray]],
     offsets: np.ndarray,
     shape: tuple[int, int],
     *,
@@ -143,7 +100,7 @@ def write_features(
 
     Args:
         path: the file; its folder is made.
-        rows: what `compute` gives.
+        rows: each sample's number and its rows, (tokens, layers, width), as `Backend.layers` yields them.
         offsets: (samples + 1,): where each sample's rows stand.
         shape: layers and width.
         half: in float16, whose error is an eighth of bf16's: behind a LayerNorm nothing is near its largest number.
@@ -168,11 +125,12 @@ def write_features(
                 file.seek(len(header) + starts[name])
                 file.write(numbers.astype(np.int64).tobytes())
             for number, values in rows:
-                data = values.half() if half else values.float()
-                if half and not bool(data.isfinite().all()):
+                with np.errstate(over="ignore"):  # it is refused below
+                    data = values.astype(TYPES[kind], copy=False)
+                if half and not np.isfinite(data).all():
                     raise UnmaskError("a feature is not finite in float16: this encoder's layers cannot be stored")
                 file.seek(len(header) + starts["values"] + int(offsets[number]) * row_bytes)
-                file.write(data.numpy().tobytes())
+                file.write(data.tobytes())
         sync(aside)
         aside.replace(path)
         sync(path.parent)

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from transformers.models.bert.tokenization_bert_legacy import BasicTokenizer
 
-from unmask.tasks.sentence import Sentence, join_words, split_text
+from unmask.labelled.sentence import Sentence, join_words, split_text
 
 OLD = unicodedata.ucd_3_2_0
 """The tokenizer library's tables are older than Python's: what has become punctuation since is a letter to it."""

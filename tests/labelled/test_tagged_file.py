@@ -10,9 +10,9 @@ import pytest
 from seqeval.metrics.sequence_labeling import get_entities
 
 from unmask.errors import UserError
+from unmask.labelled.sentence import split_text
+from unmask.labelled.tagged_file import read_sentences, write_columns
 from unmask.metrics.token_classification import chunks
-from unmask.tasks.sentence import split_text
-from unmask.tasks.tagged_file import read_sentences, write_columns
 from unmask.tasks.token_classification import TokenClassification
 
 CONLL = """-DOCSTART- -X- O O

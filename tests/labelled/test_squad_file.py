@@ -7,7 +7,7 @@ import lzma
 import pytest
 
 from unmask.errors import UserError
-from unmask.tasks.squad_file import Answer, read_squad, what_was_mended
+from unmask.labelled.squad_file import Answer, read_squad, what_was_mended
 
 PASSAGE = "The tower in Paris was built in Paris by Eiffel's firm; 😀 it is 330 m high."
 
@@ -286,7 +286,7 @@ def test_what_is_wrong_is_named(tmp_path, value, message):
 
 
 def test_D10_a_bomb_is_capped(tmp_path, monkeypatch):
-    monkeypatch.setattr("unmask.tasks.squad_file.MAX_BYTES", 1000)
+    monkeypatch.setattr("unmask.labelled.squad_file.MAX_BYTES", 1000)
     with pytest.raises(UserError, match="GB of JSON; divide it into several files"):
         read(tmp_path, content(question("q", answer("Paris"), text="?" * 1000)))
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError
+from unmask.labelled.sentence import Sentence, join_words, split_text
+from unmask.labelled.tag_schemes import PREFIXES, recognise, write_tags
 from unmask.metrics.token_classification import chunks, split_tag
-from unmask.tasks.sentence import Sentence, join_words, split_text
-from unmask.tasks.tag_schemes import PREFIXES, recognise, write_tags
 from unmask.text.files import decode_object, display_name, read_lines
 
 WORDS = ("words", "tokens")

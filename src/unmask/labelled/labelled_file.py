@@ -18,7 +18,7 @@ from itertools import chain
 from pathlib import Path
 
 from unmask.errors import UserError, nearest
-from unmask.tasks.columns import ACCEPTABILITY, LABELS, Found, Headerless, Wanted
+from unmask.labelled.columns import ACCEPTABILITY, LABELS, Found, Headerless, Wanted
 from unmask.text.files import MAX_DOCUMENT, decode_object, display_name, open_bytes
 
 NAMES = ("text", "text_b", "label")

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from unmask.errors import UserError
-from unmask.tasks.labelled_file import is_plain, parse_columns, read_rows, read_texts
+from unmask.labelled.labelled_file import is_plain, parse_columns, read_rows, read_texts
 
 WANTED = ("text", "label")
 

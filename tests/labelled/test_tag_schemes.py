@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from unmask.labelled.tag_schemes import recognise, write_tags
 from unmask.metrics.token_classification import Chunk, chunks
-from unmask.tasks.tag_schemes import recognise, write_tags
 
 
 @st.composite

@@ -2,11 +2,11 @@
 
 import pytest
 
-from unmask.encoders.transformer import BertSettings, Transformer
+from unmask.families.bert import BertSettings
+from unmask.inference.predictor import Predictor
 from unmask.model import Model
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import BuildContext
-from unmask.serving.pipeline import Pipeline
 from unmask.tokenizers.bpe import train_bpe
 from unmask.tokenizers.unigram import train_unigram
 from unmask.tokenizers.wordpiece import train_wordpiece
@@ -25,11 +25,9 @@ TEXT = ["The teacher sees the engine near the sea.", "老师 看 河 里 的 市
 def test_candidates_are_readable_and_never_special_tokens(train, size, tokens):
     tokenizer = train(TEXT, size=size)
     settings = BertSettings(layers=1, width=8, heads=1, feed_forward=16)
-    encoder = Transformer(settings, tokenizer.size)
-    model = Model(
-        encoder, tokenizer, {"masked_lm": MaskedLM(BuildContext(settings.build(tokenizer.size))).state_dict()}
-    )
-    (filling,) = Pipeline(model).fill(["The [MASK]."], top=10_000)
+    encoder = settings.build(tokenizer.size)
+    model = Model(encoder, tokenizer, {"masked_lm": MaskedLM(BuildContext(encoder)).state_dict()})
+    (filling,) = Predictor(model).fill(["The [MASK]."], top=10_000)
     candidates = {candidate.piece: candidate for candidate in filling.masks[0].candidates}
     assert candidates.keys() == {*tokenizer.pieces(range(tokenizer.size))} - {*tokenizer.pieces(tokenizer.special_ids)}
     assert sum(candidate.probability for candidate in candidates.values()) < 1, "the special tokens keep theirs"

@@ -1,0 +1,1 @@
+"""Use of a model: text in, predictions, filled masks or features out."""

@@ -1,0 +1,159 @@
+"""What computes in inference: prepared samples in, arrays out.
+
+`TorchBackend` owns what it computes with: modules of its own in evaluation mode, on the machine's device and in its
+precision. The model that it is made of is never changed, and its weights are shared where neither device nor precision
+differ.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Protocol, TypeVar, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from unmask.batches.batch import Batch, Sample
+from unmask.encoders.downstream import Downstream
+from unmask.encoders.encoder import Keep, WithPooler
+from unmask.errors import UserError
+from unmask.inference.batching import in_order, run_in_batches
+from unmask.model import Model
+from unmask.objectives.learner import Learner
+from unmask.objectives.masked_lm import MaskedLM
+from unmask.objectives.objective import BuildContext, Objective
+from unmask.runs.display import Display
+from unmask.training.machine import Machine
+
+_Module = TypeVar("_Module", bound=nn.Module)
+
+
+class Backend(Protocol):
+    """What computes a model.
+
+    Attributes:
+        precision: "float32" or "bf16"; the arrays are float32 in any case.
+    """
+
+    @property
+    def precision(self) -> str:
+        """See the class."""
+        ...
+
+    def logits(self, head: str, samples: Sequence[Sample]) -> list[np.ndarray]:
+        """Return the logits of a head for each sample, (targets, classes), in the order of the samples.
+
+        Raises:
+            UserError: the model has no such head, or a damaged one.
+        """
+        ...
+
+    def layers(
+        self, samples: Sequence[Sample], layers: Sequence[int], *, at: str | None = None, pooled: bool = False
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield each sample's number and its rows, (tokens, layers, width); short samples come first.
+
+        Args:
+            samples: to read.
+            layers: their numbers; 0 is the embeddings.
+            at: the name of the positions whose rows are wanted; None: all tokens.
+            pooled: apply the pooler to them.
+        """
+        ...
+
+
+class TorchBackend:
+    """Computes with torch; satisfies `Backend`. Heads are built once, when they are first asked for.
+
+    Args:
+        model: encoder, heads and task; not changed.
+        machine: device and precision.
+        display: shows how far long work is; None: nothing is shown.
+    """
+
+    def __init__(self, model: Model, machine: Machine, display: Display | None = None) -> None:
+        self.model = model
+        self.machine = machine
+        self.display = display or Display(quiet=True)
+        self.encoder = inference_copy(model.encoder, machine)
+        self._learners: dict[str, Learner] = {}
+
+    @property
+    def precision(self) -> str:
+        """See `Backend`."""
+        return self.machine.precision
+
+    def logits(self, head: str, samples: Sequence[Sample]) -> list[np.ndarray]:
+        """See `Backend`."""
+        if head not in self._learners:
+            self._learners[head] = self._build(head)
+        learner = self._learners[head]
+        objective = learner.parts[head]
+
+        def compute(batch: Batch) -> np.ndarray:
+            with torch.inference_mode():
+                moved = batch.to(self.machine.device)
+                encoded = learner.encoder(moved.tokens)
+                logits = objective.predict(learner.encoder, encoded, moved)  # (targets, classes)
+                return logits.float().cpu().numpy()
+
+        return in_order(run_in_batches(samples, compute, objective.at, self.display))
+
+    def layers(
+        self, samples: Sequence[Sample], layers: Sequence[int], *, at: str | None = None, pooled: bool = False
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """See `Backend`."""
+
+        def compute(batch: Batch) -> np.ndarray:
+            with torch.inference_mode():
+                moved = batch.to(self.machine.device)
+                found = self.encoder(moved.tokens, Keep(frozenset(layers))).layers
+                rows = torch.stack([found[layer] for layer in layers], 1)  # (tokens, layers, width)
+                if at is not None:
+                    rows = rows.index_select(0, moved.positions[at])
+                if pooled:
+                    rows = cast(WithPooler, self.encoder).pool(rows)
+                return rows.float().cpu().numpy()
+
+        return run_in_batches(samples, compute, at, self.display)
+
+    def _build(self, name: str) -> Learner:
+        """Return a head with the model's tensors, and what it sits on.
+
+        Raises:
+            UserError: the model has no such head, or a damaged one.
+        """
+        task = self.model.task
+        with torch.random.fork_rng(devices=()):  # what is drawn is overwritten
+            if task is not None and name == task.part:
+                body = self.model.body()
+                objective: Objective = task.build(body.head, self.model.labels)
+            else:
+                body = self.encoder
+                objective = MaskedLM(BuildContext(body))
+        if self.model.take(name, objective):
+            raise UserError(f"this model has no {name} head")
+        if isinstance(body, Downstream):
+            body.encoder = self.encoder
+        else:
+            body = self.encoder
+        return Learner(body, {name: objective}).to(self.machine.device, self.machine.dtype).eval()
+
+
+def inference_copy(module: _Module, machine: Machine) -> _Module:
+    """Return a copy in evaluation mode, on the machine's device and in its precision; the module is not changed.
+
+    Where neither differs, the copy has the same tensors: no weights are in memory twice.
+    """
+    tensors = list(chain(module.parameters(), module.buffers()))
+    if all(_fits(tensor, machine) for tensor in tensors):
+        return copy.deepcopy(module, {id(tensor): tensor for tensor in tensors}).eval()
+    return copy.deepcopy(module).to(machine.device, machine.dtype).eval()
+
+
+def _fits(tensor: Tensor, machine: Machine) -> bool:
+    """Return whether a tensor is on the machine's device and in its precision already."""
+    return tensor.device == machine.device and (tensor.dtype == machine.dtype or not tensor.is_floating_point())

@@ -1,0 +1,246 @@
+"""Text in, answers out: a model ready for use, without any file or network around it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from unmask.encoders.downstream import number_layers
+from unmask.errors import InputWarning, UserError
+from unmask.inference.backend import Backend, TorchBackend
+from unmask.inference.features import Features, frame_words, write_features
+from unmask.inference.fill import Filling, Mask, find_masks, most_probable, no_masked_lm
+from unmask.labelled.labelled_file import Row
+from unmask.labelled.sentence import Sentence, join_words, split_text
+from unmask.labelled.squad_file import Question
+from unmask.model import Model, load_model
+from unmask.runs.display import Display
+from unmask.tasks.question_answering import Answered, QuestionAnswering
+from unmask.tasks.rows import as_rows
+from unmask.tasks.task import Task
+from unmask.tasks.token_classification import Tagged, TokenClassification
+from unmask.text.unicode import check_unicode
+from unmask.training.machine import Machine, choose_machine
+
+
+class Predictor:
+    """A loaded model: `predict` and `run` do what it was fine-tuned for, `tag` finds entities, `fill` fills masks.
+
+    Built once for a model, which it does not change: what computes is a copy of its own.
+
+    Args:
+        model: encoder, tokenizer, heads.
+        machine: device and precision; None: float32 on the best device.
+        display: shows how far long work is.
+        backend: what computes; None: torch on the machine.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        machine: Machine | None = None,
+        display: Display | None = None,
+        *,
+        backend: Backend | None = None,
+    ) -> None:
+        self.model = model
+        self.backend = backend or TorchBackend(model, machine or choose_machine(precision="float32"), display)
+
+    @property
+    def task(self) -> Task:
+        """What the model was fine-tuned for.
+
+        Raises:
+            UserError: nothing.
+        """
+        if self.model.task is None:
+            raise UserError(
+                "this model was fine-tuned for no task",
+                remedy="train one: unmask finetune classification --model MODEL --train FILE --out RUN",
+            )
+        return self.model.task
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels that are told apart, in order; empty where the model tells none apart."""
+        return self.model.labels
+
+    def predict(self, texts: str | Sequence[str], texts_b: str | Sequence[str] | None = None) -> list[Any]:
+        """Classify texts, or pairs of them, give each its number, or find its entities, as the model was fine-tuned.
+
+        Texts that are cut, and those that are empty, are counted in an `InputWarning`.
+
+        Args:
+            texts: what is cut at its end where it is longer than in training (but to find entities nothing is cut).
+            texts_b: the other texts of pairs.
+
+        Returns:
+            `tasks.classification.Prediction`, `tasks.regression.Score` or `tasks.token_classification.Tagged` for each
+            text.
+
+        Raises:
+            UserError: the model was fine-tuned for nothing of this kind.
+        """
+        first = [texts] if isinstance(texts, str) else texts
+        second = [texts_b] if isinstance(texts_b, str) else texts_b
+        return self._run_and_warn(self.task.from_texts(first, second))
+
+    def tag(self, text: str | Sequence[str]) -> Tagged:
+        """Find the entities of a text, or of words (which are joined to a text); of many texts `predict` finds them.
+
+        Raises:
+            UserError: the model was not fine-tuned for this, or a word is empty.
+        """
+        if not isinstance(self.model.task, TokenClassification):
+            raise UserError(
+                "this model has no token classification head",
+                remedy="train one: unmask finetune token-classification --model MODEL --train FILE --out RUN",
+            )
+        found: Tagged = self._run_and_warn([_sentence(text)])[0]
+        return found
+
+    def answer(self, question: str, passage: str) -> Answered:
+        """Answer a question from a passage.
+
+        Args:
+            question: what is cut at its end where it is longer than `task.question` tokens; an `InputWarning` says so.
+            passage: of any length.
+
+        Raises:
+            UserError: one of them is empty, or the model was not fine-tuned for this.
+        """
+        answered: Answered = self._run_and_warn([self.question(question, passage)])[0]
+        return answered
+
+    def question(self, question: str, passage: str) -> Question:
+        """Return a question and its passage as an example; see `answer`."""
+        if not isinstance(self.model.task, QuestionAnswering):
+            raise UserError(
+                "this model answers no questions",
+                remedy="train one: unmask finetune question-answering --model MODEL --train FILE --out RUN",
+            )
+        check_unicode((question, passage))
+        if not question.strip() or not passage.strip():
+            raise UserError("a question and a passage are needed, none of them empty")
+        return Question("", question, passage)
+
+    def run(self, examples: Sequence[Any], notes: list[str] | None = None) -> list[Any]:
+        """Return the prediction of the model's task for each of its examples.
+
+        Args:
+            examples: of the task's type.
+            notes: gets a line for each kind of example that was fixed, cut or left out, or is empty.
+
+        Raises:
+            UserError: the model was not fine-tuned.
+        """
+        framed = self.task.frame(self.model.tokenizer, examples, self.labels, gold=False)
+        if notes is not None:
+            notes += framed.notes
+        return framed.read(self.backend.logits(self.task.part, framed.samples))
+
+    def _run_and_warn(self, examples: Sequence[Any]) -> list[Any]:
+        """Return what `run` returns; what it notes becomes one warning, at the line of the caller's caller."""
+        notes: list[str] = []
+        predictions = self.run(examples, notes)
+        if notes:
+            warnings.warn("; ".join(notes), InputWarning, stacklevel=3)
+        return predictions
+
+    def features(
+        self, texts: str | Sequence[str], layers: Sequence[int] = (-1,), texts_b: str | Sequence[str] | None = None
+    ) -> Features:
+        """Return layers of texts, or of pairs of them, for all tokens.
+
+        Args:
+            texts: what is longer than the model reads is cut at its end.
+            layers: 0 is the embeddings, negatives count from the end.
+            texts_b: the other texts of pairs.
+
+        Raises:
+            UserError: the model has no such layer.
+        """
+        encoder = self.model.encoder
+        numbers = number_layers(layers, encoder.settings.layers)
+        first = [texts] if isinstance(texts, str) else texts
+        second = [texts_b] if isinstance(texts_b, str) else texts_b
+        words = frame_words(self.model.tokenizer, as_rows(first, second), encoder.longest)
+        offsets = words.offsets
+        values = np.empty((int(offsets[-1]), len(numbers), encoder.width), np.float32)
+        for number, rows in self.backend.layers(words.samples, numbers):
+            values[offsets[number] : offsets[number + 1]] = rows
+        word_ids = torch.from_numpy(words.word_ids)
+        return Features(torch.from_numpy(values), torch.from_numpy(offsets), word_ids, words.cut)
+
+    def write_features(self, examples: Sequence[Row], layers: Sequence[int], path: Path) -> tuple[int, int]:
+        """Stream layers of rows into a safetensors file (see inference/features.py).
+
+        Returns:
+            How many tokens were written, and how many texts were cut.
+
+        Raises:
+            UserError: the model has no such layer.
+        """
+        encoder = self.model.encoder
+        numbers = number_layers(layers, encoder.settings.layers)
+        about = {"model": self.model.fingerprint(), "layers": ",".join(map(str, numbers)), "texts": str(len(examples))}
+        words = frame_words(self.model.tokenizer, examples, encoder.longest)
+        rows = self.backend.layers(words.samples, numbers)
+        about |= {"cut": str(words.cut), "precision": self.backend.precision}
+        shape = len(numbers), encoder.width
+        write_features(path, rows, words.offsets, shape, word_ids=words.word_ids, about=about)
+        return int(words.offsets[-1]), words.cut
+
+    def fill(self, texts: Sequence[str], *, top: int = 5) -> list[Filling]:
+        """Return what may stand at each mask of each text.
+
+        Raises:
+            UserError: the model has no masked-LM head, a text has no mask, or is too long.
+        """
+        if top < 1:
+            raise UserError(f"{top} candidates cannot be shown", remedy="pass --top 1 or more")
+        texts = [texts] if isinstance(texts, str) else texts
+        check_unicode(texts)
+        if "masked_lm" not in self.model.heads:
+            raise no_masked_lm(self.model)
+        tokenizer, longest = self.model.tokenizer, self.model.encoder.longest
+        found = [find_masks(tokenizer, text, longest) for text in texts]
+        filled = []
+        for text, (places, _), logits in zip(
+            texts, found, self.backend.logits("masked_lm", [sample for _, sample in found]), strict=True
+        ):
+            candidates = most_probable(tokenizer, logits, top)
+            filled.append(Filling(text, list(map(Mask, places, candidates))))
+        return filled
+
+
+def _sentence(text: str | Sequence[str]) -> Sentence:
+    check_unicode([text] if isinstance(text, str) else text)
+    if isinstance(text, str):
+        return split_text(text)
+    try:
+        return Sentence(*join_words(text))
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+def load(
+    source: str | Path, *, allow_pickle: bool = False, device: str = "auto", precision: str = "float32"
+) -> Predictor:
+    """Load MODEL (a run or a Hugging Face directory) for use.
+
+    Args:
+        source: the directory.
+        allow_pickle: read a `pytorch_model.bin`, tensors only.
+        device: "cpu", "cuda" or "auto".
+        precision: "float32", "bf16", or "auto": bf16 where the hardware multiplies it.
+
+    Raises:
+        UserError: no such model, or a damaged one.
+    """
+    return Predictor(load_model(source, allow_pickle=allow_pickle), choose_machine(device, precision))

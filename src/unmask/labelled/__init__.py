@@ -1,0 +1,1 @@
+"""Readers of labelled files: rows of columns, tagged sentences, questions; none needs torch."""

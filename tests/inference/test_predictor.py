@@ -1,0 +1,214 @@
+"""A predictor is built once, changes no model and draws nothing; it tells what it did not read whole."""
+
+import json
+import warnings
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+import unmask
+from unmask.cli.main import main
+from unmask.encoders.downstream import Downstream, DownstreamSettings
+from unmask.errors import InputWarning, UserError
+from unmask.evaluation.model import evaluate_encoder, evaluate_task
+from unmask.families.bert import BertSettings
+from unmask.inference import batching
+from unmask.inference.backend import TorchBackend
+from unmask.inference.predictor import Predictor
+from unmask.labelled.labelled_file import Row
+from unmask.model import Model, save_model
+from unmask.objectives.masked_lm import MaskedLM
+from unmask.objectives.objective import BuildContext
+from unmask.tasks.classification import Classification
+from unmask.tasks.question_answering import QuestionAnswering
+from unmask.tasks.regression import Regression
+from unmask.tasks.token_classification import TokenClassification
+from unmask.training.machine import choose_machine
+
+SETTINGS = BertSettings(layers=2, width=16, heads=2, feed_forward=32, positions=32, deviation=0.3, dropout=0.5)
+LSTM = DownstreamSettings(kind="rnn", layers=(-1, -2), width=8)
+TASKS = {
+    "classification": (Classification(length=12), ("no", "yes")),
+    "regression": (Regression(length=12, mean=2.0, deviation=3.0), ()),
+    "token-classification": (TokenClassification(length=12), ("O", "B-X", "I-X")),
+    "question-answering": (QuestionAnswering(length=20, question=4), ()),
+}
+CPU = choose_machine("cpu", "float32")
+BF16 = choose_machine("cpu", "bf16")
+TEXTS = ["the dog", "the cat near the sea", "a garden", "poem"]
+
+
+@pytest.fixture
+def make(tokenizer):
+    """Builds a model in training mode, as fine-tuning leaves it."""
+
+    def build(kind="classification", downstream=None):
+        torch.manual_seed(1)
+        task, labels = TASKS[kind]
+        encoder = SETTINGS.build(tokenizer.size).train()
+        body = encoder if downstream is None else Downstream(downstream, encoder, SETTINGS)
+        heads = {
+            task.part: task.build(body.settings, labels).published(),
+            "masked_lm": MaskedLM(BuildContext(SETTINGS.build(tokenizer.size))).published(),
+        }
+        if downstream is not None:
+            heads["downstream"] = body.own_state()
+        return Model(encoder, tokenizer, heads, labels, task, downstream=downstream)
+
+    return build
+
+
+def ask(predictor, kind):
+    """All that a predictor does."""
+    if kind == "question-answering":
+        used = [predictor.answer("who?", "the dog sees the cat")]
+    else:
+        used = predictor.predict(TEXTS)
+    features = predictor.features(TEXTS, (0, -1)).values.tolist()
+    return msgspec.to_builtins([used, predictor.fill(["The [MASK] sees."]), features])
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("downstream", [None, LSTM], ids=["", "rnn"])
+@pytest.mark.parametrize("kind", TASKS)
+def test_two_calls_are_identical_and_draw_nothing(make, kind, downstream, precision):
+    before = torch.get_rng_state()
+    model = make(kind, downstream)
+    torch.set_rng_state(before)
+    predictor = Predictor(model, CPU if precision == "float32" else BF16)
+    first, second = ask(predictor, kind), ask(predictor, kind)
+    assert first == second
+    assert first == ask(Predictor(model, predictor.backend.machine), kind)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("machine", [CPU, BF16], ids=["float32", "bf16"])
+def test_the_model_stays_as_it_is(make, tmp_path, machine):
+    def state(model):
+        own = [(one.dtype, one.device, one.requires_grad, one.data_ptr()) for one in model.encoder.parameters()]
+        return own, [module.training for module in model.encoder.modules()], model.fingerprint()
+
+    model = make(downstream=LSTM)
+    before = state(model)
+    ask(Predictor(model, machine), "classification")
+    (tmp_path / "text.txt").write_text("The dog sees the cat. The cat sees the dog.\n")
+    evaluate_encoder(without_task(model), [tmp_path / "text.txt"], machine=machine)
+    assert state(model) == before
+    assert all(module.training for module in model.encoder.modules())
+
+
+def without_task(model):
+    """The model without its task, as pretraining leaves it."""
+    return Model(model.encoder, model.tokenizer, {"masked_lm": model.heads["masked_lm"]})
+
+
+def test_float32_on_the_same_device_holds_no_second_copy_of_the_weights(make):
+    model = make()
+    shared = {one.data_ptr() for one in model.encoder.parameters()}
+    assert {one.data_ptr() for one in TorchBackend(model, CPU).encoder.parameters()} == shared
+    own = list(TorchBackend(model, BF16).encoder.parameters())
+    assert {one.dtype for one in own} == {torch.bfloat16} and shared.isdisjoint(one.data_ptr() for one in own)
+
+
+def test_results_come_in_the_order_of_the_texts(make, monkeypatch):
+    predictor = Predictor(make(), CPU)
+    texts = ["the dog " * number for number in (4, 1, 3, 2)]
+    alone = [predictor.predict(text)[0].scores["yes"] for text in texts]
+    monkeypatch.setattr(batching, "BATCH_TOKENS", 12)  # several batches
+    together = predictor.predict(texts)
+    assert [one.text for one in together] == texts
+    assert [one.scores["yes"] for one in together] == pytest.approx(alone, abs=1e-6)
+    assert len(set(alone)) == 4
+
+
+def test_another_backend_may_compute(make):
+    class Constant:
+        precision = "float32"
+
+        def logits(self, head, samples):
+            assert head == "classification"
+            return [np.array([[0.0, len(sample)]], np.float32) for sample in samples]
+
+        def layers(self, samples, layers, *, at=None, pooled=False):
+            return ((number, np.full((len(one), len(layers), 16), number)) for number, one in enumerate(samples))
+
+    predictor = Predictor(make(), backend=Constant())
+    assert [one.label for one in predictor.predict(TEXTS)] == ["yes"] * 4
+    assert predictor.features(["dog", "cat"]).values[:, 0, 0].unique().tolist() == [0, 1]
+
+
+def test_a_head_that_is_missing_is_said(make):
+    model = make()
+    with pytest.raises(UserError, match="this model has no classification head"):
+        Predictor(Model(model.encoder, model.tokenizer, {}, model.labels, model.task), CPU).predict("a")
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression"])
+def test_a_text_that_was_cut_says_so(make, kind):
+    predictor = Predictor(make(kind), CPU)
+    with pytest.warns(InputWarning) as caught:
+        found = predictor.predict(["the dog", "the dog " * 20, "the cat " * 30])
+    (warning,) = caught  # one, whatever the number of texts
+    assert str(warning.message) == "2 of 3 texts are longer than 12 tokens and were cut"
+    assert Path(warning.filename) == Path(__file__)  # where the user called
+    assert [one.cut for one in found] == [False, True, True]
+    written = [json.loads(msgspec.json.encode(one)) for one in found]
+    assert "cut" not in written[0] and written[1]["cut"] is True
+    with pytest.warns(InputWarning, match="1 of 1 pairs are longer than 12 tokens and were cut"):
+        assert predictor.predict("the dog", "the cat " * 20)[0].cut
+
+
+def test_a_question_that_was_cut_says_so(make):
+    predictor = Predictor(make("question-answering"), CPU)
+    with pytest.warns(InputWarning, match="^questions cut after 4 tokens: 1$"):
+        found = predictor.answer("which dog sees the cat near the sea?", "the dog")
+    assert found.cut and json.loads(msgspec.json.encode(found))["cut"] is True
+    found = predictor.answer("who?", "the dog " * 30)  # long passages are read in windows
+    assert not found.cut and "cut" not in json.loads(msgspec.json.encode(found))
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression", "token-classification"])
+@pytest.mark.parametrize("nothing", ["", " \n"])
+def test_an_empty_text_is_counted(make, kind, nothing):
+    predictor = Predictor(make(kind), CPU)
+    with pytest.warns(InputWarning, match="^2 of 3 texts are empty$"):
+        assert len(predictor.predict(["the dog", nothing, nothing])) == 3
+    if kind == "token-classification":
+        with pytest.warns(InputWarning, match="^1 of 1 texts are empty$"):
+            assert predictor.tag(nothing).entities == []
+
+
+def test_notes_and_warnings_are_not_both_given(make):
+    predictor, notes = Predictor(make(), CPU), []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        predictor.run(predictor.task.from_texts(["the dog " * 20, ""]), notes)
+        predictor.run(predictor.task.from_texts(["the dog " * 20, ""]))
+    assert notes == ["1 of 2 texts are longer than 12 tokens and were cut", "1 of 2 texts are empty"]
+
+
+def test_the_command_line_prints_notes(make, tmp_path, capsys):
+    save_model(tmp_path / "model", make(), "card")
+    assert main(["predict", "--model", str(tmp_path / "model"), "the dog " * 20, "", "dog", "--json"]) == 0
+    output, said = capsys.readouterr()
+    assert said.splitlines() == ["1 of 3 texts are longer than 12 tokens and were cut", "1 of 3 texts are empty"]
+    assert [json.loads(line).get("cut") for line in output.splitlines()] == [True, None, None]
+
+
+def test_what_is_empty_or_cut_is_noted_of_labelled_files(make, tmp_path):
+    path = tmp_path / "rows.tsv"
+    path.write_text("text\tlabel\nthe dog\tyes\n\u200b\tno\n" + "the dog " * 20 + "\tno\n")
+    notes = evaluate_task(make(), path, machine=CPU)["notes"]
+    assert notes == ["1 of 3 texts are longer than 12 tokens and were cut", "1 of 3 texts are empty"]
+    rows = [Row({"text": text, "label": "yes"}, "a.tsv", 1) for text in ("the dog", "\u200b")]
+    assert Classification(length=12).frame(make().tokenizer, rows, ("no", "yes"), gold=True).notes == (
+        "1 of 2 texts are empty",
+    )
+
+
+def test_what_python_offers():
+    assert unmask.load.__module__ == Predictor.__module__ == "unmask.inference.predictor"
+    assert unmask.Predictor is Predictor and unmask.InputWarning is InputWarning
