@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from unmask.families.bert import BertSettings
+from unmask.inference.predictor import Predictor
 from unmask.model import Model
-from unmask.serving.pipeline import Pipeline
 from unmask.training.machine import choose_machine
 
 SHAPE = BertSettings(layers=1, width=16, heads=2, feed_forward=32, positions=16)
@@ -62,5 +62,5 @@ def test_a_model_in_bf16_has_a_fingerprint_of_its_own(model):
 
 def test_a_pipeline_in_bf16_leaves_the_model_as_it_was_given(model):
     before = model.fingerprint()
-    Pipeline(model, choose_machine("cpu", "bf16")).features("the dog")
+    Predictor(model, choose_machine("cpu", "bf16")).features("the dog")
     assert model.fingerprint() == before

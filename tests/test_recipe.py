@@ -10,7 +10,7 @@ import pytest
 from unmask.batches.layout import Stage, stage_ends
 from unmask.cli.pretrain import run as pretrain_command
 from unmask.errors import UserError
-from unmask.recipe import FinetuningRecipe, read_recipe, recipe_text, shipped
+from unmask.recipe import FinetuningRecipe, Recipe, read_recipe, recipe_text, shipped
 from unmask.settings import convert, parse_overrides, put, write
 from unmask.training.settings import BatchSettings, BudgetSettings
 
@@ -176,7 +176,7 @@ def test_false_leaves_away_what_may_be_left_away():
 def test_one_unit_replaces_the_other():
     recipe = read_recipe("bert-tiny", parse_overrides(["budget.steps=7", "batch.sequences=3", "batch.micro_tokens=99"]))
     assert recipe.budget == BudgetSettings(steps=7)
-    both = put({"budget": {"epochs": 3.0}}, parse_overrides(["budget.patience=2"]))
+    both = put({"budget": {"epochs": 3.0}}, parse_overrides(["budget.patience=2"]), Recipe)
     assert both == {"budget": {"epochs": 3.0, "patience": 2}}
     assert recipe.batch == BatchSettings(sequences=3, micro_tokens=99)
     recipe = read_recipe(
@@ -187,13 +187,13 @@ def test_one_unit_replaces_the_other():
 
 
 def test_values_are_toml_and_quotes_may_be_left_away():
-    table = put({"a": {"b": 1, "c": 2}}, parse_overrides(["a.b=x y", 'a.d="7"', "e.f=[1, 2]", "g=true", "h="]))
+    table = put({"a": {"b": 1, "c": 2}}, parse_overrides(["a.b=x y", 'a.d="7"', "e.f=[1, 2]", "g=true", "h="]), Recipe)
     assert table == {"a": {"b": "x y", "c": 2, "d": "7"}, "e": {"f": [1, 2]}, "g": True, "h": ""}
 
 
 def test_settings_do_not_change_what_they_are_put_over():
     before = {"budget": {"steps": 1}, "layout": {"kind": "a", "length": 3}}
-    put(before, parse_overrides(["budget.tokens=3", "layout.kind=b", "layout.length=5"]))
+    put(before, parse_overrides(["budget.tokens=3", "layout.kind=b", "layout.length=5"]), Recipe)
     assert before == {"budget": {"steps": 1}, "layout": {"kind": "a", "length": 3}}
 
 

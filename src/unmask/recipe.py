@@ -183,7 +183,7 @@ def read_recipe(source: str | Path, settings: Overrides | None = None) -> Recipe
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"not valid TOML: {error}", file=place) from error
     refuse_old(table, place)
-    return convert(put(table, settings), Recipe, place)
+    return convert(put(table, settings, Recipe), Recipe, place)
 
 
 def recipe_text(source: str | Path) -> tuple[str, str]:

@@ -16,19 +16,6 @@ import msgspec
 
 from unmask.errors import UserError, nearest
 
-KEPT = {
-    "layout.kind": ("length", "stages"),
-    "masking.kind": ("rate", "final_rate", "replace"),
-    "schedule.kind": ("warmup",),
-}
-"""What stays of a table when --set changes its kind."""
-EITHER = {
-    "batch": ("tokens", "sequences"),
-    "layout": ("length", "stages"),
-    "budget": ("steps", "tokens", "minutes", "epochs"),
-}
-"""Keys of a table of which setting one replaces the other."""
-
 WORDS = {
     "int": "a whole number",
     "float": "a number",
@@ -83,12 +70,16 @@ def check_overrides(settings: object) -> None:
     )
 
 
-def put(table: dict[str, Any], settings: Overrides) -> dict[str, Any]:
+def put(table: dict[str, Any], settings: Overrides, kind: type[msgspec.Struct]) -> dict[str, Any]:
     """Put settings into a table.
 
-    Setting one unit of [budget] or of [batch] replaces the other, as do `layout.length` and `layout.stages`. Setting
-    another `layout.kind` or `schedule.kind` drops the old one's other keys, but for lengths and warm-up; so
-    does another `masking.kind`, but for rate and replacement.
+    Of the keys that a settings type names in `either`, setting one replaces the others. Setting another `kind` of a
+    table keeps what the new one names in `kept`, or all that it has too.
+
+    Args:
+        table: as TOML has it.
+        settings: to put over it.
+        kind: the settings type that the table is of.
 
     Raises:
         UserError: a key leads through what is no table.
@@ -96,12 +87,8 @@ def put(table: dict[str, Any], settings: Overrides) -> dict[str, Any]:
     table = {key: dict(value) if isinstance(value, dict) else value for key, value in table.items()}
     for key, value in settings.items():
         *path, last = key.split(".")
-        if len(path) == 1 and value is not False and last in (either := EITHER.get(path[0], ())):
-            table[path[0]] = {k: v for k, v in table.get(path[0], {}).items() if k not in either}
-        if key == "masking.kind" and value == "none":
-            table[path[0]] = {}
-        elif key in KEPT and value != table.get(path[0], {}).get("kind"):
-            table[path[0]] = {k: v for k, v in table.get(path[0], {}).items() if k in KEPT[key]}
+        if len(path) == 1 and isinstance(inner := table.get(path[0]), dict):
+            table[path[0]] = _make_room(inner, last, value, _structs(_types(kind, table, path[0], narrow=False)))
         inner = table
         for name in path:
             if inner.get(name) is False:
@@ -111,6 +98,18 @@ def put(table: dict[str, Any], settings: Overrides) -> dict[str, Any]:
                 raise UserError(f"--set {write_line(key, value)}: '{name}' is no table")
         inner[last] = value
     return table
+
+
+def _make_room(table: dict[str, Any], key: str, value: Any, types: Sequence[Any]) -> dict[str, Any]:
+    """Return a table without what setting a key replaces."""
+    either = next((one.either for one in types if key in getattr(one, "either", ())), ())
+    if either and value is not False:
+        return {name: inner for name, inner in table.items() if name not in either}
+    new = [one for one in types if one.__struct_config__.tag in (value, None)]
+    if key != "kind" or value == table.get("kind") or not new:
+        return table
+    kept = getattr(new[0], "kept", None)
+    return {name: inner for name, inner in table.items() if name in (_fields(new[0]) if kept is None else kept)}
 
 
 def convert(table: dict[str, Any], kind: type[_Settings], place: str) -> _Settings:
@@ -137,14 +136,15 @@ def write_line(key: str, value: Any) -> str:
 
 def write_lines(settings: msgspec.Struct) -> list[str]:
     """Return settings as KEY=VALUE, as `put` takes them, every one resolved; what is not set is false."""
-    return list(_lines(msgspec.to_builtins(settings), ""))
+    return list(_lines(settings, msgspec.to_builtins(settings), ""))
 
 
-def _lines(table: dict[str, Any], prefix: str) -> Iterator[str]:
+def _lines(settings: Any, table: dict[str, Any], prefix: str) -> Iterator[str]:
+    """Yield the lines of a table; `settings` is what it was made of."""
     for key, value in table.items():
         if isinstance(value, dict):
-            yield from _lines(value, f"{prefix}{key}.")
-        elif value is not None or key not in EITHER.get(prefix.removesuffix("."), ()):
+            yield from _lines(getattr(settings, key, None), value, f"{prefix}{key}.")
+        elif value is not None or key not in getattr(settings, "either", ()):
             yield f"{prefix}{key}={_inline(False if value is None else value)}"
 
 

@@ -260,15 +260,15 @@ def test_recipes(capsys):
 
 PAIRS = "layout.kind layout.second layout.short_probability layout.single_probability"
 DIFFERENCES = {
-    "roberta": f"tokenizer.kind tokenizer.lowercase encoder.segments encoder.epsilon encoder.offset {PAIRS}"
-    " objective.next_sentence",
+    "roberta": "tokenizer.kind tokenizer.lowercase encoder.kind encoder.segments encoder.epsilon encoder.offset"
+    f" {PAIRS} objective.next_sentence",
     "spanbert": f"{PAIRS} masking.kind masking.p masking.longest objective.next_sentence objective.span_boundary",
-    "albert": "tokenizer.kind encoder.embedding encoder.shared layout.second masking.kind masking.longest"
+    "albert": "tokenizer.kind encoder.kind encoder.embedding encoder.shared layout.second masking.kind masking.longest"
     " objective.next_sentence objective.sentence_order",
-    "electra": "encoder.embedding encoder.pooling layout.second layout.short_probability layout.single_probability"
+    "electra": "encoder.kind encoder.embedding layout.second layout.short_probability layout.single_probability"
     " masking.rate masking.final_rate masking.replace"
     " objective.masked_lm objective.next_sentence objective.replaced_token optimizer.learning_rate",
-    "gpt": "optimizer.epsilon encoder.segments encoder.activation encoder.epsilon encoder.pooling encoder.causal"
+    "gpt": "optimizer.epsilon encoder.kind encoder.feed_forward encoder.segments encoder.activation encoder.epsilon"
     f" {PAIRS} masking.kind masking.rate masking.final_rate masking.replace"
     " objective.masked_lm objective.next_sentence objective.causal_lm",
 }

@@ -56,7 +56,7 @@ def line(tmp_path_factory, tokenizer):
         "encoder.positions=64",
     ]
     encoder = read_recipe("bert-tiny", parse_overrides([*shape, "layout.length=48"])).encoder
-    heads = {"classification": ClassificationHead(encoder, 3).state_dict()}
+    heads = {"classification": ClassificationHead(encoder.head, 3).state_dict()}
     start = Model(build_encoder(encoder, tokenizer.size), tokenizer, heads, NLI, Classification(length=64))
     save_model(here / "start", start, "card")
     said = {}

@@ -1,6 +1,5 @@
 """Scoring one model, two models on the same examples, and the page of what is wrong."""
 
-import msgspec
 import numpy as np
 import pytest
 import torch
@@ -12,6 +11,7 @@ from unmask.corpus.build import build_corpus
 from unmask.errors import UserError
 from unmask.evaluation.model import evaluate_encoder, evaluate_task, score_examples
 from unmask.families.bert import BertSettings
+from unmask.families.gpt import GptSettings
 from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import whole
 from unmask.model import Model, load_model, save_model
@@ -141,8 +141,7 @@ def test_several_files_are_one_set(tokenizer, pairs):
 
 def test_plain_text_is_framed_for_gpt_as_in_pretraining(tokenizer, text_file, tmp_path):
     """It ends with [SEP], where the model's own tokenizer ends a task's texts with [MASK], which was never trained."""
-    shape = {"feed_forward": 64, "segments": 0, "activation": "gelu_tanh", "causal": True, "pooling": "none"}
-    settings = msgspec.structs.replace(SETTINGS, **shape)
+    settings = GptSettings(layers=1, width=16, heads=2, positions=32, dropout=0.0, deviation=0.9)
     torch.manual_seed(0)
     save_model(tmp_path / "gpt", Model(settings.build(tokenizer.size), tokenizer, {"causal_lm": {}}), "")
     gpt = load_model(tmp_path / "gpt")

@@ -10,6 +10,7 @@ import transformers
 
 from unmask.checkpoints import huggingface
 from unmask.errors import InputWarning, UserError
+from unmask.families.gpt import GptSettings
 from unmask.finetuning import finetune as finetune_module
 from unmask.finetuning.finetune import finetune
 from unmask.finetuning.rule import defaults
@@ -150,9 +151,7 @@ def test_the_top_is_drawn_anew(start, rows, tmp_path, layers):
 
 
 def test_a_pooler_that_is_not_there_is_not_drawn_anew(recipe, tokenizer, rows, tmp_path):
-    gpt = {"causal": True, "pooling": "none", "segments": 0, "activation": "gelu_tanh"}
-    gpt["feed_forward"] = 4 * recipe.encoder.width
-    shape = msgspec.structs.replace(recipe.encoder, **gpt)
+    shape = GptSettings(layers=1, width=32, heads=2, positions=recipe.encoder.positions)
     save_model(tmp_path / "start", Model(build_encoder(shape, tokenizer.size), tokenizer), "")
     with pytest.raises(UserError, match=r"reset = 0 draws the pooler anew, but the model has none"):
         run(tmp_path / "start", rows, tmp_path / "run", "reset=0")

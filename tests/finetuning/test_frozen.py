@@ -128,7 +128,7 @@ def recipe_of(*settings):
         "budget": {"steps": 1},
         "frozen": True,
     }
-    return convert(put(table, parse_overrides(settings)), FinetuningRecipe, "test")
+    return convert(put(table, parse_overrides(settings), FinetuningRecipe), FinetuningRecipe, "test")
 
 
 def assert_stored_is_computed(start, tmp_path, kind):

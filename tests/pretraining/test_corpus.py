@@ -17,6 +17,7 @@ from unmask.pretraining.corpus import corpus_from_text
 from unmask.pretraining.pretrain import pretrain
 from unmask.recipe import read_recipe
 from unmask.runs.directory import RunDirectory
+from unmask.settings import parse_overrides
 from unmask.text.documents import TextOptions
 
 TRAINED = "training the tokenizer"
@@ -48,7 +49,7 @@ def prepare(source, tmp_path, monkeypatch):
 
     def prepare(*settings, kill=None, number=1, **options):
         lines, calls = [], []
-        recipe = read_recipe("bert-tiny", [*SMALL, *settings])
+        recipe = read_recipe("bert-tiny", parse_overrides([*SMALL, *settings]))
         with monkeypatch.context() as patch:
             if kill is not None:
                 owner, name = kill
@@ -152,7 +153,7 @@ def test_a_damaged_corpus_is_built_again(prepare, tmp_path):
 
 def test_with_a_model_its_tokenizer_decides(prepare, corpus, recipe, tmp_path):
     for name, seed in (("one", 1), ("two", 2)):
-        recipe = read_recipe("bert-tiny", [*SMALL, "budget.steps=1", f"seed={seed}"])
+        recipe = read_recipe("bert-tiny", parse_overrides([*SMALL, "budget.steps=1", f"seed={seed}"]))
         pretrain(recipe, corpus, tmp_path / name, quiet=True)
     small = [text for text in SMALL if text.startswith("layout.")]
     assert said(prepare(*small, init=tmp_path / "one")) == []
@@ -161,7 +162,7 @@ def test_with_a_model_its_tokenizer_decides(prepare, corpus, recipe, tmp_path):
 
 
 def test_a_run_that_broke_off_before_its_first_step_was_saved(prepare, source, tmp_path):
-    out, recipe = tmp_path / "run", read_recipe("bert-tiny", SMALL)
+    out, recipe = tmp_path / "run", read_recipe("bert-tiny", parse_overrides(SMALL))
     corpus = corpus_from_text([source], recipe, out, report=lambda line: None)
     pretrain(recipe, corpus, out, quiet=True)
     shutil.copytree(out, tmp_path / "finished")
@@ -191,7 +192,7 @@ def test_nothing_is_there_to_resume(prepare, source, tmp_path):
 
 
 def test_standard_input_is_always_read_anew():
-    assert module._made_from(["-"], TextOptions(), read_recipe("bert-tiny", []).tokenizer) == b""
+    assert module._made_from(["-"], TextOptions(), read_recipe("bert-tiny", parse_overrides([])).tokenizer) == b""
 
 
 KILLER = """

@@ -8,51 +8,56 @@ from unmask.batches.batch import Sample, collate
 from unmask.corpus.build import build_corpus
 from unmask.errors import UserError
 from unmask.families.bert import BertSettings
+from unmask.families.gpt import GptSettings
 from unmask.model import Model, load_model, save_model
+from unmask.objectives import OBJECTIVES
+from unmask.objectives.learner import Learner
+from unmask.objectives.objective import BuildContext
 from unmask.pretraining.corpus import corpus_from_text
 from unmask.pretraining.learner import build_learner
-from unmask.pretraining.pretrain import guess, pretrain
+from unmask.pretraining.pretrain import baseline, pretrain
 from unmask.recipe import read_recipe
 from unmask.settings import parse_overrides
 from unmask.tokenizers.load import load_tokenizer
 from unmask.tokenizers.train import PADDING, train_tokenizer
 
-
-def batch(hidden, pair=None):
-    sample = Sample(
-        key=(0,),
-        ids=np.arange(8),
-        segments=np.zeros(8, np.int64),
-        labels={"hidden": np.array(hidden, np.int64)} | ({} if pair is None else {"next_sentence": np.array([pair])}),
-        counts={"masked_lm": len(hidden)},
-    )
-    return collate([sample])
+BODIES = {"causal_lm": GptSettings(layers=1, width=8, heads=2)}
+BODY = BertSettings(layers=1, width=8, heads=2, feed_forward=16)
 
 
-def test_a_guess_is_scored_where_tokens_are_hidden():
-    assert guess([batch([7, 7, 5]), batch([7, 4, 4])], 7) == {"masked_lm_accuracy": pytest.approx(0.5)}
+def guess(token, *batches, names):
+    """What always saying a token reaches with each objective, on batches of one sample with these labels."""
+    samples = [
+        Sample(
+            key=(0,),
+            ids=np.arange(8),
+            segments=np.zeros(8, np.int64),
+            labels={label: np.array(value, np.int64) for label, value in one.items()},
+        )
+        for one in batches
+    ]
+    context = BuildContext(BODIES.get(names[0], BODY).build(20))
+    learner = Learner(context.body, {name: OBJECTIVES[name]().build(context) for name in names})
+    return baseline(learner, [collate([sample]) for sample in samples], token)
 
 
-def test_pairs_are_guessed_by_halves():
-    assert guess([batch([], pair=1)], 7) == {"next_sentence_accuracy": 0.5}
+def test_a_guess_is_scored_where_tokens_are_masked():
+    found = guess(7, {"hidden": [7, 7, 5]}, {"hidden": [7, 4, 4]}, names=["masked_lm"])
+    assert found == {"masked_lm_accuracy": pytest.approx(0.5)}
+
+
+def test_pairs_are_guessed_by_halves_and_nothing_where_no_token_is_asked_for():
+    found = guess(7, {"hidden": [], "next_sentence": [1]}, names=["masked_lm", "next_sentence"])
+    assert found == {"next_sentence_accuracy": 0.5}
 
 
 def test_swapped_pairs_and_generators_are_guessed_too():
-    sample = Sample(
-        key=(0,),
-        ids=np.arange(8),
-        segments=np.zeros(8, np.int64),
-        labels={"hidden": np.array([7, 5]), "sentence_order": np.array([1])},
-        counts={"generator": 2},
-    )
-    assert guess([collate([sample])], 7) == {"generator_accuracy": 0.5, "sentence_order_accuracy": 0.5}
+    found = guess(7, {"hidden": [7, 5], "sentence_order": [1]}, names=["replaced_token", "sentence_order"])
+    assert found == {"generator_accuracy": 0.5, "sentence_order_accuracy": 0.5}
 
 
-def test_next_tokens_are_guessed_and_nothing_where_no_token_is_asked_for():
-    sample = Sample(key=(0,), ids=np.arange(8), segments=np.zeros(8, np.int64))
-    following = sample.add(labels={"next": np.array([7, 5, 7, 4])}, counts={"causal_lm": 4})
-    assert guess([collate([following])], 7) == {"causal_lm_accuracy": 0.5}
-    assert guess([collate([sample.add(labels={"next_sentence": np.array([1])})])], 7) == {"next_sentence_accuracy": 0.5}
+def test_next_tokens_are_guessed():
+    assert guess(7, {"next": [7, 5, 7, 4]}, names=["causal_lm"]) == {"causal_lm_accuracy": 0.5}
 
 
 def test_whole_words_need_words_of_several_pieces(documents, tmp_path, capsys):

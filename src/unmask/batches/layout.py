@@ -54,6 +54,8 @@ class LayoutSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     length: int | None = None
     stages: tuple[Stage, ...] | None = None
 
+    either = ("length", "stages")
+    kept = ("length", "stages")
     offers: ClassVar[Mapping[str, str]] = {}
     without: ClassVar[str] = ""
 

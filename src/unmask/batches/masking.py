@@ -57,6 +57,7 @@ class MaskingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     final_rate: float | None = None
     replace: Replace = Replace()
 
+    kept = ("rate", "final_rate", "replace")
     gives: ClassVar[frozenset[str]] = frozenset({HIDDEN})
     whole_words: ClassVar[bool] = False
 

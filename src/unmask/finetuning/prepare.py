@@ -102,7 +102,7 @@ class _Early(msgspec.Struct, frozen=True):
 
 def _load(job: Job) -> Model:
     given = {key: value for key, value in job.settings.items() if key in ("seed", "dropout")}
-    early, start = convert(put({}, given), _Early, "--set"), job.start
+    early, start = convert(put({}, given, _Early), _Early, "--set"), job.start
     return load_model(
         start.model,
         tokenizer=start.tokenizer,
@@ -123,7 +123,7 @@ def _resolve(job: Job, base: Model, data: Examples) -> FinetuningRecipe:
         downstream=job.downstream,
     )
     refuse_old_settings(job.settings)
-    recipe = convert(put(rule, job.settings), FinetuningRecipe, "--set")
+    recipe = convert(put(rule, job.settings, FinetuningRecipe), FinetuningRecipe, "--set")
     if recipe.task.length > base.encoder.longest:
         raise UserError(f"length {recipe.task.length} exceeds the {base.encoder.longest} positions of the model")
     _refuse_idle(recipe, base.encoder)

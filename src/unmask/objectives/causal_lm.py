@@ -25,9 +25,9 @@ from unmask.objectives.objective import (
     Objective,
     ObjectiveSettings,
     Part,
+    accuracy_of,
     decoder_of,
     most_frequent,
-    share_of,
 )
 
 
@@ -78,7 +78,7 @@ class CausalLM(Objective):
 
     def baseline(self, name: str, batches: Sequence[Batch], token: int) -> Mapping[str, float]:
         """See `Objective`."""
-        return {f"{name}_accuracy": share_of(token, "next", batches)}
+        return accuracy_of(token, name, "next", batches)
 
     def notes(self, name: str, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> Sequence[str]:
         """See `Objective`."""

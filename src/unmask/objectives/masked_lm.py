@@ -26,9 +26,9 @@ from unmask.objectives.objective import (
     Objective,
     ObjectiveSettings,
     Part,
+    accuracy_of,
     decoder_of,
     most_frequent,
-    share_of,
 )
 
 
@@ -84,7 +84,7 @@ class MaskedLM(Objective):
 
     def baseline(self, name: str, batches: Sequence[Batch], token: int) -> Mapping[str, float]:
         """See `Objective`."""
-        return {f"{name}_accuracy": share_of(token, HIDDEN, batches)}
+        return accuracy_of(token, name, HIDDEN, batches)
 
     def notes(self, name: str, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> Sequence[str]:
         """See `Objective`."""

@@ -186,10 +186,10 @@ def classify(logits: Tensor, gold: Tensor) -> Part:
     )
 
 
-def share_of(token: int, label: str, batches: Sequence[Batch]) -> float:
-    """Return which share of the gold tokens under a label is this one."""
+def accuracy_of(token: int, name: str, label: str, batches: Sequence[Batch]) -> dict[str, float]:
+    """Return as a metric which share of the gold tokens under a label is this one; nothing where there are none."""
     gold = torch.cat([batch.labels[label] for batch in batches])
-    return float((gold == token).float().mean())
+    return {f"{name}_accuracy": float((gold == token).float().mean())} if len(gold) else {}
 
 
 def most_frequent(which: str, share: float | None) -> list[str]:

@@ -40,9 +40,9 @@ from unmask.objectives.objective import (
     Objective,
     ObjectiveSettings,
     Part,
+    accuracy_of,
     decoder_of,
     most_frequent,
-    share_of,
 )
 
 GENERATOR = "generator"
@@ -214,7 +214,7 @@ class ReplacedToken(Objective):
 
     def baseline(self, name: str, batches: Sequence[Batch], token: int) -> Mapping[str, float]:
         """See `Objective`: that of the generator; what always saying "original" comes to is a metric of every step."""
-        return {f"{GENERATOR}_accuracy": share_of(token, HIDDEN, batches)}
+        return accuracy_of(token, GENERATOR, HIDDEN, batches)
 
     def notes(self, name: str, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> Sequence[str]:
         """See `Objective`."""

@@ -25,6 +25,8 @@ class BatchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     micro_tokens: int | Literal["auto"] = "auto"
     recompute: bool = False
 
+    either = ("tokens", "sequences")
+
     def __post_init__(self) -> None:
         if (self.tokens is None) == (self.sequences is None):
             raise ValueError("a batch is counted in exactly one of tokens and sequences")
@@ -81,6 +83,8 @@ class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     warmup: float = 0.05
     decay: float | None = None
 
+    kept = ("warmup",)
+
     def __post_init__(self) -> None:
         if not 0 <= self.warmup < 1:
             raise ValueError("warmup is a share of the budget: 0 <= warmup < 1")
@@ -123,6 +127,8 @@ class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     minutes: float | None = None
     epochs: float | None = None
     patience: int | None = None
+
+    either = ("steps", "tokens", "minutes", "epochs")
 
     def __post_init__(self) -> None:
         given = [value for value in (self.steps, self.tokens, self.minutes, self.epochs) if value is not None]
