@@ -169,7 +169,7 @@ def test_the_whole_way(name, files, text_file, tmp_path):
         filled = json.loads(run("fill", "--model", out, "The [MASK] sees the sea.", "--json")[0])
         assert len(filled["masks"]) == 1
     else:
-        why = "reads from left to right" if "causal_lm" in HEADS[name] else "is a discriminator"
+        why = "reads from left to right" if "causal_lm" in HEADS[name] else "pretrained for replaced_token alone"
         assert why in run("fill", "--model", out, "The [MASK] sees the sea.", status=2)[1]
 
     little = sets(["budget.steps=2", "batch.sequences=4", "task.length=32"])
@@ -260,11 +260,11 @@ def test_a_model_goes_on_with_a_recipe_that_reads_as_it_does(text_file, tmp_path
     for name in ("bert-mini", "gpt-mini"):
         run("pretrain", name, "--text", text_file, *sets(tiny(name)), "--out", tmp_path / name)
     for name, other, said in (
-        ("bert-mini", "gpt-mini", "a pooler"),
+        ("bert-mini", "gpt-mini", "a pooler, context on both sides, which"),
         ("gpt-mini", "bert-mini", "reading from left to right"),
     ):
         arguments = ("pretrain", name, "--text", text_file, "--init", tmp_path / other, *sets(TINY[5:7]))
-        assert f"the recipe {name} needs {said}, which " in run(*arguments, "--out", tmp_path / "x", status=2)[1]
+        assert f"the recipe {name} needs {said}" in run(*arguments, "--out", tmp_path / "x", status=2)[1]
     settings = sets(["layout.length=48", "batch.tokens=512", "budget.steps=2"])
     arguments = ("pretrain", "gpt-mini", "--text", text_file, "--init", tmp_path / "gpt-mini", *settings)
     run(*arguments, "--out", tmp_path / "further")

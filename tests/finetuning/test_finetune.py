@@ -10,6 +10,7 @@ import transformers
 
 from unmask.checkpoints import huggingface
 from unmask.errors import InputWarning, UserError
+from unmask.families.albert import AlbertSettings
 from unmask.families.gpt import GptSettings
 from unmask.finetuning import finetune as finetune_module
 from unmask.finetuning.finetune import finetune
@@ -159,7 +160,7 @@ def test_a_pooler_that_is_not_there_is_not_drawn_anew(recipe, tokenizer, rows, t
 
 @pytest.mark.parametrize("shared", ["all", "attention", "feed_forward"])
 def test_layers_that_share_their_weights_are_not_drawn_anew(recipe, tokenizer, rows, tmp_path, shared):
-    shape = msgspec.structs.replace(recipe.encoder, shared=shared)
+    shape = AlbertSettings(**msgspec.structs.asdict(recipe.encoder), shared=shared)
     save_model(tmp_path / "start", Model(build_encoder(shape, tokenizer.size), tokenizer), "")
     with pytest.raises(UserError, match=r"reset = 1 would draw lower layers anew too.*pass --set reset=0"):
         run(tmp_path / "start", rows, tmp_path / "run", "reset=1")

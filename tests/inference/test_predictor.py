@@ -49,10 +49,10 @@ def make(tokenizer):
         torch.manual_seed(1)
         task, labels = TASKS[kind]
         encoder = SETTINGS.build(tokenizer.size).train()
-        body = encoder if downstream is None else Downstream(downstream, encoder, SETTINGS)
+        body = encoder if downstream is None else Downstream(downstream, encoder)
         heads = {
-            task.part: task.build(body.settings, labels).published(),
-            "masked_lm": MaskedLM(BuildContext(SETTINGS.build(tokenizer.size))).published(),
+            task.part: task.build(body.head, labels).published(),
+            "masked_lm": MaskedLM(BuildContext(encoder)).published(),
         }
         if downstream is not None:
             heads["downstream"] = body.own_state()

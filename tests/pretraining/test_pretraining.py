@@ -125,8 +125,18 @@ def test_a_published_discriminator_keeps_its_head(corpus, tmp_path):
 @pytest.mark.parametrize(
     ("recipe", "settings", "init", "message"),
     [
-        ("roberta-mini", ["tokenizer.kind=wordpiece"], False, "encoder.offset is 2, but padding has the id 0"),
-        ("gpt-mini", [], True, "reads both sides, the recipe gpt-mini from left to right; take one such as bert-mini"),
+        (
+            "roberta-mini",
+            ["tokenizer.kind=wordpiece"],
+            False,
+            "does not go with the id of padding in this vocabulary, 0; pass --set encoder.offset=1",
+        ),
+        (
+            "gpt-mini",
+            [],
+            True,
+            "the recipe gpt-mini needs reading from left to right, which .* take a recipe such as bert-mini",
+        ),
         ("bert-mini", ["layout.length=512"], True, "the layout's length 512 exceeds the 64 positions of"),
     ],
 )

@@ -65,7 +65,7 @@ def check_shape(shape: BodySettings, recipe: Recipe, init: str | Path) -> None:
     missing = sorted(frozenset().union(*(one.asks for one in recipe.objectives.values())) - given)
     if missing:
         raise UserError(
-            f"the recipe {recipe.name} needs {missing[0]}, which {init} has not",
+            f"the recipe {recipe.name} needs {', '.join(missing)}, which {init} does not give",
             remedy=f"take a recipe such as {'gpt-mini' if LEFT_TO_RIGHT in shape.gives else 'bert-mini'}",
         )
     length = max(stage.length for stage in recipe.layout.all_stages)
