@@ -63,4 +63,4 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def _by_onednn(x: Tensor) -> bool:
-    return _ONEDNN and not x.is_cuda and x.dtype == torch.float32
+    return _ONEDNN and not x.is_cuda and x.dtype == torch.float32 and not torch.compiler.is_compiling()
