@@ -106,10 +106,8 @@ class Group:
 
     def map(self, change: Change) -> Group:
         """Return it with its tensors changed."""
-        changed = {
-            name: change(value) for name in ("index", "slots", "real") if (value := getattr(self, name)) is not None
-        }
-        return replace(self, **changed)
+        index, slots, real = (None if old is None else change(old) for old in (self.index, self.slots, self.real))
+        return replace(self, index=index, slots=slots, real=real)
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,18 @@ class Rotation:
         return torch.stack(turned, -1).flatten(-2) if self.interleaved else torch.cat(turned, -1)
 
     def rotate_(self, x: Tensor, cos: Tensor, sin: Tensor) -> None:
-        """Rotate x in place; see `rotate`."""
+        """Rotate x in place, faster than `rotate`.
+
+        Shape:
+            x: (..., width), contiguous; cos, sin: broadcast to (..., width / 2).
+        """
+        if self.interleaved:  # a CPU is slow with every second number, and fast with complex ones
+            wide = x.to(torch.promote_types(x.dtype, torch.float32))
+            turns = torch.complex(cos.to(wide.dtype), sin.to(wide.dtype))
+            torch.view_as_complex(wide.view(*x.shape[:-1], -1, 2)).mul_(turns)
+            if wide is not x:
+                x.copy_(wide)
+            return
         first, second = self._pairs(x)
         rest = first * sin
         first.mul_(cos).addcmul_(second, sin, value=-1)

@@ -63,4 +63,4 @@ def _padded(query: Tensor, key: Tensor, value: Tensor, group: Group, spec: Atten
 def _by_heads(x: Tensor, group: Group) -> Tensor:
     """Return a group's tokens by sequences: (tokens, heads, head width) to (sequences, heads, longest, head width)."""
     rows = x[group.start : group.stop] if group.slots is None else x.index_select(0, group.slots)
-    return rows.unflatten(0, (group.sequences, group.longest)).transpose(1, 2)
+    return rows.reshape(group.sequences, group.longest, *x.shape[1:]).transpose(1, 2)
