@@ -53,7 +53,7 @@ class _Attention(torch.autograd.Function):
         saved: list[Tensor | None] = []
         learning = ctx.needs_input_grad[0]
         for number, group in enumerate(groups):
-            inputs = _to_heads(qkv, group, heads, 3)  # (3, rows, longest, head width)
+            inputs = _to_heads(qkv, group, heads, 3, own=spec.rotation is not None)  # (3, rows, longest, head width)
             if spec.rotation is not None:
                 _rotate(inputs[:2], spec.rotation)
             gathered = torch.empty_like(inputs[0])
@@ -100,10 +100,15 @@ class _Attention(torch.autograd.Function):
         return grad_qkv, None, None
 
 
-def _to_heads(stream: Tensor, group: Group, heads: int, parts: int) -> Tensor:
-    """Return a group's tokens by heads: (tokens, parts * width) to (parts, sequences * heads, longest, head width)."""
+def _to_heads(stream: Tensor, group: Group, heads: int, parts: int, *, own: bool = False) -> Tensor:
+    """Return a group's tokens by heads: (tokens, parts * width) to (parts, sequences * heads, longest, head width).
+
+    Without `own` it may be a view of the stream, as it is for one sequence or one head.
+    """
     rows = stream[group.start : group.stop] if group.slots is None else stream.index_select(0, group.slots)
     x = rows.view(group.sequences, group.longest, parts, heads, -1).permute(2, 0, 3, 1, 4)
+    if own:
+        x = x.clone(memory_format=torch.contiguous_format)
     return x.reshape(parts, group.sequences * heads, group.longest, -1)
 
 
