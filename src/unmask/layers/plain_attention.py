@@ -1,7 +1,7 @@
 """Attention by PyTorch's ordinary operations: for export, for the scores before the softmax, and with a bias on them.
 
-It gives the numbers and gradients of the other kernels. What they must not use, it may: there is no function with a
-gradient of its own, no private operator and no shape that depends on data.
+It gives the numbers and gradients of the other kernels, without what they are fast by: it has no autograd function of
+its own, no private operator and no shape that depends on data.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def _attend(qkv: Tensor, tokens: Tokens, group: Group, spec: AttentionSpec, hand
         handed_out.append(scores if attended is None else _without_padding(scores, group, attended))
     if attended is not None:
         scores = scores.masked_fill(~attended, torch.finfo(scores.dtype).min)
-    probabilities = dropout(scores.softmax(-1), spec.dropout)
+    probabilities = scores.softmax(-1)
+    if spec.dropout:  # an exported program has none, not even one at the rate 0
+        probabilities = dropout(probabilities, spec.dropout)
     rows = (probabilities @ value).transpose(1, 2).reshape(group.sequences * group.longest, -1)
     return rows if group.index is None else rows.index_select(0, group.index)
 
