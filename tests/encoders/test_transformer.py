@@ -11,9 +11,11 @@ from unmask.batches.batch import Sample, collate
 from unmask.encoders.encoder import Keep
 from unmask.families.bert import BertSettings
 from unmask.families.gpt import GptSettings
-from unmask.layers import attention
+from unmask.layers import fused_attention
 from unmask.layers.attention import SelfAttention
+from unmask.layers.attention_spec import AttentionSpec
 from unmask.layers.dropout import Dropout, draw, keep
+from unmask.layers.fused_attention import fused
 from unmask.recipe import read_recipe, shipped
 
 PARAMETERS = {  # those of transformers.BertModel with vocabulary 30522
@@ -200,7 +202,7 @@ def masks(rate, lengths, monkeypatch):
     if not rate:
         return None
     kept = keep(torch.Size([len(lengths) * heads, group.longest, group.longest]), rate, torch.float64, (0,))
-    monkeypatch.setattr(attention, "_kept", lambda chances, rate, seed, number, part: kept[part])
+    monkeypatch.setattr(fused_attention, "_kept", lambda chances, rate, seed, number, part: kept[part])
     by_sequence = kept.unflatten(0, (len(lengths), heads)) / (1 - rate)
     return [factor[:, :n, :n] for factor, n in zip(by_sequence, lengths, strict=True)]
 
@@ -211,12 +213,12 @@ def masks(rate, lengths, monkeypatch):
 @pytest.mark.parametrize("lengths", [(7,), (6, 6, 6), (3, 5, 9)], ids=["one", "equal", "padded"])
 @pytest.mark.parametrize("causal", [False, True], ids=["both sides", "causal"])
 def test_attention_and_its_gradient_equal_torchs(causal, lengths, rate, chunk, long, monkeypatch):
-    monkeypatch.setattr(attention, "CHUNK", chunk)
-    monkeypatch.setattr(attention, "LONG", long)
+    monkeypatch.setattr(fused_attention, "CHUNK", chunk)
+    monkeypatch.setattr(fused_attention, "LONG", long)
     tokens = collate(samples(lengths)).tokens
     (group,) = tokens.groups
     assert (group.real is not None) == (len(set(lengths)) > 1)
-    assert len(list(attention._chunks(group, 4))) > 1 or chunk > 100
+    assert len(list(fused_attention._chunks(group, 4))) > 1 or chunk > 100
     factors = masks(rate, lengths, monkeypatch)
     layer = SelfAttention(16, 4, rate, causal=causal).double()
     x = torch.randn(sum(lengths), 16, dtype=torch.float64, requires_grad=True)
@@ -257,13 +259,13 @@ def test_attention_in_few_bits_is_near_torchs(causal, lengths, dtype):
 @pytest.mark.parametrize("rate", [0.0, 0.3])
 @pytest.mark.parametrize("causal", [False, True], ids=["both sides", "causal"])
 def test_attention_passes_gradcheck(causal, lengths, rate, heads, long, monkeypatch):
-    monkeypatch.setattr(attention, "LONG", long)
+    monkeypatch.setattr(fused_attention, "LONG", long)
     qkv = torch.randn(sum(lengths), 18, dtype=torch.float64, requires_grad=True)
-    groups = collate(samples(lengths)).tokens.groups
+    tokens = collate(samples(lengths)).tokens
 
     def run(qkv):
         torch.manual_seed(0)
-        return attention._Attention.apply(qkv, groups, heads, rate, causal)
+        return fused(qkv, tokens, AttentionSpec(heads, rate, causal))
 
     assert torch.autograd.gradcheck(run, qkv)
 
@@ -271,7 +273,7 @@ def test_attention_passes_gradcheck(causal, lengths, rate, heads, long, monkeypa
 def test_a_sequence_sees_nothing_of_another(monkeypatch):
     qkv = torch.randn(14, 12, requires_grad=True)
     tokens = collate(samples((3, 4, 7))).tokens
-    (gradient,) = torch.autograd.grad(attention._Attention.apply(qkv, tokens.groups, 2, 0.0, False)[3:7].sum(), qkv)
+    (gradient,) = torch.autograd.grad(fused(qkv, tokens, AttentionSpec(2))[3:7].sum(), qkv)
     seen = gradient.any(1).tolist()
     assert seen == [False] * 3 + [True] * 4 + [False] * 7
 
@@ -287,8 +289,8 @@ def test_the_comparison_notices_a_planted_fault(planted, monkeypatch):
             torch.Tensor, "mul_", lambda x, y: x if isinstance(y, torch.Tensor) and x.dim() == 3 else right_mul(x, y)
         )
     elif planted == "mask":
-        right_bias = attention._bias
-        monkeypatch.setattr(attention, "_bias", lambda real, *rest: right_bias(torch.ones_like(real), *rest))
+        right_bias = fused_attention._bias
+        monkeypatch.setattr(fused_attention, "_bias", lambda real, *rest: right_bias(torch.ones_like(real), *rest))
     else:  # what padded places gather has a gradient
         right_mul = torch.Tensor.mul_
         monkeypatch.setattr(

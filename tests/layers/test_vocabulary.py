@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import cross_entropy, linear
 
 from unmask.layers import vocabulary
-from unmask.layers.vocabulary import count_correct, vocabulary_loss
+from unmask.layers.vocabulary import BLOCK, count_correct, draw, vocabulary_loss
 
 
 def inputs(rows=50, width=16, size=300, dtype=torch.float64):
@@ -96,3 +96,48 @@ def test_of_equal_logits_the_first_wins(values, dtype):
     gold = torch.randint(7, (500,))
     expected = sum(row.index(max(row)) == right for row, right in zip(logits.tolist(), gold.tolist(), strict=True))
     assert int(count_correct(logits, gold)) == expected > 0
+
+
+def rows_of_probabilities(rows, size, dtype=torch.float32):
+    return (torch.randn(rows, size) * 3).to(dtype).softmax(1), torch.rand(rows)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("size", [1, 5, BLOCK - 1, BLOCK, BLOCK + 1, 30522])
+def test_draws_are_the_inverse_of_the_cumulative_sum(size, dtype):
+    chances, chance = rows_of_probabilities(200, size, dtype)
+    drawn = draw(chances, chance)
+    sums = chances.double().cumsum(1)
+    wanted, at = chance * sums[:, -1], drawn[:, None]
+    above = sums.gather(1, at).squeeze(1)
+    below = above - chances.double().gather(1, at).squeeze(1)
+    assert bool((below <= wanted + 1e-6).all())  # but for float32's rounding
+    assert bool((wanted < above + 1e-6).all())
+
+
+def test_a_draw_is_the_same_however_a_batch_is_cut():
+    chances, chance = rows_of_probabilities(70, 3000)
+    whole = draw(chances, chance)
+    for cut in (1, 2, 3, 33):
+        pieces = zip(chances.split(cut), chance.split(cut), strict=True)
+        assert torch.cat([draw(*piece) for piece in pieces]).equal(whole)
+
+
+def test_nothing_impossible_is_drawn():
+    """At the ends of blocks too, where two sums of the same numbers round differently."""
+    chances = torch.rand(5000, 3 * BLOCK + 7)
+    chances[:, ::2] = 0
+    chances[:, BLOCK : 2 * BLOCK] = 0
+    chances[:, -20:] = 0
+    for chance in (torch.rand(5000), torch.zeros(5000), torch.full((5000,), 1 - 2**-24)):
+        assert bool((chances.gather(1, draw(chances, chance)[:, None]) > 0).all())
+    sums = chances.cumsum(1)
+    edge = (sums[:, BLOCK - 1] / sums[:, -1]).clamp(max=1 - 2**-24)
+    assert bool((chances.gather(1, draw(chances, edge)[:, None]) > 0).all())
+
+
+@pytest.mark.parametrize("size", [5, 3 * BLOCK, 3 * BLOCK + 7])
+def test_a_diverged_run_draws_ids_that_exist(size):
+    """So that it is the loss that tells of it."""
+    drawn = draw(torch.full((3, size), torch.nan), torch.tensor([0.0, 0.5, 0.9]))
+    assert bool(((drawn >= 0) & (drawn < size)).all())

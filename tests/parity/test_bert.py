@@ -22,7 +22,7 @@ from unmask.batches.batch import collate
 from unmask.batches.frame import Frame
 from unmask.checkpoints import huggingface
 from unmask.encoders.transformer import Transformer
-from unmask.layers import attention
+from unmask.layers import fused_attention
 from unmask.layers.attention import SelfAttention
 from unmask.layers.pooler import Pooler
 from unmask.layers.vocabulary import vocabulary_loss
@@ -221,8 +221,8 @@ def change_modules(learner, kind, **attributes):
 
 
 def attend_to_padding(monkeypatch):
-    bias = attention._bias
-    monkeypatch.setattr(attention, "_bias", lambda real, *rest: bias(torch.ones_like(real), *rest))
+    bias = fused_attention._bias
+    monkeypatch.setattr(fused_attention, "_bias", lambda real, *rest: bias(torch.ones_like(real), *rest))
 
 
 def pool_losses(monkeypatch):

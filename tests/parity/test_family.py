@@ -40,6 +40,8 @@ SHAPES = {
     "electra, not narrow": ("Electra", {**BODY, "embedding_size": 48}),
     "electra, gelu_new": ("Electra", {**BODY, "embedding_size": 16, "hidden_act": "gelu_new"}),
     "electra, relu": ("Electra", {**BODY, "embedding_size": 16, "hidden_act": "relu"}),
+    "roformer": ("RoFormer", {**BODY, "max_position_embeddings": 128}),
+    "roformer, narrow": ("RoFormer", {**BODY, "embedding_size": 16, "hidden_act": "gelu_new"}),
     "distilbert": ("DistilBert", {**DISTIL, "max_position_embeddings": 128}),
     "gpt": ("OpenAIGPT", {"vocab_size": 300, "n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 128}),
     "gpt, relu": ("OpenAIGPT", {"vocab_size": 300, "n_embd": 64, "n_layer": 2, "n_head": 2, "afn": "relu"}),

@@ -90,9 +90,9 @@ class Group:
     Attributes:
         start, stop: its tokens in the batch.
         sequences, longest: its padded shape.
-        index: where each of its tokens stands in (sequences * longest); None where nothing is padded.
-        slots: (sequences * longest,): which token of the batch stands there, any at padding; None where nothing is
-            padded.
+        index: where each of its tokens stands in (sequences * longest); None where nothing is padded, or where the
+            batch itself has the padding (`unmask.encoders.padded`).
+        slots: (sequences * longest,): which token of the batch stands there, any at padding; None as `index` is.
         real: (sequences, longest) bool, False at padding; None where nothing is padded.
     """
 
@@ -106,9 +106,8 @@ class Group:
 
     def map(self, change: Change) -> Group:
         """Return it with its tensors changed."""
-        if self.index is None or self.slots is None or self.real is None:
-            return self
-        return replace(self, index=change(self.index), slots=change(self.slots), real=change(self.real))
+        index, slots, real = (None if old is None else change(old) for old in (self.index, self.slots, self.real))
+        return replace(self, index=index, slots=slots, real=real)
 
 
 @dataclass(frozen=True)

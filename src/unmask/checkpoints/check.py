@@ -41,7 +41,8 @@ def check(form: Format, settings: BodySettings, vocabulary: int, shapes: Shapes,
     if len(layers) != stored or layers != set(map(str, range(stored))):
         raise UserError(f"config.json says {stored} layers, the weights have {len(layers)}", file=path)
     ours = body_shapes(settings, vocabulary)
-    ours |= {name: tuple(value.shape) for name, value in form.lacking(settings).items()}
+    lacking = form.lacking(settings)
+    ours |= {name: tuple(value.shape) for name, value in lacking.items()}
     wanted: dict[str, tuple[int, ...]] = {}
     for name, theirs in form.tensors(settings, ours):
         first, *others = ours[name]
@@ -50,7 +51,8 @@ def check(form: Format, settings: BodySettings, vocabulary: int, shapes: Shapes,
     for pooler in filter(None, (form.pooler, form.head_pooler, OWN_POOLER)):
         if any(name.startswith(f"{pooler}.") for name in shapes):
             wanted |= {f"{pooler}.{kind}": ours[f"pooler.{kind}"] for kind in ("weight", "bias")}
-    missing = [name for name in wanted if name not in shapes]
+    optional = {name for ours, theirs in form.tensors(settings, lacking) if ours in lacking for name in theirs}
+    missing = [name for name in wanted if name not in shapes and name not in optional]
     if missing:
         raise UserError(
             f"{len(missing)} tensors of the encoder are missing, the first is {missing[0]}",

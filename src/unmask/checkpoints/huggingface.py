@@ -105,7 +105,10 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
     tensors = {name: found[theirs[name]] for name in known}
     check_decoder(form, tensors, path)
     body = _take_body(form, settings, tensors, path)
-    settings = form.simplify(settings, body)
+    try:
+        settings = form.simplify(settings, body)
+    except ValueError as error:
+        raise UserError(str(error), file=path) from error
     body = {name: value for name, value in body.items() if name not in form.lacking(settings)}
     task = config.get(OUR_KEY)
     heads = find_own(tensors)
@@ -265,6 +268,8 @@ def _take_body(form: Format, settings: BodySettings, tensors: Mapping[str, Tenso
     known = {*body_shapes(settings, 1), *form.lacking(settings)}
     found: dict[str, Tensor] = {}
     for ours, names in form.tensors(settings, known):
+        if names[0] not in tensors:  # the check has found it to be optional
+            continue
         value = tensors[names[0]] if len(names) == 1 else torch.cat([tensors[name] for name in names])
         if form.is_transposed(ours):
             value = value.t().contiguous()

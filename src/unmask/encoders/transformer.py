@@ -94,15 +94,18 @@ class Transformer(Encoder):
         """Encode a batch; see `Encoder`."""
         x = self.embeddings(tokens)  # (tokens, width)
         layers = {0: x} if 0 in keep.layers else {}
+        scores: dict[int, list[Tensor]] = {}
         for number in range(1, self.num_layers + 1):
             block = self.blocks[min(number, len(self.blocks)) - 1]
-            if self.recompute and torch.is_grad_enabled():
+            if number in keep.scores:
+                x = block(x, tokens, scores.setdefault(number, []))  # (tokens, width)
+            elif self.recompute and torch.is_grad_enabled():
                 x = checkpoint(block, x, tokens, use_reentrant=False)
             else:
-                x = block(x, tokens)  # (tokens, width)
+                x = block(x, tokens)
             if number in keep.layers:
                 layers[number] = x
-        return Encoded(last=x, layers=layers)
+        return Encoded(last=x, layers=layers, scores=scores)
 
     def embed(self, tokens: Tokens) -> Tensor:
         """Return the embeddings before their projection, (tokens, width of the embeddings)."""

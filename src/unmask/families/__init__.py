@@ -10,11 +10,12 @@ from unmask.families.electra import ELECTRA
 from unmask.families.format import Family
 from unmask.families.gpt import GPT
 from unmask.families.roberta import ROBERTA
+from unmask.families.roformer import ROFORMER
 from unmask.plugins import with_plugins
 
 FAMILIES: dict[str, Family] = with_plugins(
     "unmask.families",
-    {family.kind: family for family in (BERT, ROBERTA, ALBERT, ELECTRA, DISTILBERT, GPT)},
+    {family.kind: family for family in (BERT, ROBERTA, ALBERT, ELECTRA, DISTILBERT, GPT, ROFORMER)},
 )
 """By `kind` in [encoder]."""
 

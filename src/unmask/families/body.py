@@ -26,6 +26,7 @@ from unmask.encoders.transformer import Transformer
 from unmask.layers.block import Activation, Block
 from unmask.layers.embeddings import Embeddings
 from unmask.layers.pooler import Pooler
+from unmask.layers.rotary import Rotation
 from unmask.tokenizers.tokenizer import Summary
 
 MOST_LAYERS = 1000
@@ -162,6 +163,11 @@ class TransformerSettings(BodySettings, frozen=True, kw_only=True, forbid_unknow
         """Whether tokens attend to themselves and those before them alone."""
         return False
 
+    @property
+    def rotation(self) -> Rotation | None:
+        """How queries and keys are rotated by their positions; None: they are not."""
+        return None
+
     def block(
         self, *, width: int | None = None, heads: int | None = None, inner: int | None = None, **shared: Any
     ) -> Block:
@@ -179,6 +185,7 @@ class TransformerSettings(BodySettings, frozen=True, kw_only=True, forbid_unknow
             self.activation,
             self.layer_norm,
             causal=self.causal,
+            rotation=self.rotation,
             **shared,
         )
 

@@ -48,8 +48,9 @@ class Format:
         qkv: theirs of query, key and value in a layer, which are one tensor here.
         block: our other tensors of a layer to theirs.
         transposed: whether a layer's matrices lie (in, out).
-        lacking: tensors (by our names) that a directory has and the body has not.
-        simplify: settings without what the tensors (by our names) show to have no effect.
+        lacking: tensors (by our names) that a directory has and the body has not; when read they may be missing.
+        simplify: settings without what the tensors (by our names) show to have no effect. Raises ValueError where they
+            are not those of a body that is known here.
         pooler: theirs of the pooler in the body.
         head_pooler: the same in heads of whole texts, where it is a part of the head.
         heads: our heads, each of our parts to theirs ("bias" is one tensor).

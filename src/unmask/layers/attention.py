@@ -2,35 +2,46 @@
 
 In: a stream of tokens and where its sequences lie. Out: what each token gathers from its sequence.
 
-**On a CPU** attention is two batched products with a softmax between, forwards and backwards in one autograd function:
-torch's fused kernel for CPUs is slow backwards and has no dropout. Only here are sequences padded, each `Group` of
-neighbours to its longest: a padded place reads some real token, has probability 0 for all others, and what it gathers
-is never looked at. Some heads are computed at a time, so that their probabilities stay in the cache; those of long
-sequences are not kept for the backward pass but computed again.
-
-**On a GPU** in bf16 it is torch's variable-length FlashAttention (Dao 2023), which pads nothing.
+The kernel is injected. There are three, with the same numbers and gradients: `fused` for CPUs, `varlen` for GPUs, and
+`plain` for export, attention scores and biases on them. `fastest` chooses among them at each call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from unmask.batches.batch import Group, Tokens
-from unmask.layers.dropout import draw, keep
+from unmask.batches.batch import Tokens
+from unmask.layers.attention_spec import AttentionSpec, Bias, Kernel
+from unmask.layers.fused_attention import fused
 from unmask.layers.linear import Linear
+from unmask.layers.plain_attention import plain
+from unmask.layers.rotary import Rotation
+from unmask.layers.varlen_attention import varlen
 
-CHUNK = 1 << 20
-"""How many probabilities are computed at once, or those of one head."""
-LONG = 1024
-"""From this length on probabilities are computed again in the backward pass."""
-REGISTER = 32
-"""bf16 numbers in a register. Backwards, torch's bf16 softmax is slow in rows that do not fill one;"""
-MANY_REGISTERS = 128
-"""forwards, in rows shorter than this that leave a register partly empty. Both take the way over float32."""
+Body = TypeVar("Body", bound=nn.Module)
+
+
+def choose_kernel(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Kernel:
+    """Return the fastest kernel that takes this.
+
+    Args:
+        qkv: queries, keys and values, (tokens, 3 * width): their device and type decide.
+        tokens: where the sequences lie.
+        spec: the heads.
+    """
+    if spec.bias is not None or torch.compiler.is_exporting():
+        return plain
+    on_gpu = qkv.is_cuda and qkv.dtype == torch.bfloat16 and qkv.shape[1] // (3 * spec.heads) % 8 == 0
+    padding_in_stream = any(group.real is not None and group.index is None for group in tokens.groups)
+    return varlen if on_gpu and not padding_in_stream else fused
+
+
+def fastest(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
+    """Attend by the kernel that `choose_kernel` returns; see `Kernel`."""
+    return choose_kernel(qkv, tokens, spec)(qkv, tokens, spec)
 
 
 class SelfAttention(nn.Module):
@@ -38,156 +49,63 @@ class SelfAttention(nn.Module):
 
     Args:
         width: of the tokens.
-        heads: how many; each is `width // heads` wide.
-        dropout: of the attention's probabilities.
+        heads: number of heads; each is `width // heads` wide.
+        dropout: rate on the attention probabilities.
         causal: nothing attends to what comes later.
+        rotation: of queries and keys by their positions; None: they are not rotated.
+        bias: added to the scores; see `Bias`.
+        kernel: what computes attention; see `set_kernel`.
+
+    Raises:
+        ValueError: heads whose width is odd cannot be rotated.
     """
 
-    def __init__(self, width: int, heads: int, dropout: float, *, causal: bool = False) -> None:
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        dropout: float,
+        *,
+        causal: bool = False,
+        rotation: Rotation | None = None,
+        bias: Bias | None = None,
+        kernel: Kernel = fastest,
+    ) -> None:
         super().__init__()
+        if rotation is not None and width // heads % 2:
+            raise ValueError(f"rotary position embeddings need heads of an even width, not {width // heads}")
         self.heads = heads
         self.dropout = dropout
         self.causal = causal
+        self.rotation = rotation
+        self.bias = bias
+        self.kernel = kernel
         self.qkv = Linear(width, 3 * width)
         self.out = Linear(width, width)
 
-    def forward(self, x: Tensor, tokens: Tokens) -> Tensor:
+    def forward(self, x: Tensor, tokens: Tokens, scores: list[Tensor] | None = None) -> Tensor:
         """Return what each token gathers.
 
-        Shape:
-            x: (tokens, width); returns (tokens, width).
+        Args:
+            x: (tokens, width).
+            tokens: where the sequences lie.
+            scores: gets the scores before the softmax, which the plain kernel computes, for each group of the batch;
+                see `plain`.
+
+        Returns:
+            (tokens, width).
         """
         qkv = self.qkv(x)  # (tokens, 3 * width)
         dropout = self.dropout if self.training else 0.0
-        if qkv.is_cuda and qkv.dtype == torch.bfloat16 and x.shape[1] // self.heads % 8 == 0:
-            return self.out(_without_padding(qkv, tokens, self.heads, dropout, self.causal))
-        attend = _Attention.apply
-        return self.out(attend(qkv, tokens.groups, self.heads, dropout, self.causal))  # type: ignore[no-untyped-call]
+        spec = AttentionSpec(self.heads, dropout, self.causal, self.rotation, self.bias)
+        if scores is None:
+            return self.out(self.kernel(qkv, tokens, spec))
+        return self.out(plain(qkv, tokens, spec, scores))
 
 
-def _without_padding(qkv: Tensor, tokens: Tokens, heads: int, dropout: float, causal: bool) -> Tensor:
-    """Call the kernel of torch.nn.attention.varlen, whose own function leaves no choice of dropout."""
-    query, key, value = qkv.view(len(qkv), 3, heads, -1).unbind(1)  # each (tokens, heads, width / heads)
-    ends, longest = tokens.offsets, tokens.groups[-1].longest
-    x, *_ = torch.ops.aten._flash_attention_forward(
-        query, key, value, ends, ends, longest, longest, dropout, is_causal=causal, return_debug_mask=False
-    )
-    return x.flatten(1)
-
-
-class _Attention(torch.autograd.Function):
-    """softmax(query key^T / sqrt(width)) value, with dropout on the probabilities.
-
-    Shape:
-        qkv: (tokens, 3 * width), which hold for each token query, key and value, each of all heads; returns
-        (tokens, width).
-    """
-
-    @staticmethod
-    def forward(ctx: Any, qkv: Tensor, groups: tuple[Group, ...], heads: int, dropout: float, causal: bool) -> Tensor:
-        ctx.groups, ctx.heads, ctx.dropout, ctx.seed = groups, heads, dropout, draw() if dropout else 0
-        ctx.causal = causal
-        out = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
-        saved: list[Tensor | None] = []
-        learning = ctx.needs_input_grad[0]
-        for number, group in enumerate(groups):
-            inputs = _to_heads(qkv, group, heads, 3)  # (3, rows, longest, head width)
-            gathered = torch.empty_like(inputs[0])
-            saved += [inputs] if learning else []
-            for part in _chunks(group, heads):
-                chances = _probabilities(inputs, group, heads, part, causal)
-                kept = _kept(chances, dropout, ctx.seed, number, part)
-                torch.bmm(chances if kept is None else chances * kept, inputs[2, part], out=gathered[part])
-                if learning and group.longest < LONG:
-                    saved += (chances, kept)
-            _from_heads(gathered.mul_(1 / (1 - dropout))[None], group, heads, out)
-        ctx.save_for_backward(*saved)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (grad_out,), heads, dropout = grads, ctx.heads, ctx.dropout
-        saved = iter(ctx.saved_tensors)
-        grad_qkv = grad_out.new_empty(len(grad_out), 3 * grad_out.shape[1])
-        for number, group in enumerate(ctx.groups):
-            inputs = next(saved)
-            query, key, value = inputs
-            grad = _to_heads(grad_out, group, heads, 1)[0] * (1 / (1 - dropout))
-            if group.real is not None:  # what padded places gathered went nowhere
-                grad.view(group.sequences, heads, *grad.shape[1:]).mul_(group.real[:, None, :, None])
-            sums = torch.empty_like(inputs)
-            for part in _chunks(group, heads):
-                if group.longest < LONG:
-                    chances, kept = next(saved), next(saved)
-                else:
-                    chances = _probabilities(inputs, group, heads, part, ctx.causal)
-                    kept = _kept(chances, dropout, ctx.seed, number, part)
-                dropped = chances if kept is None else chances * kept
-                torch.bmm(dropped.transpose(1, 2), grad[part], out=sums[2, part])
-                scores = torch.bmm(grad[part], value[part].transpose(1, 2))
-                scores = _softmax_backward(scores if kept is None else scores.mul_(kept), chances)
-                torch.bmm(scores, key[part], out=sums[0, part])
-                torch.bmm(scores.transpose(1, 2), query[part], out=sums[1, part])
-            sums[:2].mul_(query.shape[-1] ** -0.5)
-            _from_heads(sums, group, heads, grad_qkv)
-        return grad_qkv, None, None, None, None
-
-
-def _to_heads(stream: Tensor, group: Group, heads: int, parts: int) -> Tensor:
-    """Return a group's tokens by heads: (tokens, parts * width) to (parts, sequences * heads, longest, head width)."""
-    rows = stream[group.start : group.stop] if group.slots is None else stream.index_select(0, group.slots)
-    x = rows.view(group.sequences, group.longest, parts, heads, -1).permute(2, 0, 3, 1, 4)
-    return x.reshape(parts, group.sequences * heads, group.longest, -1)
-
-
-def _from_heads(x: Tensor, group: Group, heads: int, stream: Tensor) -> None:
-    """Write a group's tokens into their place in the stream: the reverse of `_to_heads`."""
-    parts = len(x)
-    x = x.view(parts, group.sequences, heads, group.longest, -1).permute(1, 3, 0, 2, 4)
-    rows = x.reshape(group.sequences * group.longest, -1)
-    stream[group.start : group.stop] = rows if group.index is None else rows.index_select(0, group.index)
-
-
-def _chunks(group: Group, heads: int) -> Iterator[slice]:
-    """Cut the heads of all sequences into chunks."""
-    size = max(1, CHUNK // group.longest**2)
-    for start in range(0, group.sequences * heads, size):
-        yield slice(start, start + size)
-
-
-def _probabilities(inputs: Tensor, group: Group, heads: int, part: slice, causal: bool) -> Tensor:
-    """Return the attention of each token of a chunk of heads to each other, (heads, longest, longest)."""
-    query, key = inputs[0, part], inputs[1, part].transpose(1, 2)
-    bias, beta = inputs.new_zeros(()), 0
-    if causal:  # padding comes after all that is real
-        bias, beta = _later(group.longest, inputs), 1
-    elif group.real is not None:
-        bias, beta = _bias(group.real, heads, inputs.dtype)[part], 1
-    scores = torch.baddbmm(bias, query, key, beta=beta, alpha=query.shape[-1] ** -0.5)
-    if scores.dtype == torch.bfloat16 and group.longest < MANY_REGISTERS and group.longest % REGISTER:
-        return scores.softmax(-1, dtype=torch.float32).bfloat16()
-    return scores.softmax(-1)
-
-
-def _bias(real: Tensor, heads: int, dtype: torch.dtype) -> Tensor:
-    """Return 0 at tokens and the lowest number at padding, (sequences * heads, 1, longest)."""
-    bias = (real.to(dtype) - 1).mul_(torch.finfo(dtype).max)
-    return bias[:, None].expand(-1, heads, -1).reshape(-1, 1, real.shape[1])
-
-
-def _later(longest: int, like: Tensor) -> Tensor:
-    """Return the lowest number at what comes later than a place and 0 elsewhere, (1, longest, longest)."""
-    return like.new_full((1, longest, longest), torch.finfo(like.dtype).min).triu_(1)
-
-
-def _softmax_backward(grad: Tensor, chances: Tensor) -> Tensor:
-    """Return the gradient of what `chances` are the softmax of."""
-    backward = torch.ops.aten._softmax_backward_data
-    if grad.dtype == torch.bfloat16 and grad.shape[-1] < REGISTER:
-        return backward(grad.float(), chances.float(), -1, torch.float32).bfloat16()
-    return backward(grad, chances, -1, chances.dtype)
-
-
-def _kept(chances: Tensor, rate: float, seed: int, group: int, part: slice) -> Tensor | None:
-    """Draw what is left of a chunk's probabilities, the same whenever it is asked for."""
-    return keep(chances.shape, rate, chances.dtype, (seed, group, part.start), chances.device) if rate else None
+def set_kernel(body: Body, kernel: Kernel) -> Body:
+    """Set the kernel of every self-attention inside a module, in place, and return the module."""
+    for module in body.modules():
+        if isinstance(module, SelfAttention):
+            module.kernel = kernel
+    return body

@@ -16,6 +16,7 @@ from unmask.layers.attention import SelfAttention
 from unmask.layers.dropout import Dropout
 from unmask.layers.linear import Linear
 from unmask.layers.norm import LayerNorm
+from unmask.layers.rotary import Rotation
 
 Activation = Literal["gelu", "gelu_tanh", "relu"]
 ACTIVATIONS: dict[Activation, Callable[[], nn.Module]] = {
@@ -46,6 +47,7 @@ class Block(nn.Module):
         activation: between the feed-forward layers.
         epsilon: of the LayerNorms.
         causal: tokens attend to none that come later.
+        rotation: of the attention's queries and keys by their positions; None: they are not rotated.
         attention_of, feed_forward_of: the layer whose sublayer this one uses too; none: it has its own.
     """
 
@@ -59,6 +61,7 @@ class Block(nn.Module):
         epsilon: float,
         *,
         causal: bool = False,
+        rotation: Rotation | None = None,
         attention_of: Block | None = None,
         feed_forward_of: Block | None = None,
     ) -> None:
@@ -66,21 +69,26 @@ class Block(nn.Module):
         # in a tuple, so that the parameters are those of one module only
         self._shared = (attention_of, feed_forward_of)
         if attention_of is None:
-            self.attention = SelfAttention(width, heads, dropout, causal=causal)
+            self.attention = SelfAttention(width, heads, dropout, causal=causal, rotation=rotation)
             self.attention_norm = LayerNorm(width, epsilon)
         if feed_forward_of is None:
             self.feed_forward = FeedForward(width, inner, activation)
             self.feed_forward_norm = LayerNorm(width, epsilon)
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Tensor, tokens: Tokens) -> Tensor:
+    def forward(self, x: Tensor, tokens: Tokens, scores: list[Tensor] | None = None) -> Tensor:
         """Return the next layer's tokens.
 
-        Shape:
-            x: (tokens, width); returns (tokens, width).
+        Args:
+            x: (tokens, width).
+            tokens: where the sequences lie.
+            scores: gets the attention's scores for each group of the batch; see `SelfAttention.forward`.
+
+        Returns:
+            (tokens, width).
         """
         first, second = (other or self for other in self._shared)
-        x = first.attention_norm(self.dropout(first.attention(x, tokens), onto=x))
+        x = first.attention_norm(self.dropout(first.attention(x, tokens, scores), onto=x))
         return second.feed_forward_norm(self.dropout(second.feed_forward(x), onto=x))
 
     def forward_flops(self, tokens: Tokens) -> int:

@@ -64,4 +64,5 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def _by_onednn(x: Tensor) -> bool:
-    return _ONEDNN and not x.is_cuda and x.dtype == torch.float32 and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    there = _ONEDNN and hasattr(torch.ops.mkldnn, "_linear_pointwise") and not torch.compiler.is_compiling()
+    return there and not x.is_cuda and x.dtype == torch.float32

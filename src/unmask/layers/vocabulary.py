@@ -17,6 +17,9 @@ from unmask.layers.linear import product
 CHUNK = {"cpu": 1 << 23, "cuda": 1 << 27}
 """How many logits exist at once: 256 rows of 30,522, and 4,096 on a GPU, which small products leave idle."""
 
+BLOCK = 128
+"""How many ids' probabilities are summed up first where an id is drawn."""
+
 
 def vocabulary_loss(rows: Tensor, decoder: Tensor, bias: Tensor, gold: Tensor) -> tuple[Tensor, Tensor]:
     """Return the summed cross-entropy of softmax(rows decoder^T + bias) in float32, and how many are right.
@@ -84,12 +87,34 @@ class _VocabularyLoss(torch.autograd.Function):
 def draw(chances: Tensor, chance: Tensor) -> Tensor:
     """Draw an id from each row of probabilities, by the inverse of their cumulative sum.
 
+    The sum is cumulated over blocks of `BLOCK` ids and then inside the block that is met, since a cumulative sum takes
+    longer than a softmax. What a row draws does not depend on the other rows; what has probability 0 is never drawn.
+
     Shape:
         chances: (targets, vocabulary), sums need not be exactly 1; chance: (targets,) in [0, 1); returns (targets,).
     """
-    sums = chances.cumsum(1, dtype=torch.float32)
-    place = torch.searchsorted(sums, chance[:, None] * sums[:, -1:], right=True).squeeze(1)
-    return place.clamp_(max=chances.shape[1] - 1)
+    size = chances.shape[1]
+    whole = size - size % BLOCK
+    blocks = chances[:, :whole].view(len(chances), size // BLOCK, BLOCK).sum(2, dtype=torch.float32)
+    rest = chances[:, whole:].sum(1, keepdim=True, dtype=torch.float32)
+    sums = torch.cat([blocks, rest], 1).cumsum(1)  # (targets, blocks)
+    wanted = chance[:, None] * sums[:, -1:]  # (targets, 1)
+    block = _first_above(sums, wanted)
+    wanted -= sums.gather(1, (block - 1).clamp_(min=0)) * (block > 0)
+    ids = block * BLOCK + torch.arange(BLOCK, device=block.device)  # (targets, BLOCK)
+    inside = chances.gather(1, ids.clamp(max=size - 1)).float() * (ids < size)
+    drawn = block * BLOCK + _first_above(inside.cumsum(1), wanted)
+    return drawn.squeeze(1).clamp_(max=size - 1)  # where a run diverges, sums are no numbers
+
+
+def _first_above(sums: Tensor, wanted: Tensor) -> Tensor:
+    """Return where a cumulative sum first exceeds a number, or, if rounding lets it not, where it reaches its end.
+
+    Shape:
+        sums: (targets, any number); wanted: (targets, 1), not negative; returns (targets, 1).
+    """
+    below = torch.nextafter(sums[:, -1:], sums.new_zeros(()))
+    return torch.searchsorted(sums, torch.minimum(wanted, below), right=True).clamp_(max=sums.shape[1] - 1)
 
 
 def count_correct(logits: Tensor, gold: Tensor) -> Tensor:

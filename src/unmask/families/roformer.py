@@ -1,0 +1,152 @@
+"""RoFormer (Su et al. 2021): BERT with rotary positions in place of learned ones, and its directories.
+
+There is no table of positions: queries and keys are rotated by neighbouring pairs of numbers, so `positions` is only
+the longest sequence. Directories (modeling_roformer.py of transformers 5) hold the table of the rotations' sines and
+cosines. The head of whole texts has its own dense layer with the layers' activation, with dropout before
+it too. In transformers no pooler stands in the body. There embeddings may be narrower than the layers; those are read
+as `embedding`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import torch
+from torch import Tensor
+
+from unmask.encoders.encoder import HeadSpec
+from unmask.encoders.transformer import Transformer
+from unmask.families.bert import BertSettings
+from unmask.families.body import check_size
+from unmask.families.format import BERT_BLOCK, BERT_CONFIG, BERT_QKV, TASK_HEADS, Family, Format, architectures
+from unmask.layers.embeddings import Embeddings
+from unmask.layers.pooler import Pooler
+from unmask.layers.rotary import Rotation
+
+SINUSOIDS = "embeddings.sinusoids.weight"
+
+
+class RoFormerSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="roformer"):
+    """The recipe's [encoder] for `kind = "roformer"`; see `BertSettings`.
+
+    Attributes:
+        embedding: width of the embeddings, which are projected where it is not that of the layers; None: it is.
+    """
+
+    embedding: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.width // self.heads % 2:
+            raise ValueError(f"rotary positions need heads of an even width, not {self.width // self.heads}")
+        if self.embedding is not None:
+            check_size("embedding", self.embedding)
+        if self.embedding == self.width:
+            msgspec.structs.force_setattr(self, "embedding", None)
+
+    @property
+    def rotation(self) -> Rotation:
+        """See `TransformerSettings`."""
+        return Rotation(interleaved=True)
+
+    @property
+    def head(self) -> HeadSpec:
+        """See `TransformerSettings`."""
+        return replace(super().head, pooler_dropout=self.before_last)
+
+    def build(self, vocabulary: int) -> Transformer:
+        """See `BodySettings`."""
+        embeddings = Embeddings(
+            vocabulary,
+            0,
+            self.segments,
+            self.embedding or self.width,
+            None if self.embedding is None else self.width,
+            dropout=self.dropout,
+            epsilon=self.epsilon,
+        )
+        blocks = [self.block() for _ in range(self.layers)]
+        return self.compose(vocabulary, embeddings, blocks, Pooler(self.width, self.activation))
+
+
+def read_embedding(config: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the width of the embeddings, where it is not that of the layers.
+
+    Raises:
+        TypeError: values are rotated too, as in no published model.
+    """
+    if config.get("rotary_value"):
+        raise TypeError("rotary_value: values are rotated too")
+    width = config.get("embedding_size")
+    return {"embedding": None if width == table.get("width") else width}
+
+
+def write_embedding(settings: RoFormerSettings) -> dict[str, Any]:
+    """Return the keys of config.json for the embeddings and the rotation."""
+    return {"embedding_size": settings.embedding or settings.width, "rotary_value": False}
+
+
+def sinusoids(settings: RoFormerSettings) -> dict[str, Tensor]:
+    """Return the table of sines and then cosines that directories have, (positions, width of a head)."""
+    like = torch.empty(0)
+    cos, sin = settings.rotation.tables(settings.positions, settings.width // settings.heads, like)
+    return {SINUSOIDS: torch.cat([sin, cos], 1)}
+
+
+def without_sinusoids(settings: RoFormerSettings, tensors: Mapping[str, Tensor]) -> RoFormerSettings:
+    """Return the settings.
+
+    Raises:
+        ValueError: the directory's table is of other rotations.
+    """
+    expected = sinusoids(settings)[SINUSOIDS]
+    if not torch.allclose(tensors.get(SINUSOIDS, expected).float(), expected, atol=1e-3):  # it may be in float16
+        raise ValueError("encoder.embed_positions.weight is not the table of rotary positions")
+    return settings
+
+
+ROFORMER = Family(
+    RoFormerSettings,
+    Format(
+        model_type="roformer",
+        prefix="roformer.",
+        config=BERT_CONFIG,
+        defaults={"max_position_embeddings": 1536},
+        embeddings={
+            "embeddings.words.weight": "embeddings.word_embeddings.weight",
+            "embeddings.segments.weight": "embeddings.token_type_embeddings.weight",
+            "embeddings.norm": "embeddings.LayerNorm",
+            "embeddings.project": "embeddings_project",
+            SINUSOIDS: "encoder.embed_positions.weight",
+        },
+        layer="encoder.layer.{}",
+        qkv=BERT_QKV,
+        block=BERT_BLOCK,
+        head_pooler="classifier.dense",
+        heads={
+            "masked_lm": {
+                "dense": "cls.predictions.transform.dense",
+                "norm": "cls.predictions.transform.LayerNorm",
+                "bias": "cls.predictions.bias",
+            },
+            **TASK_HEADS,
+            "classification": {"out": "classifier.out_proj"},
+            "regression": {"out": "classifier.out_proj"},
+        },
+        decoder="cls.predictions.decoder.weight",
+        architectures=architectures("RoFormer"),
+        without_pooler=(
+            "RoFormerModel",
+            "RoFormerForMaskedLM",
+            "RoFormerForTokenClassification",
+            "RoFormerForQuestionAnswering",
+        ),
+        read=read_embedding,
+        write=write_embedding,
+        lacking=sinusoids,
+        simplify=without_sinusoids,
+    ),
+)

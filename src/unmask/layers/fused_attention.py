@@ -1,0 +1,178 @@
+"""Attention on a CPU: two batched products with a softmax between, forwards and backwards in one autograd function.
+
+torch's fused kernel for CPUs is slow backwards and has no dropout. Only here are sequences padded, each `Group` of
+neighbours to its longest: a padded place reads some real token, has probability 0 for all others, and what it gathers
+is never looked at. Some heads are computed at a time, so that their probabilities stay in the cache; those of long
+sequences are not kept for the backward pass but computed again. Queries and keys are rotated in the block of a group's
+heads, which lies there already, and so are their gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unmask.batches.batch import Group, Tokens
+from unmask.layers.attention_spec import AttentionSpec
+from unmask.layers.dropout import draw, keep
+from unmask.layers.rotary import Rotation
+
+CHUNK = 1 << 20
+"""How many probabilities are computed at once, or those of one head."""
+LONG = 1024
+"""From this length on probabilities are computed again in the backward pass."""
+REGISTER = 32
+"""bf16 numbers in a register. Backwards, torch's bf16 softmax is slow in rows that do not fill one;"""
+MANY_REGISTERS = 128
+"""forwards, in rows shorter than this that leave a register partly empty. Both take the way over float32."""
+
+
+def fused(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
+    """Attend; see `Kernel`. It takes no bias."""
+    assert spec.bias is None
+    gathered: Tensor = _Attention.apply(qkv, tokens.groups, spec)  # type: ignore[no-untyped-call]
+    return gathered
+
+
+class _Attention(torch.autograd.Function):
+    """softmax(query key^T / sqrt(width)) value, with dropout on the probabilities.
+
+    Shape:
+        qkv: (tokens, 3 * width), which hold for each token query, key and value, each of all heads; returns
+        (tokens, width).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, groups: tuple[Group, ...], spec: AttentionSpec) -> Tensor:
+        heads, dropout = spec.heads, spec.dropout
+        ctx.groups, ctx.spec, ctx.seed = groups, spec, draw() if dropout else 0
+        out = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
+        saved: list[Tensor | None] = []
+        learning = ctx.needs_input_grad[0]
+        for number, group in enumerate(groups):
+            inputs = _to_heads(qkv, group, heads, 3, own=spec.rotation is not None)  # (3, rows, longest, head width)
+            if spec.rotation is not None:
+                _rotate(inputs[:2], spec.rotation)
+            gathered = torch.empty_like(inputs[0])
+            saved += [inputs] if learning else []
+            for part in _chunks(group, heads):
+                chances = _probabilities(inputs, group, heads, part, spec.causal)
+                kept = _kept(chances, dropout, ctx.seed, number, part)
+                torch.bmm(chances if kept is None else chances * kept, inputs[2, part], out=gathered[part])
+                if learning and group.longest < LONG:
+                    saved += (chances, kept)
+            _from_heads(gathered.mul_(1 / (1 - dropout))[None], group, heads, out)
+        ctx.save_for_backward(*saved)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (grad_out,), spec = grads, ctx.spec
+        heads, dropout = spec.heads, spec.dropout
+        saved = iter(ctx.saved_tensors)
+        grad_qkv = grad_out.new_empty(len(grad_out), 3 * grad_out.shape[1])
+        for number, group in enumerate(ctx.groups):
+            inputs = next(saved)
+            query, key, value = inputs
+            grad = _to_heads(grad_out, group, heads, 1)[0] * (1 / (1 - dropout))
+            if group.real is not None:  # what padded places gathered went nowhere
+                grad.view(group.sequences, heads, *grad.shape[1:]).mul_(group.real[:, None, :, None])
+            sums = torch.empty_like(inputs)
+            for part in _chunks(group, heads):
+                if group.longest < LONG:
+                    chances, kept = next(saved), next(saved)
+                else:
+                    chances = _probabilities(inputs, group, heads, part, spec.causal)
+                    kept = _kept(chances, dropout, ctx.seed, number, part)
+                dropped = chances if kept is None else chances * kept
+                torch.bmm(dropped.transpose(1, 2), grad[part], out=sums[2, part])
+                scores = torch.bmm(grad[part], value[part].transpose(1, 2))
+                scores = _softmax_backward(scores if kept is None else scores.mul_(kept), chances)
+                torch.bmm(scores, key[part], out=sums[0, part])
+                torch.bmm(scores.transpose(1, 2), query[part], out=sums[1, part])
+            sums[:2].mul_(query.shape[-1] ** -0.5)
+            if spec.rotation is not None:
+                _rotate(sums[:2], spec.rotation, back=True)
+            _from_heads(sums, group, heads, grad_qkv)
+        return grad_qkv, None, None
+
+
+def _to_heads(stream: Tensor, group: Group, heads: int, parts: int, *, own: bool = False) -> Tensor:
+    """Return a group's tokens by heads: (tokens, parts * width) to (parts, sequences * heads, longest, head width).
+
+    Without `own` it may be a view of the stream, as it is for one sequence or one head.
+    """
+    rows = stream[group.start : group.stop] if group.slots is None else stream.index_select(0, group.slots)
+    x = rows.view(group.sequences, group.longest, parts, heads, -1).permute(2, 0, 3, 1, 4)
+    if own:
+        x = x.clone(memory_format=torch.contiguous_format)
+    return x.reshape(parts, group.sequences * heads, group.longest, -1)
+
+
+def _from_heads(x: Tensor, group: Group, heads: int, stream: Tensor) -> None:
+    """Write a group's tokens into their place in the stream: the reverse of `_to_heads`."""
+    parts = len(x)
+    x = x.view(parts, group.sequences, heads, group.longest, -1).permute(1, 3, 0, 2, 4)
+    rows = x.reshape(group.sequences * group.longest, -1)
+    stream[group.start : group.stop] = rows if group.index is None else rows.index_select(0, group.index)
+
+
+def _rotate(x: Tensor, rotation: Rotation, back: bool = False) -> None:
+    """Rotate a group's queries and keys in place, or their gradients back, (2, rows, longest, head width)."""
+    cos, sin = rotation.tables(x.shape[2], x.shape[3], x)
+    rotation.rotate_(x, cos, -sin if back else sin)
+
+
+def _chunks(group: Group, heads: int) -> Iterator[slice]:
+    """Cut the heads of all sequences into chunks."""
+    size = max(1, CHUNK // group.longest**2)
+    for start in range(0, group.sequences * heads, size):
+        yield slice(start, start + size)
+
+
+def _probabilities(inputs: Tensor, group: Group, heads: int, part: slice, causal: bool) -> Tensor:
+    """Return the attention of each token of a chunk of heads to each other, (heads, longest, longest)."""
+    query, key = inputs[0, part], inputs[1, part].transpose(1, 2)
+    bias, beta = inputs.new_zeros(()), 0
+    if causal:  # padding comes after all that is real
+        bias, beta = _later(group.longest, inputs), 1
+    elif group.real is not None:
+        bias, beta = _bias(group.real, heads, inputs.dtype)[part], 1
+    scores = torch.baddbmm(bias, query, key, beta=beta, alpha=query.shape[-1] ** -0.5)
+    if scores.dtype == torch.bfloat16 and group.longest < MANY_REGISTERS and group.longest % REGISTER:
+        return scores.softmax(-1, dtype=torch.float32).bfloat16()
+    return scores.softmax(-1)
+
+
+def _bias(real: Tensor, heads: int, dtype: torch.dtype) -> Tensor:
+    """Return 0 at tokens and the lowest number at padding, (sequences * heads, 1, longest)."""
+    bias = (real.to(dtype) - 1).mul_(torch.finfo(dtype).max)
+    return bias[:, None].expand(-1, heads, -1).reshape(-1, 1, real.shape[1])
+
+
+def _later(longest: int, like: Tensor) -> Tensor:
+    """Return the lowest number at what comes later than a place and 0 elsewhere, (1, longest, longest)."""
+    return like.new_full((1, longest, longest), torch.finfo(like.dtype).min).triu_(1)
+
+
+def _softmax_backward(grad: Tensor, chances: Tensor) -> Tensor:
+    """Return the gradient of what `chances` are the softmax of."""
+    backward = getattr(torch.ops.aten, "_softmax_backward_data", _public_softmax_backward)
+    if grad.dtype == torch.bfloat16 and grad.shape[-1] < REGISTER:
+        return backward(grad.float(), chances.float(), -1, torch.float32).bfloat16()
+    return backward(grad, chances, -1, chances.dtype)
+
+
+def _public_softmax_backward(grad: Tensor, chances: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
+    """Do what torch's private operator does, which in bf16 computes in float32."""
+    wide = torch.promote_types(dtype, torch.float32)
+    products = grad.to(wide) * chances.to(wide)
+    return products.addcmul_(chances.to(wide), products.sum(dim, keepdim=True), value=-1).to(dtype)
+
+
+def _kept(chances: Tensor, rate: float, seed: int, group: int, part: slice) -> Tensor | None:
+    """Draw what is left of a chunk's probabilities, the same whenever it is asked for."""
+    return keep(chances.shape, rate, chances.dtype, (seed, group, part.start), chances.device) if rate else None

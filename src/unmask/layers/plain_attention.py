@@ -1,0 +1,71 @@
+"""Attention by PyTorch's ordinary operations: for export, for the scores before the softmax, and with a bias on them.
+
+It gives the numbers and gradients of the other kernels, without what they are fast by: it has no autograd function of
+its own, no private operator and no shape that depends on data.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import dropout
+
+from unmask.batches.batch import Group, Tokens
+from unmask.layers.attention_spec import AttentionSpec
+
+
+def plain(qkv: Tensor, tokens: Tokens, spec: AttentionSpec, scores: list[Tensor] | None = None) -> Tensor:
+    """Attend; see `Kernel`.
+
+    Args:
+        qkv: queries, keys and values, (tokens, 3 * width).
+        tokens: where the sequences lie.
+        spec: the heads.
+        scores: gets for each group of the batch what the softmax reads, (sequences, heads, longest, longest): scaled,
+            with the bias, and 0 where nothing is attended to (padding; what comes later, where attention is causal).
+    """
+    gathered = [_attend(qkv, tokens, group, spec, scores) for group in tokens.groups]
+    return gathered[0] if len(gathered) == 1 else torch.cat(gathered)  # (tokens, width)
+
+
+def _attend(qkv: Tensor, tokens: Tokens, group: Group, spec: AttentionSpec, handed_out: list[Tensor] | None) -> Tensor:
+    """Return what a group's tokens gather, (tokens of the group, width)."""
+    query, key, value = _by_heads(qkv, group, spec)  # each (sequences, heads, longest, head width)
+    scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)  # (sequences, heads, longest, longest)
+    if spec.bias is not None:
+        scores = scores + spec.bias(query, tokens, group)
+    attended = _attended(group, spec.causal, scores.device)
+    if handed_out is not None:
+        handed_out.append(scores if attended is None else _without_padding(scores, group, attended))
+    if attended is not None:
+        scores = scores.masked_fill(~attended, torch.finfo(scores.dtype).min)
+    probabilities = scores.softmax(-1)
+    if spec.dropout:  # an exported program has none, not even one at the rate 0
+        probabilities = dropout(probabilities, spec.dropout)
+    rows = (probabilities @ value).transpose(1, 2).reshape(group.sequences * group.longest, -1)
+    return rows if group.index is None else rows.index_select(0, group.index)
+
+
+def _by_heads(qkv: Tensor, group: Group, spec: AttentionSpec) -> tuple[Tensor, Tensor, Tensor]:
+    rows = qkv[group.start : group.stop] if group.slots is None else qkv.index_select(0, group.slots)
+    x = rows.view(group.sequences, group.longest, 3, spec.heads, -1).permute(2, 0, 3, 1, 4)
+    if spec.rotation is None:
+        return x[0], x[1], x[2]
+    rotated = spec.rotation.rotate(x[:2], *spec.rotation.tables(group.longest, x.shape[-1], x))
+    return rotated[0], rotated[1], x[2]
+
+
+def _attended(group: Group, causal: bool, device: torch.device) -> Tensor | None:
+    """Return which tokens attend to which, broadcast to (sequences, heads, longest, longest); None: all to all."""
+    attended = None if group.real is None else group.real[:, None, None, :]
+    if causal:
+        places = torch.arange(group.longest, device=device)
+        earlier = places <= places[:, None]  # (longest, longest)
+        attended = earlier if attended is None else attended & earlier
+    return attended
+
+
+def _without_padding(scores: Tensor, group: Group, attended: Tensor) -> Tensor:
+    if group.real is not None:
+        attended = attended & group.real[:, None, :, None]
+    return scores.masked_fill(~attended, 0)

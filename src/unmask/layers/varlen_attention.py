@@ -1,0 +1,66 @@
+"""Attention on a GPU in bf16: torch's variable-length FlashAttention (Dao 2023), which pads nothing.
+
+torch's public function for it leaves no choice of dropout, so the operator under it is called. It is a private one:
+where a version of torch has it not, sequences are padded for the public `scaled_dot_product_attention`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from unmask.batches.batch import Group, Tokens
+from unmask.layers.attention_spec import AttentionSpec
+
+
+def varlen(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
+    """Attend; see `Kernel`. It takes no bias, and no padding in the stream."""
+    assert spec.bias is None
+    x = qkv.view(len(qkv), 3, spec.heads, -1)  # (tokens, 3, heads, head width)
+    query, key, value = x.unbind(1)
+    longest = max(group.longest for group in tokens.groups)
+    if spec.rotation is not None:
+        tables = spec.rotation.tables(longest, x.shape[-1], x)
+        cos, sin = (table[tokens.places][:, None, None] for table in tables)  # (tokens, 1, 1, head width / 2)
+        query, key = spec.rotation.rotate(x[:, :2], cos, sin).unbind(1)
+    flash = _flash()
+    if flash is None:
+        return torch.cat([_padded(query, key, value, group, spec) for group in tokens.groups])
+    gathered, *_ = flash(
+        query,
+        key,
+        value,
+        tokens.offsets,
+        tokens.offsets,
+        longest,
+        longest,
+        spec.dropout,
+        is_causal=spec.causal,
+        return_debug_mask=False,
+    )
+    return gathered.flatten(1)
+
+
+def _flash() -> Any:
+    """Return the operator, or None where this torch has none."""
+    return getattr(torch.ops.aten, "_flash_attention_forward", None)
+
+
+def _padded(query: Tensor, key: Tensor, value: Tensor, group: Group, spec: AttentionSpec) -> Tensor:
+    """Return what a group's tokens gather, (tokens of the group, width)."""
+    query, key, value = (_by_heads(x, group) for x in (query, key, value))
+    attended = None if group.real is None or spec.causal else group.real[:, None, None, :]
+    gathered = scaled_dot_product_attention(  # where it is causal, padding comes after all that is real
+        query, key, value, attended, spec.dropout, is_causal=spec.causal
+    )
+    rows = gathered.transpose(1, 2).reshape(group.sequences * group.longest, -1)
+    return rows if group.index is None else rows.index_select(0, group.index)
+
+
+def _by_heads(x: Tensor, group: Group) -> Tensor:
+    """Return a group's tokens by sequences: (tokens, heads, head width) to (sequences, heads, longest, head width)."""
+    rows = x[group.start : group.stop] if group.slots is None else x.index_select(0, group.slots)
+    return rows.reshape(group.sequences, group.longest, *x.shape[1:]).transpose(1, 2)
