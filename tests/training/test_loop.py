@@ -8,7 +8,6 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from unmask.batches import sources
 from unmask.batches.batch import Sample, collate
@@ -22,14 +21,13 @@ from unmask.recipe import Recipe, read_recipe
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
 from unmask.settings import write
-from unmask.training import loop, memory
+from unmask.training import calibration, loop
 from unmask.training.checkpoint import load_checkpoint, newest_checkpoint
 from unmask.training.evaluate import evaluate
 from unmask.training.loop import MAY_CHANGE, Trainer
 from unmask.training.machine import Machine
 from unmask.training.patience import Patience
 from unmask.training.plan import Plan
-from unmask.training.precision import Working
 from unmask.training.settings import (
     BatchSettings,
     BudgetSettings,
@@ -294,18 +292,19 @@ def test_each_step_logs_its_operations_a_second(small, trainer):
 def test_evaluations_take_a_tenth_of_a_run_at_most(small, trainer):
     one = trainer(small(budget={"steps": 200}), heldout=True)
     one.start()
-    tokens = one.plan.tokens_until(200)(200)
-    assert [one.plan.evaluate_every(200, round(tokens / times), closely=False) for times in (1000, 20, 1)] == [
+    calculated = one.calibration.plan
+    tokens = calculated.tokens_until(200)(200)
+    assert [calculated.evaluate_every(200, round(tokens / times), closely=False) for times in (1000, 20, 1)] == [
         200 // 20,
         200 // 6,
         200 // 5,
     ]
-    assert one.plan.evaluate_every(200, round(tokens), closely=True) == 200 // 20, "what may end a run early"
+    assert calculated.evaluate_every(200, round(tokens), closely=True) == 200 // 20, "what may end a run early"
 
 
 @pytest.mark.parametrize(("steps", "measured"), [(4, True), (3, False)])
 def test_the_peak_is_measured_where_steps_are_timed(small, trainer, monkeypatch, steps, measured):
-    monkeypatch.setattr(loop, "MIN_TIMED", 4)
+    monkeypatch.setattr(calibration, "MIN_TIMED", 4)
     peaks, shown = iter([8e11, 7e11]), []
     monkeypatch.setattr(Machine, "matmul_peak", lambda self: next(peaks))
     bar = Display.bar
@@ -428,45 +427,6 @@ def test_how_a_step_fits_into_memory_changes_no_budget_in_minutes(staged, traine
     assert (again.progress.total, again.progress.micro_tokens) == (4, 100)
 
 
-class Carried(nn.Module):
-    """Something that keeps what it has seen, as a recurrent encoder does."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(2))
-        self.register_buffer("memory", torch.zeros(2))
-
-
-@pytest.mark.parametrize("precision", ["float32", "bf16"])
-def test_state_that_is_carried_between_batches_is_saved_and_taken_up(precision):
-    learner = Carried()
-    working = Working(learner, Machine(torch.device("cpu"), precision))
-    working.copy.memory += 3
-    working.gather()
-    assert learner.memory.tolist() == [3, 3], "what checkpoints hold"
-    learner.load_state_dict({"weight": torch.ones(2), "memory": torch.full((2,), 5.0)})
-    working.refresh()
-    assert working.copy.memory.tolist() == [5, 5]
-
-
-@pytest.mark.parametrize("precision", ["float32", "bf16"])
-def test_looking_for_what_fits_leaves_carried_state_as_it_was(small, trainer, monkeypatch, precision):
-    monkeypatch.setattr(memory, "SMALL", 64)
-    monkeypatch.setattr(memory, "PROBE", 256)
-    one = trainer(small(batch={"micro_tokens": "auto"}), machine=Machine(torch.device("cpu"), precision))
-    one.learner.encoder.register_buffer("memory", torch.full((2,), 2.0))
-    one.working = Working(one.learner, one.machine)
-    encoder, forward = one.working.copy.encoder, one.working.copy.encoder.forward
-
-    def remembering(*given):
-        encoder.memory += 1
-        return forward(*given)
-
-    encoder.forward = remembering
-    one._fit()
-    assert one.learner.encoder.memory.tolist() == encoder.memory.tolist() == [2, 2]
-
-
 @pytest.mark.parametrize(
     ("found", "over", "best"),
     [([3.0, 2.0, None], False, 1), ([None, None, None], True, None), ([3.0, None, 4.0], True, 0)],
@@ -494,7 +454,7 @@ def test_the_plan_tells_the_steps_of_each_stage(staged, trainer, capsys):
     for line, expected in zip(stages, ((16, 6, tokens[:6].mean()), (48, 2, tokens[6:].mean())), strict=True):
         said = [float(number) for number in re.fullmatch(r"length (\d+): (\d+) steps of (\d+) tokens", line).groups()]
         assert said == pytest.approx(expected, rel=0.15)
-    reckoned = one.plan.tokens_until(8)  # for the time left
+    reckoned = one.calibration.plan.tokens_until(8)  # for the time left
     assert [reckoned(step) for step in (6, 8)] == pytest.approx([tokens[:6].sum(), tokens.sum()], rel=0.15)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -25,15 +24,16 @@ from unmask.batches.steps import Step, Steps, tell_lost_workers
 from unmask.errors import UnmaskError, UserError
 from unmask.objectives.learner import Learner
 from unmask.runs.directory import RunDirectory
-from unmask.runs.display import Display, duration
+from unmask.runs.display import Display
+from unmask.training.calibration import Calibration
 from unmask.training.checkpoint import Progress, Saver, load_checkpoint, newest_checkpoint, set_newer_aside
 from unmask.training.evaluate import evaluate, summarise
 from unmask.training.interrupt import Interrupt, Interrupted
 from unmask.training.machine import Machine, keep_few_kernels
-from unmask.training.memory import PROBE, find_micro_tokens, name_remedy
+from unmask.training.memory import PROBE, name_remedy
 from unmask.training.optimizer import Optimizer
 from unmask.training.patience import Patience
-from unmask.training.plan import PASSES, Plan
+from unmask.training.plan import PASSES
 from unmask.training.precision import Working
 from unmask.training.processes import Processes
 from unmask.training.settings import TrainingSettings
@@ -48,17 +48,8 @@ SAVE_PAUSE = 30
 """How long it goes without one at least; they are written after evaluations, where these are not more frequent."""
 MAX_SKIPPED = 10
 """After so many steps in a row that are not finite a run stops."""
-TIMED_STEPS = 8
-"""How many steps are timed to turn a budget in minutes into steps, after `WARM_STEPS` that are not."""
-WARM_STEPS = 3
 UNKNOWN_STEPS = 1_000_000
 """Stands for the total while it is being found out; those steps are taken back."""
-TIMED_SECONDS = 60
-"""No more than that is spent on timing a stage."""
-MIN_TIMED = 100
-"""Shorter runs are not timed, nor is the machine's peak measured for them."""
-RESERVED_BYTES = 20
-"""A parameter's two moments, and its copy and theirs while a checkpoint is written, in float32."""
 
 
 def open_run(
@@ -134,6 +125,7 @@ class Trainer:
         self.working.copy.encoder.recompute = settings.batch.recompute
         self.optimizer = Optimizer(learner, settings.optimizer, learner.encoder.levels)
         self.saver = Saver(run.checkpoints)
+        self.calibration = Calibration(source, settings, machine, self.processes)
         self.patience = Patience(run, settings.budget.patience if heldout else None, self.processes)
         self.progress = Progress(cursor=source.start, threads=torch.get_num_threads())
         self.failures = 0
@@ -207,11 +199,12 @@ class Trainer:
             Interrupted: a signal came; the run is saved.
             UnmaskError: the loss is not finite again and again, or a checkpoint could not be written.
         """
-        progress = self.progress
+        progress, plan = self.progress, self.calibration.plan
         heldout = sum(len(batch.tokens.ids) for batch in self.heldout)
-        every = self.plan.evaluate_every(progress.total, heldout, closely=bool(self.patience.evaluations))
+        every = plan.evaluate_every(progress.total, heldout, closely=bool(self.patience.evaluations))
         saved = time.monotonic()
-        bar = self.display.bar(progress, self._measure_peak(), self.plan.tokens_until(progress.total))
+        peak = self.calibration.peak(self.run, progress.total)
+        bar = self.display.bar(progress, peak, plan.tokens_until(progress.total))
         with Interrupt() as interrupt, bar as advance, self.saver:
             done = progress.step == progress.total or self.patience.is_over()
             while not done:
@@ -350,79 +343,29 @@ class Trainer:
         self._steps = None
 
     def _fit(self) -> int:
-        """Return how many tokens are in memory at once: as many as was said, or as fit."""
-        given = self.settings.batch.micro_tokens
-        if given != "auto":
-            return given
-        limits, longest = self.settings.batch, len(self.source.stages) - 1
-        cursor = self.source.enter(self.source.start, longest)
-        samples, _ = self.source.take(cursor, tokens=limits.tokens, sequences=limits.sequences)
-        samples = self.processes.share(sorted(samples, key=len))
+        """Return how many tokens are in memory at once: as many as the recipe says, or as fit."""
 
         def learn(piece: list[Sample]) -> None:
             batch = collate([self.prepare(sample) for sample in piece])
             self._backward([batch], dict(batch.counts))
             self.optimizer.forget()
 
-        numbers = sum(value.numel() for value in self.learner.parameters())
         self.saver.wait()  # its copies of the weights would count as a piece's
-        carried = [value.clone() for value in self.learner.buffers()]
-        found = find_micro_tokens(samples, learn, self.machine, reserve=RESERVED_BYTES * numbers)
-        for value, before in zip(self.learner.buffers(), carried, strict=True):
-            value.copy_(before)
-        self.working.refresh()
-        return min(self.processes.gather(found))
-
-    @cached_property
-    def plan(self) -> Plan:
-        """What the budget comes to."""
-        return Plan(self.source, self.settings)
+        return self.calibration.micro_tokens(learn, sum(value.numel() for value in self.learner.parameters()))
 
     def _plan(self) -> None:
         """Turn the budget into steps and print what is to come."""
-        plan, minutes, seconds = self.plan, self.settings.budget.minutes, None
-        if minutes is not None or self._is_long(plan.steps(None)):
-            seconds = sum(stage.share * self._seconds_per_step(place) for place, stage in enumerate(plan.stages))
-        steps = plan.steps(seconds)
-        if minutes is not None:
-            steps = max(steps, self.progress.total)
-        self.progress.total = steps
+        self.progress.total = self.calibration.total(self.progress.total, self._seconds_per_step, self.display)
         self._steps = None
-        text = f"{steps:,} steps of {plan.tokens:,.0f} tokens, {plan.passes * steps:.2f} passes over the data"
-        if seconds is not None:
-            text += f", about {duration(steps * seconds)}, {self.machine.memory() / 2**30:.1f} GiB of memory"
-        self.display.say(text)
-        if len(plan.stages) > 1:
-            for line in plan.stage_lines(steps):
-                self.display.say(line)
-
-    def _is_long(self, steps: int) -> bool:
-        """Say whether it is worth the time to measure how fast the run goes."""
-        return self.settings.budget.minutes is not None or steps >= MIN_TIMED
-
-    def _measure_peak(self) -> float | None:
-        """Measure the machine's peak and write it into the run's provenance, where the run is long enough."""
-        if not self._is_long(self.progress.total):
-            return None
-        peak: float = self.processes.add_up({"peak": self.machine.matmul_peak()})["peak"]
-        self.run.describe_machine(self.machine.describe() | {"matmul_flops_per_second": round(peak)})
-        return peak
 
     def _seconds_per_step(self, stage: int = 0) -> float:
         """Time real steps of a stage, then go back to where the run stood (its newest checkpoint)."""
-        here, step, micro_tokens = f"step-{self.progress.step:08d}", self.progress.step, self.progress.micro_tokens
+        here, micro_tokens = f"step-{self.progress.step:08d}", self.progress.micro_tokens
         self.saver.wait()
         self.progress.total = 0  # unknown, so that the stage is the one entered here
         self.progress.cursor = self.source.enter(self.progress.cursor, stage)
         self._steps = None
-        for _ in range(WARM_STEPS):
-            self.step()
-        begun = time.perf_counter()
-        enough = False
-        while not enough:
-            self.step()
-            timed, seconds = self.progress.step - step - WARM_STEPS, time.perf_counter() - begun
-            enough = self.processes.first(timed == TIMED_STEPS or seconds > TIMED_SECONDS)
+        seconds = self.calibration.time(self.step)
         self._restore(here)
         self.progress.micro_tokens = micro_tokens
-        return self.processes.first(seconds / timed)
+        return seconds
