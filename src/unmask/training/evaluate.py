@@ -41,7 +41,7 @@ def evaluate(
     return summarise(processes.add_up(sums), counts, learner.weights)
 
 
-def summarise(sums: dict[str, float], counts: dict[str, int], weights: Mapping[str, float]) -> dict[str, float]:
+def summarise(sums: Mapping[str, float], counts: Mapping[str, float], weights: Mapping[str, float]) -> dict[str, float]:
     """Turn sums over targets ("NAME.loss", "NAME.accuracy") into the means that `evaluate` describes."""
     metrics = {"loss": 0.0}
     for key, value in sums.items():

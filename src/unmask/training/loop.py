@@ -34,8 +34,8 @@ from unmask.training.memory import PROBE, name_remedy
 from unmask.training.optimizer import Optimizer
 from unmask.training.patience import Patience
 from unmask.training.plan import PASSES
-from unmask.training.precision import Working
-from unmask.training.processes import Processes
+from unmask.training.processes import Processes, Sums
+from unmask.training.replicas import replicate
 from unmask.training.settings import TrainingSettings
 
 BUDGETS = {"budget.steps", "budget.tokens", "budget.minutes", "budget.epochs"}
@@ -121,14 +121,15 @@ class Trainer:
         self.processes = processes or Processes()
         if (settings.batch.tokens or (settings.batch.sequences or 0) * source.stages[-1].length) > PROBE:
             keep_few_kernels(machine.precision)
-        self.working = Working(learner, machine)
-        self.working.copy.encoder.recompute = settings.batch.recompute
+        self.replicas = replicate(learner, machine, self.processes)
+        self.replicas.copy.encoder.recompute = settings.batch.recompute
         self.optimizer = Optimizer(learner, settings.optimizer, learner.encoder.levels)
         self.saver = Saver(run.checkpoints)
         self.calibration = Calibration(source, settings, machine, self.processes)
         self.patience = Patience(run, settings.budget.patience if heldout else None, self.processes)
         self.progress = Progress(cursor=source.start, threads=torch.get_num_threads())
         self.failures = 0
+        self._counts, self._sums = Sums(self.processes), Sums(self.processes)
         self._steps: Iterator[Step] | None = None
 
     def complete(self, *, resume: bool) -> None:
@@ -139,9 +140,8 @@ class Trainer:
             else:
                 self.start()
             self.train()
-            if (best := self.patience.take_best(self.learner)) is not None:
+            if (best := self.patience.take_best(self.replicas)) is not None:
                 self.display.say(f"the held-out loss was lowest at step {best}: its weights are taken")
-                self.working.refresh()
 
     def start(self) -> None:
         """Begin: check that checkpoints can be written, turn the budget into steps, say what is to come."""
@@ -211,7 +211,7 @@ class Trainer:
                 metrics = self.step()
                 self.run.log({"kind": "train", **metrics})
                 advance(metrics)
-                signal = max(self.processes.gather(interrupt.signal))
+                signal = int(self.processes.max_numbers([interrupt.signal])[0])
                 done = progress.step == progress.total
                 evaluated = progress.step % every == 0 or done
                 if evaluated:
@@ -233,16 +233,16 @@ class Trainer:
         progress = self.progress
         begun = time.perf_counter()
         step = self._next()
-        counts = self.processes.add_up(step.counts)
+        counts = self._counts.add_up(step.counts)
         flops = PASSES * sum(map(self.learner.forward_flops, step.pieces))
-        sums = self.processes.add_up({**self._backward(step.pieces, counts), "flops": flops})
-        self.processes.add_tensors(self.optimizer.gradients())
+        sums = self._sums.add_up({**self._backward(step.pieces, counts), "flops": flops})
+        self.replicas.reduce()
         norm = self.optimizer.clip()
         metrics = summarise(sums, counts, self.learner.weights)
         factor = self.settings.schedule.factor(progress.step, progress.total or UNKNOWN_STEPS)
         if math.isfinite(norm) and math.isfinite(metrics["loss"]):
             rate = self.optimizer.step(progress.step - progress.skipped, factor)
-            self.working.refresh()
+            self.replicas.refresh()
             self.failures = 0
         else:
             rate = 0.0
@@ -267,7 +267,7 @@ class Trainer:
     def save(self) -> None:
         """Begin to write a checkpoint, in the background; `saver.wait` returns when it is on the disk."""
         if self.processes.leads:
-            self.saver.save(self.learner.state_dict(), self.optimizer.state(), self.progress)
+            self.saver.save(self.replicas.state_dict(), self.optimizer.state(), self.progress)
 
     def _next(self) -> Step:
         """Return what the next step learns from.
@@ -296,19 +296,16 @@ class Trainer:
         done = step / self.progress.total if self.progress.total else 0.0
         return [sample.at(done) for sample in samples], cursor
 
-    def _backward(self, pieces: Sequence[Batch], counts: dict[str, int]) -> dict[str, float]:
-        """Gather the gradient of a whole step; return the sums that `summarise` reads."""
-        self.working.copy.train()
+    def _backward(self, pieces: Sequence[Batch], counts: Mapping[str, float]) -> dict[str, float]:
+        """Compute the gradient of this process's share of a step; return the sums that `summarise` reads."""
+        self.replicas.copy.train()
+        factors = {name: weight / max(1, counts[name]) for name, weight in self.learner.weights.items()}
         sums: dict[str, Tensor] = {}
         for place, piece in enumerate(pieces):
             torch.manual_seed(number(self.settings.seed, "dropout", self.progress.step, self.processes.rank, place))
             with name_remedy(self.progress.micro_tokens):
-                parts = self.working.copy(piece.to(self.machine.device))
-                loss = torch.stack(
-                    [self.learner.weights[name] / max(1, counts[name]) * part.sum for name, part in parts.items()]
-                ).sum()
-                loss.backward()  # type: ignore[no-untyped-call]
-            self.working.gather()
+                batch = piece.to(self.machine.device)
+                parts = self.replicas.backward(batch, factors, last=place == len(pieces) - 1)
             for name, part in parts.items():
                 for key, value in {"loss": part.sum.detach(), **part.metrics}.items():
                     sums[f"{name}.{key}"] = sums.get(f"{name}.{key}", 0) + value.double()
@@ -329,16 +326,15 @@ class Trainer:
     def _evaluate(self) -> None:
         if not self.heldout:
             return
-        metrics = evaluate(self.working.copy, self.heldout, self.machine, self.processes)
+        metrics = evaluate(self.replicas.copy, self.heldout, self.machine, self.processes)
         self.run.log({"kind": "heldout", "step": self.progress.step, "tokens": self.progress.tokens, **metrics})
         self.display.evaluated(self.progress, metrics)
-        self.patience.evaluated(self.learner)
+        self.patience.evaluated(self.replicas)
 
     def _restore(self, name: str) -> None:
         model, optimizer, self.progress = load_checkpoint(self.run.checkpoints / name)
-        self.learner.load_state_dict(model)
+        self.replicas.load_state_dict(model)
         self.optimizer.load(optimizer)
-        self.working.refresh()
         self.failures = 0
         self._steps = None
 
