@@ -26,6 +26,7 @@ from unmask.tasks.classification import ClassificationHead
 from unmask.tasks.question_answering import QuestionAnsweringHead
 from unmask.tasks.regression import RegressionHead
 from unmask.tasks.token_classification import TokenClassificationHead
+from unmask.training.carry import CarryTable
 from unmask.training.loop import Trainer
 from unmask.training.machine import choose_machine
 from unmask.training.processes import Processes
@@ -228,6 +229,7 @@ def gather(learner, pieces, counts):
         settings=SimpleNamespace(seed=0),
         progress=SimpleNamespace(step=0, micro_tokens=0),
         processes=Processes(),
+        carry=CarryTable(0),
     )
     for piece, count in zip(pieces, counts, strict=True):
         Trainer._backward(trainer, piece, count)

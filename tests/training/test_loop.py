@@ -187,9 +187,12 @@ def test_pieces_give_the_step_of_the_whole(small, trainer):
 def test_a_short_run_writes_its_first_and_its_last_checkpoint_only(small, trainer):
     one = trainer(small(budget={"steps": 20}), heldout=True)
     saved, save = [], one.saver.save
-    one.saver.save = lambda model, optimizer, progress: (saved.append(progress.step), save(model, optimizer, progress))[
-        1
-    ]
+
+    def noted(model, optimizer, progress, carry):
+        saved.append(progress.step)
+        save(model, optimizer, progress, carry)
+
+    one.saver.save = noted
     one.start()
     one.train()
     assert set(saved) == {0, 20}
@@ -199,7 +202,7 @@ def test_a_short_run_writes_its_first_and_its_last_checkpoint_only(small, traine
 def test_more_is_hidden_along_the_run(small, trainer):
     one = trainer(small(masking={"rate": 0.1, "final_rate": 0.5}, budget={"steps": 10}))
     one.start()
-    steps = [one._next() for _ in range(10)]
+    steps = [one.feed.next(one.progress) for _ in range(10)]
     shares = [step.counts["masked_lm"] / step.tokens for step in steps]
     assert shares == pytest.approx([0.1 + 0.04 * number for number in range(10)], abs=0.02)
 
@@ -344,14 +347,14 @@ def staged(small, monkeypatch):
 
 def longest(trainer):
     """Let each step's longest sample be written down."""
-    seen, take = [], trainer._take
+    seen, take = [], trainer.feed.take
 
     def taking(step, cursor):
         samples, cursor = take(step, cursor)
         seen.append(max(map(len, samples)))
         return samples, cursor
 
-    trainer._take = taking
+    trainer.feed.take = taking
     return seen
 
 
@@ -465,7 +468,7 @@ def poison(trainer, steps):
     def poisoned(batch):
         parts = forward(batch)
         if trainer.progress.step in steps:
-            parts = {name: part._replace(sum=part.sum * math.nan) for name, part in parts.items()}
+            parts.update({name: part._replace(sum=part.sum * math.nan) for name, part in parts.items()})
         return parts
 
     trainer.learner.forward = poisoned

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from unmask.batches.batch import Batch, Sample
-from unmask.encoders.encoder import Encoded, Encoder
+from unmask.encoders.encoder import NOTHING, Encoded, Encoder, Keep
 from unmask.layers.vocabulary import count_correct
 
 
@@ -39,11 +39,13 @@ class Objective(nn.Module):
         needs: names of labels that a layout or the masking must have given.
         at: name of the positions at which `predict` gives logits.
         weight: in the sum of losses.
+        keep: layers and attention scores of the body that it reads beside the last layer.
     """
 
     at: str
     needs: frozenset[str] = frozenset()
     weight: float = 1.0
+    keep: Keep = NOTHING
 
     @abstractmethod
     def prepare(self, sample: Sample, name: str) -> Sample:

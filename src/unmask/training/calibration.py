@@ -12,6 +12,7 @@ from functools import cached_property
 
 from unmask.batches.batch import Sample
 from unmask.batches.sources import Source
+from unmask.errors import UserError
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display, duration
 from unmask.training.machine import Machine
@@ -20,6 +21,10 @@ from unmask.training.plan import Plan
 from unmask.training.processes import Processes
 from unmask.training.settings import TrainingSettings
 
+BUDGETS = {"budget.steps", "budget.tokens", "budget.minutes", "budget.epochs"}
+"""A resumed run that has changed one of these turns its budget into steps anew;"""
+FITTING = {"batch.micro_tokens", "batch.recompute"}
+"""one of these, it looks anew for what fits into memory."""
 TIMED_STEPS = 8
 """How many steps are timed to turn a budget in minutes into steps, after `WARM_STEPS` that are not."""
 WARM_STEPS = 3
@@ -27,8 +32,26 @@ TIMED_SECONDS = 60
 """No more than that is spent on timing a stage."""
 MIN_TIMED = 100
 """Shorter runs are not timed, nor is the machine's peak measured for them."""
+UNKNOWN_STEPS = 1_000_000
+"""Stands for the total while it is being found out; those steps are taken back."""
 RESERVED_BYTES = 20
 """A parameter's two moments, and its copy and theirs while a checkpoint is written, in float32."""
+
+
+def check_growth(before: int, after: int, run: RunDirectory, display: Display) -> None:
+    """Compare the steps of the budget with those it had when the run was last started.
+
+    Raises:
+        UserError: they are fewer.
+    """
+    if after < before:
+        raise UserError(
+            f"the budget was {before} steps and would be {after}; it may only grow",
+            file=run.path,
+            remedy="resume with the same command or a larger budget",
+        )
+    if before and after > before:
+        display.say(f"the budget was {before} steps; the schedule goes on to its new end")
 
 
 class Calibration:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -18,16 +18,16 @@ from torch import Tensor
 
 from unmask.batches.batch import Batch, Sample, collate
 from unmask.batches.chance import number
-from unmask.batches.layout import stage_at
-from unmask.batches.sources import Cursor, Source
-from unmask.batches.steps import Step, Steps, tell_lost_workers
-from unmask.errors import UnmaskError, UserError
+from unmask.batches.sources import Source
+from unmask.batches.steps import tell_lost_workers
+from unmask.errors import UnmaskError
 from unmask.objectives.learner import Learner
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
-from unmask.training.calibration import Calibration
-from unmask.training.checkpoint import Progress, Saver, load_checkpoint, newest_checkpoint, set_newer_aside
-from unmask.training.evaluate import evaluate, summarise
+from unmask.training.calibration import BUDGETS, FITTING, UNKNOWN_STEPS, Calibration, check_growth
+from unmask.training.carry import CarryTable
+from unmask.training.checkpoint import Progress, Saver, load_carry, load_checkpoint, newest_checkpoint, set_newer_aside
+from unmask.training.evaluate import add_parts, as_numbers, evaluate, summarise
 from unmask.training.interrupt import Interrupt, Interrupted
 from unmask.training.machine import Machine, keep_few_kernels
 from unmask.training.memory import PROBE, name_remedy
@@ -37,9 +37,8 @@ from unmask.training.plan import PASSES
 from unmask.training.processes import Processes, Sums
 from unmask.training.replicas import replicate
 from unmask.training.settings import TrainingSettings
+from unmask.training.step_feed import StepFeed
 
-BUDGETS = {"budget.steps", "budget.tokens", "budget.minutes", "budget.epochs"}
-FITTING = {"batch.micro_tokens", "batch.recompute"}
 MAY_CHANGE = frozenset(BUDGETS | FITTING)
 """What a resumed run may change of its recipe: the budget may grow, and how a step fits into memory only rounds."""
 SAVE_SECONDS = 300
@@ -48,8 +47,6 @@ SAVE_PAUSE = 30
 """How long it goes without one at least; they are written after evaluations, where these are not more frequent."""
 MAX_SKIPPED = 10
 """After so many steps in a row that are not finite a run stops."""
-UNKNOWN_STEPS = 1_000_000
-"""Stands for the total while it is being found out; those steps are taken back."""
 
 
 def open_run(
@@ -123,6 +120,8 @@ class Trainer:
             keep_few_kernels(machine.precision)
         self.replicas = replicate(learner, machine, self.processes)
         self.replicas.copy.encoder.recompute = settings.batch.recompute
+        self.feed = StepFeed(source, settings.batch, prepare, self.processes, machine.workers)
+        self.carry = CarryTable(source.streams, self.processes)
         self.optimizer = Optimizer(learner, settings.optimizer, learner.encoder.levels)
         self.saver = Saver(run.checkpoints)
         self.calibration = Calibration(source, settings, machine, self.processes)
@@ -130,7 +129,6 @@ class Trainer:
         self.progress = Progress(cursor=source.start, threads=torch.get_num_threads())
         self.failures = 0
         self._counts, self._sums = Sums(self.processes), Sums(self.processes)
-        self._steps: Iterator[Step] | None = None
 
     def complete(self, *, resume: bool) -> None:
         """Start or take up the run, and bring it to its end: see `start`, `resume` and `train`."""
@@ -160,29 +158,13 @@ class Trainer:
             UserError: there is no checkpoint, or the budget is smaller than it was.
         """
         self.processes.meet()
-        path, damaged = newest_checkpoint(self.run.checkpoints)
-        for text in damaged:
-            self.display.say(f"skipped {text}")
-        name = self.processes.first(path.name)
-        if self.processes.leads:
-            set_newer_aside(self.run.checkpoints / name)
-        self._restore(name)
-        if self.progress.threads != torch.get_num_threads():
-            self.display.say(f"computing with {self.progress.threads} threads, as the run was started")
-            torch.set_num_threads(self.progress.threads)
+        self._restore_newest()
         changed, before = self.run.changed, self.progress.total
         if changed & FITTING or not self.progress.micro_tokens:
             self.progress.micro_tokens = self._fit()
         if changed & BUDGETS or not before:
             self._plan()
-            if self.progress.total < before:
-                raise UserError(
-                    f"the budget was {before} steps and would be {self.progress.total}; it may only grow",
-                    file=self.run.path,
-                    remedy="resume with the same command or a larger budget",
-                )
-            if before and self.progress.total > before:
-                self.display.say(f"the budget was {before} steps; the schedule goes on to its new end")
+            check_growth(before, self.progress.total, self.run, self.display)
         if changed or not before:
             self.save()
             self.saver.wait()
@@ -211,28 +193,26 @@ class Trainer:
                 metrics = self.step()
                 self.run.log({"kind": "train", **metrics})
                 advance(metrics)
-                signal = int(self.processes.max_numbers([interrupt.signal])[0])
                 done = progress.step == progress.total
                 evaluated = progress.step % every == 0 or done
                 if evaluated:
                     self._evaluate()
                     done = done or self.patience.is_over()
-                waited = time.monotonic() - saved
-                if done or signal or waited > (SAVE_PAUSE if evaluated else SAVE_SECONDS):
+                late = time.monotonic() - saved > (SAVE_PAUSE if evaluated else SAVE_SECONDS)
+                signal, due = map(int, self.processes.max_numbers([interrupt.signal, late]))
+                if done or signal or due:
                     self.save()
                     saved = time.monotonic()
                 if signal:
                     self.saver.wait()
                     self.processes.meet()
-                    raise Interrupted(
-                        f"stopped and saved at step {progress.step}; go on with the same command and --resume", signal
-                    )
+                    raise Interrupted.at(progress.step, signal)
 
     def step(self) -> dict[str, float]:
         """Take one optimiser step and return what happened in it."""
         progress = self.progress
         begun = time.perf_counter()
-        step = self._next()
+        step = self.feed.next(progress)
         counts = self._counts.add_up(step.counts)
         flops = PASSES * sum(map(self.learner.forward_flops, step.pieces))
         sums = self._sums.add_up({**self._backward(step.pieces, counts), "flops": flops})
@@ -243,15 +223,13 @@ class Trainer:
         if math.isfinite(norm) and math.isfinite(metrics["loss"]):
             rate = self.optimizer.step(progress.step - progress.skipped, factor)
             self.replicas.refresh()
+            self.carry.commit()
             self.failures = 0
         else:
             rate = 0.0
             self._skip()
         seconds = time.perf_counter() - begun
-        progress.step += 1
-        progress.cursor = step.cursor
-        progress.tokens += step.tokens
-        progress.seconds += seconds
+        progress.advance(step.tokens, step.cursor, seconds)
         return {
             "step": progress.step,
             "tokens": progress.tokens,
@@ -265,36 +243,10 @@ class Trainer:
         }
 
     def save(self) -> None:
-        """Begin to write a checkpoint, in the background; `saver.wait` returns when it is on the disk."""
+        """Begin to write a checkpoint in the background, which `saver.wait` awaits; all processes call it."""
+        model, carry = self.replicas.state_dict(), self.carry.gather()
         if self.processes.leads:
-            self.saver.save(self.replicas.state_dict(), self.optimizer.state(), self.progress)
-
-    def _next(self) -> Step:
-        """Return what the next step learns from.
-
-        Raises:
-            UserError: there are more processes than samples in it.
-        """
-        if self._steps is None:
-            progress = self.progress
-            steps = Steps(self._take, self.processes.share, self.prepare, progress.micro_tokens)
-            self._steps = steps.stream(progress.step, progress.cursor, self.machine.workers)
-        step = next(self._steps)
-        if step.sequences < self.processes.size:
-            raise UserError(
-                f"a step of {step.sequences} sequences cannot be shared by {self.processes.size} processes",
-                remedy="start fewer processes, or enlarge batch.tokens or batch.sequences",
-            )
-        return step
-
-    def _take(self, step: int, cursor: Cursor) -> tuple[list[Sample], Cursor]:
-        """Return a step's samples, of its stage; while steps are timed, of the stage that the cursor is in."""
-        if self.progress.total:
-            cursor = self.source.enter(cursor, stage_at(self.source.stages, step, self.progress.total))
-        batch = self.settings.batch
-        samples, cursor = self.source.take(cursor, tokens=batch.tokens, sequences=batch.sequences)
-        done = step / self.progress.total if self.progress.total else 0.0
-        return [sample.at(done) for sample in samples], cursor
+            self.saver.save(model, self.optimizer.state(), self.progress, carry)
 
     def _backward(self, pieces: Sequence[Batch], counts: Mapping[str, float]) -> dict[str, float]:
         """Compute the gradient of this process's share of a step; return the sums that `summarise` reads."""
@@ -304,16 +256,15 @@ class Trainer:
         for place, piece in enumerate(pieces):
             torch.manual_seed(number(self.settings.seed, "dropout", self.progress.step, self.processes.rank, place))
             with name_remedy(self.progress.micro_tokens):
-                batch = piece.to(self.machine.device)
-                parts = self.replicas.backward(batch, factors, last=place == len(pieces) - 1)
-            for name, part in parts.items():
-                for key, value in {"loss": part.sum.detach(), **part.metrics}.items():
-                    sums[f"{name}.{key}"] = sums.get(f"{name}.{key}", 0) + value.double()
-        values = torch.stack(list(sums.values())).tolist() if sums else []  # waits for the device once
-        return dict(zip(sums, values, strict=True))
+                batch = self.carry.give(piece.to(self.machine.device), self.replicas.copy)
+                loss = self.replicas.backward(batch, factors, last=place == len(pieces) - 1)
+            self.carry.stage(batch, loss.carry)
+            add_parts(sums, loss)
+        return as_numbers(sums)
 
     def _skip(self) -> None:
         self.optimizer.forget()
+        self.carry.drop()
         self.progress.skipped += 1
         self.failures += 1
         self.display.say(f"step {self.progress.step}: loss or gradient is not finite, the step is left out")
@@ -324,19 +275,32 @@ class Trainer:
             )
 
     def _evaluate(self) -> None:
-        if not self.heldout:
-            return
-        metrics = evaluate(self.replicas.copy, self.heldout, self.machine, self.processes)
-        self.run.log({"kind": "heldout", "step": self.progress.step, "tokens": self.progress.tokens, **metrics})
-        self.display.evaluated(self.progress, metrics)
-        self.patience.evaluated(self.replicas)
+        if self.heldout:
+            metrics = evaluate(self.replicas.copy, self.heldout, self.machine, self.processes)
+            self.run.log({"kind": "heldout", "step": self.progress.step, "tokens": self.progress.tokens, **metrics})
+            self.display.evaluated(self.progress, metrics)
+            self.patience.evaluated(self.replicas)
 
     def _restore(self, name: str) -> None:
         model, optimizer, self.progress = load_checkpoint(self.run.checkpoints / name)
         self.replicas.load_state_dict(model)
         self.optimizer.load(optimizer)
+        self.carry.load(load_carry(self.run.checkpoints / name), self.machine.device)
         self.failures = 0
-        self._steps = None
+        self.feed.restart()
+
+    def _restore_newest(self) -> None:
+        """Go to where the run stands, and compute as it was started."""
+        path, damaged = newest_checkpoint(self.run.checkpoints)
+        for text in damaged:
+            self.display.say(f"skipped {text}")
+        name = self.processes.first(path.name)
+        if self.processes.leads:
+            set_newer_aside(self.run.checkpoints / name)
+        self._restore(name)
+        if self.progress.threads != torch.get_num_threads():
+            self.display.say(f"computing with {self.progress.threads} threads, as the run was started")
+            torch.set_num_threads(self.progress.threads)
 
     def _fit(self) -> int:
         """Return how many tokens are in memory at once: as many as the recipe says, or as fit."""
@@ -345,6 +309,7 @@ class Trainer:
             batch = collate([self.prepare(sample) for sample in piece])
             self._backward([batch], dict(batch.counts))
             self.optimizer.forget()
+            self.carry.drop()
 
         self.saver.wait()  # its copies of the weights would count as a piece's
         return self.calibration.micro_tokens(learn, sum(value.numel() for value in self.learner.parameters()))
@@ -352,7 +317,7 @@ class Trainer:
     def _plan(self) -> None:
         """Turn the budget into steps and print what is to come."""
         self.progress.total = self.calibration.total(self.progress.total, self._seconds_per_step, self.display)
-        self._steps = None
+        self.feed.restart()
 
     def _seconds_per_step(self, stage: int = 0) -> float:
         """Time real steps of a stage, then go back to where the run stood (its newest checkpoint)."""
@@ -360,7 +325,7 @@ class Trainer:
         self.saver.wait()
         self.progress.total = 0  # unknown, so that the stage is the one entered here
         self.progress.cursor = self.source.enter(self.progress.cursor, stage)
-        self._steps = None
+        self.feed.restart()
         seconds = self.calibration.time(self.step)
         self._restore(here)
         self.progress.micro_tokens = micro_tokens

@@ -141,6 +141,16 @@ class Processes:
                 for tensor, part in zip(bucket, torch.split(flat, [tensor.numel() for tensor in bucket]), strict=True):
                     tensor.copy_(part.view_as(tensor))
 
+    def collect(self, tensor: Tensor) -> list[Tensor]:
+        """Return the tensor of each process, all of one shape and type, on the CPU of the first one; [] in others."""
+        if self.size == 1:
+            return [tensor.cpu()]
+        data = tensor.cpu().contiguous().view(-1).view(torch.uint8)  # whatever the type
+        found = [torch.empty_like(data) for _ in range(self.size)] if self.leads else None
+        with self.watched():
+            dist.gather(data, found, group=self._control)
+        return [part.view(tensor.dtype).view(tensor.shape) for part in found or []]
+
     def meet(self) -> None:
         """Wait for all the others."""
         if self.size > 1:

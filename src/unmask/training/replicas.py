@@ -18,8 +18,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from unmask.batches.batch import Batch
-from unmask.objectives.learner import Learner
-from unmask.objectives.objective import Part
+from unmask.objectives.learner import Learner, Loss
 from unmask.training.machine import Machine
 from unmask.training.precision import Working
 from unmask.training.processes import Processes
@@ -43,7 +42,7 @@ class Replicas:
         self.working = Working(learner, machine)
         self.copy = self.working.copy
 
-    def backward(self, batch: Batch, factors: Mapping[str, float], *, last: bool) -> dict[str, Part]:
+    def backward(self, batch: Batch, factors: Mapping[str, float], *, last: bool) -> Loss:
         """Compute a micro-batch's loss and add its gradient to the learner's.
 
         Args:
@@ -52,12 +51,12 @@ class Replicas:
             last: whether it is this process's last one of the step.
 
         Returns:
-            The parts of the loss.
+            The parts of the loss, and new state.
         """
-        parts = self.copy(batch)
-        _weighted(parts, factors).backward()  # type: ignore[no-untyped-call]
+        loss: Loss = self.copy(batch)
+        _weighted(loss, factors).backward()  # type: ignore[no-untyped-call]
         self.working.gather()
-        return parts
+        return loss
 
     def reduce(self) -> None:
         """Sum the learner's gradients over the processes; a parameter that any of them trained gets one in all."""
@@ -102,15 +101,15 @@ class OverlappedReplicas(Replicas):
         self._owners = {working: parameter for parameter, working in self.working.pairs}
         self._sums: dict[Tensor, Tensor] = {}
 
-    def backward(self, batch: Batch, factors: Mapping[str, float], *, last: bool) -> dict[str, Part]:
+    def backward(self, batch: Batch, factors: Mapping[str, float], *, last: bool) -> Loss:
         """See `Replicas`."""
         if last and self.copy is not self.learner:
             for parameter, working in self.working.pairs:  # DDP wants one wherever there was one in this step
                 working.grad = None if parameter.grad is None else torch.zeros_like(working)
         with nullcontext() if last else self.parallel.no_sync():
-            parts: dict[str, Part] = self.parallel(batch)
+            loss: Loss = self.parallel(batch)
             with self.processes.watched() if last else nullcontext():
-                _weighted(parts, factors).backward()  # type: ignore[no-untyped-call]
+                _weighted(loss, factors).backward()  # type: ignore[no-untyped-call]
         if not last:
             self.working.gather()
         elif self.copy is not self.learner:
@@ -118,7 +117,7 @@ class OverlappedReplicas(Replicas):
                 parameter.grad = None if working.grad is None else self._sums[working]
                 working.grad = None
             self._sums.clear()
-        return parts
+        return loss
 
     def reduce(self) -> None:
         """Do nothing: `backward` has summed the gradients."""
@@ -145,5 +144,5 @@ def replicate(learner: Learner, machine: Machine, processes: Processes) -> Repli
     return Replicas(learner, machine, processes)
 
 
-def _weighted(parts: Mapping[str, Part], factors: Mapping[str, float]) -> Tensor:
-    return torch.stack([factors[name] * part.sum for name, part in parts.items()]).sum()
+def _weighted(loss: Loss, factors: Mapping[str, float]) -> Tensor:
+    return torch.stack([factors[name] * part.sum for name, part in loss.items()]).sum()
