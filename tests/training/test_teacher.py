@@ -8,7 +8,6 @@ import torch
 from torch import nn
 from torch.nn.functional import mse_loss
 
-from tests.training.remembering import Remembering, Windows, settings
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import Objective, Part
 from unmask.objectives.teacher import Teacher
@@ -18,6 +17,8 @@ from unmask.settings import write
 from unmask.training.checkpoint import newest_checkpoint
 from unmask.training.loop import Trainer
 from unmask.training.machine import Machine
+
+from .remembering import Remembering, Windows, settings
 
 
 class Imitation(Objective):
