@@ -21,7 +21,7 @@ from unmask.recipe import Recipe, read_recipe
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
 from unmask.settings import write
-from unmask.training import calibration, loop
+from unmask.training import calibration, loop, memory
 from unmask.training.checkpoint import load_checkpoint, newest_checkpoint
 from unmask.training.evaluate import evaluate
 from unmask.training.loop import MAY_CHANGE, Trainer
@@ -392,10 +392,10 @@ def slow(monkeypatch):
     monkeypatch.setattr(Machine, "matmul_peak", lambda self: 1e12)
     now, backward = 0.0, Trainer._backward
 
-    def timed(self, pieces, counts):
+    def timed(self, pieces, counts, **settings):
         nonlocal now
         now += 5.0 if max(piece.tokens.offsets.diff().max() for piece in pieces) > 16 else 1.0
-        return backward(self, pieces, counts)
+        return backward(self, pieces, counts, **settings)
 
     monkeypatch.setattr(loop.time, "perf_counter", lambda: now)
     monkeypatch.setattr(Trainer, "_backward", timed)
@@ -428,6 +428,24 @@ def test_how_a_step_fits_into_memory_changes_no_budget_in_minutes(staged, traine
     again.run.changed = frozenset({"batch.micro_tokens"})
     again.resume()
     assert (again.progress.total, again.progress.micro_tokens) == (4, 100)
+
+
+def test_what_a_process_tries_alone_waits_for_no_other(small, trainer, monkeypatch):
+    """How much it tries depends on its own samples: another one may try nothing."""
+    monkeypatch.setattr(memory, "SMALL", 64)
+    monkeypatch.setattr(memory, "PROBE", 256)
+    one = trainer(small(batch={"micro_tokens": "auto"}, budget={"steps": 2}))
+    told, backward = [], one.replicas.backward
+
+    def noted(batch, factors, *, last):
+        told.append(last)
+        return backward(batch, factors, last=last)
+
+    one.replicas.backward = noted
+    one.start()
+    assert told == [False, False]
+    one.step()
+    assert told[-1]
 
 
 @pytest.mark.parametrize(

@@ -133,10 +133,7 @@ class Trainer:
     def complete(self, *, resume: bool) -> None:
         """Start or take up the run, and bring it to its end: see `start`, `resume` and `train`."""
         with tell_lost_workers():
-            if resume:
-                self.resume()
-            else:
-                self.start()
+            (self.resume if resume else self.start)()
             self.train()
             if (best := self.patience.take_best(self.replicas)) is not None:
                 self.display.say(f"the held-out loss was lowest at step {best}: its weights are taken")
@@ -248,8 +245,8 @@ class Trainer:
         if self.processes.leads:
             self.saver.save(model, self.optimizer.state(), self.progress, carry)
 
-    def _backward(self, pieces: Sequence[Batch], counts: Mapping[str, float]) -> dict[str, float]:
-        """Compute the gradient of this process's share of a step; return the sums that `summarise` reads."""
+    def _backward(self, pieces: Sequence[Batch], counts: Mapping[str, float], last: bool = True) -> dict[str, float]:
+        """Compute the gradient of this process's share of a step (`last`), or of a trial; return the parts' sums."""
         self.replicas.copy.train()
         factors = {name: weight / max(1, counts[name]) for name, weight in self.learner.weights.items()}
         sums: dict[str, Tensor] = {}
@@ -257,7 +254,7 @@ class Trainer:
             torch.manual_seed(number(self.settings.seed, "dropout", self.progress.step, self.processes.rank, place))
             with name_remedy(self.progress.micro_tokens):
                 batch = self.carry.give(piece.to(self.machine.device), self.replicas.copy)
-                loss = self.replicas.backward(batch, factors, last=place == len(pieces) - 1)
+                loss = self.replicas.backward(batch, factors, last=last and place == len(pieces) - 1)
             self.carry.stage(batch, loss.carry)
             add_parts(sums, loss)
         return as_numbers(sums)
@@ -307,7 +304,7 @@ class Trainer:
 
         def learn(piece: list[Sample]) -> None:
             batch = collate([self.prepare(sample) for sample in piece])
-            self._backward([batch], dict(batch.counts))
+            self._backward([batch], batch.counts, last=False)
             self.optimizer.forget()
             self.carry.drop()
 
