@@ -1,6 +1,6 @@
 """A body that carries state, and streams in which only the window before tells the answer; also as a program.
 
-    python remembering.py OUT '{"steps": 30, "resume": true}'
+    python remembering.py OUT '{"micro_tokens": 30, "resume": true}'
 
 Each window begins with a cue and asks for the cue of the window before, which the body remembers as a row of its state;
 a running mean over all windows makes every step depend on all before it.
@@ -29,6 +29,7 @@ from unmask.training import loop
 from unmask.training.loop import Trainer, open_run
 from unmask.training.machine import Machine
 from unmask.training.processes import Processes
+from unmask.training.replicas import OverlappedReplicas
 from unmask.training.settings import (
     BatchSettings,
     BudgetSettings,
@@ -176,9 +177,20 @@ def trainer_of(run, learner, chosen, *, machine=None, processes=None, apart=Fals
     )
 
 
-def main(out, *, steps=30, micro_tokens=1000, double=False, precision="float32", resume=False, kill=None):
-    """Train, a checkpoint after each step; with `kill` the processes kill themselves before that step."""
+def main(out, *, micro_tokens=1000, double=False, overlapped=False, resume=False, kill=None):
+    """Train, a checkpoint after each step.
+
+    Args:
+        out: the run directory.
+        micro_tokens: of the recipe.
+        double: in float64.
+        overlapped: sum gradients during the backward pass, as on GPUs.
+        resume: the run.
+        kill: the processes kill themselves before this step.
+    """
     loop.SAVE_PAUSE = loop.SAVE_SECONDS = 0
+    if overlapped:
+        loop.replicate = OverlappedReplicas
     step = Trainer.step
 
     def dying(self):
@@ -187,8 +199,8 @@ def main(out, *, steps=30, micro_tokens=1000, double=False, precision="float32",
         return step(self)
 
     Trainer.step = dying
-    chosen, learner = settings(steps, micro_tokens), learner_of(torch.float64 if double else torch.float32)
-    machine, processes = Machine(torch.device("cpu"), precision), Processes.launched()
+    chosen, learner = settings(30, micro_tokens), learner_of(torch.float64 if double else torch.float32)
+    machine, processes = Machine(torch.device("cpu"), "float32"), Processes.launched()
     with processes, open_run(out, write(chosen), {}, machine, processes, resume=resume) as run:
         trainer_of(run, learner, chosen, machine=machine, processes=processes).complete(resume=resume)
 

@@ -202,6 +202,13 @@ def test_processes_and_micro_batches_change_nothing(whole, tmp_path, size, micro
     assert_close(tmp_path / "run", whole[double], 1e-11 if double else 1e-5)
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("micro_tokens", [8, 1000])
+def test_sums_that_overlap_with_the_backward_pass_change_nothing(whole, tmp_path, micro_tokens):
+    launch(tmp_path / "run", 2, micro_tokens=micro_tokens, double=True, overlapped=True)
+    assert_close(tmp_path / "run", whole[True], 1e-11)
+
+
 def files(out):
     path, damaged = newest_checkpoint(out / "checkpoints")
     assert damaged == []
