@@ -17,6 +17,9 @@ class Written:
     def num_tokens(self):
         return sum(len(sentence) for document in self.documents for sentence in document)
 
+    def lengths(self):
+        return np.array([sum(map(len, document)) for document in self.documents])
+
     def sentences(self, index):
         return self.documents[index]
 

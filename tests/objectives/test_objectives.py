@@ -29,10 +29,11 @@ from unmask.tasks.classification import ClassificationHead
 from unmask.tasks.question_answering import QuestionAnsweringHead
 from unmask.tasks.regression import RegressionHead
 from unmask.tasks.token_classification import TokenClassificationHead
+from unmask.training.carry import CarryTable
 from unmask.training.loop import Trainer
 from unmask.training.machine import choose_machine
-from unmask.training.precision import Working
 from unmask.training.processes import Processes
+from unmask.training.replicas import Replicas
 
 SUMMED = {"regression": lambda found, gold: (found.squeeze(1) - gold).square().sum()}
 """What is summed where it is no cross-entropy."""
@@ -224,11 +225,12 @@ def gather(learner, pieces, counts):
     learner.zero_grad()
     trainer = SimpleNamespace(
         learner=learner,
-        working=Working(learner, choose_machine("cpu", "float32")),
+        replicas=Replicas(learner, choose_machine("cpu", "float32"), Processes()),
         machine=SimpleNamespace(device=torch.device("cpu")),
         settings=SimpleNamespace(seed=0),
         progress=SimpleNamespace(step=0, micro_tokens=0),
         processes=Processes(),
+        carry=CarryTable(0),
     )
     for piece, count in zip(pieces, counts, strict=True):
         Trainer._backward(trainer, piece, count)

@@ -295,10 +295,10 @@ def test_T9_disk_full_leaves_the_old_checkpoint(tmp_path, monkeypatch, call):
 def test_T9_a_run_with_a_full_disk_goes_on_afterwards(tmp_path, corpus, recipe, monkeypatch):
     out, saving = tmp_path / "run", checkpoint.save_checkpoint
 
-    def full(folder, model, optimizer, progress):
+    def full(folder, model, optimizer, progress, carry):
         if progress.step == 5:
             monkeypatch.setattr(checkpoint, "_write", lambda path, content: os.write(os.open("/dev/full", 1), content))
-        return saving(folder, model, optimizer, progress)
+        return saving(folder, model, optimizer, progress, carry)
 
     monkeypatch.setattr(checkpoint, "save_checkpoint", full)
     with pytest.raises(UnmaskError, match="No space left"):

@@ -8,7 +8,6 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from unmask.batches import sources
 from unmask.batches.batch import Sample, collate
@@ -22,14 +21,13 @@ from unmask.recipe import Recipe, read_recipe
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
 from unmask.settings import parse_overrides, write
-from unmask.training import loop, memory
+from unmask.training import calibration, loop, memory
 from unmask.training.checkpoint import load_checkpoint, newest_checkpoint
 from unmask.training.evaluate import evaluate
 from unmask.training.loop import MAY_CHANGE, Trainer
 from unmask.training.machine import Machine
 from unmask.training.patience import Patience
 from unmask.training.plan import Plan
-from unmask.training.precision import Working
 from unmask.training.settings import (
     BatchSettings,
     BudgetSettings,
@@ -189,9 +187,12 @@ def test_pieces_give_the_step_of_the_whole(small, trainer):
 def test_a_short_run_writes_its_first_and_its_last_checkpoint_only(small, trainer):
     one = trainer(small(budget={"steps": 20}), heldout=True)
     saved, save = [], one.saver.save
-    one.saver.save = lambda model, optimizer, progress: (saved.append(progress.step), save(model, optimizer, progress))[
-        1
-    ]
+
+    def noted(model, optimizer, progress, carry):
+        saved.append(progress.step)
+        save(model, optimizer, progress, carry)
+
+    one.saver.save = noted
     one.start()
     one.train()
     assert set(saved) == {0, 20}
@@ -201,7 +202,7 @@ def test_a_short_run_writes_its_first_and_its_last_checkpoint_only(small, traine
 def test_more_is_hidden_along_the_run(small, trainer):
     one = trainer(small(masking={"rate": 0.1, "final_rate": 0.5}, budget={"steps": 10}))
     one.start()
-    steps = [one._next() for _ in range(10)]
+    steps = [one.feed.next(one.progress) for _ in range(10)]
     shares = [step.counts["masked_lm"] / step.tokens for step in steps]
     assert shares == pytest.approx([0.1 + 0.04 * number for number in range(10)], abs=0.02)
 
@@ -294,18 +295,19 @@ def test_each_step_logs_its_operations_a_second(small, trainer):
 def test_evaluations_take_a_tenth_of_a_run_at_most(small, trainer):
     one = trainer(small(budget={"steps": 200}), heldout=True)
     one.start()
-    tokens = one.plan.tokens_until(200)(200)
-    assert [one.plan.evaluate_every(200, round(tokens / times), closely=False) for times in (1000, 20, 1)] == [
+    calculated = one.calibration.plan
+    tokens = calculated.tokens_until(200)(200)
+    assert [calculated.evaluate_every(200, round(tokens / times), closely=False) for times in (1000, 20, 1)] == [
         200 // 20,
         200 // 6,
         200 // 5,
     ]
-    assert one.plan.evaluate_every(200, round(tokens), closely=True) == 200 // 20, "what may end a run early"
+    assert calculated.evaluate_every(200, round(tokens), closely=True) == 200 // 20, "what may end a run early"
 
 
 @pytest.mark.parametrize(("steps", "measured"), [(4, True), (3, False)])
 def test_the_peak_is_measured_where_steps_are_timed(small, trainer, monkeypatch, steps, measured):
-    monkeypatch.setattr(loop, "MIN_TIMED", 4)
+    monkeypatch.setattr(calibration, "MIN_TIMED", 4)
     peaks, shown = iter([8e11, 7e11]), []
     monkeypatch.setattr(Machine, "matmul_peak", lambda self: next(peaks))
     bar = Display.bar
@@ -345,14 +347,14 @@ def staged(small, monkeypatch):
 
 def longest(trainer):
     """Let each step's longest sample be written down."""
-    seen, take = [], trainer._take
+    seen, take = [], trainer.feed.take
 
     def taking(step, cursor):
         samples, cursor = take(step, cursor)
         seen.append(max(map(len, samples)))
         return samples, cursor
 
-    trainer._take = taking
+    trainer.feed.take = taking
     return seen
 
 
@@ -390,10 +392,10 @@ def slow(monkeypatch):
     monkeypatch.setattr(Machine, "matmul_peak", lambda self: 1e12)
     now, backward = 0.0, Trainer._backward
 
-    def timed(self, pieces, counts):
+    def timed(self, pieces, counts, **settings):
         nonlocal now
         now += 5.0 if max(piece.tokens.offsets.diff().max() for piece in pieces) > 16 else 1.0
-        return backward(self, pieces, counts)
+        return backward(self, pieces, counts, **settings)
 
     monkeypatch.setattr(loop.time, "perf_counter", lambda: now)
     monkeypatch.setattr(Trainer, "_backward", timed)
@@ -428,43 +430,22 @@ def test_how_a_step_fits_into_memory_changes_no_budget_in_minutes(staged, traine
     assert (again.progress.total, again.progress.micro_tokens) == (4, 100)
 
 
-class Carried(nn.Module):
-    """Something that keeps what it has seen, as a recurrent encoder does."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(2))
-        self.register_buffer("memory", torch.zeros(2))
-
-
-@pytest.mark.parametrize("precision", ["float32", "bf16"])
-def test_state_that_is_carried_between_batches_is_saved_and_taken_up(precision):
-    learner = Carried()
-    working = Working(learner, Machine(torch.device("cpu"), precision))
-    working.copy.memory += 3
-    working.gather()
-    assert learner.memory.tolist() == [3, 3], "what checkpoints hold"
-    learner.load_state_dict({"weight": torch.ones(2), "memory": torch.full((2,), 5.0)})
-    working.refresh()
-    assert working.copy.memory.tolist() == [5, 5]
-
-
-@pytest.mark.parametrize("precision", ["float32", "bf16"])
-def test_looking_for_what_fits_leaves_carried_state_as_it_was(small, trainer, monkeypatch, precision):
+def test_what_a_process_tries_alone_waits_for_no_other(small, trainer, monkeypatch):
+    """How much it tries depends on its own samples: another one may try nothing."""
     monkeypatch.setattr(memory, "SMALL", 64)
     monkeypatch.setattr(memory, "PROBE", 256)
-    one = trainer(small(batch={"micro_tokens": "auto"}), machine=Machine(torch.device("cpu"), precision))
-    one.learner.encoder.register_buffer("memory", torch.full((2,), 2.0))
-    one.working = Working(one.learner, one.machine)
-    encoder, forward = one.working.copy.encoder, one.working.copy.encoder.forward
+    one = trainer(small(batch={"micro_tokens": "auto"}, budget={"steps": 2}))
+    told, backward = [], one.replicas.backward
 
-    def remembering(*given):
-        encoder.memory += 1
-        return forward(*given)
+    def noted(batch, factors, *, last):
+        told.append(last)
+        return backward(batch, factors, last=last)
 
-    encoder.forward = remembering
-    one._fit()
-    assert one.learner.encoder.memory.tolist() == encoder.memory.tolist() == [2, 2]
+    one.replicas.backward = noted
+    one.start()
+    assert told == [False, False]
+    one.step()
+    assert told[-1]
 
 
 @pytest.mark.parametrize(
@@ -494,7 +475,7 @@ def test_the_plan_tells_the_steps_of_each_stage(staged, trainer, capsys):
     for line, expected in zip(stages, ((16, 6, tokens[:6].mean()), (48, 2, tokens[6:].mean())), strict=True):
         said = [float(number) for number in re.fullmatch(r"length (\d+): (\d+) steps of (\d+) tokens", line).groups()]
         assert said == pytest.approx(expected, rel=0.15)
-    reckoned = one.plan.tokens_until(8)  # for the time left
+    reckoned = one.calibration.plan.tokens_until(8)  # for the time left
     assert [reckoned(step) for step in (6, 8)] == pytest.approx([tokens[:6].sum(), tokens.sum()], rel=0.15)
 
 
@@ -505,7 +486,7 @@ def poison(trainer, steps):
     def poisoned(batch):
         parts = forward(batch)
         if trainer.progress.step in steps:
-            parts = {name: part._replace(sum=part.sum * math.nan) for name, part in parts.items()}
+            parts.update({name: part._replace(sum=part.sum * math.nan) for name, part in parts.items()})
         return parts
 
     trainer.learner.forward = poisoned

@@ -86,13 +86,13 @@ def test_the_most_memory_is_looked_for_anew():
 @pytest.mark.parametrize("timed", [False, True])
 def test_a_run_finds_its_piece_once_and_keeps_it(recipe, corpus, tmp_path, monkeypatch, timed):
     if timed:  # the steps that are timed are taken back, what fits stays
-        monkeypatch.setattr("unmask.training.loop.MIN_TIMED", 1)
+        monkeypatch.setattr("unmask.training.calibration.MIN_TIMED", 1)
     monkeypatch.setattr(memory, "SMALL", 50)
     monkeypatch.setattr(memory, "PROBE", 150)
     monkeypatch.setattr(Machine, "available_memory", lambda self: 1 << 33)
     found = []
     monkeypatch.setattr(
-        "unmask.training.loop.find_micro_tokens",
+        "unmask.training.calibration.find_micro_tokens",
         lambda *args, **settings: found.append(find_micro_tokens(*args, **settings)) or found[-1],
     )
     recipe = msgspec.convert(

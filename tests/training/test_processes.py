@@ -245,7 +245,7 @@ def poisoned(self, batch):
     parts = forward(self, batch)
     calls.append(self.training)
     if os.environ["RANK"] == "1" and sum(calls) == 3:
-        parts = {name: part._replace(sum=part.sum * float("nan")) for name, part in parts.items()}
+        parts.update({name: part._replace(sum=part.sum * float("nan")) for name, part in parts.items()})
     return parts
 Learner.forward = poisoned
 sys.exit(main(sys.argv[1:]))

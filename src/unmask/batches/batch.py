@@ -40,6 +40,8 @@ class Sample:
         labels: values to predict by name, each (any number,).
         counts: how many terms each part of the loss sums over in this sample.
         done: how much of the run is over when it is read, 0 to 1, for what changes along the way.
+        stream: the number of the continuing stream whose next window this is; None: independent.
+        fresh: whether its stream begins here, so that nothing is carried over from the window before.
     """
 
     key: Key
@@ -49,6 +51,8 @@ class Sample:
     labels: Mapping[str, np.ndarray] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     done: float = 0.0
+    stream: int | None = None
+    fresh: bool = False
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -147,6 +151,9 @@ class Batch:
         positions: as in `Sample`, now counted from the batch's start.
         labels: concatenated.
         counts: summed; known on the host before any forward pass.
+        streams: (sequences,) the stream of each, none twice in a step; on the host; None: they are independent.
+        fresh: (sequences,) bool, whether the stream begins here; on the host; None without streams.
+        carry: the state of these streams, (sequences, ...) each, put in by the loop on the device.
     """
 
     keys: tuple[Key, ...]
@@ -154,9 +161,12 @@ class Batch:
     positions: Mapping[str, Tensor]
     labels: Mapping[str, Tensor]
     counts: Mapping[str, int]
+    streams: Tensor | None = None
+    fresh: Tensor | None = None
+    carry: Mapping[str, Tensor] = field(default_factory=dict)
 
     def map(self, change: Change) -> Batch:
-        """Return it with all tensors changed."""
+        """Return it with all tensors that are read on the device changed, but for `carry`."""
         return replace(
             self,
             tokens=self.tokens.map(change),
@@ -170,8 +180,15 @@ class Batch:
 
 
 def collate(samples: Sequence[Sample]) -> Batch:
-    """Lay samples end to end, shortest first (samples of one length keep their order)."""
+    """Lay samples end to end, shortest first (samples of one length keep their order).
+
+    Raises:
+        ValueError: a stream occurs twice, or only some samples are windows of streams.
+    """
     samples = sorted(samples, key=len)
+    streams = [sample.stream for sample in samples if sample.stream is not None]
+    if streams and len(set(streams)) != len(samples):
+        raise ValueError("each sample of a batch must be the window of another stream, or none of any")
     lengths = np.array([len(sample) for sample in samples])
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     starts = list(zip(samples, offsets[:-1], strict=True))
@@ -195,6 +212,8 @@ def collate(samples: Sequence[Sample]) -> Batch:
             for name in samples[0].labels
         },
         counts=add_counts(samples),
+        streams=torch.tensor(streams) if streams else None,
+        fresh=torch.tensor([sample.fresh for sample in samples]) if streams else None,
     )
 
 

@@ -6,20 +6,25 @@ In: the documents of a corpus. Out: a source of samples, what prepares each, and
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import msgspec
 
 from unmask.batches.batch import Batch, Sample, collate
 from unmask.batches.chance import generator
+from unmask.batches.contiguous import ContiguousSettings, ContiguousSource
 from unmask.batches.frame import Frame
 from unmask.batches.layout import LayoutSettings
 from unmask.batches.masking import MaskingSettings
 from unmask.batches.no_masking import NoMaskingSettings
-from unmask.batches.sources import CorpusSource
+from unmask.batches.sources import CorpusSource, Source
 from unmask.corpus.corpus import Documents
 from unmask.tokenizers.tokenizer import Tokenizer
 
 BATCH_TOKENS = 8192
 """Tokens of a batch to evaluate on."""
+HELDOUT_WINDOWS = 8
+"""How many windows each stream has at least, if there is text for them."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +43,13 @@ class Feed:
     tokenizer: Tokenizer
     count: Callable[[Sample], Sample]
 
-    def source(self, documents: Documents, block_tokens: int | None = None) -> CorpusSource:
+    def source(self, documents: Documents, block_tokens: int | None = None) -> Source:
         """Return the samples of documents in seeded order; see `CorpusSource` for `block_tokens`."""
-        return CorpusSource(documents, self.layout, Frame.of(self.tokenizer), seed=self.seed, block_tokens=block_tokens)
+        frame = Frame.of(self.tokenizer)
+        if isinstance(self.layout, ContiguousSettings):
+            assert self.layout.length is not None
+            return ContiguousSource(documents, self.layout.length, self.layout.streams, frame, seed=self.seed)
+        return CorpusSource(documents, self.layout, frame, seed=self.seed, block_tokens=block_tokens)
 
     def prepare(self) -> Callable[[Sample], Sample]:
         """Return what hides tokens, anew in each pass, and counts targets; chance comes from the sample's key alone."""
@@ -62,7 +71,7 @@ class Feed:
         """
         if not len(documents):
             return []
-        source, prepare = self.source(documents, tokens), self.prepare()
+        source, prepare = self._heldout_source(documents, tokens), self.prepare()
         batches, cursor, taken = [], source.enter(source.start, len(source.stages) - 1), 0
         while taken < tokens and source.passes(cursor) < 1:
             samples, cursor = source.take(cursor, tokens=BATCH_TOKENS)
@@ -72,3 +81,12 @@ class Feed:
             batches.append(collate([prepare(sample.at(1.0)) for sample in samples]))
             taken += sum(map(len, samples))
         return batches
+
+    def _heldout_source(self, documents: Documents, tokens: int) -> Source:
+        """Return what the fixed batches are taken from: few streams, so that each is many windows long."""
+        if not isinstance(self.layout, ContiguousSettings):
+            return self.source(documents, tokens)
+        length = self.layout.all_stages[0].length
+        affordable = min(BATCH_TOKENS // length, min(tokens, documents.num_tokens) // (HELDOUT_WINDOWS * length))
+        streams = max(1, min(self.layout.streams, affordable))
+        return replace(self, layout=msgspec.structs.replace(self.layout, streams=streams)).source(documents)

@@ -32,9 +32,15 @@ BLOCK_TOKENS = 250_000
 
 
 class Source(Protocol):
-    """Samples in an endless, seeded order. All methods are pure."""
+    """Samples in an endless, seeded order. All methods are pure.
+
+    Attributes:
+        start: the cursor of the first sample.
+        streams: 0: samples are independent; else each step takes the next window of each of so many streams.
+    """
 
     start: Cursor
+    streams: int
 
     @property
     def stages(self) -> Sequence[Stage]:
@@ -68,6 +74,7 @@ class CorpusSource:
     """
 
     start: Cursor = (0, 0, 0, 0)
+    streams = 0
 
     def __init__(
         self,
@@ -154,6 +161,7 @@ class ExampleSource:
     """Ready samples (labelled examples), shuffled anew in each pass. Cursor: (pass, item); key: (pass, example)."""
 
     start: Cursor = (0, 0)
+    streams = 0
 
     def __init__(self, samples: Sequence[Sample], *, seed: int) -> None:
         if not samples:

@@ -54,7 +54,8 @@ class Steps:
 
     Attributes:
         take: a step's samples, those of all processes.
-        share: this process's part of them.
+        share: this process's part of them, which come sorted by length or by stream; with streams the same part in
+            each step.
         prepare: masks a sample and counts its targets.
         micro_tokens: most tokens of a piece.
     """
@@ -66,7 +67,7 @@ class Steps:
 
     def make(self, samples: list[Sample], cursor: Cursor) -> Step:
         """Prepare this process's share of the samples taken."""
-        share = [self.prepare(sample) for sample in self.share(sorted(samples, key=len))]
+        share = [self.prepare(sample) for sample in self.share(sorted(samples, key=_rank))]
         return Step(
             pieces=tuple(collate(piece) for piece in split(share, self.micro_tokens)) if share else (),
             counts=add_counts(share) if share else {},
@@ -106,6 +107,10 @@ class _Stream(IterableDataset[Step]):
             samples, cursor = self.steps.take(self.number + place, cursor)
             if place % workers == mine:
                 yield self.steps.make(samples, cursor)
+
+
+def _rank(sample: Sample) -> int:
+    return len(sample) if sample.stream is None else sample.stream
 
 
 def _start(worker: int) -> None:

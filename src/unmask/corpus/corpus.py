@@ -126,6 +126,29 @@ class Documents:
                 remedy=BUILD_AGAIN,
             ) from error
 
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Read how many tokens each document has, (documents,), without special tokens: from the index, not the text.
+
+        Raises:
+            UserError: the index is damaged (the message names the file).
+        """
+        found = [np.zeros(0, np.int64)]
+        for number, shard in enumerate(self._part.shards):
+            try:
+                opened = self._shard(number)
+                bounds = opened.read("sentences", 0, shard.sentences + 1)
+                found.append(np.diff(bounds[opened.read("documents", 0, shard.documents + 1)].astype(np.int64)))
+                if (found[-1] < 1).any():
+                    raise ValueError("the index of documents is wrong")
+            except (OSError, ValueError, IndexError) as error:
+                verify_shard(self._directory, shard, self._dtype, self._vocabulary)  # names the file that is wrong
+                raise UserError(
+                    f"the index of the corpus cannot be read ({error})",
+                    file=self._directory / shard.name,
+                    remedy=BUILD_AGAIN,
+                ) from error
+        return np.concatenate(found)
+
     def _shard(self, number: int) -> _OpenShard:
         if number not in self._open:
             if len(self._open) == _OPEN_SHARDS:

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
+from operator import or_
+from typing import Any, cast
 
 from torch import nn
 
 from unmask.batches.batch import Batch, Sample
-from unmask.encoders.encoder import Encoder
+from unmask.encoders.encoder import CARRY, NOTHING, Carry, Encoder, Keep, WithCarry
 from unmask.objectives.objective import Objective, Part
+
+
+class Loss(dict[str, Part]):
+    """All parts of a loss by name.
+
+    Attributes:
+        carry: new state of the batch's streams, (sequences, ...) each; empty where nothing was carried in.
+    """
+
+    def __init__(self, parts: Mapping[str, Part], carry: Carry) -> None:
+        super().__init__(parts)
+        self.carry = carry
 
 
 class Learner(nn.Module):
@@ -46,14 +61,29 @@ class Learner(nn.Module):
             sample = part.prepare(sample, name)
         return sample
 
-    def forward(self, batch: Batch) -> dict[str, Part]:
+    @property
+    def keep(self) -> Keep:
+        """What the objectives read of the body beside its last layer."""
+        return reduce(or_, (part.keep for part in self.parts.values()), NOTHING)
+
+    def start(self, streams: int) -> Carry:
+        """Return the state of streams that begin, (streams, ...) each; empty where the body carries none."""
+        if CARRY in getattr(self.encoder, "gives", ()):
+            return cast(WithCarry, self.encoder).start(streams)
+        return {}
+
+    def forward(self, batch: Batch) -> Loss:
         """Return all parts, also those without a target in this batch."""
         found: dict[str, Part] = {}
         for part in self.parts.values():
             batch, before = part.before(self.encoder, batch)
             found |= before
-        encoded = self.encoder(batch.tokens)
-        return found | {name: part.score(self.encoder, encoded, batch) for name, part in self.parts.items()}
+        given: dict[str, Any] = {} if self.keep == NOTHING else {"keep": self.keep}
+        if batch.carry:
+            given["carry"] = batch.carry
+        encoded = self.encoder(batch.tokens, **given)
+        found |= {name: part.score(self.encoder, encoded, batch) for name, part in self.parts.items()}
+        return Loss(found, encoded.carry)
 
     def forward_flops(self, batch: Batch) -> int:
         """Return the floating-point operations of a forward pass's matrix products; see `Encoder.forward_flops`."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from unmask.batches.batch import Batch
 from unmask.batches.feed import Feed
-from unmask.batches.sources import CorpusSource
+from unmask.batches.sources import Source
 from unmask.corpus.corpus import Corpus
 from unmask.errors import UserError
 from unmask.model import Model, load_model, save_model
@@ -133,7 +133,7 @@ def _load_base(init: str | Path, recipe: Recipe, corpus: Corpus, *, allow_pickle
     return base
 
 
-def _read(feed: Feed, recipe: Recipe, corpus: Corpus, display: Display) -> tuple[CorpusSource, list[Batch]]:
+def _read(feed: Feed, recipe: Recipe, corpus: Corpus, display: Display) -> tuple[Source, list[Batch]]:
     """Return what is trained on and what is held out.
 
     Raises:

@@ -1,6 +1,7 @@
 """All that an exact resume needs, on disk: written aside, checksummed, then renamed.
 
     RUN/checkpoints/step-00001000/  model.safetensors  optimizer.safetensors  progress.json  manifest.json
+                                    carry.safetensors, where state goes from step to step
     RUN/checkpoints/latest          names the newest; moves only after that one is durable
 
 There is no random state in it: every generator is made from a key (batches/chance.py).
@@ -23,6 +24,7 @@ from unmask.batches.sources import Cursor
 from unmask.durable import sha256, sync
 from unmask.errors import UnmaskError, UserError
 
+CARRY_FILE = "carry.safetensors"
 KEPT = 2
 """How many of the newest checkpoints stay."""
 
@@ -50,6 +52,13 @@ class Progress(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     threads: int = 0
     cursor: Cursor
 
+    def advance(self, tokens: int, cursor: Cursor, seconds: float) -> None:
+        """Count a step of so many tokens, after which the order stands at `cursor`."""
+        self.step += 1
+        self.tokens += tokens
+        self.cursor = cursor
+        self.seconds += seconds
+
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The sha256 of each file of a checkpoint."""
@@ -68,14 +77,20 @@ class Saver:
         self.folder = folder
         self._pending: Future[Path] | None = None
 
-    def save(self, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], progress: Progress) -> None:
+    def save(
+        self,
+        model: Mapping[str, Tensor],
+        optimizer: Mapping[str, Tensor],
+        progress: Progress,
+        carry: Mapping[str, Tensor] | None = None,
+    ) -> None:
         """Copy everything, and begin to write it; wait for the one before first.
 
         Raises:
             UnmaskError: the one before could not be written.
         """
         self.wait()
-        copies = _copy(model), _copy(optimizer), msgspec.structs.replace(progress)
+        copies = _copy(model), _copy(optimizer), msgspec.structs.replace(progress), _copy(carry or {})
         pool = ThreadPoolExecutor(1)
         self._pending = pool.submit(save_checkpoint, self.folder, *copies)
         pool.shutdown(wait=False)  # its thread ends with the work
@@ -98,9 +113,20 @@ class Saver:
 
 
 def save_checkpoint(
-    folder: Path, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], progress: Progress
+    folder: Path,
+    model: Mapping[str, Tensor],
+    optimizer: Mapping[str, Tensor],
+    progress: Progress,
+    carry: Mapping[str, Tensor] | None = None,
 ) -> Path:
     """Write a checkpoint into RUN/checkpoints, make it durable, move `latest`, and drop the oldest.
+
+    Args:
+        folder: RUN/checkpoints.
+        model: the weights.
+        optimizer: its state.
+        progress: where the run stands.
+        carry: the state of all streams, if there is any.
 
     Raises:
         UnmaskError: it could not be written (the disk is full); older checkpoints are as they were.
@@ -113,6 +139,8 @@ def save_checkpoint(
         aside.mkdir(parents=True)
         _write(aside / "model.safetensors", safetensors.torch.save(dict(model)))
         _write(aside / "optimizer.safetensors", safetensors.torch.save(dict(optimizer)))
+        if carry:
+            _write(aside / CARRY_FILE, safetensors.torch.save(dict(carry)))
         _write(aside / "progress.json", msgspec.json.encode(progress))
         files = {path.name: sha256(path) for path in sorted(aside.iterdir())}
         _write(aside / "manifest.json", msgspec.json.encode(Manifest(files)))
@@ -190,6 +218,11 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], P
         safetensors.torch.load_file(path / "optimizer.safetensors"),
         msgspec.json.decode((path / "progress.json").read_bytes(), type=Progress),
     )
+
+
+def load_carry(path: Path) -> dict[str, Tensor]:
+    """Return the state of all streams, (streams, ...) each, of a valid checkpoint; most hold none."""
+    return safetensors.torch.load_file(path / CARRY_FILE) if (path / CARRY_FILE).exists() else {}
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import torch
+from torch import Tensor
 
 from unmask.batches.batch import Batch, add_counts
-from unmask.objectives.learner import Learner
+from unmask.objectives.learner import Learner, Loss
 from unmask.runs.display import Display
+from unmask.training.carry import CarryTable
 from unmask.training.machine import Machine
 from unmask.training.processes import Processes
 
@@ -24,24 +26,50 @@ def evaluate(
 
     `NAME_loss` is in nats; where the objective classifies there is `NAME_accuracy`, 0 to 1, and `NAME_guess` where
     always giving the same answer is often right. A part without any target is left out. Several processes share the
-    batches; `display` shows how far it is.
+    batches; `display` shows how far it is. Where batches are windows of streams, each stream is read in order by one
+    process, and its state starts anew.
     """
     processes, display = processes or Processes(), display or Display(quiet=True)
     counts = add_counts(batches)
-    sums: dict[str, float] = {}
+    sums: dict[str, Tensor] = {}
     was_training = learner.training
     learner.eval()
+    mine = _share(batches, processes)
+    carry = CarryTable(1 + max((int(batch.streams.max()) for batch in mine if batch.streams is not None), default=0))
     with torch.inference_mode():
-        for batch in display.count(processes.share(batches), lambda batch: len(batch.tokens.ids)):
-            for name, part in learner(batch.to(machine.device)).items():
-                values = {"loss": part.sum, **part.metrics}
-                for key, value in values.items():
-                    sums[f"{name}.{key}"] = sums.get(f"{name}.{key}", 0.0) + float(value)
+        for batch in display.count(mine, lambda batch: len(batch.tokens.ids)):
+            batch = carry.give(batch.to(machine.device), learner)
+            loss = learner(batch)
+            carry.stage(batch, loss.carry)
+            carry.commit()
+            add_parts(sums, loss)
     learner.train(was_training)
-    return summarise(processes.add_up(sums), counts, learner.weights)
+    return summarise(processes.add_up(as_numbers(sums)), counts, learner.weights)
 
 
-def summarise(sums: dict[str, float], counts: dict[str, int], weights: Mapping[str, float]) -> dict[str, float]:
+def _share(batches: Sequence[Batch], processes: Processes) -> list[Batch]:
+    """Return this process's batches; those of the same streams stay together."""
+    if any(batch.streams is None for batch in batches):
+        return processes.share(batches)
+    firsts = [int(batch.streams.min()) for batch in batches if batch.streams is not None]
+    mine = set(processes.share(sorted(set(firsts))))
+    return [batch for batch, first in zip(batches, firsts, strict=True) if first in mine]
+
+
+def add_parts(sums: dict[str, Tensor], loss: Loss) -> None:
+    """Add a batch's sums to those before, in float64: "NAME.loss", and "NAME.accuracy" and the like."""
+    for name, part in loss.items():
+        for key, value in {"loss": part.sum.detach(), **part.metrics}.items():
+            sums[f"{name}.{key}"] = sums.get(f"{name}.{key}", 0) + value.double()
+
+
+def as_numbers(sums: Mapping[str, Tensor]) -> dict[str, float]:
+    """Return what `add_parts` has added up; waits for the device once."""
+    values = torch.stack(list(sums.values())).tolist() if sums else []
+    return dict(zip(sums, values, strict=True))
+
+
+def summarise(sums: Mapping[str, float], counts: Mapping[str, float], weights: Mapping[str, float]) -> dict[str, float]:
     """Turn sums over targets ("NAME.loss", "NAME.accuracy") into the means that `evaluate` describes."""
     metrics = {"loss": 0.0}
     for key, value in sums.items():

@@ -16,6 +16,11 @@ class Interrupted(UnmaskError):
         super().__init__(message)
         self.status = 128 + number
 
+    @classmethod
+    def at(cls, step: int, number: int) -> Interrupted:
+        """Return what ends a run that is saved at a step."""
+        return cls(f"stopped and saved at step {step}; go on with the same command and --resume", number)
+
 
 class Interrupt:
     """While entered, the first signal is only noted; a second Ctrl-C stops at once.

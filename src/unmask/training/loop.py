@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -19,28 +18,28 @@ from torch import Tensor
 
 from unmask.batches.batch import Batch, Sample, collate
 from unmask.batches.chance import number
-from unmask.batches.layout import stage_at
-from unmask.batches.sources import Cursor, Source
-from unmask.batches.steps import Step, Steps, tell_lost_workers
-from unmask.errors import UnmaskError, UserError
+from unmask.batches.sources import Source
+from unmask.batches.steps import tell_lost_workers
+from unmask.errors import UnmaskError
 from unmask.objectives.learner import Learner
 from unmask.runs.directory import RunDirectory
-from unmask.runs.display import Display, duration
+from unmask.runs.display import Display
 from unmask.runs.extras import missing
-from unmask.training.checkpoint import Progress, Saver, load_checkpoint, newest_checkpoint, set_newer_aside
-from unmask.training.evaluate import evaluate, summarise
+from unmask.training.calibration import BUDGETS, FITTING, UNKNOWN_STEPS, Calibration, check_growth
+from unmask.training.carry import CarryTable
+from unmask.training.checkpoint import Progress, Saver, load_carry, load_checkpoint, newest_checkpoint, set_newer_aside
+from unmask.training.evaluate import add_parts, as_numbers, evaluate, summarise
 from unmask.training.interrupt import Interrupt, Interrupted
 from unmask.training.machine import Machine, keep_few_kernels
-from unmask.training.memory import PROBE, find_micro_tokens, name_remedy
+from unmask.training.memory import PROBE, name_remedy
 from unmask.training.optimizer import Optimizer
 from unmask.training.patience import Patience
-from unmask.training.plan import PASSES, Plan
-from unmask.training.precision import Working
-from unmask.training.processes import Processes
+from unmask.training.plan import PASSES
+from unmask.training.processes import Processes, Sums
+from unmask.training.replicas import replicate
 from unmask.training.settings import TrainingSettings
+from unmask.training.step_feed import StepFeed
 
-BUDGETS = {"budget.steps", "budget.tokens", "budget.minutes", "budget.epochs"}
-FITTING = {"batch.micro_tokens", "batch.recompute"}
 MAY_CHANGE = frozenset(BUDGETS | FITTING)
 """What a resumed run may change of its recipe: the budget may grow, and how a step fits into memory only rounds."""
 SAVE_SECONDS = 300
@@ -49,17 +48,6 @@ SAVE_PAUSE = 30
 """How long it goes without one at least; they are written after evaluations, where these are not more frequent."""
 MAX_SKIPPED = 10
 """After so many steps in a row that are not finite a run stops."""
-TIMED_STEPS = 8
-"""How many steps are timed to turn a budget in minutes into steps, after `WARM_STEPS` that are not."""
-WARM_STEPS = 3
-UNKNOWN_STEPS = 1_000_000
-"""Stands for the total while it is being found out; those steps are taken back."""
-TIMED_SECONDS = 60
-"""No more than that is spent on timing a stage."""
-MIN_TIMED = 100
-"""Shorter runs are not timed, nor is the machine's peak measured for them."""
-RESERVED_BYTES = 20
-"""A parameter's two moments, and its copy and theirs while a checkpoint is written, in float32."""
 
 
 def open_run(
@@ -131,28 +119,27 @@ class Trainer:
         self.processes = processes or Processes()
         if (settings.batch.tokens or (settings.batch.sequences or 0) * source.stages[-1].length) > PROBE:
             keep_few_kernels(machine.precision)
-        self.working = Working(learner, machine)
-        self.working.copy.encoder.recompute = settings.batch.recompute
+        self.replicas = replicate(learner, machine, self.processes)
+        self.replicas.copy.encoder.recompute = settings.batch.recompute
+        self.feed = StepFeed(source, settings.batch, prepare, self.processes, machine.workers)
+        self.carry = CarryTable(source.streams, self.processes)
         self.optimizer = Optimizer(learner, settings.optimizer, learner.encoder.levels)
         self.saver = Saver(run.checkpoints)
+        self.calibration = Calibration(source, settings, machine, self.processes)
         self.patience = Patience(run, settings.budget.patience if heldout else None, self.processes)
         self.progress = Progress(cursor=source.start, threads=torch.get_num_threads())
         self.failures = 0
-        self._steps: Iterator[Step] | None = None
+        self._counts, self._sums = Sums(self.processes), Sums(self.processes)
 
     def complete(self, *, resume: bool) -> None:
         """Start or take up the run, and bring it to its end: see `start`, `resume` and `train`."""
         if note := missing():
             self.display.say(note)
         with tell_lost_workers():
-            if resume:
-                self.resume()
-            else:
-                self.start()
+            (self.resume if resume else self.start)()
             self.train()
-            if (best := self.patience.take_best(self.learner)) is not None:
+            if (best := self.patience.take_best(self.replicas)) is not None:
                 self.display.say(f"the held-out loss was lowest at step {best}: its weights are taken")
-                self.working.refresh()
 
     def start(self) -> None:
         """Begin: check that checkpoints can be written, turn the budget into steps, say what is to come."""
@@ -171,29 +158,13 @@ class Trainer:
             UserError: there is no checkpoint, or the budget is smaller than it was.
         """
         self.processes.meet()
-        path, damaged = newest_checkpoint(self.run.checkpoints)
-        for text in damaged:
-            self.display.say(f"skipped {text}")
-        name = self.processes.first(path.name)
-        if self.processes.leads:
-            set_newer_aside(self.run.checkpoints / name)
-        self._restore(name)
-        if self.progress.threads != torch.get_num_threads():
-            self.display.say(f"computing with {self.progress.threads} threads, as the run was started")
-            torch.set_num_threads(self.progress.threads)
+        self._restore_newest()
         changed, before = self.run.changed, self.progress.total
         if changed & FITTING or not self.progress.micro_tokens:
             self.progress.micro_tokens = self._fit()
         if changed & BUDGETS or not before:
             self._plan()
-            if self.progress.total < before:
-                raise UserError(
-                    f"the budget was {before} steps and would be {self.progress.total}; it may only grow",
-                    file=self.run.path,
-                    remedy="resume with the same command or a larger budget",
-                )
-            if before and self.progress.total > before:
-                self.display.say(f"the budget was {before} steps; the schedule goes on to its new end")
+            check_growth(before, self.progress.total, self.run, self.display)
         if changed or not before:
             self.save()
             self.saver.wait()
@@ -210,58 +181,55 @@ class Trainer:
             Interrupted: a signal came; the run is saved.
             UnmaskError: the loss is not finite again and again, or a checkpoint could not be written.
         """
-        progress = self.progress
+        progress, plan = self.progress, self.calibration.plan
         heldout = sum(len(batch.tokens.ids) for batch in self.heldout)
-        every = self.plan.evaluate_every(progress.total, heldout, closely=bool(self.patience.evaluations))
+        every = plan.evaluate_every(progress.total, heldout, closely=bool(self.patience.evaluations))
         saved = time.monotonic()
-        bar = self.display.bar(progress, self._measure_peak(), self.plan.tokens_until(progress.total))
+        peak = self.calibration.peak(self.run, progress.total)
+        bar = self.display.bar(progress, peak, plan.tokens_until(progress.total))
         with Interrupt() as interrupt, bar as advance, self.saver:
             done = progress.step == progress.total or self.patience.is_over()
             while not done:
                 metrics = self.step()
                 self.run.log({"kind": "train", **metrics})
                 advance(metrics)
-                signal = max(self.processes.gather(interrupt.signal))
                 done = progress.step == progress.total
                 evaluated = progress.step % every == 0 or done
                 if evaluated:
                     self._evaluate()
                     done = done or self.patience.is_over()
-                waited = time.monotonic() - saved
-                if done or signal or waited > (SAVE_PAUSE if evaluated else SAVE_SECONDS):
+                late = time.monotonic() - saved > (SAVE_PAUSE if evaluated else SAVE_SECONDS)
+                signal, due = map(int, self.processes.max_numbers([interrupt.signal, late]))
+                if done or signal or due:
                     self.save()
                     saved = time.monotonic()
                 if signal:
                     self.saver.wait()
                     self.processes.meet()
-                    raise Interrupted(
-                        f"stopped and saved at step {progress.step}; go on with the same command and --resume", signal
-                    )
+                    raise Interrupted.at(progress.step, signal)
 
     def step(self) -> dict[str, float]:
         """Take one optimiser step and return what happened in it."""
         progress = self.progress
         begun = time.perf_counter()
-        step = self._next()
-        counts = self.processes.add_up(step.counts)
+        step = self.feed.next(progress)
+        counts = self._counts.add_up(step.counts)
         flops = PASSES * sum(map(self.learner.forward_flops, step.pieces))
-        sums = self.processes.add_up({**self._backward(step.pieces, counts), "flops": flops})
-        self.processes.add_tensors(self.optimizer.gradients())
+        sums = self._sums.add_up({**self._backward(step.pieces, counts), "flops": flops})
+        self.replicas.reduce()
         norm = self.optimizer.clip()
         metrics = summarise(sums, counts, self.learner.weights)
         factor = self.settings.schedule.factor(progress.step, progress.total or UNKNOWN_STEPS)
         if math.isfinite(norm) and math.isfinite(metrics["loss"]):
             rate = self.optimizer.step(progress.step - progress.skipped, factor)
-            self.working.refresh()
+            self.replicas.refresh()
+            self.carry.commit()
             self.failures = 0
         else:
             rate = 0.0
             self._skip()
         seconds = time.perf_counter() - begun
-        progress.step += 1
-        progress.cursor = step.cursor
-        progress.tokens += step.tokens
-        progress.seconds += seconds
+        progress.advance(step.tokens, step.cursor, seconds)
         return {
             "step": progress.step,
             "tokens": progress.tokens,
@@ -275,58 +243,28 @@ class Trainer:
         }
 
     def save(self) -> None:
-        """Begin to write a checkpoint, in the background; `saver.wait` returns when it is on the disk."""
+        """Begin to write a checkpoint in the background, which `saver.wait` awaits; all processes call it."""
+        model, carry = self.replicas.state_dict(), self.carry.gather()
         if self.processes.leads:
-            self.saver.save(self.learner.state_dict(), self.optimizer.state(), self.progress)
+            self.saver.save(model, self.optimizer.state(), self.progress, carry)
 
-    def _next(self) -> Step:
-        """Return what the next step learns from.
-
-        Raises:
-            UserError: there are more processes than samples in it.
-        """
-        if self._steps is None:
-            progress = self.progress
-            steps = Steps(self._take, self.processes.share, self.prepare, progress.micro_tokens)
-            self._steps = steps.stream(progress.step, progress.cursor, self.machine.workers)
-        step = next(self._steps)
-        if step.sequences < self.processes.size:
-            raise UserError(
-                f"a step of {step.sequences} sequences cannot be shared by {self.processes.size} processes",
-                remedy="start fewer processes, or enlarge batch.tokens or batch.sequences",
-            )
-        return step
-
-    def _take(self, step: int, cursor: Cursor) -> tuple[list[Sample], Cursor]:
-        """Return a step's samples, of its stage; while steps are timed, of the stage that the cursor is in."""
-        if self.progress.total:
-            cursor = self.source.enter(cursor, stage_at(self.source.stages, step, self.progress.total))
-        batch = self.settings.batch
-        samples, cursor = self.source.take(cursor, tokens=batch.tokens, sequences=batch.sequences)
-        done = step / self.progress.total if self.progress.total else 0.0
-        return [sample.at(done) for sample in samples], cursor
-
-    def _backward(self, pieces: Sequence[Batch], counts: dict[str, int]) -> dict[str, float]:
-        """Gather the gradient of a whole step; return the sums that `summarise` reads."""
-        self.working.copy.train()
+    def _backward(self, pieces: Sequence[Batch], counts: Mapping[str, float], last: bool = True) -> dict[str, float]:
+        """Compute the gradient of this process's share of a step (`last`), or of a trial; return the parts' sums."""
+        self.replicas.copy.train()
+        factors = {name: weight / max(1, counts[name]) for name, weight in self.learner.weights.items()}
         sums: dict[str, Tensor] = {}
         for place, piece in enumerate(pieces):
             torch.manual_seed(number(self.settings.seed, "dropout", self.progress.step, self.processes.rank, place))
             with name_remedy(self.progress.micro_tokens):
-                parts = self.working.copy(piece.to(self.machine.device))
-                loss = torch.stack(
-                    [self.learner.weights[name] / max(1, counts[name]) * part.sum for name, part in parts.items()]
-                ).sum()
-                loss.backward()  # type: ignore[no-untyped-call]
-            self.working.gather()
-            for name, part in parts.items():
-                for key, value in {"loss": part.sum.detach(), **part.metrics}.items():
-                    sums[f"{name}.{key}"] = sums.get(f"{name}.{key}", 0) + value.double()
-        values = torch.stack(list(sums.values())).tolist() if sums else []  # waits for the device once
-        return dict(zip(sums, values, strict=True))
+                batch = self.carry.give(piece.to(self.machine.device), self.replicas.copy)
+                loss = self.replicas.backward(batch, factors, last=last and place == len(pieces) - 1)
+            self.carry.stage(batch, loss.carry)
+            add_parts(sums, loss)
+        return as_numbers(sums)
 
     def _skip(self) -> None:
         self.optimizer.forget()
+        self.carry.drop()
         self.progress.skipped += 1
         self.failures += 1
         self.display.say(f"step {self.progress.step}: loss or gradient is not finite, the step is left out")
@@ -337,97 +275,58 @@ class Trainer:
             )
 
     def _evaluate(self) -> None:
-        if not self.heldout:
-            return
-        metrics = evaluate(self.working.copy, self.heldout, self.machine, self.processes)
-        self.run.log({"kind": "heldout", "step": self.progress.step, "tokens": self.progress.tokens, **metrics})
-        self.display.evaluated(self.progress, metrics)
-        self.patience.evaluated(self.learner)
+        if self.heldout:
+            metrics = evaluate(self.replicas.copy, self.heldout, self.machine, self.processes)
+            self.run.log({"kind": "heldout", "step": self.progress.step, "tokens": self.progress.tokens, **metrics})
+            self.display.evaluated(self.progress, metrics)
+            self.patience.evaluated(self.replicas)
 
     def _restore(self, name: str) -> None:
         model, optimizer, self.progress = load_checkpoint(self.run.checkpoints / name)
-        self.learner.load_state_dict(model)
+        self.replicas.load_state_dict(model)
         self.optimizer.load(optimizer)
-        self.working.refresh()
+        self.carry.load(load_carry(self.run.checkpoints / name), self.machine.device)
         self.failures = 0
-        self._steps = None
+        self.feed.restart()
+
+    def _restore_newest(self) -> None:
+        """Go to where the run stands, and compute as it was started."""
+        path, damaged = newest_checkpoint(self.run.checkpoints)
+        for text in damaged:
+            self.display.say(f"skipped {text}")
+        name = self.processes.first(path.name)
+        if self.processes.leads:
+            set_newer_aside(self.run.checkpoints / name)
+        self._restore(name)
+        if self.progress.threads != torch.get_num_threads():
+            self.display.say(f"computing with {self.progress.threads} threads, as the run was started")
+            torch.set_num_threads(self.progress.threads)
 
     def _fit(self) -> int:
-        """Return how many tokens are in memory at once: as many as was said, or as fit."""
-        given = self.settings.batch.micro_tokens
-        if given != "auto":
-            return given
-        limits, longest = self.settings.batch, len(self.source.stages) - 1
-        cursor = self.source.enter(self.source.start, longest)
-        samples, _ = self.source.take(cursor, tokens=limits.tokens, sequences=limits.sequences)
-        samples = self.processes.share(sorted(samples, key=len))
+        """Return how many tokens are in memory at once: as many as the recipe says, or as fit."""
 
         def learn(piece: list[Sample]) -> None:
             batch = collate([self.prepare(sample) for sample in piece])
-            self._backward([batch], dict(batch.counts))
+            self._backward([batch], batch.counts, last=False)
             self.optimizer.forget()
+            self.carry.drop()
 
-        numbers = sum(value.numel() for value in self.learner.parameters())
         self.saver.wait()  # its copies of the weights would count as a piece's
-        carried = [value.clone() for value in self.learner.buffers()]
-        found = find_micro_tokens(samples, learn, self.machine, reserve=RESERVED_BYTES * numbers)
-        for value, before in zip(self.learner.buffers(), carried, strict=True):
-            value.copy_(before)
-        self.working.refresh()
-        return min(self.processes.gather(found))
-
-    @cached_property
-    def plan(self) -> Plan:
-        """What the budget comes to."""
-        return Plan(self.source, self.settings)
+        return self.calibration.micro_tokens(learn, sum(value.numel() for value in self.learner.parameters()))
 
     def _plan(self) -> None:
         """Turn the budget into steps and print what is to come."""
-        plan, minutes, seconds = self.plan, self.settings.budget.minutes, None
-        if minutes is not None or self._is_long(plan.steps(None)):
-            seconds = sum(stage.share * self._seconds_per_step(place) for place, stage in enumerate(plan.stages))
-        steps = plan.steps(seconds)
-        if minutes is not None:
-            steps = max(steps, self.progress.total)
-        self.progress.total = steps
-        self._steps = None
-        text = f"{steps:,} steps of {plan.tokens:,.0f} tokens, {plan.passes * steps:.2f} passes over the data"
-        if seconds is not None:
-            text += f", about {duration(steps * seconds)}"
-            if (memory := self.machine.memory()) > 0:
-                text += f", {memory / 2**30:.1f} GiB of memory"
-        self.display.say(text)
-        if len(plan.stages) > 1:
-            for line in plan.stage_lines(steps):
-                self.display.say(line)
-
-    def _is_long(self, steps: int) -> bool:
-        """Say whether it is worth the time to measure how fast the run goes."""
-        return self.settings.budget.minutes is not None or steps >= MIN_TIMED
-
-    def _measure_peak(self) -> float | None:
-        """Measure the machine's peak and write it into the run's provenance, where the run is long enough."""
-        if not self._is_long(self.progress.total):
-            return None
-        peak: float = self.processes.add_up({"peak": self.machine.matmul_peak()})["peak"]
-        self.run.describe_machine(self.machine.describe() | {"matmul_flops_per_second": round(peak)})
-        return peak
+        self.progress.total = self.calibration.total(self.progress.total, self._seconds_per_step, self.display)
+        self.feed.restart()
 
     def _seconds_per_step(self, stage: int = 0) -> float:
         """Time real steps of a stage, then go back to where the run stood (its newest checkpoint)."""
-        here, step, micro_tokens = f"step-{self.progress.step:08d}", self.progress.step, self.progress.micro_tokens
+        here, micro_tokens = f"step-{self.progress.step:08d}", self.progress.micro_tokens
         self.saver.wait()
         self.progress.total = 0  # unknown, so that the stage is the one entered here
         self.progress.cursor = self.source.enter(self.progress.cursor, stage)
-        self._steps = None
-        for _ in range(WARM_STEPS):
-            self.step()
-        begun = time.perf_counter()
-        enough = False
-        while not enough:
-            self.step()
-            timed, seconds = self.progress.step - step - WARM_STEPS, time.perf_counter() - begun
-            enough = self.processes.first(timed == TIMED_STEPS or seconds > TIMED_SECONDS)
+        self.feed.restart()
+        seconds = self.calibration.time(self.step)
         self._restore(here)
         self.progress.micro_tokens = micro_tokens
-        return self.processes.first(seconds / timed)
+        return seconds

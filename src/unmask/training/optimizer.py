@@ -86,7 +86,7 @@ class Optimizer:
         """Return the gradient's norm; in the next step it is scaled down to the largest one allowed."""
         norm = nn.utils.get_total_norm(self.gradients())
         # as torch's clip_grad_norm_; the fused kernel divides as it reads, which saves a pass over all gradients
-        self._excess = ((norm + 1e-6) / (self.settings.clip or math.inf)).clamp(min=1)
+        self._excess = ((norm + 1e-6) / (self.settings.clip or math.inf)).clamp(min=1).float()
         return float(norm)
 
     @torch.no_grad()
@@ -152,7 +152,8 @@ class Optimizer:
         for name in names:
             if name not in self.moments:
                 zeros = [torch.zeros_like(self.names[name]) for _ in range(2)]
-                self.moments[name] = dict(zip(MOMENTS, (zeros[0].new_zeros(()), *zeros), strict=True))
+                step = zeros[0].new_zeros((), dtype=torch.float32)  # as the kernel wants it
+                self.moments[name] = dict(zip(MOMENTS, (step, *zeros), strict=True))
         steps, first, second = ([self.moments[name][key] for name in names] for key in MOMENTS)
         kernels.increment_(steps)
         kernels.adamw_(

@@ -8,15 +8,29 @@ fine-tuning holds a part of the training examples out for it (finetuning/finetun
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Protocol
 
 import safetensors.torch
-from torch import nn
+from torch import Tensor
 
 from unmask.durable import sync
 from unmask.runs.directory import RunDirectory
 from unmask.training.processes import Processes
 
 BEST = "best.safetensors"
+
+
+class HasState(Protocol):
+    """Holds weights: a module, or the replicas of one."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return them by name."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Tensor], /) -> object:
+        """Take what `state_dict` returned."""
+        ...
 
 
 class Patience:
@@ -33,13 +47,14 @@ class Patience:
         self.evaluations = evaluations
         self.processes = processes
 
-    def evaluated(self, learner: nn.Module) -> None:
-        """Keep the weights if the newest loss is the lowest."""
+    def evaluated(self, learner: HasState) -> None:
+        """Keep the weights if the newest loss is the lowest; all processes call it."""
+        weights = learner.state_dict() if self.evaluations else {}
         if self.evaluations and self.processes.leads:
             losses = self._losses()
             if losses[-1] == min(losses) < math.inf:
                 path, aside = self.run.checkpoints / BEST, self.run.checkpoints / f".writing-{BEST}"
-                safetensors.torch.save_file({name: value.cpu() for name, value in learner.state_dict().items()}, aside)
+                safetensors.torch.save_file({name: value.cpu() for name, value in weights.items()}, aside)
                 sync(aside)
                 aside.replace(path)
 
@@ -51,7 +66,7 @@ class Patience:
         waited = len(losses) - 1 - losses.index(min(losses)) if losses else 0
         return self.processes.first(waited >= self.evaluations)
 
-    def take_best(self, learner: nn.Module) -> int | None:
+    def take_best(self, learner: HasState) -> int | None:
         """Load the weights of the lowest loss; return the step they are of, or None where nobody watched."""
         if not self.evaluations or not (self.run.checkpoints / BEST).exists():
             return None

@@ -31,16 +31,13 @@ class Working:
         if machine.dtype != torch.float32:
             self.copy = copy.deepcopy(learner).to(machine.dtype)
         self.pairs = list(zip(learner.parameters(), self.copy.parameters(), strict=True))
-        self.buffers = list(zip(learner.buffers(), self.copy.buffers(), strict=True))
         self.gradients: dict[nn.Parameter, Tensor] = {}  # float32, kept: new memory at each step costs more than adding
 
     @torch.no_grad()
     def gather(self) -> None:
-        """Hand the gradients of a piece over to the learner, which adds them up in float32, and what state it left."""
+        """Hand the gradients of a piece over to the learner, which adds them up in float32."""
         if self.copy is self.learner:
             return
-        for buffer, working in self.buffers:
-            buffer.copy_(working)
         for parameter, working in self.pairs:
             grad, working.grad = working.grad, None
             if grad is None:
@@ -61,7 +58,7 @@ class Working:
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Take the learner's weights over, and its state."""
+        """Take the learner's weights over."""
         if self.copy is not self.learner:
-            kept, working = zip(*self.pairs, *self.buffers, strict=True)
+            kept, working = zip(*self.pairs, strict=True)
             kernels.copy_(working, kept)

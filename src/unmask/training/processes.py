@@ -1,7 +1,8 @@
 """Several processes that train one model together, each with all of its weights (data parallel), under torchrun.
 
-A step's samples are the same for any number of processes. Each process takes its share of them; counts, gradients and
-sums are added up, so that all processes take the same optimiser step. The first one alone writes.
+A step's samples are the same for any number of processes. Each process takes its share of them; counts, gradients
+(training/replicas.py) and sums are added up, so that all processes take the same optimiser step. The first one alone
+writes.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class Processes:
         if self.size == 1:
             return [value]
         found: list[Any] = [None] * self.size
-        with self._watched():
+        with self.watched():
             dist.all_gather_object(found, value, group=self._control)
         return found
 
@@ -112,25 +113,52 @@ class Processes:
                 total[name] = total.get(name, 0) + value
         return total
 
+    def sum_numbers(self, values: Sequence[float]) -> list[float]:
+        """Return sums over the processes, each of which gives as many numbers, in the same order."""
+        return self._reduce(values, dist.ReduceOp.SUM)
+
+    def max_numbers(self, values: Sequence[float]) -> list[float]:
+        """Return the largest of the processes' numbers, each of which gives as many, in the same order."""
+        return self._reduce(values, dist.ReduceOp.MAX)
+
+    def _reduce(self, values: Sequence[float], op: Any) -> list[float]:
+        if self.size == 1:
+            return list(values)
+        numbers = torch.tensor(values, dtype=torch.float64)  # (values,)
+        with self.watched():
+            dist.all_reduce(numbers, op, group=self._control)
+        found: list[float] = numbers.tolist()
+        return found
+
     def add_tensors(self, tensors: Iterable[Tensor]) -> None:
         """Replace tensors, the same ones in each process, by their sums over the processes."""
         if self.size == 1:
             return
-        with self._watched():
+        with self.watched():
             for bucket in _buckets(tensors):
                 flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
                 dist.all_reduce(flat)
                 for tensor, part in zip(bucket, torch.split(flat, [tensor.numel() for tensor in bucket]), strict=True):
                     tensor.copy_(part.view_as(tensor))
 
+    def collect(self, tensor: Tensor) -> list[Tensor]:
+        """Return the tensor of each process, all of one shape and type, on the CPU of the first one; [] in others."""
+        if self.size == 1:
+            return [tensor.cpu()]
+        data = tensor.cpu().contiguous().view(-1).view(torch.uint8)  # whatever the type
+        found = [torch.empty_like(data) for _ in range(self.size)] if self.leads else None
+        with self.watched():
+            dist.gather(data, found, group=self._control)
+        return [part.view(tensor.dtype).view(tensor.shape) for part in found or []]
+
     def meet(self) -> None:
         """Wait for all the others."""
         if self.size > 1:
-            with self._watched():
+            with self.watched():
                 dist.barrier(group=self._control)
 
     @contextmanager
-    def _watched(self) -> Iterator[None]:
+    def watched(self) -> Iterator[None]:
         """Say who is missing when a collective operation fails.
 
         Raises:
@@ -138,6 +166,8 @@ class Processes:
         """
         try:
             yield
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError as error:
             missing = ", ".join(map(str, self._missing())) or "none, but the connection failed"
             raise UnmaskError(
@@ -164,6 +194,33 @@ class Processes:
         if self.rank == 0:
             time.sleep(1)  # let the others read
         return missing
+
+
+class Sums:
+    """Sums of named numbers over the processes, step after step; the names are agreed on in the first step.
+
+    Args:
+        processes: each calls `add_up` once a step.
+    """
+
+    def __init__(self, processes: Processes) -> None:
+        self.processes = processes
+        self.names: list[str] | None = None
+
+    def add_up(self, values: Mapping[str, float]) -> dict[str, float]:
+        """Return the sums by name; a process may lack some of the names.
+
+        Raises:
+            ValueError: a name was not there in the first step.
+        """
+        if self.processes.size == 1:
+            return dict(values)
+        if self.names is None:
+            self.names = sorted(set().union(*self.processes.gather(sorted(values))))
+        if unknown := values.keys() - set(self.names):
+            raise ValueError(f"{sorted(unknown)} did not occur in the first step")
+        sums = self.processes.sum_numbers([values.get(name, 0.0) for name in self.names])
+        return dict(zip(self.names, sums, strict=True))
 
 
 def _buckets(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:

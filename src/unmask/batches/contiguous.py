@@ -1,0 +1,121 @@
+"""Windows of continuing streams: each step reads on where the step before stopped, for bodies that carry state.
+
+In: documents. Out: samples [CLS] text [SEP], each the next window of its stream. The documents of an epoch, in seeded
+order and with a [SEP] after each, are one long text; it is cut into as many streams as a batch has sequences, and each
+step takes the next window of every stream exactly once. What is left at the end, less than a window of each stream, is
+not read in that epoch.
+
+Each epoch puts the documents in another order, so a stream's text breaks off there: its first window is `fresh`, and
+state starts anew. Within an epoch state goes on across the ends of documents, which [SEP] marks.
+
+Dai et al. 2019 (Transformer-XL), section 3.2, and their code's ordered iterator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from unmask.batches.batch import Sample
+from unmask.batches.chance import generator
+from unmask.batches.frame import Frame
+from unmask.batches.layout import LayoutSettings, Stage
+from unmask.batches.sources import Cursor
+from unmask.corpus.corpus import Documents
+from unmask.errors import UserError
+
+
+class ContiguousSettings(LayoutSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="contiguous"):
+    """The recipe's [layout] for `kind = "contiguous"`: a length, and no stages.
+
+    Attributes:
+        streams: how many windows a step reads, one of each stream; batch.sequences must say the same.
+    """
+
+    streams: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.length is None:
+            raise ValueError("contiguous streams have one length throughout: layout.length in place of layout.stages")
+        if self.streams < 1:
+            raise ValueError("layout.streams must be at least 1")
+
+
+class ContiguousSource:
+    """Windows of streams (see the module). Cursor: (epoch, window); key: (epoch, window, stream).
+
+    Args:
+        documents: of the corpus.
+        length: tokens of a window, special ones included.
+        streams: how many there are.
+        frame: the special tokens.
+        seed: of the order.
+    """
+
+    start: Cursor = (0, 0)
+
+    def __init__(self, documents: Documents, length: int, streams: int, frame: Frame, *, seed: int) -> None:
+        self.documents = documents
+        self.stages = (Stage(share=1.0, length=length),)
+        self.streams = streams
+        self.frame = frame
+        self.seed = seed
+        self.room = frame.room(length, texts=1)
+        self.num_windows = (documents.num_tokens + len(documents)) // (streams * self.room)
+        self._text = lru_cache(maxsize=2 * streams)(self._read)
+        self._order = lru_cache(maxsize=1)(self._arrange)
+
+    def take(
+        self, cursor: Cursor, *, tokens: int | None = None, sequences: int | None = None
+    ) -> tuple[list[Sample], Cursor]:
+        """Return the next window of every stream, whatever the limits say; see `Source`.
+
+        Raises:
+            UserError: the text is too short for a window of each stream.
+        """
+        if not self.num_windows:
+            raise UserError(
+                f"the {self.documents.num_tokens:,} tokens of the corpus do not fill a window of {self.room} for each "
+                f"of {self.streams} streams",
+                remedy="add text, or pass a smaller layout.streams (and batch.sequences) or layout.length",
+            )
+        epoch, window = cursor
+        if window == self.num_windows:
+            epoch, window = epoch + 1, 0
+        return [self._window(epoch, window, stream) for stream in range(self.streams)], (epoch, window + 1)
+
+    def passes(self, cursor: Cursor) -> float:
+        """See `Source`."""
+        epoch, window = cursor
+        return epoch + window / max(1, self.num_windows)
+
+    def enter(self, cursor: Cursor, stage: int) -> Cursor:
+        """See `Source`: there is one stage only."""
+        return cursor
+
+    def _window(self, epoch: int, window: int, stream: int) -> Sample:
+        order, ends = self._order(epoch)
+        at = (stream * self.num_windows + window) * self.room
+        place = int(np.searchsorted(ends, at, side="right"))
+        skipped = at - (int(ends[place - 1]) if place else 0)
+        parts: list[np.ndarray] = []
+        missing = self.room
+        while missing:
+            part = self._text(int(order[place]))[skipped : skipped + missing]
+            parts.append(part)
+            missing -= len(part)
+            place, skipped = place + 1, 0
+        sample = self.frame.wrap(np.concatenate(parts))
+        return replace(sample, key=(epoch, window, stream), stream=stream, fresh=window == 0)
+
+    def _arrange(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the documents of an epoch in order, and where each ends in its text, both (documents,)."""
+        lengths = self.documents.lengths() + 1  # (documents,)
+        order = generator(self.seed, "order", epoch).permutation(len(lengths))  # (documents,)
+        return order, lengths[order].cumsum()
+
+    def _read(self, document: int) -> np.ndarray:
+        return np.concatenate([*self.documents.sentences(document), [self.frame.sep]])  # (tokens,)

@@ -1,0 +1,148 @@
+"""The learner as several processes hold it: each computes on a replica, and all end a step with the same gradients.
+
+In: a learner with float32 weights. Out: its gradients, summed over micro-batches and processes; its state for
+checkpoints. A loss is a sum that is divided by a count over all processes (see `Trainer.step`), so gradients are summed
+and never averaged. All that depends on how weights and gradients lie in several processes stands here.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from unmask.batches.batch import Batch
+from unmask.objectives.learner import Learner, Loss
+from unmask.training.machine import Machine
+from unmask.training.precision import Working
+from unmask.training.processes import Processes
+
+
+class Replicas:
+    """Every process holds all weights; gradients are summed after the backward pass.
+
+    Args:
+        learner: holds the float32 weights, on the machine's device, and their gradients after `backward`.
+        machine: says the precision.
+        processes: those that train together.
+
+    Attributes:
+        copy: what computes: the learner itself in float32.
+    """
+
+    def __init__(self, learner: Learner, machine: Machine, processes: Processes) -> None:
+        self.learner = learner
+        self.processes = processes
+        self.working = Working(learner, machine)
+        self.copy = self.working.copy
+
+    def backward(self, batch: Batch, factors: Mapping[str, float], *, last: bool) -> Loss:
+        """Compute a micro-batch's loss and add its gradient to the learner's.
+
+        Args:
+            batch: on the machine's device.
+            factors: by which each part's sum is multiplied.
+            last: whether it is this process's last one of the step.
+
+        Returns:
+            The parts of the loss, and new state.
+        """
+        loss: Loss = self.copy(batch)
+        _weighted(loss, factors).backward()  # type: ignore[no-untyped-call]
+        self.working.gather()
+        return loss
+
+    def reduce(self) -> None:
+        """Sum the learner's gradients over the processes; a parameter that any of them trained gets one in all."""
+        if self.processes.size == 1:
+            return
+        trained = [parameter for parameter in self.learner.parameters() if parameter.requires_grad]
+        found = self.processes.sum_numbers([float(parameter.grad is not None) for parameter in trained])
+        for parameter, count in zip(trained, found, strict=True):
+            if count and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        self.processes.add_tensors(parameter.grad for parameter in trained if parameter.grad is not None)
+
+    def refresh(self) -> None:
+        """Take over the learner's weights after a change."""
+        self.working.refresh()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the float32 weights; all processes call it."""
+        return self.learner.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Take what `state_dict` returned; all processes call it."""
+        self.learner.load_state_dict(state)
+        self.refresh()
+
+
+class OverlappedReplicas(Replicas):
+    """As `Replicas`, but gradients are summed while the backward pass of the last micro-batch still runs.
+
+    The sums are float32 also where the gradients are bf16: torch's DDP hands its buckets to `_sum`, which adds what
+    `Working` has gathered from the micro-batches before.
+    """
+
+    def __init__(self, learner: Learner, machine: Machine, processes: Processes) -> None:
+        super().__init__(learner, machine, processes)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # broadcast_buffers has a new name in torch 2.13
+            self.parallel = DistributedDataParallel(
+                self.copy, broadcast_buffers=False, find_unused_parameters=True, gradient_as_bucket_view=True
+            )
+        self.parallel.register_comm_hook(None, lambda state, bucket: self._sum(bucket))
+        self._owners = {working: parameter for parameter, working in self.working.pairs}
+        self._sums: dict[Tensor, Tensor] = {}
+
+    def backward(self, batch: Batch, factors: Mapping[str, float], *, last: bool) -> Loss:
+        """See `Replicas`."""
+        if last and self.copy is not self.learner:
+            for parameter, working in self.working.pairs:  # DDP wants one wherever there was one in this step
+                working.grad = None if parameter.grad is None else torch.zeros_like(working)
+        with nullcontext() if last else self.parallel.no_sync():
+            loss: Loss = self.parallel(batch)
+            with self.processes.watched() if last else nullcontext():
+                _weighted(loss, factors).backward()  # type: ignore[no-untyped-call]
+        if not last:
+            self.working.gather()
+        elif self.copy is not self.learner:
+            for parameter, working in self.working.pairs:
+                parameter.grad = None if working.grad is None else self._sums[working]
+                working.grad = None
+            self._sums.clear()
+        return loss
+
+    def reduce(self) -> None:
+        """Do nothing: `backward` has summed the gradients."""
+
+    def _sum(self, bucket: Any) -> torch.futures.Future[Tensor]:
+        """Sum a bucket of gradients over the processes."""
+        if self.copy is self.learner:
+            work = dist.all_reduce(bucket.buffer(), async_op=True)
+            return work.get_future().then(lambda done: done.value()[0])
+        flat, parameters = bucket.buffer().float(), bucket.parameters()
+        for working, part in zip(parameters, flat.split([value.numel() for value in parameters]), strict=True):
+            gathered = self._owners[working].grad
+            self._sums[working] = part.view_as(working)
+            if gathered is not None:
+                part += gathered.view(-1)
+        work = dist.all_reduce(flat, async_op=True)
+        return work.get_future().then(lambda done: bucket.buffer())  # `backward` reads the sums instead
+
+
+def replicate(learner: Learner, machine: Machine, processes: Processes) -> Replicas:
+    """Return how the processes hold a learner: on GPUs sums overlap with the backward pass."""
+    if processes.size > 1 and machine.device.type == "cuda":
+        return OverlappedReplicas(learner, machine, processes)
+    return Replicas(learner, machine, processes)
+
+
+def _weighted(loss: Loss, factors: Mapping[str, float]) -> Tensor:
+    return torch.stack([factors[name] * part.sum for name, part in loss.items()]).sum()

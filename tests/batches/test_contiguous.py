@@ -1,0 +1,135 @@
+"""Streams read the text of an epoch once, each window where the one before it stopped."""
+
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+
+from unmask.batches.batch import Sample, collate
+from unmask.batches.contiguous import ContiguousSettings, ContiguousSource
+from unmask.batches.feed import Feed
+from unmask.batches.frame import Frame
+from unmask.batches.token_masking import TokenMaskingSettings
+from unmask.errors import UserError
+
+CLS, SEP = 1, 2
+LENGTHS = [[3, 4], [30], [1], [2, 2, 2], [11, 5], [9], [4, 1]]
+LENGTH, STREAMS = 7, 3
+
+
+@pytest.fixture
+def texts(written):
+    return written(LENGTHS)
+
+
+def source(texts, *, streams=STREAMS, length=LENGTH, seed=0):
+    return ContiguousSource(texts, length, streams, Frame(CLS, SEP), seed=seed)
+
+
+def flat(taken):
+    return [sample for samples in taken for sample in samples]
+
+
+def read(one, steps, cursor=(0, 0)):
+    taken = []
+    for _ in range(steps):
+        samples, cursor = one.take(cursor, sequences=STREAMS)
+        taken.append(samples)
+    return taken, cursor
+
+
+def text_of(one, samples):
+    """What the windows of an epoch say, laid end to end by stream."""
+    ordered = sorted(samples, key=lambda sample: (sample.stream, sample.key[1]))
+    assert all(sample.ids[0] == CLS and sample.ids[-1] == SEP and len(sample) == LENGTH for sample in ordered)
+    return np.concatenate([sample.ids[1:-1] for sample in ordered]).tolist()
+
+
+def test_windows_go_on_where_the_one_before_stopped(texts):
+    one = source(texts)
+    taken, cursor = read(one, one.num_windows)
+    assert all([sample.stream for sample in samples] == [0, 1, 2] for samples in taken)
+    assert [sample.fresh for sample in flat(taken)] == [True] * 3 + [False] * 3 * (one.num_windows - 1)
+    said = text_of(one, flat(taken))
+    whole = texts.num_tokens + len(texts)
+    assert whole - STREAMS * (LENGTH - 2) < len(said) <= whole
+    left = [[*np.concatenate(document).tolist(), SEP] for document in texts.documents]
+    while said:  # the documents one after the other, in any order
+        (found,) = [document for document in left if document[0] == said[0]]
+        assert said[: len(found)] == found[: len(said)]
+        said = said[len(found) :]
+        left.remove(found)
+    assert one.passes(cursor) == 1
+
+
+def test_each_epoch_has_another_order_and_begins_anew(texts):
+    one = source(texts)
+    taken, cursor = read(one, 2 * one.num_windows)
+    first, second = taken[: one.num_windows], taken[one.num_windows :]
+    assert text_of(one, flat(first)) != text_of(one, flat(second))
+    assert [sample.key for sample in second[0]] == [(1, 0, stream) for stream in range(3)]
+    assert all(sample.fresh for sample in second[0])
+    assert one.passes(cursor) == 2
+    keys = [sample.key for sample in flat(taken)]
+    assert len(set(keys)) == len(keys)
+
+
+def test_the_order_is_a_function_of_seed_and_cursor(texts):
+    taken, _ = read(source(texts), 12)
+    cursor = (0, 0)
+    for samples in taken:
+        again, cursor = source(texts).take(cursor, sequences=STREAMS)  # a new process each time
+        assert [sample.ids.tolist() for sample in again] == [sample.ids.tolist() for sample in samples]
+    other, _ = read(source(texts, seed=1), 12)
+    assert [s.ids.tolist() for s in flat(other)] != [s.ids.tolist() for s in flat(taken)]
+
+
+def test_a_text_too_short_is_refused(texts):
+    with pytest.raises(UserError, match=r"do not fill a window of 5 for each of 99 streams; add text, or pass a small"):
+        source(texts, streams=99).take((0, 0), sequences=99)
+
+
+def test_settings_that_contradict_are_refused():
+    for table in ({"stages": [{"share": 1.0, "length": 8}], "streams": 2}, {"length": 8, "streams": 0}, {"length": 8}):
+        with pytest.raises(msgspec.ValidationError, match="streams"):
+            msgspec.convert({"kind": "contiguous", **table}, ContiguousSettings)
+    assert msgspec.convert({"kind": "contiguous", "length": 8, "streams": 2}, ContiguousSettings).streams == 2
+
+
+def test_the_index_tells_the_lengths_of_documents(corpus):
+    expected = [sum(map(len, corpus.train.sentences(index))) for index in range(len(corpus.train))]
+    assert corpus.train.lengths().tolist() == expected
+
+
+def test_heldout_batches_are_windows_in_order(tokenizer, corpus):
+    layout, masking = ContiguousSettings(length=16, streams=64), TokenMaskingSettings()
+    count = {"counts": {"n": 1}}
+    feed = Feed(layout, masking, 0, tokenizer, lambda sample: sample.add(**count))
+    assert feed.source(corpus.train).streams == 64
+    batches = feed.heldout(corpus.train, 2000)
+    streams = 2000 // (8 * 16)
+    assert len(batches) >= 8
+    for window, batch in enumerate(batches):
+        assert batch.streams.tolist() == list(range(streams))
+        assert batch.fresh.tolist() == [window == 0] * streams
+        assert [key[:2] for key in batch.keys] == [(0, window)] * streams
+        assert batch.labels["hidden"].numel()
+
+
+def sample(length, **settings):
+    return Sample(key=(length,), ids=np.arange(length), segments=np.zeros(length), **settings)
+
+
+def test_rows_go_with_their_sequences_when_a_batch_is_sorted():
+    batch = collate([sample(5, stream=4), sample(3, stream=9, fresh=True), sample(4, stream=0)])
+    assert batch.keys == ((3,), (4,), (5,))
+    assert batch.streams.tolist() == [9, 0, 4]
+    assert batch.fresh.tolist() == [True, False, False]
+    independent = collate([sample(5), sample(3)])
+    assert (independent.streams, independent.fresh, independent.carry) == (None, None, {})
+    for wrong in ([sample(3, stream=1), sample(4, stream=1)], [sample(3, stream=1), sample(4)]):
+        with pytest.raises(ValueError, match="another stream"):
+            collate(wrong)
+    moved = replace(batch, carry={"state": batch.streams}).map(lambda value: value + 1)
+    assert moved.carry["state"].equal(batch.streams), "it is on the device already"

@@ -1,0 +1,65 @@
+"""A learner asks its body once for all that its objectives read, and hands on state."""
+
+import numpy as np
+import torch
+from torch import nn
+
+from unmask.batches.batch import Sample, collate
+from unmask.encoders.encoder import Encoded, Keep
+from unmask.objectives.learner import Learner
+from unmask.objectives.objective import Objective, Part
+
+
+class Noting(nn.Module):
+    """Notes what it is called with."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def forward(self, *given, **named):
+        self.calls.append((given, named))
+        return Encoded(torch.zeros(3, 2), {}, carry={"state": torch.ones(1)} if "carry" in named else {})
+
+
+class Reading(Objective):
+    """Reads some layers and scores."""
+
+    def __init__(self, *keep):
+        super().__init__()
+        if keep:
+            self.keep = Keep(*map(frozenset, keep))
+
+    def prepare(self, sample, name):
+        return sample.add(counts={name: 1})
+
+    def score(self, encoder, encoded, batch):
+        return Part(encoded.last.sum(), {})
+
+
+def call(carry=(), **objectives):
+    learner = Learner(Noting(), objectives)
+    batch = collate([learner.prepare(Sample(key=(), ids=np.arange(3), segments=np.zeros(3)))])
+    for name in carry:
+        batch = type(batch)(**batch.__dict__ | {"carry": {name: torch.zeros(1)}})
+    loss = learner(batch)
+    assert list(loss) == list(objectives)
+    ((given, named),) = learner.encoder.calls
+    assert given == (batch.tokens,)
+    return loss, named
+
+
+def test_the_body_is_asked_once_for_the_union():
+    loss, named = call(a=Reading([1], []), b=Reading(), c=Reading([2], [1, 2]))
+    assert named == {"keep": Keep(frozenset({1, 2}), frozenset({1, 2}))}
+    assert loss.carry == {}
+
+
+def test_a_body_is_given_tokens_alone_where_nothing_else_is_wanted():
+    assert call(a=Reading())[1] == {}
+
+
+def test_state_goes_in_and_out():
+    loss, named = call(a=Reading(), carry=["state"])
+    assert named == {"carry": {"state": torch.zeros(1)}}
+    assert loss.carry == {"state": torch.ones(1)}

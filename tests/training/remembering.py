@@ -1,0 +1,210 @@
+"""A body that carries state, and streams in which only the window before tells the answer; also as a program.
+
+    python remembering.py OUT '{"micro_tokens": 30, "resume": true}'
+
+Each window begins with a cue and asks for the cue of the window before, which the body remembers as a row of its state;
+a running mean over all windows makes every step depend on all before it.
+"""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from unmask.batches.batch import Sample, collate
+from unmask.batches.chance import generator
+from unmask.batches.layout import Stage
+from unmask.encoders.encoder import CARRY, NOTHING, Encoded, HeadSpec
+from unmask.objectives.learner import Learner
+from unmask.objectives.objective import Objective, Part
+from unmask.runs.display import Display
+from unmask.settings import write
+from unmask.training import loop
+from unmask.training.loop import Trainer, open_run
+from unmask.training.machine import Machine
+from unmask.training.processes import Processes
+from unmask.training.replicas import OverlappedReplicas
+from unmask.training.settings import (
+    BatchSettings,
+    BudgetSettings,
+    OptimizerSettings,
+    ScheduleSettings,
+    TrainingSettings,
+)
+
+CUES = 4
+VOCABULARY = 20
+STREAMS = 6
+WINDOWS = 25
+
+
+class Windows:
+    """Windows of streams, of different lengths; with `apart`, the same windows as independent samples."""
+
+    start = (0, 0)
+    stages = (Stage(share=1.0, length=16),)
+
+    def __init__(self, *, seed=0, apart=False):
+        self.seed = seed
+        self.apart = apart
+        self.streams = 0 if apart else STREAMS
+
+    def cue(self, *key):
+        return int(generator(self.seed, "cue", *key).integers(CUES))
+
+    def window(self, epoch, window, stream):
+        rng = generator(self.seed, "noise", epoch, window, stream)
+        noise = rng.integers(CUES, VOCABULARY, 2 + (window + stream) % 5)
+        ids = np.array([self.cue(epoch, window, stream), *noise])
+        asked = [self.cue(epoch, window - 1, stream)] if window else []
+        return Sample(
+            key=(epoch, window, stream),
+            ids=ids,
+            segments=np.zeros(len(ids), np.int64),
+            positions={"query": np.full(len(asked), len(ids) - 1)},
+            labels={"cue": np.array(asked, np.int64)},
+            **({} if self.apart else {"stream": stream, "fresh": window == 0}),
+        )
+
+    def take(self, cursor, *, tokens=None, sequences=None):
+        epoch, window = cursor
+        if window == WINDOWS:
+            epoch, window = epoch + 1, 0
+        return [self.window(epoch, window, stream) for stream in range(STREAMS)], (epoch, window + 1)
+
+    def passes(self, cursor):
+        return cursor[0] + cursor[1] / WINDOWS
+
+    def enter(self, cursor, stage):
+        return cursor
+
+
+class Remembering(nn.Module):
+    """Adds to each token what it makes of the state of the token's stream."""
+
+    width, num_layers, vocabulary, longest, recompute = 16, 1, VOCABULARY, 16, False
+    head = HeadSpec(16)
+    gives = frozenset({CARRY})
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(VOCABULARY, self.width)
+        self.recall = nn.Linear(2 * self.width, self.width)
+        self.levels = [self.table, self.recall]
+
+    def start(self, streams):
+        weight = self.table.weight
+        mean = torch.zeros(streams, self.width, dtype=torch.promote_types(weight.dtype, torch.float32))
+        return {"cue": weight.new_zeros(streams, self.width), "mean": mean}
+
+    def forward(self, tokens, keep=NOTHING, carry=None):
+        rows = self.table(tokens.ids)  # (tokens, width)
+        if not carry:
+            return Encoded(rows, {})
+        memory = torch.cat([carry["cue"], carry["mean"].to(rows.dtype)], 1)  # (sequences, 2 * width)
+        last = rows + self.recall(memory).repeat_interleave(tokens.offsets.diff(), 0)  # (tokens, width)
+        cue = rows[tokens.offsets[:-1].long()].detach()  # (sequences, width)
+        return Encoded(last, {}, carry={"cue": cue, "mean": 0.9 * carry["mean"] + 0.1 * cue})
+
+    def forward_flops(self, tokens):
+        return len(tokens.ids)
+
+
+class Recall(Objective):
+    """Which cue did the window before begin with?"""
+
+    at = "query"
+    needs = frozenset({"cue"})
+
+    def __init__(self):
+        super().__init__()
+        self.dense = nn.Linear(16, CUES)
+
+    def prepare(self, sample, name):
+        return sample.add(counts={name: len(sample.labels["cue"])})
+
+    def predict(self, encoder, encoded, batch):
+        return self.dense(encoded.last[batch.positions["query"]])
+
+    def score(self, encoder, encoded, batch):
+        logits, gold = self.predict(encoder, encoded, batch), batch.labels["cue"]  # (targets, CUES), (targets,)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # float64 stays
+        return Part(cross_entropy(logits, gold, reduction="sum"), {"accuracy": (logits.argmax(1) == gold).sum()})
+
+    def forward_flops(self, encoder, batch):
+        return 0
+
+
+def settings(steps, micro_tokens=1000, **budget):
+    return TrainingSettings(
+        batch=BatchSettings(sequences=STREAMS, micro_tokens=micro_tokens),
+        optimizer=OptimizerSettings(learning_rate=2e-2, weight_decay=0.0, clip=0.0),
+        schedule=ScheduleSettings(),
+        budget=BudgetSettings(**(budget or {"steps": steps})),
+    )
+
+
+def learner_of(dtype=torch.float32):
+    torch.manual_seed(0)
+    return Learner(Remembering(), {"recall": Recall()}).to(dtype)
+
+
+def heldout_of(learner, *, apart=False, windows=12):
+    """Windows of other streams: in two groups of streams, each in order."""
+    source = Windows(seed=1, apart=apart)
+    groups = [range(4), range(4, STREAMS)]
+    made = [[source.window(0, window, stream) for stream in group] for window in range(windows) for group in groups]
+    return [collate([learner.prepare(sample) for sample in samples]) for samples in made]
+
+
+def trainer_of(run, learner, chosen, *, machine=None, processes=None, apart=False, heldout=True):
+    return Trainer(
+        learner,
+        Windows(apart=apart),
+        prepare=learner.prepare,
+        heldout=heldout_of(learner, apart=apart) if heldout else [],
+        settings=chosen,
+        run=run,
+        machine=machine or Machine(torch.device("cpu"), "float32"),
+        display=Display(quiet=True),
+        processes=processes,
+    )
+
+
+def main(out, *, micro_tokens=1000, double=False, overlapped=False, resume=False, kill=None):
+    """Train, a checkpoint after each step.
+
+    Args:
+        out: the run directory.
+        micro_tokens: of the recipe.
+        double: in float64.
+        overlapped: sum gradients during the backward pass, as on GPUs.
+        resume: the run.
+        kill: the processes kill themselves before this step.
+    """
+    loop.SAVE_PAUSE = loop.SAVE_SECONDS = 0
+    if overlapped:
+        loop.replicate = OverlappedReplicas
+    step = Trainer.step
+
+    def dying(self):
+        if self.progress.step == kill:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return step(self)
+
+    Trainer.step = dying
+    chosen, learner = settings(30, micro_tokens), learner_of(torch.float64 if double else torch.float32)
+    machine, processes = Machine(torch.device("cpu"), "float32"), Processes.launched()
+    with processes, open_run(out, write(chosen), {}, machine, processes, resume=resume) as run:
+        trainer_of(run, learner, chosen, machine=machine, processes=processes).complete(resume=resume)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main(Path(sys.argv[1]), **json.loads(sys.argv[2]))

@@ -1,0 +1,103 @@
+"""One of two processes that compute gradients: `python replicas_program.py OUT`; alone it computes all of them.
+
+The odd micro-batches have no target of the objective `second`, whose weight then gets no gradient, and no micro-batch
+ever reads the weight `idle`.
+"""
+
+import sys
+
+import numpy as np
+import safetensors.torch
+import torch
+from torch import nn
+
+from unmask.batches.batch import Sample, collate
+from unmask.encoders.encoder import Encoded
+from unmask.objectives.learner import Learner
+from unmask.objectives.objective import Objective, Part
+from unmask.training.machine import Machine
+from unmask.training.processes import Processes
+from unmask.training.replicas import OverlappedReplicas, Replicas
+
+STRATEGIES = {"after": Replicas, "overlapped": OverlappedReplicas}
+
+
+class Body(nn.Module):
+    """Embeds each token and maps it."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(20, 8)
+        self.dense = nn.Linear(8, 8)
+        self.idle = nn.Parameter(torch.ones(3))
+        self.frozen = nn.Parameter(torch.ones(3), requires_grad=False)
+
+    def forward(self, tokens):
+        return Encoded(self.dense(self.table(tokens.ids)).tanh(), {})
+
+
+class Ask(Objective):
+    """Reads the tokens at its positions, if there are any."""
+
+    def __init__(self, at):
+        super().__init__()
+        self.at = at
+        self.dense = nn.Linear(8, 1)
+
+    def prepare(self, sample, name):
+        return sample.add(counts={name: len(sample.positions[self.at])})
+
+    def predict(self, encoder, encoded, batch):
+        return self.dense(encoded.last[batch.positions[self.at]])
+
+    def score(self, encoder, encoded, batch):
+        if not len(batch.positions[self.at]):
+            return Part(encoded.last.sum().float() * 0, {})
+        return Part(self.predict(encoder, encoded, batch).float().square().sum(), {})
+
+    def forward_flops(self, encoder, batch):
+        return 0
+
+
+def micro_batch(number):
+    """Two sequences; an odd number has no target of `second`."""
+    rng = np.random.default_rng(number)
+    positions = {"first": np.array([0]), "second": np.arange(0 if number % 2 else 2)}
+    samples = (Sample(key=(), ids=rng.integers(20, size=5), segments=np.zeros(5), positions=positions) for _ in "ab")
+    return collate(list(samples))
+
+
+def gradients(strategy, precision, processes):
+    """Return those of three steps, of which each goes another way over the processes."""
+    torch.manual_seed(0)
+    learner = Learner(Body(), {"first": Ask("first"), "second": Ask("second")})
+    replicas = strategy(learner, Machine(torch.device("cpu"), precision), processes)
+    found = {}
+    # a process's micro-batches in each step: only one has targets of `second`, one or both have, none has
+    for step, shares in enumerate([[(1, 0), (3,)], [(5,), (0, 2, 7)], [(2, 4), (6,)], [(1,), (3, 5)]]):
+        mine = shares[processes.rank] if processes.size > 1 else sum(shares, ())
+        for number in mine:
+            replicas.backward(micro_batch(number), {"first": 0.5, "second": 2.0}, last=number == mine[-1])
+        replicas.reduce()
+        for name, parameter in learner.named_parameters():
+            if parameter.grad is not None:
+                found[f"{step}.{name}"] = parameter.grad.clone()
+            parameter.grad = None
+        with torch.no_grad():
+            learner.encoder.dense.weight.add_(0.125)
+        replicas.refresh()
+    return found
+
+
+def main(out):
+    """Compute the gradients of all strategies; the first process writes them."""
+    with Processes.launched() as processes:
+        strategies = STRATEGIES if processes.size > 1 else {"alone": Replicas}
+        for name, strategy in strategies.items():
+            for precision in ("float32", "bf16"):
+                found = gradients(strategy, precision, processes)
+                safetensors.torch.save_file(found, f"{out}/{name}-{precision}-{processes.rank}.safetensors")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

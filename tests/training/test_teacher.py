@@ -1,0 +1,113 @@
+"""A teacher is read and nothing else: not trained, not saved, not copied."""
+
+import copy
+
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss
+
+from unmask.objectives.learner import Learner
+from unmask.objectives.objective import Objective, Part
+from unmask.objectives.teacher import Teacher
+from unmask.runs.directory import RunDirectory
+from unmask.runs.display import Display
+from unmask.settings import write
+from unmask.training.checkpoint import newest_checkpoint
+from unmask.training.loop import Trainer
+from unmask.training.machine import Machine
+
+from .remembering import Remembering, Windows, settings
+
+
+class Imitation(Objective):
+    """Be as the teacher at every token."""
+
+    def __init__(self, teacher):
+        super().__init__()
+        self.teacher = teacher
+        self.dense = nn.Linear(16, 16)
+
+    def prepare(self, sample, name):
+        return sample.add(counts={name: len(sample)})
+
+    def score(self, encoder, encoded, batch):
+        target = self.teacher(batch.tokens).last.to(encoded.last.dtype)
+        return Part(mse_loss(self.dense(encoded.last).float(), target.float(), reduction="sum"), {})
+
+    def forward_flops(self, encoder, batch):
+        return 0
+
+
+class Dropping(Remembering):
+    """Tells training from evaluation."""
+
+    def forward(self, tokens):
+        found = super().forward(tokens)
+        assert not self.training
+        return found
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_training_leaves_the_teacher_alone(tmp_path, precision):
+    torch.manual_seed(1)
+    machine = Machine(torch.device("cpu"), precision)
+    teacher = Teacher(Dropping()).to(machine.device, machine.dtype)
+    before = teacher.fingerprint()
+    learner, chosen = Learner(Remembering(), {"imitation": Imitation(teacher)}), settings(30)
+    names = {name for name, _ in learner.named_parameters()}
+    assert names == {
+        *(f"encoder.{name}" for name in ("table.weight", "recall.weight", "recall.bias")),
+        *(f"objectives.imitation.dense.{name}" for name in ("weight", "bias")),
+    }
+    with RunDirectory.create(tmp_path / "run", write(chosen), {}, {}) as run:
+        trainer = Trainer(
+            learner,
+            Windows(apart=True),
+            prepare=learner.prepare,
+            heldout=[],
+            settings=chosen,
+            run=run,
+            machine=machine,
+            display=Display(quiet=True),
+        )
+        assert trainer.replicas.copy.parts["imitation"].teacher is teacher
+        assert (trainer.replicas.copy is learner) == (precision == "float32")
+        trainer.start()
+        trainer.train()
+        losses = [line["loss"] for line in run.read_metrics("train")]
+        assert losses[-1] < 0.7 * losses[0], "it is learnt from"
+        assert teacher.fingerprint() == before
+        assert all(value.grad is None for value in teacher.module.parameters())
+        assert trainer.optimizer.names.keys() == names
+        path, _ = newest_checkpoint(run.checkpoints)
+        assert safetensors.torch.load_file(path / "model.safetensors").keys() == names
+        saved = safetensors.torch.load_file(path / "optimizer.safetensors").keys()
+        assert {name.rpartition(".")[0] for name in saved} <= names
+
+
+def test_the_fingerprint_is_that_of_names_types_shapes_and_values():
+    module = nn.Sequential(nn.Linear(2, 3))
+    one = Teacher(module)
+    before = one.fingerprint()
+    assert Teacher(copy.deepcopy(module)).fingerprint() == before
+    assert copy.deepcopy({"a": one})["a"] is one
+    for change in (
+        lambda it: it[0].weight.data.view(-1)[0].add_(1),
+        lambda it: it.to(torch.bfloat16),
+        lambda it: it.register_buffer("more", torch.zeros(1)),
+        lambda it: setattr(it[0], "weight", nn.Parameter(it[0].weight.data.view(2, 3))),
+    ):
+        other = copy.deepcopy(module)
+        change(other)
+        assert Teacher(other).fingerprint() != before
+
+
+def test_its_output_has_no_graph_and_may_be_saved_for_one():
+    teacher, weight = Teacher(nn.Linear(2, 2).train()), torch.ones(2, requires_grad=True)
+    assert not teacher.module.training
+    out = teacher(torch.ones(1, 2))
+    assert not out.requires_grad
+    (out * weight).sum().backward()
+    assert weight.grad.equal(out[0])
