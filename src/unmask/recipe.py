@@ -88,8 +88,13 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError("a pretraining budget is given in steps, tokens or minutes, and knows no patience")
         if isinstance(self.masking, MaskingSettings) and self.masking.replace.keep == 1:
             raise ValueError("masking.replace has every token stay, so that the answers could be read")
+        if self.layout.num_streams and self.batch.sequences != self.layout.num_streams:
+            streams = self.layout.num_streams
+            raise ValueError(
+                f"a step reads a window of each of layout.streams = {streams}: pass --set batch.sequences={streams}"
+            )
         parts = [
-            Part("encoder", gives=self.encoder.gives),
+            Part("encoder", gives=self.encoder.gives, asks=self.encoder.asks),
             Part("masking", gives=self.masking.gives),
             Part("layout", gives=self.layout.gives, without=self.layout.without),
         ]

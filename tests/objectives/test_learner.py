@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from unmask.batches.batch import Sample, collate
-from unmask.encoders.encoder import Encoded, Keep
+from unmask.encoders.encoder import NOTHING, Encoded, Keep
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import Objective, Part
 
@@ -17,9 +17,9 @@ class Noting(nn.Module):
         super().__init__()
         self.calls = []
 
-    def forward(self, *given, **named):
-        self.calls.append((given, named))
-        return Encoded(torch.zeros(3, 2), {}, carry={"state": torch.ones(1)} if "carry" in named else {})
+    def forward(self, tokens, keep, carry):
+        self.calls.append((tokens, keep, carry))
+        return Encoded(torch.zeros(3, 2), {}, carry={"state": torch.ones(1)} if carry else {})
 
 
 class Reading(Objective):
@@ -44,22 +44,22 @@ def call(carry=(), **objectives):
         batch = type(batch)(**batch.__dict__ | {"carry": {name: torch.zeros(1)}})
     loss = learner(batch)
     assert list(loss) == list(objectives)
-    ((given, named),) = learner.encoder.calls
-    assert given == (batch.tokens,)
-    return loss, named
+    ((tokens, keep, given),) = learner.encoder.calls
+    assert tokens is batch.tokens
+    return loss, keep, given
 
 
 def test_the_body_is_asked_once_for_the_union():
-    loss, named = call(a=Reading([1], []), b=Reading(), c=Reading([2], [1, 2]))
-    assert named == {"keep": Keep(frozenset({1, 2}), frozenset({1, 2}))}
-    assert loss.carry == {}
+    loss, keep, carry = call(a=Reading([1], []), b=Reading(), c=Reading([2], [1, 2]))
+    assert keep == Keep(frozenset({1, 2}), frozenset({1, 2}))
+    assert carry == loss.carry == {}
 
 
-def test_a_body_is_given_tokens_alone_where_nothing_else_is_wanted():
-    assert call(a=Reading())[1] == {}
+def test_nothing_is_asked_for_where_nothing_else_is_wanted():
+    assert call(a=Reading())[1:] == (NOTHING, {})
 
 
 def test_state_goes_in_and_out():
-    loss, named = call(a=Reading(), carry=["state"])
-    assert named == {"carry": {"state": torch.zeros(1)}}
+    loss, keep, carry = call(a=Reading(), carry=["state"])
+    assert (keep, carry) == (NOTHING, {"state": torch.zeros(1)})
     assert loss.carry == {"state": torch.ones(1)}

@@ -32,7 +32,7 @@ class Body(nn.Module):
         self.idle = nn.Parameter(torch.ones(3))
         self.frozen = nn.Parameter(torch.ones(3), requires_grad=False)
 
-    def forward(self, tokens):
+    def forward(self, tokens, keep, carry):
         return Encoded(self.dense(self.table(tokens.ids)).tanh(), {})
 
 

@@ -144,7 +144,8 @@ FAMILY = {
 
 @pytest.mark.parametrize("name", FAMILY)
 def test_the_tiny_family_overfits_a_few_sequences(trainer, name):
-    recipe = read_recipe(name, parse_overrides([*TINY, *FAMILY[name]]))
+    inner = [text for text in TINY if "feed_forward" in text and name.startswith("gpt")]  # there it has no setting
+    recipe = read_recipe(name, parse_overrides([text for text in (*TINY, *FAMILY[name]) if text not in inner]))
     before, after = overfit(trainer, recipe)
     assert after["loss"] < before["loss"] / 3
     for part in recipe.objectives:

@@ -26,6 +26,8 @@ from unmask.batches.sources import Cursor
 from unmask.corpus.corpus import Documents
 from unmask.errors import UserError
 
+STREAMS = "continuing streams"
+
 
 class ContiguousSettings(LayoutSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="contiguous"):
     """The recipe's [layout] for `kind = "contiguous"`: a length, and no stages.
@@ -35,6 +37,18 @@ class ContiguousSettings(LayoutSettings, frozen=True, kw_only=True, forbid_unkno
     """
 
     streams: int
+
+    offers = {STREAMS: "layout.kind=contiguous --set layout.streams=8 --set batch.sequences=8"}  # noqa: RUF012
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """See `LayoutSettings`."""
+        return frozenset({STREAMS})
+
+    @property
+    def num_streams(self) -> int:
+        """See `LayoutSettings`."""
+        return self.streams
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -78,6 +78,11 @@ class LayoutSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         """What objectives can ask for."""
         return frozenset()
 
+    @property
+    def num_streams(self) -> int:
+        """How many continuing streams a step reads a window of; 0: samples are independent."""
+        return 0
+
     def build(self, frame: Frame, length: int) -> Layout:
         """Return the layout at one length."""
         raise NotImplementedError

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, TypeAlias, Union
 
+from unmask.batches.contiguous import ContiguousSettings
 from unmask.batches.document_sentences import DocumentSentencesSettings
 from unmask.batches.full_sentences import FullSentencesSettings
 from unmask.batches.layout import LayoutSettings
@@ -16,6 +17,7 @@ LAYOUTS: dict[str, type[LayoutSettings]] = with_plugins(
         "document_sentences": DocumentSentencesSettings,
         "full_sentences": FullSentencesSettings,
         "sentence_pairs": SentencePairsSettings,
+        "contiguous": ContiguousSettings,
     },
 )
 """By `kind` in [layout]."""

@@ -45,6 +45,7 @@ class BodySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         head_dropout: before the last layer of a task's head; None: as everywhere.
         summary: where a text's vector is read; see batches/frame.py.
         capabilities: of the family's bodies; see encoders/encoder.py.
+        asks: what layouts must give, such as continuing streams for a body that carries state.
     """
 
     layers: int
@@ -55,6 +56,7 @@ class BodySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     summary: ClassVar[Summary] = "first"
     capabilities: ClassVar[frozenset[str]] = frozenset()
+    asks: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         if self.layers > MOST_LAYERS:

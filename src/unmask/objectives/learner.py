@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import reduce
 from operator import or_
-from typing import Any, cast
+from typing import cast
 
 from torch import nn
 
@@ -68,7 +68,7 @@ class Learner(nn.Module):
 
     def start(self, streams: int) -> Carry:
         """Return the state of streams that begin, (streams, ...) each; empty where the body carries none."""
-        if CARRY in getattr(self.encoder, "gives", ()):
+        if CARRY in self.encoder.gives:
             return cast(WithCarry, self.encoder).start(streams)
         return {}
 
@@ -78,10 +78,7 @@ class Learner(nn.Module):
         for part in self.parts.values():
             batch, before = part.before(self.encoder, batch)
             found |= before
-        given: dict[str, Any] = {} if self.keep == NOTHING else {"keep": self.keep}
-        if batch.carry:
-            given["carry"] = batch.carry
-        encoded = self.encoder(batch.tokens, **given)
+        encoded = self.encoder(batch.tokens, self.keep, batch.carry)
         found |= {name: part.score(self.encoder, encoded, batch) for name, part in self.parts.items()}
         return Loss(found, encoded.carry)
 

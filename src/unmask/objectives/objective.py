@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import ClassVar, NamedTuple, cast
 
 import msgspec
 import torch
@@ -20,6 +20,7 @@ from torch.nn.functional import cross_entropy
 from unmask.batches.batch import Batch, Sample
 from unmask.encoders.encoder import NOTHING, Encoded, Encoder, HeadSpec, Keep, WithTokenEmbeddings
 from unmask.layers.vocabulary import count_correct
+from unmask.objectives.teacher import Teacher
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class BuildContext:
     """
 
     body: Encoder
-    teacher: Any = None
+    teacher: Teacher | None = None
 
     @property
     def head(self) -> HeadSpec:
