@@ -43,7 +43,7 @@ class Imitation(Objective):
 class Dropping(Remembering):
     """Tells training from evaluation."""
 
-    def forward(self, tokens, keep, carry):
+    def forward(self, tokens, keep=None, carry=None):
         found = super().forward(tokens)
         assert not self.training
         return found
