@@ -18,7 +18,6 @@ from unmask.encoders.transformer import Transformer
 from unmask.families.bert import BertSettings
 from unmask.families.body import check_size
 from unmask.families.format import BERT_CONFIG, BERT_EMBEDDINGS, TASK_HEADS, Family, Format, architectures
-from unmask.layers.embeddings import Embeddings
 from unmask.layers.pooler import Pooler
 
 SHARED_KEY = "unmask_shared"
@@ -49,15 +48,7 @@ class AlbertSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_fie
 
     def build(self, vocabulary: int) -> Transformer:
         """See `BodySettings`."""
-        embeddings = Embeddings(
-            vocabulary,
-            self.positions,
-            self.segments,
-            self.embedding or self.width,
-            None if self.embedding is None else self.width,
-            dropout=self.dropout,
-            epsilon=self.epsilon,
-        )
+        embeddings = self.embeddings(vocabulary, narrow=self.embedding)
         blocks = [self.block()]
         shared: dict[str, Any] = (
             {f"{self.shared}_of": blocks[0]} if self.shared in ("attention", "feed_forward") else {}
