@@ -42,10 +42,12 @@ def check(parts: Sequence[Part], offers: Mapping[str, Sequence[str]]) -> None:
     asked = frozenset().union(*(part.asks for part in parts))
     for part in parts:
         for name in sorted(part.asks - given):
-            ways = _say(offers.get(name, ()))
+            ways = [_say(offers[name])] if name in offers else []
+            if part.name.startswith("objective."):
+                ways.append(f"--set {part.name}=false")
             raise ValueError(
-                f"{part.name} needs {name}, which nothing in this recipe gives: "
-                + (f"pass {ways}, or --set {part.name}=false" if ways else f"pass --set {part.name}=false")
+                f"{part.name} needs {name}, which nothing in this recipe gives"
+                + (f": pass {', or '.join(ways)}" if ways else "")
             )
         for other in parts:
             if other is not part and (taken := sorted(part.takes & other.asks)):
