@@ -105,10 +105,8 @@ def read_labels(
     head = next((heads[name] for name in ("classification", "token_classification") if name in heads), None)
     if head is None:
         own = any(name.startswith(OWN) for names in heads.values() for name in names.values())
-        of_plugin = (
-            own and config.get("problem_type") != "regression"
-        )  # a task that a package adds may have any tensors
-        names = config.get("id2label") if of_plugin else None
+        added = own and config.get("problem_type") != "regression"  # that of a task which a package adds
+        names = config.get("id2label") if added else None
         return tuple(map(str, names.values())) if isinstance(names, dict) else ()
     number = len(tensors[head["out.weight"]]) if "out.weight" in head else 0
     names = config.get("id2label") or {str(index): f"LABEL_{index}" for index in range(number)}

@@ -38,6 +38,9 @@ from unmask.errors import UserError, nearest
 from unmask.families import FAMILIES, BodySettings, Family, family_of
 from unmask.families.format import Format
 
+OUR_KEY = "unmask"
+"""Under this name config.json holds what the model is for."""
+
 
 def by_model_type(families: Iterable[Family]) -> dict[str, Family]:
     """Return families by model_type in config.json.
@@ -56,8 +59,7 @@ def by_model_type(families: Iterable[Family]) -> dict[str, Family]:
 
 
 MODEL_TYPES = by_model_type(FAMILIES.values())
-OUR_KEY = "unmask"
-"""Under this name config.json holds what the model is for."""
+"""By model_type in config.json."""
 
 
 @dataclass(frozen=True)

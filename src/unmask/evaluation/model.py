@@ -151,9 +151,9 @@ def evaluate_encoder(
     """Return `{task, metrics, intervals, examples}` of a pretrained encoder on plain text.
 
     The metrics are `loss` and `accuracy` (0 to 1) of each objective of which the model has the whole head: those of
-    hidden tokens with 15 % of them hidden (by a masking that gives what the objectives ask for), `causal_lm`, and `next_sentence` or `sentence_order` where the documents
-    have several sentences. Masks and pairs are drawn from the seed, so that two models with one tokenizer are asked the
-    same.
+    hidden tokens with 15 % of them hidden, `causal_lm`, and `next_sentence` or `sentence_order` where the documents
+    have several sentences; the masking is one that gives what the objectives ask for. Masks and pairs are drawn from
+    the seed, so that two models with one tokenizer are asked the same.
 
     Raises:
         UserError: the model has no pretraining head, or no text is in the files.

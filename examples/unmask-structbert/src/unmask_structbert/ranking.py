@@ -3,9 +3,9 @@
 In: rows whose label is a whole number. Out: samples, the head with its loss, predictions.
 
 Cao, Mirjalili and Raschka 2020, "Rank consistent ordinal regression for neural networks": one vector of weights and a
-bias for each rank but the lowest; unit k says whether the true rank is above the k-th. The loss is the sum of the units'
-binary cross-entropies, all with the same weight; as many units as say yes, so many ranks the predicted one is above the
-lowest. Here the units are over BERT's pooled vector, as classes are.
+bias for each rank but the lowest; unit k says whether the true rank is above the k-th. The loss is the sum of the
+units' binary cross-entropies, all with the same weight; as many units as say yes, so many ranks the predicted one is
+above the lowest. Here the units are over BERT's pooled vector, as classes are.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ In: samples. Out: what BERT's masking gives, and `positions["shuffled"]` (the to
 `labels["shuffled"]` (what stood there).
 
 Wang et al. 2020 (StructBERT), section 2.2.1 and figure 1a: after masking 15 % of the tokens, 5 % of the trigrams of
-unmasked tokens are shuffled. The paper does not say how they are drawn: here a trigram is three neighbours, none of them
+unmasked tokens are shuffled. The paper does not say how they are drawn: here a trigram is three neighbours, none
 masked or special, 5 % of all of these are drawn (rounded, at least one), and one that overlaps with another is
 dropped. Each order of the three is as probable as any other, their own among them.
 """
