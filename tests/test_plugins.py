@@ -198,7 +198,7 @@ print(type(model.encoder.settings).__name__, model.labels)
         ),
         (
             "",
-            "'mine' of the package unmask-toys cannot be imported (module 'toy_part' has no attribute 'It'); fix it, or ",
+            "'mine' of the package unmask-toys cannot be imported (module 'toy_part' has no attribute 'It'); fix it",
         ),
     ],
 )
