@@ -97,7 +97,12 @@ def folder(documents, tmp_path):
 
 
 def test_the_examples_own_tests_and_the_contract_of_objectives_pass(example):
-    tests = [EXAMPLE / "tests", "tests/objectives/test_objectives.py", "-k", "structbert or word_order"]
+    tests = [
+        EXAMPLE / "tests",
+        "tests/objectives/test_objectives.py",
+        "-k",
+        "shuffled_masking or word_order or ranking",
+    ]
     done = call(["-m", "pytest", "-q", "-p", "no:cacheprovider", *map(str, tests)], *example)
     assert done.returncode == 0, done.stdout
     assert len(re.findall(r"\.", done.stdout.partition("[100%]")[0])) > 25, "those of the contract among them"
@@ -142,10 +147,11 @@ def test_the_page_counts_lines_as_they_are():
 def test_the_page_shows_what_the_files_hold():
     texts = [path.read_text(encoding="utf8") for path in [*EXAMPLE.rglob("*.py"), EXAMPLE / "pyproject.toml"]]
     texts += [path.read_text(encoding="utf8") for path in (ROOT / "src/unmask/families").glob("*.py")]
+    texts = [re.sub(r"\n+", "\n", text) for text in texts]  # ruff parts what the page shows by other empty lines
     blocks = re.findall(r"```(?:python|toml)\n(.*?)```", PAGE, re.DOTALL)
     assert len(blocks) > 5
     for block in blocks:
-        assert any(block in text for text in texts), block
+        assert any(re.sub(r"\n+", "\n", block) in text for text in texts), block
 
 
 def test_tasks_are_named_without_being_imported(tmp_path):

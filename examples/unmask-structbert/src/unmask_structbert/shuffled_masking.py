@@ -69,9 +69,9 @@ class ShuffledMasking(TokenMasking):
             trigram = np.arange(start, start + SIZE)
             ids[trigram] = sample.ids[rng.permutation(trigram)]
             found.append(trigram)
-        places = np.concatenate(found)  # (shuffled,)
-        labels = {SHUFFLED: sample.ids[places].astype(np.int64)}
-        return masked.add(ids=ids, positions={SHUFFLED: places}, labels=labels)
+        indices = np.concatenate(found)  # (shuffled,)
+        labels = {SHUFFLED: sample.ids[indices].astype(np.int64)}
+        return masked.add(ids=ids, positions={SHUFFLED: indices}, labels=labels)
 
     def _trigrams(self, free: np.ndarray, rng: np.random.Generator) -> list[int]:
         """Return where the drawn trigrams begin, in order; none overlaps with another."""
