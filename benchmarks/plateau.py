@@ -22,6 +22,7 @@ from unmask.corpus.corpus import Corpus
 from unmask.model import load_model
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLM
+from unmask.objectives.objective import BuildContext
 from unmask.pretraining.pretrain import HELDOUT_TOKENS
 from unmask.settings import parse_overrides
 from unmask.training.evaluate import evaluate
@@ -49,17 +50,17 @@ CASES = {
     "pairs": ["layout.kind=sentence_pairs", "layout.second=random", "objective.next_sentence.weight=1"],
     "ngrams": ["masking.kind=ngram"],
     "spans": ["masking.kind=span"],
-    "narrow": ["encoder.embedding=128"],
-    "narrow-electra": ["encoder.embedding=128", "encoder.pooling=gelu"],  # projected by a matrix drawn by Glorot's rule
-    "shared": ["encoder.shared=all"],
+    "narrow": ["encoder.kind=albert", "encoder.shared=none", "encoder.embedding=128"],
+    "narrow-electra": ["encoder.kind=electra", "encoder.embedding=128"],  # projected by a matrix drawn by Glorot's rule
+    "shared": ["encoder.kind=albert", "encoder.shared=all"],
 }
 
 
 def score(run: Path, corpus: Corpus) -> dict[str, float]:
     """Return loss and accuracy of single hidden tokens, whatever was hidden in training."""
     model = load_model(run)
-    head = MaskedLM(model.encoder.settings, model.encoder.vocabulary)
-    if not model.take("masked_lm", head):
+    head = MaskedLM(BuildContext(model.encoder))
+    if model.take("masked_lm", head):
         raise ValueError(f"{run} has no masked-LM head")
     learner = Learner(model.encoder, {"masked_lm": head})
     feed = Feed(DocumentSentencesSettings(length=128), TokenMaskingSettings(), 0, corpus.tokenizer, learner.prepare)

@@ -1,4 +1,7 @@
-"""What holds for every objective and every head: pure preparation, sums over counted targets, any cut of a batch."""
+"""What holds for every objective and every head: pure preparation, sums over counted targets, any cut of a batch.
+
+The objectives are all that are known here, those of installed packages among them (docs/extending.md).
+"""
 
 from functools import partial
 from itertools import pairwise
@@ -15,9 +18,12 @@ from unmask.batches.batch import Sample, add_counts, collate
 from unmask.batches.chance import generator
 from unmask.batches.feed import Feed
 from unmask.batches.frame import Frame
+from unmask.batches.masking import MaskingSettings
+from unmask.batches.maskings import MASKINGS
 from unmask.batches.sentence_pairs import SentencePairsSettings
-from unmask.batches.token_masking import TokenMasking, TokenMaskingSettings
+from unmask.batches.token_masking import TokenMaskingSettings
 from unmask.checkpoints import huggingface
+from unmask.encoders.encoder import LEFT_TO_RIGHT, POOLER
 from unmask.families.albert import AlbertSettings
 from unmask.families.bert import BertSettings
 from unmask.families.gpt import GptSettings
@@ -46,7 +52,8 @@ HEADS = {
 NAMES = [*OBJECTIVES, *HEADS]
 OWNERS = [name for name in NAMES if name != "causal_lm"]
 """All but what has neither weights nor labels of its own."""
-WITHOUT_POOLER = ("masked_lm", "span_boundary", "replaced_token", "question_answering", "token_classification")
+WITHOUT_POOLER = {name for name, one in OBJECTIVES.items() if not one.asks & {POOLER, LEFT_TO_RIGHT}}
+WITHOUT_POOLER |= {"question_answering", "token_classification"}
 GOLD = {"span_boundary": "span_gold", "causal_lm": "next"}
 """What is predicted, where it is not what the objective needs."""
 SETTINGS = BertSettings(layers=2, width=32, heads=2, feed_forward=64, positions=64, dropout=0.0, deviation=0.2)
@@ -58,6 +65,10 @@ SHIFTS = {"encoder.blocks.1.feed_forward_norm.bias", "objectives.question_answer
 """What moves all tokens alike, which a softmax over tokens does not see: its gradient is 0 but for rounding."""
 OWN_TESTS = ("question_answering", "replaced_token")
 """What is computed a second time in a file of its own."""
+MASKS = {kind: one for kind, one in MASKINGS.items() if issubclass(one, MaskingSettings)}
+ASKED = {name for one in OBJECTIVES.values() for name in one.asks if any(name in mask.gives for mask in MASKS.values())}
+MASKING = next(one for one in MASKS.values() if one.gives >= ASKED)
+"""The first that gives all that objectives ask of one: BERT's, unless packages are installed."""
 CUTS = {"one": [10], "four": [1, 2, 3, 4], "each": [1] * 10}
 
 
@@ -76,7 +87,7 @@ def learner_of(*names, weight=1.0):
 def samples(seed=0):
     """Ragged, with from 1 to 9 hidden tokens, as a layout and the masking leave them; all but [CLS] is a passage."""
     rng, frame = np.random.default_rng(0), Frame(cls=2, sep=3)
-    mask = TokenMasking(TokenMaskingSettings(), vocabulary=VOCABULARY, mask=4, special=frozenset(range(5)))
+    mask = MASKING().build(vocabulary=VOCABULARY, mask=4, special=frozenset(range(5)), begins=np.ones_like)
     made = []
     for number, length in enumerate(LENGTHS):
         sample = frame.wrap(rng.integers(5, VOCABULARY, length)).named((0, number))

@@ -8,9 +8,9 @@ from unmask.batches.full_sentences import FullSentencesSettings
 from unmask.batches.layout import LayoutSettings
 from unmask.batches.sentence_pairs import SentencePairsSettings
 from unmask.batches.single import SingleSettings
-from unmask.plugins import with_plugins
+from unmask.plugins import Table
 
-LAYOUTS: dict[str, type[LayoutSettings]] = with_plugins(
+LAYOUTS: Table[type[LayoutSettings]] = Table(
     "unmask.layouts",
     {
         "single": SingleSettings,

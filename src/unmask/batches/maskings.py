@@ -7,9 +7,9 @@ from unmask.batches.ngram_masking import NgramMaskingSettings, WholeWordMaskingS
 from unmask.batches.no_masking import NoMaskingSettings
 from unmask.batches.span_masking import SpanMaskingSettings
 from unmask.batches.token_masking import TokenMaskingSettings
-from unmask.plugins import with_plugins
+from unmask.plugins import Table
 
-MASKINGS: dict[str, type[MaskingSettings] | type[NoMaskingSettings]] = with_plugins(
+MASKINGS: Table[type[MaskingSettings] | type[NoMaskingSettings]] = Table(
     "unmask.maskings",
     {
         "token": TokenMaskingSettings,

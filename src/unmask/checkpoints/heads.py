@@ -97,14 +97,17 @@ def of_classifier(form: Format, config: Mapping[str, Any], tensors: Mapping[str,
 def read_labels(
     config: Mapping[str, Any], path: Path, tensors: Mapping[str, Tensor], heads: Mapping[str, Mapping[str, str]]
 ) -> tuple[str, ...]:
-    """Return the labels of the classification or token classification head, in order.
+    """Return the labels of the head of a task, in order.
 
     Raises:
         UserError: the config does not name them all, or one of them twice.
     """
     head = next((heads[name] for name in ("classification", "token_classification") if name in heads), None)
     if head is None:
-        return ()
+        own = any(name.startswith(OWN) for names in heads.values() for name in names.values())
+        added = own and config.get("problem_type") != "regression"  # that of a task which a package adds
+        names = config.get("id2label") if added else None
+        return tuple(map(str, names.values())) if isinstance(names, dict) else ()
     number = len(tensors[head["out.weight"]]) if "out.weight" in head else 0
     names = config.get("id2label") or {str(index): f"LABEL_{index}" for index in range(number)}
     try:

@@ -11,7 +11,7 @@ are refused unless they are asked for, and then read with `weights_only`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,10 +38,28 @@ from unmask.errors import UserError, nearest
 from unmask.families import FAMILIES, BodySettings, Family, family_of
 from unmask.families.format import Format
 
-MODEL_TYPES = {family.format.model_type: family for family in FAMILIES.values()}
-"""By model_type in config.json."""
 OUR_KEY = "unmask"
 """Under this name config.json holds what the model is for."""
+
+
+def by_model_type(families: Iterable[Family]) -> dict[str, Family]:
+    """Return families by model_type in config.json.
+
+    Raises:
+        UserError: two have the same.
+    """
+    found: dict[str, Family] = {}
+    for family in families:
+        if (other := found.setdefault(family.format.model_type, family)) is not family:
+            raise UserError(
+                f"the families {other.kind} and {family.kind} have the same model_type, '{family.format.model_type}'",
+                remedy="give the format of one of them another",
+            )
+    return found
+
+
+MODEL_TYPES = by_model_type(FAMILIES.values())
+"""By model_type in config.json."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import torch
 from unmask.batches.document_sentences import DocumentSentencesSettings
 from unmask.batches.feed import Feed
 from unmask.batches.layout import LayoutSettings
+from unmask.batches.maskings import MASKINGS, AnyMasking
 from unmask.batches.no_masking import NoMaskingSettings
 from unmask.batches.sentence_pairs import LABELS, SentencePairsSettings
 from unmask.batches.token_masking import TokenMaskingSettings
@@ -151,8 +152,8 @@ def evaluate_encoder(
 
     The metrics are `loss` and `accuracy` (0 to 1) of each objective of which the model has the whole head: those of
     hidden tokens with 15 % of them hidden, `causal_lm`, and `next_sentence` or `sentence_order` where the documents
-    have several sentences. Masks and pairs are drawn from the seed, so that two models with one tokenizer are asked the
-    same.
+    have several sentences; the masking is one that gives what the objectives ask for. Masks and pairs are drawn from
+    the seed, so that two models with one tokenizer are asked the same.
 
     Raises:
         UserError: the model has no pretraining head, or no text is in the files.
@@ -173,8 +174,9 @@ def evaluate_encoder(
                 raise UserError("this model tells pairs of sentences apart, and the documents have none")
         else:
             layout = SentencePairsSettings(length=length, second=asked)
+        masking = _masking(model, objectives)
+        objectives = _answerable(objectives, model.encoder.gives | masking.gives | layout.gives)
         learner = inference_copy(Learner(model.encoder, objectives), machine)
-        masking = NoMaskingSettings() if LEFT_TO_RIGHT in model.encoder.gives else TokenMaskingSettings()
         feed = Feed(layout, masking, seed, corpus.tokenizer, learner.prepare)  # with the special tokens of pretraining
         batches = feed.heldout(corpus.train, tokens=corpus.train.num_tokens * 2)
         metrics = evaluate(learner, batches, machine, display=display)
@@ -202,6 +204,28 @@ def _objectives(model: Model) -> dict[str, Objective]:
             if not model.take(name, objective):
                 found[name] = objective
     return found
+
+
+def _masking(model: Model, objectives: Mapping[str, Objective]) -> AnyMasking:
+    """Return a masking with default settings that gives what objectives ask of one; where there is none, BERT's."""
+    if LEFT_TO_RIGHT in model.encoder.gives:
+        return NoMaskingSettings()
+    offered = frozenset().union(*(kind.gives for kind in MASKINGS.values()))
+    asked = frozenset().union(*(OBJECTIVES[name].asks for name in objectives)) & offered
+    return next((kind() for kind in MASKINGS.values() if asked <= kind.gives), TokenMaskingSettings())
+
+
+def _answerable(objectives: Mapping[str, Objective], given: frozenset[str]) -> dict[str, Objective]:
+    """Return the objectives that ask for nothing but what is given.
+
+    Raises:
+        UserError: there are none.
+    """
+    missing = {name: sorted(OBJECTIVES[name].asks - given) for name in objectives}
+    if all(missing.values()):
+        wanted = "; ".join(f"{name} needs {', '.join(names)}" for name, names in missing.items())
+        raise UserError(f"plain text alone does not give what this model was pretrained for: {wanted}")
+    return {name: one for name, one in objectives.items() if not missing[name]}
 
 
 def _has_pairs(documents: Documents, *, others: bool) -> bool:

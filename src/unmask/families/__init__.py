@@ -1,6 +1,8 @@
 """One family a file: settings, composition, directories. A new one: its file, a line here, a recipe, a test."""
 
-from typing import TYPE_CHECKING, TypeAlias, Union
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from unmask.families.albert import ALBERT
 from unmask.families.bert import BERT
@@ -11,9 +13,9 @@ from unmask.families.format import Family
 from unmask.families.gpt import GPT
 from unmask.families.roberta import ROBERTA
 from unmask.families.roformer import ROFORMER
-from unmask.plugins import with_plugins
+from unmask.plugins import Table
 
-FAMILIES: dict[str, Family] = with_plugins(
+FAMILIES: Table[Family] = Table(
     "unmask.families",
     {family.kind: family for family in (BERT, ROBERTA, ALBERT, ELECTRA, DISTILBERT, GPT, ROFORMER)},
 )
@@ -21,9 +23,13 @@ FAMILIES: dict[str, Family] = with_plugins(
 
 if TYPE_CHECKING:
     AnyBody: TypeAlias = BodySettings
-else:
-    AnyBody = Union[tuple(family.settings for family in FAMILIES.values())]  # noqa: UP007 (as many as there are)
-"""What [encoder] of a recipe may be."""
+
+
+def __getattr__(name: str) -> Any:
+    """Return `AnyBody`, what [encoder] of a recipe may be, when it is asked for: it needs all families."""
+    if name != "AnyBody":
+        raise AttributeError(f"module 'unmask.families' has no attribute '{name}'")
+    return reduce(or_, (family.settings for family in FAMILIES.values()))
 
 
 def family_of(settings: BodySettings) -> Family:

@@ -7,9 +7,9 @@ from unmask.objectives.objective import ObjectiveSettings
 from unmask.objectives.replaced_token import ReplacedTokenSettings
 from unmask.objectives.sentence_order import SentenceOrderSettings
 from unmask.objectives.span_boundary import SpanBoundarySettings
-from unmask.plugins import with_plugins
+from unmask.plugins import Table
 
-OBJECTIVES: dict[str, type[ObjectiveSettings]] = with_plugins(
+OBJECTIVES: Table[type[ObjectiveSettings]] = Table(
     "unmask.objectives",
     {
         "masked_lm": MaskedLMSettings,

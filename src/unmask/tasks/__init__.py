@@ -5,13 +5,11 @@ The table holds where each class is, not the class: the names are known without 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from functools import reduce
 from operator import or_
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from unmask.plugins import with_names
+from unmask.plugins import Table
 
 if TYPE_CHECKING:
     from unmask.tasks.classification import Classification
@@ -22,36 +20,15 @@ if TYPE_CHECKING:
 
     AnyTask = Classification | Regression | QuestionAnswering | TokenClassification
 
-CLASSES = with_names(
-    "unmask.tasks",
-    {
-        "classification": "unmask.tasks.classification:Classification",
-        "regression": "unmask.tasks.regression:Regression",
-        "question-answering": "unmask.tasks.question_answering:QuestionAnswering",
-        "token-classification": "unmask.tasks.token_classification:TokenClassification",
-    },
-)
-"""TASK on the command line and `kind` in [task], and where its settings are."""
+CLASSES = {
+    "classification": "unmask.tasks.classification:Classification",
+    "regression": "unmask.tasks.regression:Regression",
+    "question-answering": "unmask.tasks.question_answering:QuestionAnswering",
+    "token-classification": "unmask.tasks.token_classification:TokenClassification",
+}
+"""Where the settings of our tasks are, by name."""
 
-
-class _Tasks(Mapping[str, "type[Task]"]):
-    """The classes by name; each is imported when it is asked for."""
-
-    def __getitem__(self, name: str) -> type[Task]:
-        task: type[Task] = resolve_name(CLASSES[name])
-        return task
-
-    def __contains__(self, name: object) -> bool:
-        return name in CLASSES
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(CLASSES)
-
-    def __len__(self) -> int:
-        return len(CLASSES)
-
-
-TASKS = _Tasks()
+TASKS: Table[type[Task]] = Table("unmask.tasks", CLASSES)
 """TASK on the command line and `kind` in [task] to its settings."""
 
 

@@ -1,0 +1,181 @@
+"""Predict a rank, such as one to five stars, for a text or a pair of texts: CORAL.
+
+In: rows whose label is a whole number. Out: samples, the head with its loss, predictions.
+
+Cao, Mirjalili and Raschka 2020, "Rank consistent ordinal regression for neural networks": one vector of weights and a
+bias for each rank but the lowest; unit k says whether the true rank is above the k-th. The loss is the sum of the
+units' binary cross-entropies, all with the same weight; as many units as say yes, so many ranks the predicted one is
+above the lowest. Here the units are over BERT's pooled vector, as classes are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from unmask.batches.batch import Batch
+from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
+from unmask.errors import UserError
+from unmask.labelled.labelled_file import Row, read_rows
+from unmask.metrics.intervals import Measure
+from unmask.objectives.objective import Part
+from unmask.tasks.mistake import Mistake
+from unmask.tasks.pooled_head import PooledHead
+from unmask.tasks.rows import are_pairs, as_rows, frame_rows, hold_out, passages
+from unmask.tasks.task import Columns, Framed, Notes, Paths, Task
+from unmask.tokenizers.tokenizer import Tokenizer
+
+
+class Ranked(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A text, or pair of texts, with its predicted rank.
+
+    Attributes:
+        text, text_b: as given.
+        rank: the label.
+        above: for each rank but the highest the probability that the true one is above it.
+        cut: whether the end of a text was not read, as it is longer than the task's `length`.
+    """
+
+    text: str
+    rank: str
+    above: dict[str, float]
+    text_b: str | None = None
+    cut: bool = False
+
+
+class Ranking(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="ranking"):
+    """The recipe's [task] for `kind = "ranking"`; see `Task`.
+
+    Attributes:
+        length: longer texts are cut to that many tokens, special ones included.
+        pairs: whether pairs of texts are ranked; None: as the training examples are.
+    """
+
+    pairs: bool | None = None
+
+    part = "ranking"
+    metric = "accuracy"
+    title = "A ranking of texts"
+
+    def read(
+        self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
+    ) -> list[Row]:
+        """See `Task`."""
+        rows = read_rows(paths, columns=columns, gold=gold, kind=kind, notes=notes)
+        for row in rows if gold else ():
+            if not row.values["label"].removeprefix("-").isdecimal():
+                raise UserError(f"the label '{row.values['label']}' is no whole number", file=row.file, line=row.line)
+        return rows
+
+    def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Row]:
+        """See `Task`."""
+        return as_rows(texts, texts_b)
+
+    def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
+        """See `Task`: by value."""
+        names = {row.values["label"] for row in examples}
+        if len(names) < 2:
+            raise UserError("all examples have the same rank", file=examples[0].file, remedy="is it the right column?")
+        return tuple(sorted(names, key=int))
+
+    def settle(self, examples: Sequence[Row], labels: Sequence[str]) -> Ranking:
+        """See `Task`."""
+        return msgspec.structs.replace(self, pairs=are_pairs(examples, self.pairs))
+
+    def hold_out(self, examples: Sequence[Row], seed: int) -> tuple[list[Row], list[Row]]:
+        """See `Task`: the same share of each rank."""
+        return hold_out(examples, [row.values["label"] for row in examples], seed)
+
+    def build(self, spec: HeadSpec, labels: Sequence[str]) -> RankingHead:
+        """See `Task`."""
+        return RankingHead(spec, len(labels))
+
+    def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
+        """See `Task`."""
+        samples, cut, notes = frame_rows(tokenizer, examples, self.length, pairs=self.pairs)
+        if gold:
+            ranks = _ranks(examples, labels)
+            samples = [sample.add(labels={"ranking": ranks[at : at + 1]}) for at, sample in enumerate(samples)]
+
+        def read(logits: Sequence[np.ndarray]) -> list[Ranked]:
+            return [_ranked(*one, labels) for one in zip(examples, logits, cut, strict=True)]
+
+        return Framed(samples, read, notes)
+
+    def measure(self, examples: Sequence[Row], predictions: Sequence[Ranked], labels: Sequence[str]) -> Measure:
+        """See `Task`: accuracy, times 100, and by how many ranks predictions are off on average."""
+        off = np.abs(_ranks(examples, labels) - [labels.index(prediction.rank) for prediction in predictions])
+        return lambda chosen: {
+            "accuracy": 100 * float((off[chosen] == 0).mean()),
+            "mean_absolute_error": float(off[chosen].mean()),
+        }
+
+    def mistakes(self, examples: Sequence[Row], predictions: Sequence[Ranked], labels: Sequence[str]) -> list[Mistake]:
+        """See `Task`: those that are off by the most ranks first."""
+        found = [
+            Mistake(
+                passages(row),
+                caption=f"{row.file}:{row.line}",
+                score=abs(labels.index(row.values["label"]) - labels.index(prediction.rank)),
+                measure="ranks off",
+                gold=row.values["label"],
+                predicted=prediction.rank,
+            )
+            for row, prediction in zip(examples, predictions, strict=True)
+            if row.values["label"] != prediction.rank
+        ]
+        return sorted(found, key=lambda mistake: -mistake.score)
+
+    def line(self, prediction: Ranked) -> str:
+        """See `Task`."""
+        return "\t".join(filter(None, (prediction.rank, prediction.text, prediction.text_b)))
+
+
+class RankingHead(PooledHead):
+    """The head and its loss: one vector of weights, a bias for each rank but the lowest.
+
+    Args:
+        spec: of the body that the head sits on.
+        num_ranks: how many ranks there are.
+    """
+
+    needs = frozenset({"ranking"})
+
+    def __init__(self, spec: HeadSpec, num_ranks: int) -> None:
+        super().__init__(spec, 1, bias=False)
+        self.biases = nn.Parameter(torch.zeros(num_ranks - 1))
+
+    def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
+        """Return the logits of being above each rank but the highest, (sequences, ranks - 1)."""
+        return super().predict(encoder, encoded, batch) + self.biases
+
+    def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
+        """See `Objective`."""
+        logits, gold = self.predict(encoder, encoded, batch).float(), batch.labels["ranking"]
+        above = (gold[:, None] > torch.arange(logits.shape[1], device=gold.device)).float()  # (sequences, ranks - 1)
+        loss = binary_cross_entropy_with_logits(logits, above, reduction="sum")
+        return Part(loss, {"accuracy": ((logits.detach() > 0).sum(1) == gold).sum()})
+
+
+def _ranks(rows: Sequence[Row], labels: Sequence[str]) -> np.ndarray:
+    """Return the number of each row's rank, from 0 for the lowest, (rows,)."""
+    for row in rows:
+        if row.values["label"] not in labels:
+            raise UserError(
+                f"unknown rank '{row.values['label']}'; the model knows {', '.join(labels)}",
+                file=row.file,
+                line=row.line,
+            )
+    return np.array([labels.index(row.values["label"]) for row in rows], np.int64)
+
+
+def _ranked(row: Row, logits: np.ndarray, cut: bool, labels: Sequence[str]) -> Ranked:
+    above = torch.from_numpy(logits[0]).sigmoid().tolist()  # (ranks - 1,)
+    rank = labels[sum(probability > 0.5 for probability in above)]
+    probabilities = dict(zip(labels, above, strict=False))
+    return Ranked(row.values["text"], rank, probabilities, row.values.get("text_b"), cut)

@@ -1,0 +1,84 @@
+"""Mask tokens one by one, as BERT does, and shuffle trigrams of what is not masked.
+
+In: samples. Out: what BERT's masking gives, and `positions["shuffled"]` (the tokens of shuffled trigrams) with
+`labels["shuffled"]` (what stood there).
+
+Wang et al. 2020 (StructBERT), section 2.2.1 and figure 1a: after masking 15 % of the tokens, 5 % of the trigrams of
+unmasked tokens are shuffled. The paper does not say how they are drawn: here a trigram is three neighbours, none
+masked or special, 5 % of all of these are drawn (rounded, at least one), and one that overlaps with another is
+dropped. Each order of the three is as probable as any other, their own among them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from unmask.batches.batch import Sample
+from unmask.batches.masking import HIDDEN, Begins, MaskingSettings
+from unmask.batches.token_masking import TokenMasking
+
+SHUFFLED = "shuffled"
+"""Name of the positions and of the labels."""
+SIZE = 3
+"""K of the paper."""
+
+
+class ShuffledMaskingSettings(MaskingSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="shuffled"):
+    """The recipe's [masking] for `kind = "shuffled"`; see `MaskingSettings`.
+
+    Attributes:
+        shuffle: share of the trigrams that are shuffled.
+    """
+
+    shuffle: float = 0.05
+
+    gives = frozenset({HIDDEN, SHUFFLED})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.shuffle < 1:
+            raise ValueError("shuffle must lie between 0 and 1")
+
+    def build(self, *, vocabulary: int, mask: int, special: frozenset[int], begins: Begins) -> ShuffledMasking:
+        """See `MaskingSettings`."""
+        return ShuffledMasking(self, self.shuffle, vocabulary=vocabulary, mask=mask, special=special)
+
+
+class ShuffledMasking(TokenMasking):
+    """See the module.
+
+    Args:
+        settings: rate and shares.
+        shuffle: share of the trigrams that are shuffled.
+        others: as for `Masking`.
+    """
+
+    def __init__(self, settings: MaskingSettings, shuffle: float, **others: Any) -> None:
+        super().__init__(settings, **others)
+        self.shuffle = shuffle
+
+    def __call__(self, sample: Sample, rng: np.random.Generator) -> Sample:
+        """Return the sample with some of its tokens masked and others shuffled; all randomness comes from `rng`."""
+        masked = super().__call__(sample, rng)
+        free = ~self.is_special[sample.ids]  # (length,)
+        free[masked.positions[HIDDEN]] = False
+        ids, found = masked.ids.copy(), [np.zeros(0, np.int64)]
+        for start in self._trigrams(free, rng):
+            trigram = np.arange(start, start + SIZE)
+            ids[trigram] = sample.ids[rng.permutation(trigram)]
+            found.append(trigram)
+        indices = np.concatenate(found)  # (shuffled,)
+        labels = {SHUFFLED: sample.ids[indices].astype(np.int64)}
+        return masked.add(ids=ids, positions={SHUFFLED: indices}, labels=labels)
+
+    def _trigrams(self, free: np.ndarray, rng: np.random.Generator) -> list[int]:
+        """Return where the drawn trigrams begin, in order; none overlaps with another."""
+        starts = np.flatnonzero(free[:-2] & free[1:-1] & free[2:])
+        number = max(1, round(self.shuffle * len(starts)))
+        chosen: list[int] = []
+        for start in rng.permutation(starts)[:number].tolist():
+            if all(abs(start - other) >= SIZE for other in chosen):
+                chosen.append(start)
+        return sorted(chosen)

@@ -1,0 +1,84 @@
+"""Put the tokens of shuffled trigrams back: the word structural objective.
+
+In: samples with `positions["shuffled"]` and `labels["shuffled"]` (see shuffled_masking.py). Out: a part over the tokens
+of shuffled trigrams; only these are projected to the vocabulary.
+
+Wang et al. 2020 (StructBERT), section 2.2.1: a softmax over the vocabulary says which token belongs at each of the
+three positions, learnt beside the masked language model with the same weight. The head has the form of BERT's masked-LM
+head, with weights of its own; the paper leaves open whether the two share theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from unmask.batches.batch import Batch, Sample
+from unmask.encoders.encoder import BOTH_SIDES, TOKEN_EMBEDDINGS, Encoded, Encoder
+from unmask.layers.block import ACTIVATIONS
+from unmask.layers.norm import LayerNorm
+from unmask.layers.vocabulary import vocabulary_loss
+from unmask.objectives.objective import BuildContext, Objective, ObjectiveSettings, Part, accuracy_of, decoder_of
+from unmask_structbert.shuffled_masking import SHUFFLED
+
+
+class WordOrderSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The recipe's [objective.word_order]."""
+
+    asks = frozenset({SHUFFLED, BOTH_SIDES, TOKEN_EMBEDDINGS})
+
+    def build(self, context: BuildContext) -> WordOrder:
+        """See `ObjectiveSettings`."""
+        return WordOrder(context, self.weight)
+
+
+class WordOrder(Objective):
+    """See the module.
+
+    Args:
+        context: the body that the head sits on.
+        weight: in the sum of losses.
+    """
+
+    at = SHUFFLED
+    needs = frozenset({SHUFFLED})
+
+    def __init__(self, context: BuildContext, weight: float = 1.0) -> None:
+        super().__init__()
+        head, narrow = context.head, context.decoder_width
+        self.weight = weight
+        self.dense = nn.Linear(head.width, narrow)
+        self.activation = ACTIVATIONS[head.lm_activation]()
+        self.norm = LayerNorm(narrow, head.epsilon)
+        self.bias = nn.Parameter(torch.zeros(context.vocabulary))
+        head.init(self)
+
+    def prepare(self, sample: Sample, name: str) -> Sample:
+        """See `Objective`: a term for each token of a shuffled trigram."""
+        return sample.add(counts={name: len(sample.labels[SHUFFLED])})
+
+    def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
+        """Return logits over the vocabulary at the shuffled positions, (shuffled, vocabulary)."""
+        return linear(self._rows(encoded, batch), decoder_of(encoder), self.bias)
+
+    def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
+        """See `Objective`."""
+        rows = self._rows(encoded, batch)
+        loss, correct = vocabulary_loss(rows, decoder_of(encoder), self.bias, batch.labels[SHUFFLED])
+        return Part(loss, {"accuracy": correct})
+
+    def _rows(self, encoded: Encoded, batch: Batch) -> Tensor:
+        """Return what the decoder reads, (shuffled, width of the embeddings)."""
+        rows = encoded.last.index_select(0, batch.positions[SHUFFLED])  # (shuffled, width)
+        return self.norm(self.activation(self.dense(rows)))
+
+    def baseline(self, name: str, batches: Sequence[Batch], token: int) -> Mapping[str, float]:
+        """See `Objective`."""
+        return accuracy_of(token, name, SHUFFLED, batches)
+
+    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
+        """See `Objective`: the dense layer and the decoder, at the shuffled positions alone."""
+        return 2 * len(batch.positions[SHUFFLED]) * self.dense.out_features * (encoder.width + encoder.vocabulary)

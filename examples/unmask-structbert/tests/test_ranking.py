@@ -1,0 +1,76 @@
+"""Ranks as labels: what is read and refused, the paper's loss, and what comes back."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from unmask_structbert.ranking import Ranked, Ranking, RankingHead
+
+from unmask.batches.batch import collate
+from unmask.batches.frame import Frame
+from unmask.errors import UserError
+from unmask.families.bert import BertSettings
+from unmask.labelled.labelled_file import Row
+from unmask.objectives.learner import Learner
+
+BODY = BertSettings(layers=2, width=32, heads=2, feed_forward=64, positions=64, dropout=0.0, deviation=0.2)
+
+
+def rows(*ranks):
+    return [Row({"text": "dog", "label": rank}, "a.tsv", line) for line, rank in enumerate(ranks, 2)]
+
+
+def test_the_loss_of_ranks_is_that_of_the_paper():
+    """With one vector of weights w and a bias b for each rank k: - sum of y_k log s_k + (1 - y_k) log (1 - s_k)."""
+    torch.manual_seed(0)
+    encoder, head = BODY.build(1000), RankingHead(BODY.head, 4)
+    torch.nn.init.normal_(head.biases)
+    learner = Learner(encoder, {"ranking": head}).eval()
+    samples = [Frame(2, 3).wrap(np.arange(5, 12) + rank).named((rank,)) for rank in range(4)]
+    samples = [one.add(labels={"ranking": np.array([rank])}) for rank, one in enumerate(samples)]
+    batch = collate([learner.prepare(sample) for sample in samples])
+    pooled = encoder.pool(encoder(batch.tokens).last[batch.positions["summary"]])
+    expected = 0.0
+    for rank, vector in enumerate(pooled.detach().numpy()):
+        for k, bias in enumerate(head.biases.tolist()):
+            above = 1 / (1 + math.exp(-(float(vector @ head.out.weight[0].detach().numpy()) + bias)))
+            expected -= math.log(above if rank > k else 1 - above)
+    assert learner(batch)["ranking"].sum.item() == pytest.approx(expected, rel=1e-5)
+    assert batch.counts == {"ranking": 4}
+
+
+class Letters:
+    """As much of a tokenizer as framing asks for."""
+
+    cls, sep, mask, summary, ends_twice = 2, 3, 4, "first", False
+
+    def encode_many(self, texts):
+        return [np.array([5 + ord(letter) for letter in text]) for text in texts]
+
+
+def test_as_many_ranks_up_as_units_say_yes():
+    task, labels = Ranking(), ("1", "3", "10")
+    framed = task.frame(Letters(), rows("10", "1", "3"), labels, gold=True)
+    assert [int(sample.labels["ranking"][0]) for sample in framed.samples] == [2, 0, 1]
+    logits = [np.array([values], np.float32) for values in ([2, 1], [-1, -2], [1, 0.5])]
+    found = framed.read(logits)
+    assert [one.rank for one in found] == ["10", "1", "10"]
+    assert found[0].above == pytest.approx({"1": 1 / (1 + math.exp(-2)), "3": 1 / (1 + math.exp(-1))})
+    measured = task.measure(rows("10", "1", "3"), found, labels)
+    assert measured(np.arange(3)) == pytest.approx({"accuracy": 200 / 3, "mean_absolute_error": 1 / 3})
+    (mistake,) = task.mistakes(rows("10", "1", "3"), found, labels)
+    assert (mistake.caption, mistake.gold, mistake.predicted, mistake.score) == ("a.tsv:4", "3", "10", 1)
+    assert task.line(Ranked("dog", "3", {})) == "3\tdog"
+
+
+def test_ranks_are_whole_numbers_in_order(tmp_path):
+    assert Ranking().label_names(rows("10", "9", "-1", "9")) == ("-1", "9", "10")
+    with pytest.raises(UserError, match=r"a\.tsv: all examples have the same rank"):
+        Ranking().label_names(rows("1", "1"))
+    path = tmp_path / "a.tsv"
+    path.write_text("text\tlabel\ndog\t1\ncat\tgood\n")
+    with pytest.raises(UserError, match=r"a\.tsv:3: the label 'good' is no whole number"):
+        Ranking().read([path], columns={})
+    with pytest.raises(UserError, match=r"a\.tsv:3: unknown rank '4'; the model knows 1, 3"):
+        Ranking().frame(Letters(), rows("1", "4"), ("1", "3"), gold=True)

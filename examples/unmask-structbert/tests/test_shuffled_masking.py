@@ -1,0 +1,88 @@
+"""Shuffled trigrams are those of the paper, and the same checks fail on planted faults."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+from unmask_structbert.shuffled_masking import SHUFFLED, ShuffledMasking, ShuffledMaskingSettings
+
+from unmask.batches.chance import generator
+from unmask.batches.frame import Frame
+from unmask.batches.masking import HIDDEN
+
+SPECIAL, VOCABULARY = frozenset(range(5)), 1000
+
+
+def shuffle_all(kind=ShuffledMasking, lengths=(500,) * 300, **settings):
+    """(before, after) of texts in which no token stands twice."""
+    masking = kind(ShuffledMaskingSettings(**settings), 0.05, vocabulary=VOCABULARY, mask=4, special=SPECIAL)
+    rng = np.random.default_rng(0)
+    texts = [Frame(2, 3).wrap(rng.permutation(np.arange(5, VOCABULARY))[:length]) for length in lengths]
+    return [(text, masking(text, generator(0, "masking", place))) for place, text in enumerate(texts)]
+
+
+def check_trigrams(found):
+    """Whole trigrams, none masked or special; what stood there is their label; nothing else is changed."""
+    for before, after in found:
+        indices = after.positions[SHUFFLED]
+        trigrams = indices.reshape(-1, 3)
+        assert np.array_equal(trigrams, trigrams[:, :1] + np.arange(3))
+        assert len(np.unique(indices)) == len(indices)
+        assert not np.isin(indices, after.positions[HIDDEN]).any()
+        assert not np.isin(before.ids[indices], list(SPECIAL)).any()
+        assert np.array_equal(after.labels[SHUFFLED], before.ids[indices])
+        assert np.array_equal(np.sort(after.ids[trigrams]), np.sort(before.ids[trigrams]))
+        others = np.delete(np.arange(len(before)), np.concatenate([indices, after.positions[HIDDEN]]))
+        assert np.array_equal(after.ids[others], before.ids[others])
+
+
+def check_orders(found):
+    """Each of the six orders of three is as probable as any other."""
+    orders = dict.fromkeys(permutations(range(3)), 0)
+    for _, after in found:
+        gold = after.labels[SHUFFLED].reshape(-1, 3)
+        for trigram, read in zip(gold.tolist(), after.ids[after.positions[SHUFFLED]].reshape(-1, 3), strict=True):
+            orders[tuple(trigram.index(id) for id in read)] += 1
+    total = sum(orders.values())
+    assert total > 3000
+    assert all(abs(count / total - 1 / 6) < 0.02 for count in orders.values())
+
+
+class ShufflesMasked(ShuffledMasking):
+    """A planted fault: masked tokens are shuffled too."""
+
+    def _trigrams(self, free, rng):
+        return super()._trigrams(np.ones_like(free), rng)
+
+
+class Rotates(ShuffledMasking):
+    """A planted fault: three neighbours are always moved on by one."""
+
+    def __call__(self, sample, rng):
+        after = super().__call__(sample, rng)
+        after.ids[after.positions[SHUFFLED]] = np.roll(after.labels[SHUFFLED].reshape(-1, 3), 1, axis=1).reshape(-1)
+        return after
+
+
+def test_trigrams_of_unmasked_tokens_are_shuffled():
+    found = shuffle_all()
+    check_trigrams(found)
+    check_orders(found)
+    free = 0.85**3  # of three neighbours none is masked
+    shares = [len(after.positions[SHUFFLED]) / 3 / len(before) / free for before, after in found]
+    assert np.mean(shares) == pytest.approx(0.05, abs=0.01), "a little less, as those that overlap are dropped"
+
+
+@pytest.mark.parametrize(("fault", "check"), [(ShufflesMasked, check_trigrams), (Rotates, check_orders)])
+def test_planted_faults_are_found(fault, check):
+    with pytest.raises(AssertionError):
+        check(shuffle_all(fault))
+
+
+def test_short_texts():
+    found = shuffle_all(lengths=range(12))
+    check_trigrams(found)
+    assert not len(found[2][1].positions[SHUFFLED]), "two tokens are no trigram"
+    assert max(len(after.positions[SHUFFLED]) for _, after in found) == 3, "at least one, of short texts no more"
+    with pytest.raises(ValueError, match="shuffle must lie"):
+        ShuffledMaskingSettings(shuffle=0)
