@@ -55,10 +55,10 @@ def check(parts: Sequence[Part], offers: Mapping[str, Sequence[str]]) -> None:
                     f"{part.name} leaves nothing of what is {taken[0]} for {other.name}: pass --set {other.name}=false"
                 )
         if part.without and (idle := sorted(part.gives - asked)):
-            ways = _say(offers.get(f"ask {idle[0]}", ()))
+            askers = _say(offers.get(f"ask {idle[0]}", ()))
             raise ValueError(
                 f"{part.name} gives {idle[0]}, which no objective asks for: pass --set {part.without}"
-                + (f", or {ways}" if ways else "")
+                + (f", or {askers}" if askers else "")
             )
 
 
