@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -22,8 +23,8 @@ from unmask.model import Model, load_model, save_model
 from unmask.objectives.learner import Learner
 from unmask.pretraining.checks import check_hidden, check_shape, check_vocabulary, check_words
 from unmask.pretraining.learner import build_learner
-from unmask.recipe import Recipe
-from unmask.runs.directory import RunDirectory
+from unmask.recipe import Recipe, resolve_migrated
+from unmask.runs.directory import Earlier, RunDirectory
 from unmask.runs.display import Display
 from unmask.runs.plots import plot_training, try_to_draw
 from unmask.runs.report import Said, model_card, pretraining_report
@@ -85,7 +86,9 @@ def pretrain(
     feed = Feed(recipe.layout, recipe.masking, recipe.seed, corpus.tokenizer, learner.prepare)
     source, heldout = _read(feed, recipe, corpus, display)
     inputs = {"corpus": fingerprint(corpus), "init": "none" if base is None else base.fingerprint()}
-    with processes, open_run(out, write(recipe), inputs, machine, processes, resume=resume) as run:
+    former = {} if base is None else {"init": base.former_fingerprint}
+    earlier = Earlier(partial(resolve_migrated, Recipe), former)
+    with processes, open_run(out, write(recipe), inputs, machine, processes, resume=resume, earlier=earlier) as run:
         if created:
             display.say(f"newly initialized, as {init} lacks it: {', '.join(created)}")
         if heldout and not resume:

@@ -22,7 +22,7 @@ from unmask.batches.sources import Source
 from unmask.batches.steps import tell_lost_workers
 from unmask.errors import UnmaskError
 from unmask.objectives.learner import Learner
-from unmask.runs.directory import RunDirectory
+from unmask.runs.directory import Earlier, RunDirectory
 from unmask.runs.display import Display
 from unmask.runs.extras import missing
 from unmask.training.calibration import BUDGETS, FITTING, UNKNOWN_STEPS, Calibration, check_growth
@@ -58,6 +58,7 @@ def open_run(
     processes: Processes,
     *,
     resume: bool,
+    earlier: Earlier | None = None,
 ) -> RunDirectory:
     """Create the directory of a run, or take up the one that is there; see `RunDirectory.open`.
 
@@ -68,6 +69,7 @@ def open_run(
         machine: what it computes on.
         processes: those that train together.
         resume: whether it is there already.
+        earlier: reads what an earlier version wrote of it.
     """
     return RunDirectory.open(
         Path(out),
@@ -77,6 +79,7 @@ def open_run(
         resume=resume,
         may_change=MAY_CHANGE,
         leads=processes.leads,
+        earlier=earlier,
     )
 
 
