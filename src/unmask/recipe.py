@@ -17,7 +17,6 @@ from typing import Annotated, Any, cast
 import msgspec
 
 from unmask.batches.layouts import LAYOUTS, AnyLayout
-from unmask.batches.masking import MaskingSettings
 from unmask.batches.maskings import MASKINGS, AnyMasking
 from unmask.batches.token_masking import TokenMaskingSettings
 from unmask.durable import replace_file
@@ -88,7 +87,7 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
         _check_weights(self.objectives)
         if self.budget.epochs is not None or self.budget.patience is not None:
             raise ValueError("a pretraining budget is given in steps, tokens or minutes, and knows no patience")
-        if isinstance(self.masking, MaskingSettings) and self.masking.replace.keep == 1:
+        if self.masking.keeps_all:
             raise ValueError("masking.replace has every token stay, so that the answers could be read")
         if self.layout.num_streams and self.batch.sequences != self.layout.num_streams:
             streams = self.layout.num_streams

@@ -12,12 +12,11 @@ import torch
 from unmask.batches.document_sentences import DocumentSentencesSettings
 from unmask.batches.feed import Feed
 from unmask.batches.layout import LayoutSettings
-from unmask.batches.no_masking import NoMaskingSettings
+from unmask.batches.no_masking import WHOLE_TEXT, NoMaskingSettings
 from unmask.batches.sentence_pairs import LABELS, SentencePairsSettings
 from unmask.batches.token_masking import TokenMaskingSettings
 from unmask.corpus.build import build_corpus
 from unmask.corpus.corpus import Documents
-from unmask.encoders.encoder import LEFT_TO_RIGHT
 from unmask.errors import UserError
 from unmask.evaluation.errors_page import errors_page
 from unmask.inference.backend import inference_copy
@@ -174,8 +173,10 @@ def evaluate_encoder(
         else:
             layout = SentencePairsSettings(length=length, second=asked)
         learner = inference_copy(Learner(model.encoder, objectives), machine)
-        masking = NoMaskingSettings() if LEFT_TO_RIGHT in model.encoder.gives else TokenMaskingSettings()
-        feed = Feed(layout, masking, seed, corpus.tokenizer, learner.prepare)  # with the special tokens of pretraining
+        whole = any(WHOLE_TEXT in OBJECTIVES[name].asks for name in objectives)
+        masking = NoMaskingSettings() if whole else TokenMaskingSettings()
+        summary = model.encoder.settings.pretraining
+        feed = Feed(layout, masking, seed, corpus.tokenizer, learner.prepare, summary)
         batches = feed.heldout(corpus.train, tokens=corpus.train.num_tokens * 2)
         metrics = evaluate(learner, batches, machine, display=display)
     return {
@@ -192,11 +193,11 @@ def _objectives(model: Model) -> dict[str, Objective]:
     Raises:
         UserError: a head is damaged.
     """
-    found = {}
+    found, context = {}, BuildContext(model.encoder, tokenizer_size=model.tokenizer.size)
     for name, settings in OBJECTIVES.items():
         if name in model.heads:
             try:
-                objective = settings.of_head(model.heads[name], model.encoder.width).build(BuildContext(model.encoder))
+                objective = settings.of_head(model.heads[name], model.encoder.width).build(context)
             except ValueError as error:
                 raise UserError(f"the tensors of the {name} head are damaged ({error})") from error
             if not model.take(name, objective):

@@ -26,8 +26,9 @@ from unmask.finetuning.prepare import Prepared, prepare
 from unmask.inference.predictor import Predictor
 from unmask.model import Model, save_model
 from unmask.recipe import FinetuningRecipe, resolve_migrated
-from unmask.runs.directory import Earlier, RunDirectory
+from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
+from unmask.runs.earlier import Earlier
 from unmask.runs.plots import plot_confusion, plot_training, try_to_draw
 from unmask.runs.report import finetuning_report, model_card
 from unmask.settings import Overrides, write

@@ -19,7 +19,7 @@ def build_learner(recipe: Recipe, vocabulary: int, base: Model | None) -> tuple[
     """
     encoder = build_encoder(recipe.encoder, vocabulary, seed=recipe.seed) if base is None else base.encoder
     torch.manual_seed(number(recipe.seed, "heads"))
-    context = BuildContext(encoder)
+    context = BuildContext(encoder, tokenizer_size=vocabulary)
     objectives = {name: settings.build(context) for name, settings in recipe.objectives.items()}
     if base is None:
         return Learner(encoder, objectives), []

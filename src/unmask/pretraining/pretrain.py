@@ -24,8 +24,9 @@ from unmask.objectives.learner import Learner
 from unmask.pretraining.checks import check_hidden, check_shape, check_vocabulary, check_words
 from unmask.pretraining.learner import build_learner
 from unmask.recipe import Recipe, resolve_migrated
-from unmask.runs.directory import Earlier, RunDirectory
+from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
+from unmask.runs.earlier import Earlier
 from unmask.runs.plots import plot_training, try_to_draw
 from unmask.runs.report import Said, model_card, pretraining_report
 from unmask.settings import write
@@ -83,7 +84,8 @@ def pretrain(
         display.say(note)
     learner, created = build_learner(recipe, corpus.tokenizer.size, base)
     learner.to(machine.device)
-    feed = Feed(recipe.layout, recipe.masking, recipe.seed, corpus.tokenizer, learner.prepare)
+    summary = recipe.encoder.pretraining
+    feed = Feed(recipe.layout, recipe.masking, recipe.seed, corpus.tokenizer, learner.prepare, summary)
     source, heldout = _read(feed, recipe, corpus, display)
     inputs = {"corpus": fingerprint(corpus), "init": "none" if base is None else base.fingerprint()}
     former = {} if base is None else {"init": base.former_fingerprint}

@@ -20,7 +20,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,6 +29,7 @@ from filelock import FileLock
 from unmask.durable import replace_file
 from unmask.errors import UserError
 from unmask.lock import acquire, is_locked
+from unmask.runs.earlier import Earlier
 from unmask.runs.extras import event_writer
 from unmask.version import __version__
 
@@ -66,19 +66,6 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     libraries: dict[str, str]
     machine: dict[str, Any]
     inputs: dict[str, str]
-
-
-@dataclass(frozen=True)
-class Earlier:
-    """How runs that an earlier version started are compared with what is asked for today.
-
-    Attributes:
-        recipe: turns the recipe of a run into today's; gets it as it was written, and what to call it in errors.
-        inputs: by name of an input, what gives its fingerprint as it was defined before.
-    """
-
-    recipe: Callable[[Mapping[str, Any], str], Mapping[str, Any]]
-    inputs: Mapping[str, Callable[[], str]] = field(default_factory=dict)
 
 
 class RunDirectory:

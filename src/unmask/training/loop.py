@@ -22,8 +22,9 @@ from unmask.batches.sources import Source
 from unmask.batches.steps import tell_lost_workers
 from unmask.errors import UnmaskError
 from unmask.objectives.learner import Learner
-from unmask.runs.directory import Earlier, RunDirectory
+from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
+from unmask.runs.earlier import Earlier
 from unmask.runs.extras import missing
 from unmask.training.calibration import BUDGETS, FITTING, UNKNOWN_STEPS, Calibration, check_growth
 from unmask.training.carry import CarryTable
