@@ -42,10 +42,12 @@ def check(parts: Sequence[Part], offers: Mapping[str, Sequence[str]]) -> None:
     asked = frozenset().union(*(part.asks for part in parts))
     for part in parts:
         for name in sorted(part.asks - given):
-            ways = " or ".join(f"--set {way}" for way in offers.get(name, ()))
+            ways = [_say(offers[name])] if name in offers else []
+            if part.name.startswith("objective."):
+                ways.append(f"--set {part.name}=false")
             raise ValueError(
-                f"{part.name} needs {name}, which nothing in this recipe gives: "
-                + (f"pass {ways}, or --set {part.name}=false" if ways else f"pass --set {part.name}=false")
+                f"{part.name} needs {name}, which nothing in this recipe gives"
+                + (f": pass {', or '.join(ways)}" if ways else "")
             )
         for other in parts:
             if other is not part and (taken := sorted(part.takes & other.asks)):
@@ -53,8 +55,20 @@ def check(parts: Sequence[Part], offers: Mapping[str, Sequence[str]]) -> None:
                     f"{part.name} leaves nothing of what is {taken[0]} for {other.name}: pass --set {other.name}=false"
                 )
         if part.without and (idle := sorted(part.gives - asked)):
-            ways = " or ".join(f"--set {way}" for way in offers.get(f"ask {idle[0]}", ()))
+            asking = _say(offers.get(f"ask {idle[0]}", ()))
             raise ValueError(
                 f"{part.name} gives {idle[0]}, which no objective asks for: pass --set {part.without}"
-                + (f", or {ways}" if ways else "")
+                + (f", or {asking}" if asking else "")
             )
+
+
+def _say(ways: Sequence[str]) -> str:
+    """Return settings (KEY=VALUE) as options of the command line; other values of the same key are in parentheses."""
+    values: dict[str, list[str]] = {}
+    for way in ways:
+        key, _, value = way.rpartition("=")
+        values.setdefault(key, []).append(value)
+    return " or ".join(
+        f"--set {key}={first}" + (f" (or {', '.join(others)})" if others else "")
+        for key, (first, *others) in values.items()
+    )

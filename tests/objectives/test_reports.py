@@ -44,3 +44,8 @@ def test_a_discriminator_that_tells_nothing_is_warned_of():
     ]
     assert not found[0]
     assert "Begin as a masked LM" in found[1][0]
+
+
+def test_a_discriminator_stands_beside_what_always_saying_original_reaches():
+    notes = build("replaced_token").notes("replaced_token", {"replaced_token_guess": 0.878}, {})
+    assert notes == ["Always saying that a token was not replaced would be right for 87.80 % of all."]

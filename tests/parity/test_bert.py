@@ -200,7 +200,9 @@ def test_parity_of_a_published_checkpoint(minilm, tmp_path):
 
 def change_tokens(monkeypatch, change):
     forward = Transformer.forward
-    monkeypatch.setattr(Transformer, "forward", lambda self, tokens: forward(self, replace(tokens, **change(tokens))))
+    monkeypatch.setattr(
+        Transformer, "forward", lambda self, tokens, *more: forward(self, replace(tokens, **change(tokens)), *more)
+    )
 
 
 def change_decoder(monkeypatch, change):

@@ -128,7 +128,7 @@ def test_the_comparison_notices_a_planted_fault(ours, tmp_path, monkeypatch, pla
     elif planted == "pooler":
         monkeypatch.setattr(type(model.encoder), "pool", lambda self, rows: rows)
     else:
-        monkeypatch.setattr(Model, "take", lambda self, name, head: True)  # the head stays untrained
+        monkeypatch.setattr(Model, "take", lambda self, name, head: [])  # the head stays untrained
     with pytest.raises(AssertionError):
         assert_same_predictions(tmp_path, LABELS)
 

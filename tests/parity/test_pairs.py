@@ -166,7 +166,7 @@ def test_the_comparison_notices_a_planted_fault(tokenizer, tmp_path, monkeypatch
             score = head.score
             monkeypatch.setattr(head, "score", lambda *given: Part(score(*given).sum / 2, {}))
         case "head":
-            monkeypatch.setattr(Model, "take", lambda self, name, head: True)  # the head stays untrained
+            monkeypatch.setattr(Model, "take", lambda self, name, head: [])  # the head stays untrained
     with pytest.raises(AssertionError):
         assert_parity(tmp_path, kind)
 

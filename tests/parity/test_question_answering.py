@@ -282,8 +282,8 @@ def softmax_over(monkeypatch, value):
 def detach_body(monkeypatch):
     forward = Transformer.forward
 
-    def detached(self, tokens):
-        encoded = forward(self, tokens)
+    def detached(self, *given):
+        encoded = forward(self, *given)
         return replace(encoded, last=encoded.last.detach() + 0 * encoded.last)
 
     monkeypatch.setattr(Transformer, "forward", detached)

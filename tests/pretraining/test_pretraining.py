@@ -13,6 +13,7 @@ from unmask.model import Model, load_model, save_model
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
+from unmask.objectives.teacher import Teacher
 from unmask.pretraining.corpus import corpus_from_text
 from unmask.pretraining.learner import build_learner
 from unmask.pretraining.pretrain import baseline, pretrain
@@ -183,3 +184,20 @@ def test_going_on_keeps_the_dropout_of_heads_to_come(documents, tokenizer, tmp_p
         settings = load_model(tmp_path / run).encoder.settings
         assert (settings.dropout, settings.before_last) == (0.0, 0.2)
     assert load_model(tmp_path / "second", dropout=0.3).encoder.settings.before_last == 0.3
+
+
+def test_a_resumed_run_has_the_same_teacher(corpus, tmp_path):
+    small = ["encoder.layers=1", "encoder.width=32", "encoder.feed_forward=64", "layout.length=32", "batch.tokens=256"]
+
+    def teacher(seed):
+        torch.manual_seed(seed)
+        return Teacher(BODY.build(20))
+
+    def run(seed, steps, **more):
+        recipe = read_recipe("bert-tiny", parse_overrides([*small, f"budget.steps={steps}"]))
+        pretrain(recipe, corpus, tmp_path / "run", teacher=teacher(seed), quiet=True, **more)
+
+    run(0, 1)
+    with pytest.raises(UserError, match=r"inputs.teacher was \w{64}, now \w{64}"):
+        run(1, 2, resume=True)
+    run(0, 2, resume=True)

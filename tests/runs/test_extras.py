@@ -44,7 +44,7 @@ def reviews(tmp_path):
 
 
 def tune(start, reviews, out, **options):
-    settings = ["budget.steps=3", "task.length=24", "batch.sequences=8"]
+    settings = {"budget.steps": 3, "task.length": 24, "batch.sequences": 8}
     finetune("classification", start, [reviews], out, settings=settings, machine=CPU, **options)
 
 

@@ -86,6 +86,7 @@ def gradients(strategy, precision, processes):
         with torch.no_grad():
             learner.encoder.dense.weight.add_(0.125)
         replicas.refresh()
+    replicas.close()
     return found
 
 

@@ -9,18 +9,21 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unmask.checkpoints.heads import OWN_POOLER
+from unmask.checkpoints.heads import OWN_POOLER, head_name
+from unmask.encoders.encoder import Encoder
 from unmask.errors import UserError
 from unmask.families import BodySettings
 from unmask.families.format import TASK_HEADS, Format
+from unmask.objectives import OBJECTIVES
+from unmask.objectives.objective import BuildContext, decoder_of
 
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def body_shapes(settings: BodySettings, vocabulary: int) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of a body's tensors, by our names; no memory is taken for them."""
+def body_on_meta(settings: BodySettings, vocabulary: int) -> Encoder:
+    """Return a body for which no memory is taken: it tells names and shapes."""
     with torch.device("meta"):
-        return {name: tuple(value.shape) for name, value in settings.build(vocabulary).state_dict().items()}
+        return settings.build(vocabulary)
 
 
 def check(form: Format, settings: BodySettings, vocabulary: int, shapes: Shapes, path: Path) -> None:
@@ -40,7 +43,8 @@ def check(form: Format, settings: BodySettings, vocabulary: int, shapes: Shapes,
     stored = form.count_layers(settings)
     if len(layers) != stored or layers != set(map(str, range(stored))):
         raise UserError(f"config.json says {stored} layers, the weights have {len(layers)}", file=path)
-    ours = body_shapes(settings, vocabulary)
+    body = body_on_meta(settings, vocabulary)
+    ours = {name: tuple(value.shape) for name, value in body.state_dict().items()}
     lacking = form.lacking(settings)
     ours |= {name: tuple(value.shape) for name, value in lacking.items()}
     wanted: dict[str, tuple[int, ...]] = {}
@@ -59,8 +63,7 @@ def check(form: Format, settings: BodySettings, vocabulary: int, shapes: Shapes,
             file=path,
             remedy=f"the file is not whole or not of a {form.model_type} model: download it again",
         )
-    narrow = ours["embeddings.words.weight"][1]
-    for name, shape in {**wanted, **_head_shapes(form, settings.width, narrow, vocabulary)}.items():
+    for name, shape in {**wanted, **_head_shapes(form, body)}.items():
         if name in shapes and shapes[name] != shape:
             raise UserError(f"tensor {name} has shape {shapes[name]}, by config.json it is {shape}", file=path)
     for head in {form.heads[name]["out"] for name in TASK_HEADS if name in form.heads}:
@@ -72,24 +75,15 @@ def check(form: Format, settings: BodySettings, vocabulary: int, shapes: Shapes,
         raise UserError("qa_outputs has not two rows, one for the start and one for the end", file=path)
 
 
-def _head_shapes(form: Format, width: int, narrow: int, vocabulary: int) -> dict[str, tuple[int, ...]]:
-    """Return what shapes the tensors of the pretraining heads must have, `narrow` being the embeddings' width."""
-    shapes: dict[str, tuple[int, ...]] = {form.decoder: (vocabulary, narrow)}
-    if words := form.heads.get("masked_lm"):
-        shapes |= {
-            f"{words['dense']}.weight": (narrow, width),
-            f"{words['dense']}.bias": (narrow,),
-            f"{words['norm']}.weight": (narrow,),
-            f"{words['norm']}.bias": (narrow,),
-            words["bias"]: (vocabulary,),
-        }
-    if parts := form.heads.get("replaced_token"):
-        shapes |= {f"{parts['dense']}.weight": (width, width), f"{parts['dense']}.bias": (width,)}
-        shapes |= {f"{parts['out']}.weight": (1, width), f"{parts['out']}.bias": (1,)}
-    for head in ("next_sentence", "sentence_order"):
-        if head in form.heads:
-            name = form.heads[head]["out"]
-            shapes |= {f"{name}.weight": (2, width), f"{name}.bias": (2,)}
+def _head_shapes(form: Format, body: Encoder) -> dict[str, tuple[int, ...]]:
+    """Return what shapes the tensors of the pretraining heads must have, by their names."""
+    context = BuildContext(body)
+    shapes: dict[str, tuple[int, ...]] = {form.decoder: tuple(decoder_of(body).shape)}
+    for head in form.heads.keys() & OBJECTIVES.keys():
+        with torch.device("meta"):
+            state = OBJECTIVES[head]().build(context).state_dict()
+        named = {head_name(form, head, ours): tuple(value.shape) for ours, value in state.items()}
+        shapes |= {name: shape for name, shape in named.items() if name}
     return shapes
 
 

@@ -21,7 +21,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from unmask.checkpoints.check import body_shapes, check, check_decoder
+from unmask.checkpoints.check import body_on_meta, check, check_decoder
 from unmask.checkpoints.heads import (
     OWN,
     OWN_POOLER,
@@ -114,7 +114,7 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
     heads = find_own(tensors)
     if not isinstance(task, dict) or "downstream" not in task:
         for head, names in find_heads(form, tensors, path, of_classifier(form, config, tensors, path)).items():
-            heads[head] = {**names, **heads.get(head, {})}  # of ELECTRA's the generator is our own
+            heads[head] = {**names, **heads.get(head, {})}  # a part of it may be our own
     return Pretrained(
         settings,
         vocabulary,
@@ -267,7 +267,7 @@ def _is_known(form: Format, name: str) -> bool:
 
 def _take_body(form: Format, settings: BodySettings, tensors: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     """Return the body's tensors under our names, and those that a directory has beside them (`Format.lacking`)."""
-    known = {*body_shapes(settings, 1), *form.lacking(settings)}
+    known = {*body_on_meta(settings, 1).state_dict(), *form.lacking(settings)}
     found: dict[str, Tensor] = {}
     for ours, names in form.tensors(settings, known):
         if names[0] not in tensors:  # the check has found it to be optional

@@ -26,7 +26,6 @@ from unmask.families.format import (
     Format,
     architectures,
 )
-from unmask.layers.embeddings import Embeddings
 from unmask.layers.pooler import Pooler
 
 PROJECT = "embeddings.project"
@@ -55,15 +54,7 @@ class AlbertSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_fie
 
     def build(self, vocabulary: int) -> Transformer:
         """See `BodySettings`."""
-        embeddings = Embeddings(
-            vocabulary,
-            self.positions,
-            self.segments,
-            self.embedding or self.width,
-            None if self.embedding is None else self.width,
-            dropout=self.dropout,
-            epsilon=self.epsilon,
-        )
+        embeddings = self.embeddings(vocabulary, narrow=self.embedding)
         blocks = [self.block()]
         shared: dict[str, Any] = (
             {f"{self.shared}_of": blocks[0]} if self.shared in ("attention", "feed_forward") else {}

@@ -61,13 +61,28 @@ class BertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknow
         """See `TransformerSettings`."""
         return self.epsilon
 
+    def embeddings(self, vocabulary: int, *, narrow: int | None = None, offset: int = 0) -> Embeddings:
+        """Return what is below the layers.
+
+        Args:
+            vocabulary: how many token ids there are.
+            narrow: width of the embeddings, which are projected then; None: that of the layers.
+            offset: rows of positions before the first one that is read.
+        """
+        return Embeddings(
+            vocabulary,
+            self.positions if self.rotation is None else 0,
+            self.segments,
+            narrow or self.width,
+            None if narrow is None else self.width,
+            offset=offset,
+            dropout=self.dropout,
+            epsilon=self.epsilon,
+        )
+
     def build(self, vocabulary: int) -> Transformer:
         """See `BodySettings`."""
-        embeddings = Embeddings(
-            vocabulary, self.positions, self.segments, self.width, None, dropout=self.dropout, epsilon=self.epsilon
-        )
-        blocks = [self.block() for _ in range(self.layers)]
-        return self.compose(vocabulary, embeddings, blocks, Pooler(self.width, "tanh"))
+        return self.compose(vocabulary, self.embeddings(vocabulary), self.blocks(), Pooler(self.width, "tanh"))
 
 
 def read_shared(config: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:

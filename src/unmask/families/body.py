@@ -197,6 +197,10 @@ class TransformerSettings(BodySettings, frozen=True, kw_only=True, forbid_unknow
             **shared,
         )
 
+    def blocks(self) -> list[Block]:
+        """Return all layers."""
+        return [self.block() for _ in range(self.layers)]
+
     def owner(self, layer: int, part: str) -> int:
         """Return which layer has the "attention" or "feed_forward" sublayer that a layer uses: its own, by default."""
         return layer

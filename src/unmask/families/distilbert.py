@@ -49,8 +49,7 @@ class DistilBertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_
         embeddings = Embeddings(
             vocabulary, self.positions, 0, self.width, None, dropout=self.dropout, epsilon=self.layer_norm
         )
-        blocks = [self.block() for _ in range(self.layers)]
-        return self.compose(vocabulary, embeddings, blocks, Pooler(self.width, "relu"))
+        return self.compose(vocabulary, embeddings, self.blocks(), Pooler(self.width, "relu"))
 
 
 DISTILBERT = Family(

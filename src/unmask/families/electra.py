@@ -29,7 +29,6 @@ from unmask.families.format import (
     Format,
     architectures,
 )
-from unmask.layers.embeddings import Embeddings
 from unmask.layers.pooler import Pooler
 
 
@@ -56,17 +55,8 @@ class ElectraSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_fi
 
     def build(self, vocabulary: int) -> Transformer:
         """See `BodySettings`."""
-        embeddings = Embeddings(
-            vocabulary,
-            self.positions,
-            self.segments,
-            self.embedding or self.width,
-            None if self.embedding is None else self.width,
-            dropout=self.dropout,
-            epsilon=self.epsilon,
-        )
-        blocks = [self.block() for _ in range(self.layers)]
-        body = self.compose(vocabulary, embeddings, blocks, Pooler(self.width, "gelu"))
+        embeddings = self.embeddings(vocabulary, narrow=self.embedding)
+        body = self.compose(vocabulary, embeddings, self.blocks(), Pooler(self.width, "gelu"))
         if embeddings.project is not None:
             nn.init.xavier_uniform_(embeddings.project.weight)
         return body

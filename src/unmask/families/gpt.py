@@ -65,7 +65,7 @@ class GptSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknown
     def build(self, vocabulary: int) -> Transformer:
         """See `BodySettings`."""
         embeddings = Embeddings(vocabulary, self.positions, 0, self.width, None, dropout=self.dropout, epsilon=None)
-        return self.compose(vocabulary, embeddings, [self.block() for _ in range(self.layers)], None)
+        return self.compose(vocabulary, embeddings, self.blocks(), None)
 
 
 GPT = Family(

@@ -24,7 +24,6 @@ from unmask.families.format import (
     Format,
     architectures,
 )
-from unmask.layers.embeddings import Embeddings
 from unmask.layers.pooler import Pooler
 
 
@@ -51,18 +50,8 @@ class RobertaSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_fi
 
     def build(self, vocabulary: int) -> Transformer:
         """See `BodySettings`."""
-        embeddings = Embeddings(
-            vocabulary,
-            self.positions,
-            self.segments,
-            self.width,
-            None,
-            offset=self.offset,
-            dropout=self.dropout,
-            epsilon=self.epsilon,
-        )
-        blocks = [self.block() for _ in range(self.layers)]
-        return self.compose(vocabulary, embeddings, blocks, Pooler(self.width, "tanh"))
+        embeddings = self.embeddings(vocabulary, offset=self.offset)
+        return self.compose(vocabulary, embeddings, self.blocks(), Pooler(self.width, "tanh"))
 
     def mismatch(self, pad: int) -> str:
         """See `BodySettings`: positions begin right after the id of padding."""

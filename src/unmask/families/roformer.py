@@ -22,7 +22,6 @@ from unmask.encoders.transformer import Transformer
 from unmask.families.bert import BertSettings
 from unmask.families.body import check_size
 from unmask.families.format import BERT_BLOCK, BERT_CONFIG, BERT_QKV, TASK_HEADS, Family, Format, architectures
-from unmask.layers.embeddings import Embeddings
 from unmask.layers.pooler import Pooler
 from unmask.layers.rotary import Rotation
 
@@ -59,17 +58,8 @@ class RoFormerSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_f
 
     def build(self, vocabulary: int) -> Transformer:
         """See `BodySettings`."""
-        embeddings = Embeddings(
-            vocabulary,
-            0,
-            self.segments,
-            self.embedding or self.width,
-            None if self.embedding is None else self.width,
-            dropout=self.dropout,
-            epsilon=self.epsilon,
-        )
-        blocks = [self.block() for _ in range(self.layers)]
-        return self.compose(vocabulary, embeddings, blocks, Pooler(self.width, self.activation))
+        embeddings = self.embeddings(vocabulary, narrow=self.embedding)
+        return self.compose(vocabulary, embeddings, self.blocks(), Pooler(self.width, self.activation))
 
 
 def read_embedding(config: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:

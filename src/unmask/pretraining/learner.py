@@ -8,18 +8,27 @@ from unmask.batches.chance import number
 from unmask.model import Model, build_encoder
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
+from unmask.objectives.teacher import Teacher
 from unmask.recipe import Recipe
 
 
-def build_learner(recipe: Recipe, vocabulary: int, base: Model | None) -> tuple[Learner, list[str]]:
+def build_learner(
+    recipe: Recipe, vocabulary: int, base: Model | None, teacher: Teacher | None = None
+) -> tuple[Learner, list[str]]:
     """Return encoder and objectives, and what is newly initialized because `base` lacks it.
+
+    Args:
+        recipe: what to train.
+        vocabulary: how many token ids there are.
+        base: a model to go on from; None: weights are drawn.
+        teacher: for objectives that learn from one.
 
     Raises:
         UserError: a head of `base` is damaged, or its shapes are not those of the recipe's.
     """
     encoder = build_encoder(recipe.encoder, vocabulary, seed=recipe.seed) if base is None else base.encoder
     torch.manual_seed(number(recipe.seed, "heads"))
-    context = BuildContext(encoder, tokenizer_size=vocabulary)
+    context = BuildContext(encoder, teacher, vocabulary)
     objectives = {name: settings.build(context) for name, settings in recipe.objectives.items()}
     if base is None:
         return Learner(encoder, objectives), []

@@ -21,6 +21,7 @@ from unmask.corpus.corpus import Corpus
 from unmask.errors import UserError
 from unmask.model import Model, load_model, save_model
 from unmask.objectives.learner import Learner
+from unmask.objectives.teacher import Teacher
 from unmask.pretraining.checks import check_hidden, check_shape, check_vocabulary, check_words
 from unmask.pretraining.learner import build_learner
 from unmask.recipe import Recipe, resolve_migrated
@@ -50,6 +51,7 @@ def pretrain(
     *,
     init: str | Path | None = None,
     allow_pickle: bool = False,
+    teacher: Teacher | None = None,
     resume: bool = False,
     machine: Machine | None = None,
     quiet: bool = False,
@@ -62,6 +64,7 @@ def pretrain(
         out: the run directory.
         init: MODEL to go on from; the corpus must have been built with its tokenizer.
         allow_pickle: let `init` hold pickled weights.
+        teacher: a model that objectives learn from; a resumed run must have the same.
         resume: go on where the run in `out` stands.
         machine: device and precision; None chooses.
         quiet: print nothing.
@@ -82,12 +85,15 @@ def pretrain(
     check_vocabulary(recipe.encoder, corpus.tokenizer.pad)
     for note in check_words(recipe, corpus.tokenizer):
         display.say(note)
-    learner, created = build_learner(recipe, corpus.tokenizer.size, base)
+    taught_by = {} if teacher is None else {"teacher": teacher.fingerprint()}
+    if teacher is not None:
+        teacher.to(machine.device, machine.dtype)
+    learner, created = build_learner(recipe, corpus.tokenizer.size, base, teacher)
     learner.to(machine.device)
     summary = recipe.encoder.pretraining
     feed = Feed(recipe.layout, recipe.masking, recipe.seed, corpus.tokenizer, learner.prepare, summary)
     source, heldout = _read(feed, recipe, corpus, display)
-    inputs = {"corpus": fingerprint(corpus), "init": "none" if base is None else base.fingerprint()}
+    inputs = {"corpus": fingerprint(corpus), "init": "none" if base is None else base.fingerprint(), **taught_by}
     former = {} if base is None else {"init": base.former_fingerprint}
     earlier = Earlier(partial(resolve_migrated, Recipe), former)
     with processes, open_run(out, write(recipe), inputs, machine, processes, resume=resume, earlier=earlier) as run:

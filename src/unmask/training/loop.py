@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import torch
@@ -139,7 +140,7 @@ class Trainer:
         """Start or take up the run, and bring it to its end: see `start`, `resume` and `train`."""
         if note := missing():
             self.display.say(note)
-        with tell_lost_workers():
+        with tell_lost_workers(), closing(self.replicas):
             (self.resume if resume else self.start)()
             self.train()
             if (best := self.patience.take_best(self.replicas)) is not None:

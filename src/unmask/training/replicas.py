@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
+from weakref import ref
 
 import torch
 import torch.distributed as dist
@@ -69,6 +70,9 @@ class Replicas:
                 parameter.grad = torch.zeros_like(parameter)
         self.processes.add_tensors(parameter.grad for parameter in trained if parameter.grad is not None)
 
+    def close(self) -> None:
+        """End what belongs to the connection between the processes, before it is closed."""
+
     def refresh(self) -> None:
         """Take over the learner's weights after a change."""
         self.working.refresh()
@@ -97,7 +101,8 @@ class OverlappedReplicas(Replicas):
             self.parallel = DistributedDataParallel(
                 self.copy, broadcast_buffers=False, find_unused_parameters=True, gradient_as_bucket_view=True
             )
-        self.parallel.register_comm_hook(None, lambda state, bucket: self._sum(bucket))
+        # by a weak reference, as what C++ holds is no garbage that Python finds
+        self.parallel.register_comm_hook(ref(self), lambda owner, bucket: owner()._sum(bucket))
         self._owners = {working: parameter for parameter, working in self.working.pairs}
         self._sums: dict[Tensor, Tensor] = {}
 
@@ -121,6 +126,10 @@ class OverlappedReplicas(Replicas):
 
     def reduce(self) -> None:
         """Do nothing: `backward` has summed the gradients."""
+
+    def close(self) -> None:
+        """See `Replicas`: a thread that still held our hook when Python ends would abort the process."""
+        del self.parallel
 
     def _sum(self, bucket: Any) -> torch.futures.Future[Tensor]:
         """Sum a bucket of gradients over the processes."""
