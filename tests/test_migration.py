@@ -19,6 +19,7 @@ from unmask.families.albert import AlbertSettings
 from unmask.families.bert import BertSettings
 from unmask.families.roberta import RobertaSettings
 from unmask.finetuning.finetune import finetune
+from unmask.lock import acquire
 from unmask.migration import migrate, migrate_text, refuse_old_settings
 from unmask.model import Model, build_encoder, load_model, save_model
 from unmask.pretraining.pretrain import pretrain
@@ -53,6 +54,23 @@ def test_shipped_recipes_of_the_earlier_version_become_those_of_today_comments_a
     assert old != new == recipe_text(name)[0]
     assert convert(tomllib.loads(new), Recipe, name) == read_recipe(name)
     assert changes
+
+
+def test_a_recipe_without_a_kind_is_told_which_it_may_be(tmp_path):
+    path = tmp_path / "old.toml"
+    path.write_text(as_old("albert-mini").replace('kind = "transformer"\n', ""))
+    with pytest.raises(UserError, match=r'\[encoder\] without a kind is of an earlier version; today it is "albert"'):
+        read_recipe(path)
+    migrate_file(path)
+    assert read_recipe(path) == read_recipe("albert-mini")
+
+
+def test_runs_that_are_in_use_are_left_alone(tmp_path):
+    (tmp_path / "recipe.toml").write_text(as_old("bert-mini"))
+    held = acquire(tmp_path / ".lock")
+    assert main(["recipes", "migrate", str(tmp_path)]) == 2
+    held.release()
+    assert main(["recipes", "migrate", str(tmp_path)]) == 0
 
 
 def test_what_is_of_today_stays_as_it_is():

@@ -47,8 +47,9 @@ def refuse_old(table: Mapping[str, Any], place: str) -> None:
         kind = migrate(table)["encoder"]["kind"]
     except ValueError as error:
         raise UserError(f"[encoder] is of an earlier version, and {error}", file=place) from error
+    said = f'encoder.kind = "{OLD_KIND}"' if "kind" in table["encoder"] else "[encoder] without a kind"
     raise UserError(
-        f'encoder.kind = "{OLD_KIND}" is of an earlier version; today it is "{kind}"',
+        f'{said} is of an earlier version; today it is "{kind}"',
         file=place,
         remedy=f"rewrite it: unmask recipes migrate {place}",
     )

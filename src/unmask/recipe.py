@@ -23,6 +23,7 @@ from unmask.durable import replace_file
 from unmask.encoders.downstream import DownstreamSettings
 from unmask.errors import UserError, nearest
 from unmask.families import FAMILIES, AnyBody
+from unmask.lock import is_locked
 from unmask.migration import migrate, migrate_text, refuse_old, refuse_old_settings
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import ObjectiveSettings
@@ -204,8 +205,11 @@ def migrate_file(path: Path, out: Path | None = None) -> list[str]:
         What has changed, a line each; nothing where it is of today's version.
 
     Raises:
-        UserError: it cannot be read, or no family of today has its settings together; nothing is written.
+        UserError: it cannot be read, no family of today has its settings together, or the run is in use; nothing is
+            written.
     """
+    if path.is_dir() and is_locked(path / ".lock"):
+        raise UserError("another program is writing to this run", file=path, remedy="wait for it")
     path = path / "recipe.toml" if path.is_dir() else path
     try:
         text = path.read_text(encoding="utf8")
