@@ -77,7 +77,7 @@ def run_trainer(recipe: Recipe, corpus: Corpus, out: Path) -> list[dict[str, Any
     examples = [
         {
             "input_ids": sample.ids.tolist(),
-            "token_type_ids": sample.segments.tolist(),
+            "token_type_ids": [] if sample.segments is None else sample.segments.tolist(),
             "attention_mask": [1] * len(sample),
             "special_tokens_mask": [int(id in words.special_ids) for id in sample.ids.tolist()],
         }

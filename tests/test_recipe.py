@@ -7,7 +7,7 @@ from argparse import Namespace
 import msgspec
 import pytest
 
-from unmask.batches.layout import Stage, stage_ends
+from unmask.batches.stages import Stage, stage_ends
 from unmask.cli.pretrain import run as pretrain_command
 from unmask.errors import UserError
 from unmask.recipe import FinetuningRecipe, Recipe, read_recipe, recipe_text, shipped

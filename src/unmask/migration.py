@@ -2,16 +2,27 @@
 
 Until 0.1 there was one kind of encoder, "transformer", whose family followed from its settings; and `lm_weight` stood
 for `[objective.causal_lm]` of a fine-tuning.
+
+In: a recipe, as a table or as text. Out: the same for today's version; of a text, comments and order stay.
 """
 
 from __future__ import annotations
 
+import re
+import tomllib
 from collections.abc import Mapping
 from typing import Any
 
 from unmask.errors import UserError
 
 OLD_KIND = "transformer"
+NONE = "none"
+OLD_SEGMENTS = 2
+OLD_EPSILON = 1e-12
+"""What held where a recipe did not say it."""
+
+_HEADER = re.compile(r"\s*\[")
+_KEY = re.compile(r"""\s*(?P<quote>["']?)(?P<key>[\w-]+)(?P=quote)\s*=""")
 
 
 def refuse_old(table: Mapping[str, Any], place: str) -> None:
@@ -24,69 +35,191 @@ def refuse_old(table: Mapping[str, Any], place: str) -> None:
     Raises:
         UserError: it is one; says how to rewrite it.
     """
-    encoder = table.get("encoder")
-    if isinstance(encoder, Mapping) and encoder.get("kind", OLD_KIND) == OLD_KIND:
-        kind = migrate(table)["encoder"]["kind"]
+    if not is_old(table):
+        return
+    if not _is_old_encoder(table):
         raise UserError(
-            f'encoder.kind = "transformer" is of an earlier version; today it is "{kind}"',
+            "lm_weight is of an earlier version; today it is objective.causal_lm.weight",
             file=place,
             remedy=f"rewrite it: unmask recipes migrate {place}",
         )
+    try:
+        kind = migrate(table)["encoder"]["kind"]
+    except ValueError as error:
+        raise UserError(f"[encoder] is of an earlier version, and {error}", file=place) from error
+    said = f'encoder.kind = "{OLD_KIND}"' if "kind" in table["encoder"] else "[encoder] without a kind"
+    raise UserError(
+        f'{said} is of an earlier version; today it is "{kind}"',
+        file=place,
+        remedy=f"rewrite it: unmask recipes migrate {place}",
+    )
 
 
 def refuse_old_settings(settings: Mapping[str, Any]) -> None:
-    """Refuse settings of a fine-tuning (dotted keys) that have another name today.
+    """Refuse settings (dotted keys) that have another name today.
 
     Raises:
         UserError: there is one; says the new name.
     """
+    kinds: dict[str, dict[Any, str]] = {
+        "encoder.kind": {OLD_KIND: "bert"},
+        "encoder.pooling": {"tanh": "bert", "gelu": "electra", "relu": "distilbert", NONE: "gpt"},
+        "encoder.causal": {True: "gpt", False: "bert"},
+    }
+    for key, kind in kinds.items():
+        if key in settings and (key != "encoder.kind" or settings[key] == OLD_KIND):
+            today = kind.get(settings[key], "gpt, bert, electra or distilbert")
+            raise UserError(
+                f"--set {key}={_value(settings[key])} is of an earlier version: recipes name the family",
+                remedy=f"set encoder.kind={today}",
+            )
     if "lm_weight" in settings:
         weight = settings["lm_weight"]
         today = f"objective.causal_lm.weight={weight}" if weight else "objective.causal_lm=false"
         raise UserError("lm_weight is of an earlier version", remedy=f"set {today}")
 
 
+def is_old(table: Mapping[str, Any]) -> bool:
+    """Return whether a recipe was written by an earlier version."""
+    return "lm_weight" in table or _is_old_encoder(table)
+
+
 def migrate(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a recipe in today's words; one that is in them already stays as it is."""
+    """Return a recipe in today's words; one that is in them already stays as it is.
+
+    Raises:
+        ValueError: no family of today has these settings together; says which.
+    """
     new = dict(table)
-    encoder = table.get("encoder")
-    if isinstance(encoder, Mapping) and encoder.get("kind", OLD_KIND) == OLD_KIND:
-        new["encoder"] = _encoder(encoder)
+    if _is_old_encoder(table):
+        new["encoder"] = _migrate_encoder(table["encoder"])
     if "lm_weight" in table:
         weight = new.pop("lm_weight")
         if weight:
-            new["objective"] = {"causal_lm": {"weight": weight}}
+            new["objective"] = {**table.get("objective", {}), "causal_lm": {"weight": weight}}
     return new
 
 
-def _encoder(old: Mapping[str, Any]) -> dict[str, Any]:
-    """Return [encoder] with the family that its settings stood for."""
+def migrate_text(text: str) -> tuple[str, list[str]]:
+    """Return the text of a recipe in today's words, and what has changed, a line each: nothing, where nothing has.
+
+    Raises:
+        ValueError: not TOML, not written a key a line, or no family of today has these settings together.
+    """
+    table = tomllib.loads(text)
+    new = migrate(table)
+    if not is_old(table):
+        return text, []
+    text = text if text.endswith("\n") else f"{text}\n"
+    lines, changes = text.splitlines(keepends=True), list[str]()
+    if _is_old_encoder(table):
+        lines = _edit_encoder(lines, table["encoder"], new["encoder"], changes)
+    if "lm_weight" in table:
+        start = next((at for at, line in enumerate(lines) if _HEADER.match(line)), len(lines))
+        lines = [*_without(lines[:start], {"lm_weight"}), *lines[start:]]
+        changes.append(f"lm_weight = {table['lm_weight']} is gone")
+        if table["lm_weight"]:
+            weight = f"weight = {table['lm_weight']}"
+            lines.append(f"\n[objective.causal_lm]\n{weight}\n")
+            changes.append(f"[objective.causal_lm] {weight} is new")
+    text = "".join(lines)
+    if tomllib.loads(text) != new:
+        raise ValueError("its keys cannot be edited: write [encoder] as a table of its own, with a key on each line")
+    return text, changes
+
+
+def _is_old_encoder(table: Mapping[str, Any]) -> bool:
+    encoder = table.get("encoder")
+    return isinstance(encoder, Mapping) and encoder.get("kind", OLD_KIND) == OLD_KIND
+
+
+def _migrate_encoder(old: Mapping[str, Any]) -> dict[str, Any]:
+    """Return [encoder] with the family that its settings stood for, each setting that it has not left out.
+
+    Raises:
+        ValueError: there is none; says why.
+    """
     kind = _family(old)
-    new = {"kind": kind, **{key: value for key, value in old.items() if key not in ("kind", "pooling", "causal")}}
-    gone: dict[str, tuple[str, ...]] = {
-        "gpt": ("segments", "feed_forward", "offset", "embedding", "shared"),
-        "distilbert": ("segments", "epsilon", "offset", "embedding", "shared"),
-        "albert": ("offset",),
-        "electra": ("offset", "shared"),
-        "roberta": ("embedding", "shared"),
-        "bert": ("offset", "embedding", "shared"),
+    fixed: dict[str, Any] = {  # what families have one value of
+        "offset": 0,
+        "embedding": None,
+        "shared": NONE,
     }
-    new = {key: value for key, value in new.items() if key not in gone[kind]}
-    was: dict[str, dict[str, Any]] = {  # what held where a key was left away, and is another today
-        "albert": {"shared": "none"},
-        "roberta": {"segments": 2, "epsilon": 1e-12},
-        "gpt": {"epsilon": 1e-12},
+    if kind in ("gpt", "distilbert"):
+        fixed["segments"] = 0
+    if kind == "gpt":
+        fixed["feed_forward"] = 4 * old.get("width", 0)
+    if kind == "distilbert":
+        fixed["epsilon"] = OLD_EPSILON
+    for own in {"albert": ("embedding", "shared"), "electra": ("embedding",), "roberta": ("offset",)}.get(kind, ()):
+        del fixed[own]
+    for key, value in fixed.items():
+        held = old.get(key, {"segments": OLD_SEGMENTS, "epsilon": OLD_EPSILON}.get(key, value))
+        if held != value and (held, value) != (False, None):
+            today = "is not" if value in (None, 0, NONE) else f"is {_value(value)}"
+            raise ValueError(
+                f"no family has both {key} = {_value(held)} and {_sign(kind, old)}: the latter is of {kind}, "
+                f"where {key} {today}"
+            )
+    gone = {"kind", "pooling", "causal", *fixed}
+    new = {"kind": kind, **{key: value for key, value in old.items() if key not in gone}}
+    was: dict[str, dict[str, Any]] = {  # what held where a key was left out, and is another today
+        "albert": {"shared": NONE},
+        "roberta": {"segments": OLD_SEGMENTS, "epsilon": OLD_EPSILON},
+        "gpt": {"epsilon": OLD_EPSILON},
     }
     return {**new, **{key: value for key, value in was.get(kind, {}).items() if key not in new}}
 
 
 def _family(old: Mapping[str, Any]) -> str:
-    if old.get("causal") or old.get("pooling") == "none":
+    if old.get("causal") or old.get("pooling") == NONE:
         return "gpt"
-    if old.get("pooling") == "relu":
-        return "distilbert"
-    if old.get("pooling") == "gelu":
-        return "electra"
-    if old.get("shared", "none") != "none" or old.get("embedding") is not None:
-        return "albert"
-    return "roberta" if old.get("offset") else "bert"
+    if old.get("pooling", "tanh") != "tanh":
+        return {"relu": "distilbert", "gelu": "electra"}.get(old["pooling"], "bert")
+    if old.get("offset"):
+        return "roberta"
+    return "albert" if old.get("shared", NONE) != NONE or old.get("embedding") else "bert"
+
+
+def _sign(kind: str, old: Mapping[str, Any]) -> str:
+    """Return the setting that told the family."""
+    key = {"roberta": "offset", "gpt": "causal", "albert": "shared" if "shared" in old else "embedding"}.get(kind)
+    key = key or "pooling"
+    return f"{key} = {_value(old.get(key, {'causal': True}.get(key)))}"
+
+
+def _edit_encoder(lines: list[str], old: Mapping[str, Any], new: Mapping[str, Any], changes: list[str]) -> list[str]:
+    """Return the lines of a recipe with those of [encoder] edited, and note what has changed."""
+    header = re.compile(r"\s*\[\s*encoder\s*\]")
+    start = next((at + 1 for at, line in enumerate(lines) if header.match(line)), len(lines))
+    stop = next((at for at in range(start, len(lines)) if _HEADER.match(lines[at])), len(lines))
+    inside = _without(lines[start:stop], old.keys() - new.keys())
+    kind = f'kind = "{new["kind"]}"'
+    at = next((at for at, line in enumerate(inside) if _is_key(line, {"kind"})), None)
+    if at is None:
+        inside.insert(0, f"{kind}\n")
+    else:
+        inside[at] = re.sub(r"kind(\s*)=(\s*)([\"'])\w+\3", lambda found: kind, inside[at], count=1)
+    changes.append(f"encoder.{kind} in place of {_value(old.get('kind', OLD_KIND))}")
+    changes += [f"encoder.{key} = {_value(old[key])} is gone" for key in old if key not in new]
+    for key in [key for key in new if key not in old and key != "kind"]:
+        last = max(at for at, line in enumerate(inside) if _KEY.match(line))
+        inside.insert(last + 1, f"{key} = {_value(new[key])}\n")
+        changes.append(f"encoder.{key} = {_value(new[key])} is new: it held unsaid")
+    return [*lines[:start], *inside, *lines[stop:]]
+
+
+def _without(lines: list[str], keys: set[str]) -> list[str]:
+    return [line for line in lines if not _is_key(line, keys)]
+
+
+def _is_key(line: str, keys: set[str]) -> bool:
+    found = _KEY.match(line)
+    return found is not None and found["key"] in keys
+
+
+def _value(value: Any) -> str:
+    """Return a value as TOML has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else str(value)

@@ -65,6 +65,15 @@ class Model:
             digest.update(data.view(torch.uint8).numpy())  # bytes, as numpy has no bf16
         return digest.hexdigest()
 
+    def former_fingerprint(self) -> str:
+        """Return the digest by which versions before 0.1 told models: that of the encoder's weights alone."""
+        digest = hashlib.sha256()
+        for name, value in sorted(self.encoder.state_dict().items()):
+            digest.update(
+                name.encode() + value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+            )
+        return digest.hexdigest()
+
     def take(self, name: str, objective: Objective) -> list[str]:
         """Put a head's tensors into an objective.
 

@@ -7,6 +7,7 @@ table is described beside the code that it configures.
 from __future__ import annotations
 
 import math
+import shutil
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
@@ -16,17 +17,18 @@ from typing import Annotated, Any, cast
 import msgspec
 
 from unmask.batches.layouts import LAYOUTS, AnyLayout
-from unmask.batches.masking import MaskingSettings
 from unmask.batches.maskings import MASKINGS, AnyMasking
 from unmask.batches.token_masking import TokenMaskingSettings
+from unmask.durable import replace_file
 from unmask.encoders.downstream import DownstreamSettings
 from unmask.errors import UserError, nearest
 from unmask.families import FAMILIES, AnyBody
-from unmask.migration import refuse_old
+from unmask.lock import is_locked
+from unmask.migration import migrate, migrate_text, refuse_old, refuse_old_settings
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import ObjectiveSettings
 from unmask.requirements import Part, check
-from unmask.settings import Overrides, check_overrides, convert, put
+from unmask.settings import Overrides, check_overrides, convert, put, write
 from unmask.tasks import AnyTask
 from unmask.tokenizers.train import CASED, Trained
 from unmask.training.settings import TrainingSettings
@@ -86,7 +88,7 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
         _check_weights(self.objectives)
         if self.budget.epochs is not None or self.budget.patience is not None:
             raise ValueError("a pretraining budget is given in steps, tokens or minutes, and knows no patience")
-        if isinstance(self.masking, MaskingSettings) and self.masking.replace.keep == 1:
+        if self.masking.keeps_all:
             raise ValueError("masking.replace has every token stay, so that the answers could be read")
         if self.layout.num_streams and self.batch.sequences != self.layout.num_streams:
             streams = self.layout.num_streams
@@ -188,7 +190,67 @@ def read_recipe(source: str | Path, settings: Overrides | None = None) -> Recipe
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"not valid TOML: {error}", file=place) from error
     refuse_old(table, place)
+    refuse_old_settings(settings)
     return convert(put(table, settings, Recipe), Recipe, place)
+
+
+def migrate_file(path: Path, out: Path | None = None) -> list[str]:
+    """Rewrite a recipe of an earlier version as one of today's, its comments and its order kept.
+
+    Args:
+        path: a recipe, or a run, whose recipe.toml is meant.
+        out: where to write it; None: in its place, what it was is kept as FILE.old.
+
+    Returns:
+        What has changed, a line each; nothing where it is of today's version.
+
+    Raises:
+        UserError: it cannot be read, no family of today has its settings together, or the run is in use; nothing is
+            written.
+    """
+    if path.is_dir() and is_locked(path / ".lock"):
+        raise UserError("another program is writing to this run", file=path, remedy="wait for it")
+    path = path / "recipe.toml" if path.is_dir() else path
+    try:
+        text = path.read_text(encoding="utf8")
+    except UnicodeDecodeError as error:
+        raise UserError("not text in UTF-8", file=path) from error
+    try:
+        new, changes = migrate_text(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"not valid TOML: {error}", file=path) from error
+    except ValueError as error:
+        raise UserError(str(error), file=path) from error
+    table = tomllib.loads(new)
+    convert(table, FinetuningRecipe if "task" in table else Recipe, str(path))
+    if not changes:
+        return []
+    if out is None:
+        kept = path.with_name(f"{path.name}.old")
+        if kept.exists():
+            raise UserError(
+                "is there already, and would be overwritten", file=kept, remedy="move it away, or pass --out"
+            )
+        shutil.copy2(path, kept)
+    replace_file(out or path, new.encode())
+    return changes
+
+
+def resolve_migrated(kind: type[msgspec.Struct], table: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """Return the resolved recipe of a run that an earlier version may have written, as today's version resolves it.
+
+    Args:
+        kind: of the recipe.
+        table: as it was written.
+        place: what to call it in errors.
+
+    Raises:
+        UserError: no recipe of today is the same.
+    """
+    try:
+        return tomllib.loads(write(convert(migrate(table), kind, place)))
+    except ValueError as error:
+        raise UserError(str(error), file=place) from error
 
 
 def recipe_text(source: str | Path) -> tuple[str, str]:

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from unmask.batches.feed import Feed
-from unmask.batches.layout import Stage
 from unmask.batches.sentence_pairs import SentencePairsSettings
+from unmask.batches.stages import Stage
 from unmask.batches.token_masking import TokenMaskingSettings
 from unmask.corpus.corpus import Documents
 from unmask.corpus.manifest import PartEntry

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unmask.batches.layout import LayoutSettings, Stage, stage_at, stage_ends
+from unmask.batches.layout import LayoutSettings
+from unmask.batches.stages import Stage, stage_at, stage_ends
 
 
 @settings(deadline=None)

@@ -10,9 +10,9 @@ from unmask.batches.batch import Sample
 from unmask.batches.document_sentences import DocumentSentencesSettings
 from unmask.batches.frame import Frame
 from unmask.batches.full_sentences import FullSentencesSettings
-from unmask.batches.layout import Stage
 from unmask.batches.sentence_pairs import SentencePairsSettings
 from unmask.batches.sources import CorpusSource, ExampleSource
+from unmask.batches.stages import Stage
 from unmask.errors import UserError
 
 FRAME = Frame(2, 3)

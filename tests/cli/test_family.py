@@ -243,7 +243,7 @@ def test_bad_combinations_are_refused_at_the_start(text_file, tmp_path):
         ("roberta-mini", ["tokenizer.lowercase=true"], "lowercase has no effect"),
         ("albert-mini", ["layout.kind=full_sentences"], "objective.sentence_order needs sentence_order"),
         ("albert-mini", ["layout.second=next"], "objective.sentence_order needs sentence_order"),
-        ("bert-mini", ["encoder.pooling=relu"], "unknown key `pooling`"),
+        ("bert-mini", ["encoder.pooling=relu"], "recipes name the family; set encoder.kind=distilbert"),
         ("spanbert-mini", ["encoder.kind=electra", "encoder.offset=2"], "it goes with encoder.kind = roberta"),
         (
             "bert-mini",

@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy
 
 from unmask.batches.batch import Sample, collate
 from unmask.batches.chance import generator
-from unmask.batches.layout import Stage
+from unmask.batches.stages import Stage
 from unmask.encoders.encoder import CARRY, NOTHING, Encoded, HeadSpec
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import Objective, Part

@@ -34,8 +34,8 @@ class Sample:
 
     Attributes:
         key: its name.
-        ids: token ids, (length,).
-        segments: 0 or 1 a token, (length,).
+        ids: token ids, (length,), or several numbers a token, (length, any number).
+        segments: 0 or 1 a token, (length,); None where what frames the texts tells none apart.
         positions: token numbers, counted from the sequence's start, by name: "summary", "hidden".
         labels: values to predict by name, each (any number,).
         counts: how many terms each part of the loss sums over in this sample.
@@ -46,7 +46,7 @@ class Sample:
 
     key: Key
     ids: np.ndarray
-    segments: np.ndarray
+    segments: np.ndarray | None = None
     positions: Mapping[str, np.ndarray] = field(default_factory=dict)
     labels: Mapping[str, np.ndarray] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -119,13 +119,15 @@ class Tokens:
     """All that an encoder reads.
 
     Attributes:
-        ids, segments, places: (tokens,); a place is a token's number in its sequence.
+        ids: (tokens,), or (tokens, any number) for bodies that read several numbers a token, such as its characters.
+        segments: (tokens,); None where what framed the texts tells none apart: the same in all batches of a run.
+        places: (tokens,); a place is a token's number in its sequence.
         offsets: (sequences + 1,) int32.
         groups: see `Group`; together they cover all tokens in order.
     """
 
     ids: Tensor
-    segments: Tensor
+    segments: Tensor | None
     places: Tensor
     offsets: Tensor
     groups: tuple[Group, ...]
@@ -134,7 +136,7 @@ class Tokens:
         """Return them with all tensors changed."""
         return Tokens(
             ids=change(self.ids),
-            segments=change(self.segments),
+            segments=None if self.segments is None else change(self.segments),
             places=change(self.places),
             offsets=change(self.offsets),
             groups=tuple(group.map(change) for group in self.groups),
@@ -183,7 +185,7 @@ def collate(samples: Sequence[Sample]) -> Batch:
     """Lay samples end to end, shortest first (samples of one length keep their order).
 
     Raises:
-        ValueError: a stream occurs twice, or only some samples are windows of streams.
+        ValueError: a stream occurs twice, or only some samples are windows of streams, or have segments.
     """
     samples = sorted(samples, key=len)
     streams = [sample.stream for sample in samples if sample.stream is not None]
@@ -195,7 +197,7 @@ def collate(samples: Sequence[Sample]) -> Batch:
     places = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
     tokens = Tokens(
         ids=torch.from_numpy(np.concatenate([sample.ids for sample in samples]).astype(np.int64)),
-        segments=torch.from_numpy(np.concatenate([sample.segments for sample in samples]).astype(np.int64)),
+        segments=_segments(samples),
         places=torch.from_numpy(places),
         offsets=torch.from_numpy(offsets.astype(np.int32)),
         groups=tuple(_groups(lengths, offsets)),
@@ -238,6 +240,14 @@ def split(samples: Sequence[Sample], micro_tokens: int) -> list[list[Sample]]:
         pieces[-1].append(sample)
         room -= len(sample)
     return pieces
+
+
+def _segments(samples: Sequence[Sample]) -> Tensor | None:
+    """Return the segments of samples, (tokens,); None where none has any."""
+    given = [sample.segments for sample in samples if sample.segments is not None]
+    if given and len(given) != len(samples):
+        raise ValueError("either all samples of a batch have segments, or none has")
+    return torch.from_numpy(np.concatenate(given).astype(np.int64)) if given else None
 
 
 def _groups(lengths: np.ndarray, offsets: np.ndarray) -> list[Group]:

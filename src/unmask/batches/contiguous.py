@@ -16,17 +16,21 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
+import msgspec
 import numpy as np
 
 from unmask.batches.batch import Sample
 from unmask.batches.chance import generator
 from unmask.batches.frame import Frame
-from unmask.batches.layout import LayoutSettings, Stage
+from unmask.batches.layout import LayoutSettings
 from unmask.batches.sources import Cursor
+from unmask.batches.stages import Stage
 from unmask.corpus.corpus import Documents
 from unmask.errors import UserError
 
 STREAMS = "continuing streams"
+HELDOUT_WINDOWS = 8
+"""How many windows each stream of held-out text has at least, if there is text for them."""
 
 
 class ContiguousSettings(LayoutSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="contiguous"):
@@ -56,6 +60,18 @@ class ContiguousSettings(LayoutSettings, frozen=True, kw_only=True, forbid_unkno
             raise ValueError("contiguous streams have one length throughout: layout.length in place of layout.stages")
         if self.streams < 1:
             raise ValueError("layout.streams must be at least 1")
+
+    def source(
+        self, documents: Documents, frame: Frame, *, seed: int, block_tokens: int | None = None
+    ) -> ContiguousSource:
+        """See `LayoutSettings`; there are no blocks."""
+        return ContiguousSource(documents, self.all_stages[0].length, self.streams, frame, seed=seed)
+
+    def heldout(self, num_tokens: int, batch_tokens: int) -> ContiguousSettings:
+        """See `LayoutSettings`: few streams, so that each is many windows long."""
+        length = self.all_stages[0].length
+        affordable = min(batch_tokens // length, num_tokens // (HELDOUT_WINDOWS * length))
+        return msgspec.structs.replace(self, streams=max(1, min(self.streams, affordable)))
 
 
 class ContiguousSource:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unmask.batches.batch import Sample
-from unmask.tokenizers.tokenizer import Tokenizer
+from unmask.tokenizers.tokenizer import Summary, Tokenizer
 
 FIRST = np.zeros(1, np.int64)
 
@@ -36,11 +36,17 @@ class Frame:
     last: bool = False
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer) -> Frame:
-        """Return the frame that goes with a tokenizer."""
-        extract = tokenizer.mask if tokenizer.summary == "extract" else None
+    def of(cls, tokenizer: Tokenizer, summary: Summary | None = None) -> Frame:
+        """Return the frame that goes with a tokenizer.
+
+        Args:
+            tokenizer: whose special tokens are put around texts.
+            summary: where a text's vector is read; None: as in the model that the tokenizer serves.
+        """
+        summary = summary or tokenizer.summary
+        extract = tokenizer.mask if summary == "extract" else None
         between = 2 if tokenizer.ends_twice and extract is None else 1
-        return cls(tokenizer.cls, tokenizer.sep, between, extract, last=tokenizer.summary == "last")
+        return cls(tokenizer.cls, tokenizer.sep, between, extract, last=summary == "last")
 
     @property
     def start(self) -> int:

@@ -1,16 +1,12 @@
-"""What a layout is, and how long its samples are in which part of a run.
+"""What a layout is: how samples are cut from documents.
 
-In: the recipe's [layout]. Out: the layout of each stage (an idea of a paper a file, such as `sentence_pairs`).
-
-Stages are those of Devlin et al. 2019, appendix A.2: as attention grows with the square of the length, 90 % of the
-steps read sequences of 128 tokens, and the rest those of 512, which teach the later positions.
+In: the recipe's [layout]. Out: the layout of each stage (an idea of a paper a file, such as `sentence_pairs`), and the
+source of samples that reads documents with it.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 from typing import ClassVar, Protocol
 
 import msgspec
@@ -18,6 +14,8 @@ import numpy as np
 
 from unmask.batches.batch import Sample
 from unmask.batches.frame import Frame
+from unmask.batches.sources import CorpusSource, Source
+from unmask.batches.stages import Stage
 from unmask.corpus.corpus import Documents
 
 
@@ -27,18 +25,6 @@ class Layout(Protocol):
     def cut(self, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> list[Sample]:
         """Return all samples of these documents, in order, with empty keys. Pure but for `rng`."""
         ...
-
-
-class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A part of a run.
-
-    Attributes:
-        share: of the run's steps.
-        length: tokens of a sequence at most, special ones included.
-    """
-
-    share: float
-    length: int
 
 
 class LayoutSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
@@ -87,13 +73,15 @@ class LayoutSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         """Return the layout at one length."""
         raise NotImplementedError
 
+    def source(self, documents: Documents, frame: Frame, *, seed: int, block_tokens: int | None = None) -> Source:
+        """Return the samples of documents in seeded order; see `CorpusSource`."""
+        return CorpusSource(documents, self, frame, seed=seed, block_tokens=block_tokens)
 
-def stage_ends(stages: Sequence[Stage], total: int) -> list[int]:
-    """Return after how many steps of `total` each stage is over."""
-    *shares, _ = accumulate(stage.share for stage in stages)
-    return [*(round(share * total) for share in shares), total]
+    def heldout(self, num_tokens: int, batch_tokens: int) -> LayoutSettings:
+        """Return the layout with which fixed batches to evaluate on are cut.
 
-
-def stage_at(stages: Sequence[Stage], step: int, total: int) -> int:
-    """Return the number of the stage in which a step (from 0) of `total` falls."""
-    return bisect_right(stage_ends(stages, total)[:-1], step)
+        Args:
+            num_tokens: about how many tokens they have together.
+            batch_tokens: how many each may have.
+        """
+        return self

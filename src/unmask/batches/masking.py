@@ -51,6 +51,7 @@ class MaskingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         replace: what stands in their place.
         gives: what objectives can ask for.
         whole_words: whether no word is ever hidden in part.
+        keeps_all: whether every token stays as it is, so that the answers could be read.
     """
 
     rate: float = 0.15
@@ -65,6 +66,11 @@ class MaskingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         for name, rate in (("rate", self.rate), ("final_rate", self.final_rate)):
             if rate is not None and not 0 < rate < 1:
                 raise ValueError(f"{name} must lie between 0 and 1")
+
+    @property
+    def keeps_all(self) -> bool:
+        """See the class."""
+        return self.replace.keep == 1
 
     @property
     def words(self) -> int:

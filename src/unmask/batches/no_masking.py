@@ -20,6 +20,12 @@ class NoMaskingSettings(
 
     gives: ClassVar[frozenset[str]] = frozenset({WHOLE_TEXT})
     words: ClassVar[int] = 0
+    whole_words: ClassVar[bool] = False
+    keeps_all: ClassVar[bool] = False  # no token is asked for
+
+    def rate_at(self, done: float) -> float:
+        """See `MaskingSettings`."""
+        return 0.0
 
     def build(self, *, vocabulary: int, mask: int, special: frozenset[int], begins: Begins) -> Hide:
         """See `MaskingSettings`."""

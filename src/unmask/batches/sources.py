@@ -15,14 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from unmask.batches.batch import Key, Sample
 from unmask.batches.chance import generator, number, permuted
 from unmask.batches.frame import Frame
-from unmask.batches.layout import LayoutSettings, Stage
+from unmask.batches.stages import Stage
 from unmask.corpus.corpus import Documents
 from unmask.errors import UserError
+
+if TYPE_CHECKING:
+    from unmask.batches.layout import LayoutSettings
 
 Cursor = tuple[int, ...]
 """Where the order stands; opaque to the loop, and all the data state of a checkpoint."""

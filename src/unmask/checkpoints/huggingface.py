@@ -36,7 +36,7 @@ from unmask.checkpoints.safetensors_file import checked, read_shapes, read_tenso
 from unmask.encoders.encoder import Encoder
 from unmask.errors import UserError, nearest
 from unmask.families import FAMILIES, BodySettings, Family, family_of
-from unmask.families.format import Format
+from unmask.families.format import SHARED_KEY, Format
 
 OUR_KEY = "unmask"
 """Under this name config.json holds what the model is for."""
@@ -238,7 +238,9 @@ def _settings(family: Family, config: Mapping[str, Any], path: Path) -> tuple[Bo
         if config.get(form.head_dropout) is not None and config[form.head_dropout] != table.get("dropout", 0.1):
             table["head_dropout"] = config[form.head_dropout]
         table |= form.read(config, table)
-        return msgspec.convert(table, family.settings), vocabulary
+        if SHARED_KEY in config and "shared" not in table:
+            raise TypeError(f"{SHARED_KEY}: no {family.kind} of this version has layers that share a sublayer")
+        return msgspec.convert(table, FAMILIES[table["kind"]].settings), vocabulary
     except (msgspec.ValidationError, TypeError) as error:
         raise UserError(f"not the config of a {form.model_type} model: {error}", file=path) from error
 

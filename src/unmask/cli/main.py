@@ -24,7 +24,7 @@ VERBS = {
     "predict": "classify texts, find entities, or answer questions",
     "features": "write the layers of an encoder for each token of texts, for models of your own",
     "fill": "fill [MASK] in texts",
-    "recipes": "list, show and compare the shipped recipes",
+    "recipes": "list, show and compare the shipped recipes, or migrate those of earlier versions",
     "runs": "list runs, describe one, draw the curves of several in one picture",
     "demo": "from raw text to a sentiment classifier, with nothing but this package",
 }

@@ -1,8 +1,8 @@
 """A small model on top of an encoder's layers: the feature-based way of using it.
 
 In: an encoder (frozen ones look stored rows up, see encoders/stored.py) and which of its layers to read. Out: again an
-encoder, so that every task's head sits on it as it sits on BERT. The row at a sequence's first token, [CLS], stands for
-the whole sequence:
+encoder, so that every task's head sits on it as it sits on BERT. The row at a sequence's summary, the
+position of [CLS], stands for the whole sequence:
 
 - `linear`: that token's own vector. Over the last layer alone no module of this file is needed, for then it is what the
   task does anyway, on the pooled vector.
@@ -162,7 +162,7 @@ class Downstream(Encoder):
 
     def __init__(self, chosen: DownstreamSettings, encoder: Encoder) -> None:
         super().__init__()
-        self.chosen = chosen
+        self.chosen: DownstreamSettings = chosen
         self.encoder = encoder
         self.numbers = number_layers(chosen.layers, encoder.num_layers)
         several = len(self.numbers) > 1
@@ -192,19 +192,30 @@ class Downstream(Encoder):
         """See `Encoder`; what this module adds counts as a head."""
         return self.encoder.levels
 
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """See `Encoder`."""
+        return self.numbers
+
+    def over(self, encoder: Encoder) -> Downstream:
+        """See `Encoder`: changed in place."""
+        self.encoder = encoder
+        return self
+
     def forward(self, tokens: Tokens, keep: Keep = NOTHING, carry: Carry = NO_CARRY) -> Encoded:
         """See `Encoder`; the pooler was trained on the encoder's last layer alone, and so there is none here."""
         found = self.encoder(tokens, keep | Keep(frozenset(self.numbers))).layers
         x = self._combine([found[number] for number in self.numbers])  # (tokens, width)
         starts, ends = tokens.offsets[:-1].long(), tokens.offsets[1:].long()
+        summary = starts if self.head.summary == "first" else ends - 1  # (sequences,)
         if self.chosen.kind == "average":
             means = torch.segment_reduce(x.float(), "mean", offsets=tokens.offsets.long(), axis=0)
-            x = x.index_copy(0, starts, means.to(x.dtype))
+            x = x.index_copy(0, summary, means.to(x.dtype))
         if self.lstm is not None:
             x = self.lstm(x, tokens)  # (tokens, width)
             forward, backward = x.index_select(0, ends - 1), x.index_select(0, starts)
             half = self.lstm.width
-            x = x.index_copy(0, starts, torch.cat([forward[:, :half], backward[:, half:]], 1))
+            x = x.index_copy(0, summary, torch.cat([forward[:, :half], backward[:, half:]], 1))
         return Encoded(last=x, layers={number: found[number] for number in keep.layers})
 
     def forward_flops(self, tokens: Tokens) -> int:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from unmask.batches.batch import Tokens
 from unmask.layers.block import Activation
+from unmask.tokenizers.tokenizer import Summary
 
 BOTH_SIDES = "context on both sides"
 LEFT_TO_RIGHT = "reading from left to right"
@@ -111,6 +112,7 @@ class HeadSpec:
         pooler_dropout: before the pooler, where heads of whole texts have it there too.
         rnn_dropout: on what a recurrent model over the body's layers reads.
         bias: whether the last layer of a classifier of whole texts has one.
+        summary: where a text's vector is read; see batches/frame.py.
     """
 
     width: int
@@ -123,6 +125,7 @@ class HeadSpec:
     pooler_dropout: float = 0.0
     rnn_dropout: float = 0.1
     bias: bool = True
+    summary: Summary = "first"
 
 
 class Encoder(nn.Module):
@@ -137,6 +140,7 @@ class Encoder(nn.Module):
         recompute: compute each layer again in the backward pass instead of keeping its activations.
         head: what heads on it are like.
         gives: its capabilities, such as `TOKEN_EMBEDDINGS`.
+        chosen: what makes it a small model over another encoder's layers (encoders/downstream.py); None: it is none.
     """
 
     settings: Any = None
@@ -147,6 +151,20 @@ class Encoder(nn.Module):
     recompute: bool = False
     head: HeadSpec
     gives: frozenset[str] = frozenset()
+    chosen: Any = None
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """The layers of the encoder itself that `last` is made of; of a small model over it, those that it reads."""
+        return (self.num_layers,)
+
+    def over(self, encoder: Encoder) -> Encoder:
+        """Return what this is, over the layers of another encoder: that one, where this is no small model over one."""
+        return encoder
+
+    def own_state(self) -> dict[str, Tensor]:
+        """Return the tensors that a small model has beside the encoder's."""
+        return {}
 
     @property
     def levels(self) -> Sequence[nn.Module]:

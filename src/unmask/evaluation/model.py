@@ -13,12 +13,10 @@ from unmask.batches.document_sentences import DocumentSentencesSettings
 from unmask.batches.feed import Feed
 from unmask.batches.layout import LayoutSettings
 from unmask.batches.maskings import MASKINGS, AnyMasking
-from unmask.batches.no_masking import NoMaskingSettings
 from unmask.batches.sentence_pairs import LABELS, SentencePairsSettings
 from unmask.batches.token_masking import TokenMaskingSettings
 from unmask.corpus.build import build_corpus
 from unmask.corpus.corpus import Documents
-from unmask.encoders.encoder import LEFT_TO_RIGHT
 from unmask.errors import UserError
 from unmask.evaluation.errors_page import errors_page
 from unmask.inference.backend import inference_copy
@@ -174,10 +172,10 @@ def evaluate_encoder(
                 raise UserError("this model tells pairs of sentences apart, and the documents have none")
         else:
             layout = SentencePairsSettings(length=length, second=asked)
-        masking = _masking(model, objectives)
+        masking = _masking(objectives)
         objectives = _answerable(objectives, model.encoder.gives | masking.gives | layout.gives)
         learner = inference_copy(Learner(model.encoder, objectives), machine)
-        feed = Feed(layout, masking, seed, corpus.tokenizer, learner.prepare)  # with the special tokens of pretraining
+        feed = Feed(layout, masking, seed, corpus.tokenizer, learner.prepare, model.encoder.settings.pretraining)
         batches = feed.heldout(corpus.train, tokens=corpus.train.num_tokens * 2)
         metrics = evaluate(learner, batches, machine, display=display)
     return {
@@ -194,11 +192,11 @@ def _objectives(model: Model) -> dict[str, Objective]:
     Raises:
         UserError: a head is damaged.
     """
-    found = {}
+    found, context = {}, BuildContext(model.encoder, tokenizer_size=model.tokenizer.size)
     for name, settings in OBJECTIVES.items():
         if name in model.heads:
             try:
-                objective = settings.of_head(model.heads[name], model.encoder.width).build(BuildContext(model.encoder))
+                objective = settings.of_head(model.heads[name], model.encoder.width).build(context)
             except ValueError as error:
                 raise UserError(f"the tensors of the {name} head are damaged ({error})") from error
             if not model.take(name, objective):
@@ -206,10 +204,8 @@ def _objectives(model: Model) -> dict[str, Objective]:
     return found
 
 
-def _masking(model: Model, objectives: Mapping[str, Objective]) -> AnyMasking:
+def _masking(objectives: Mapping[str, Objective]) -> AnyMasking:
     """Return a masking with default settings that gives what objectives ask of one; where there is none, BERT's."""
-    if LEFT_TO_RIGHT in model.encoder.gives:
-        return NoMaskingSettings()
     offered = frozenset().union(*(kind.gives for kind in MASKINGS.values()))
     asked = frozenset().union(*(OBJECTIVES[name].asks for name in objectives)) & offered
     return next((kind() for kind in MASKINGS.values() if asked <= kind.gives), TokenMaskingSettings())

@@ -17,11 +17,17 @@ from unmask.encoders.encoder import SEPARATE_LAYERS
 from unmask.encoders.transformer import Transformer
 from unmask.families.bert import BertSettings
 from unmask.families.body import check_size
-from unmask.families.format import BERT_CONFIG, BERT_EMBEDDINGS, TASK_HEADS, Family, Format, architectures
+from unmask.families.format import (
+    BERT_CONFIG,
+    BERT_EMBEDDINGS,
+    SHARED_KEY,
+    TASK_HEADS,
+    Family,
+    Format,
+    architectures,
+)
 from unmask.layers.pooler import Pooler
 
-SHARED_KEY = "unmask_shared"
-"""Under this name config.json says which sublayer is the same in all layers, where transformers has a copy in each."""
 PROJECT = "embeddings.project"
 
 

@@ -7,6 +7,9 @@ release (the reference code turned to the tanh approximation later: `activation 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from unmask.encoders.transformer import Transformer
 from unmask.families.body import TransformerSettings, check_size, check_small
 from unmask.families.format import (
@@ -14,6 +17,7 @@ from unmask.families.format import (
     BERT_CONFIG,
     BERT_EMBEDDINGS,
     BERT_QKV,
+    SHARED_KEY,
     TASK_HEADS,
     Family,
     Format,
@@ -81,6 +85,11 @@ class BertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknow
         return self.compose(vocabulary, self.embeddings(vocabulary), self.blocks(), Pooler(self.width, "tanh"))
 
 
+def read_shared(config: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of layers that share a sublayer, which versions before 0.1 wrote as BERT's: ALBERT's."""
+    return {"kind": "albert", "shared": config[SHARED_KEY]} if SHARED_KEY in config else {}
+
+
 BERT = Family(
     BertSettings,
     Format(
@@ -104,5 +113,6 @@ BERT = Family(
         decoder="cls.predictions.decoder.weight",
         architectures=architectures("Bert", masked_lm__next_sentence="ForPreTraining"),
         without_pooler=("BertForTokenClassification", "BertForQuestionAnswering"),
+        read=read_shared,
     ),
 )

@@ -77,6 +77,11 @@ class BodySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return f"{self.layers} layers, width {self.width}"
 
     @property
+    def pretraining(self) -> Summary:
+        """How texts are framed in pretraining: as in tasks, but for the last token of GPT's, which is theirs alone."""
+        return "first" if self.summary == "extract" else self.summary
+
+    @property
     def num_segments(self) -> int:
         """How many segments are told apart; 0 or 1: none."""
         return 0
@@ -158,6 +163,7 @@ class TransformerSettings(BodySettings, frozen=True, kw_only=True, forbid_unknow
             dropout=self.before_last,
             token_dropout=self.before_last,
             rnn_dropout=self.dropout,
+            summary=self.summary,
         )
 
     @property

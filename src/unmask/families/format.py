@@ -22,6 +22,8 @@ ACTIVATIONS: dict[str, Activation] = {
     "relu": "relu",
 }
 """hidden_act to ours."""
+SHARED_KEY = "unmask_shared"
+"""Under this name config.json says which sublayer is the same in all layers, where transformers has a copy in each."""
 KINDS = ("weight", "bias")
 BLOCKS = "blocks."
 """So begin our names of a layer's tensors."""
@@ -40,7 +42,8 @@ class Format:
         activations: theirs by ours.
         dropouts: further keys of config.json for the one dropout.
         head_dropout: the key for that before the last layer of a head, one of ours where the family has none.
-        read: from config.json and the settings read so far to those that no single key tells.
+        read: from config.json and the settings read so far to those that no single key tells; "kind" among them, where
+            the body is one of another family.
         write: from the settings to keys of config.json that are no single setting.
         embeddings: our tensors below the layers to theirs.
         layer: theirs of a layer, its number in braces.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,10 @@ from unmask.finetuning.learner import finished_model
 from unmask.finetuning.prepare import Prepared, prepare
 from unmask.inference.predictor import Predictor
 from unmask.model import Model, save_model
+from unmask.recipe import FinetuningRecipe, resolve_migrated
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
+from unmask.runs.earlier import Earlier
 from unmask.runs.plots import plot_confusion, plot_training, try_to_draw
 from unmask.runs.report import finetuning_report, model_card
 from unmask.settings import Overrides, write
@@ -121,7 +124,9 @@ def run_job(
     display = Display(quiet=job.quiet or not processes.leads)
     machine = job.machine or choose_machine()
     ready = prepare(job, machine, display, choosing=choosing)
-    with processes, open_run(out, write(ready.recipe), ready.inputs, machine, processes, resume=resume) as run:
+    recipe = write(ready.recipe)
+    earlier = Earlier(partial(resolve_migrated, FinetuningRecipe), {"model": ready.base.former_fingerprint})
+    with processes, open_run(out, recipe, ready.inputs, machine, processes, resume=resume, earlier=earlier) as run:
         if resume and not run.changed and _is_finished(run):
             display.say(f"finished before: {run.model}")
             return run.model

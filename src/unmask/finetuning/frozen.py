@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 
 from unmask.batches.batch import Sample
-from unmask.encoders.downstream import Downstream
 from unmask.encoders.encoder import POOLER
 from unmask.encoders.stored import Stored
 from unmask.inference.backend import TorchBackend
@@ -64,7 +63,7 @@ def freeze(
         The samples, their token ids now numbers of stored rows, and a line about what is stored.
     """
     encoder, body, chosen = base.encoder, learner.encoder, recipe.downstream
-    numbers = body.numbers if isinstance(body, Downstream) else (encoder.num_layers,)
+    numbers = body.reads
     texts = learner.parts[recipe.task.part].at == SUMMARY
     at = SUMMARY if texts and chosen is not None and chosen.kind == "linear" else None
     every = [*samples[0], *samples[1]]
@@ -77,10 +76,7 @@ def freeze(
     processes.meet()
     table = open_table(path)
     stored = Stored(table, numbers, encoder.head, encoder.num_layers, encoder.longest).to(machine.device)
-    if isinstance(body, Downstream):
-        body.encoder = stored
-    else:
-        learner.encoder = stored
+    learner.encoder = body.over(stored)
     made = [_by_row(sample, first, at) for sample, first in zip(every, offsets[:-1].tolist(), strict=True)]
     about = f"features of {len(every):,} samples: {len(table):,} rows, {table.nbytes / 2**20:,.1f} MiB"
     return (made[: len(samples[0])], made[len(samples[0]) :]), about
@@ -90,8 +86,9 @@ def _digest(how: str, samples: Sequence[Sample], at: str | None) -> str:
     """Return what tells features from others: how they are computed, and of which samples."""
     digest = hashlib.sha256(how.encode())
     for sample in samples:
-        where = [] if at is None else [sample.positions[at]]
-        digest.update(b"".join(np.ascontiguousarray(part).tobytes() for part in (sample.ids, sample.segments, *where)))
+        where = None if at is None else sample.positions[at]
+        parts = [part for part in (sample.ids, sample.segments, where) if part is not None]
+        digest.update(b"".join(np.ascontiguousarray(part).tobytes() for part in parts))
         digest.update(len(sample).to_bytes(8, "little"))
     return digest.hexdigest()[:16]
 
@@ -101,4 +98,4 @@ def _by_row(sample: Sample, first: int, at: str | None) -> Sample:
     if at is None:
         return sample.add(ids=first + np.arange(len(sample)))
     rows = np.arange(len(sample.positions[at]))
-    return replace(sample, ids=first + rows, segments=np.zeros_like(rows), positions={at: rows})
+    return replace(sample, ids=first + rows, segments=None, positions={at: rows})

@@ -32,15 +32,16 @@ def build_learner(base: Model, labels: Sequence[str], recipe: FinetuningRecipe) 
     layers, chosen = base.encoder.num_layers, recipe.downstream
     if chosen is not None and chosen.plain(layers):
         chosen = None
-    body = base.encoder if chosen is None else Downstream(chosen, base.encoder)
+    small = None if chosen is None else Downstream(chosen, base.encoder)
+    body = base.encoder if small is None else small
     head = recipe.task.build(body.head, labels)
     if chosen is not None:
         _check_downstream(chosen, layers, recipe.task.part, head.at)
     kept = tuple(base.labels) == tuple(labels) and base.downstream == chosen and not base.take(recipe.task.part, head)
-    if kept and isinstance(body, Downstream):
-        body.load_own(base.heads["downstream"])
+    if kept and small is not None:
+        small.load_own(base.heads["downstream"])
     objectives: dict[str, Objective] = {recipe.task.part: head}
-    context = BuildContext(body)
+    context = BuildContext(body, tokenizer_size=base.tokenizer.size)
     objectives |= {name: settings.build(context) for name, settings in recipe.objectives.items()}
     return Learner(body, objectives), kept
 
@@ -57,9 +58,9 @@ def _check_downstream(chosen: DownstreamSettings, layers: int, part: str, at: st
 
 def finished_model(base: Model, learner: Learner, labels: Sequence[str], task: Task) -> Model:
     """Return what is saved and used of a trained learner: encoder, downstream model if any, head."""
-    heads, small = {task.part: learner.parts[task.part].published()}, None
-    if isinstance(learner.encoder, Downstream):
-        small, heads["downstream"] = learner.encoder.chosen, learner.encoder.own_state()
+    heads, small = {task.part: learner.parts[task.part].published()}, learner.encoder.chosen
+    if small is not None:
+        heads["downstream"] = learner.encoder.own_state()
     return Model(base.encoder, base.tokenizer, heads, tuple(labels), task, downstream=small)
 
 

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from unmask.batches.batch import Batch, Sample
-from unmask.encoders.downstream import Downstream
 from unmask.encoders.encoder import Keep, WithPooler
 from unmask.errors import UserError
 from unmask.inference.batching import in_order, run_in_batches
@@ -133,14 +132,10 @@ class TorchBackend:
                 objective: Objective = task.build(body.head, self.model.labels)
             else:
                 body = self.encoder
-                objective = MaskedLM(BuildContext(body))
+                objective = MaskedLM(BuildContext(body, tokenizer_size=self.model.tokenizer.size))
         if self.model.take(name, objective):
             raise UserError(f"this model has no {name} head")
-        if isinstance(body, Downstream):
-            body.encoder = self.encoder
-        else:
-            body = self.encoder
-        return Learner(body, {name: objective}).to(self.machine.device, self.machine.dtype).eval()
+        return Learner(body.over(self.encoder), {name: objective}).to(self.machine.device, self.machine.dtype).eval()
 
 
 def inference_copy(module: _Module, machine: Machine) -> _Module:

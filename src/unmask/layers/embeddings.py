@@ -61,11 +61,21 @@ class Embeddings(nn.Module):
         """Return them before the projection, (tokens, width)."""
         x = look_up(self.words.weight, tokens.ids)  # (tokens, width)
         if self.segments is not None:
-            several = self.segments.num_embeddings > 1
-            x = x + (look_up(self.segments.weight, tokens.segments) if several else self.segments.weight)
+            x = x + self._segments(tokens, self.segments.weight)
         if self.positions is not None:
             x = x + look_up(self.positions.weight, tokens.places + self.offset if self.offset else tokens.places)
         return self.dropout(x if self.norm is None else self.norm(x))
+
+    @staticmethod
+    def _segments(tokens: Tokens, table: Tensor) -> Tensor:
+        """Return the embeddings of the tokens' segments, (tokens or 1, width)."""
+        if len(table) == 1:
+            return table
+        if tokens.segments is None:
+            raise ValueError(
+                f"a body with {len(table)} segments needs samples with segments, and the layout gives none"
+            )
+        return look_up(table, tokens.segments)
 
     def forward_flops(self, tokens: Tokens) -> int:
         """Return the operations of the projection; see `Encoder.forward_flops`."""

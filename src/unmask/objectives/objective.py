@@ -30,10 +30,12 @@ class BuildContext:
     Attributes:
         body: the encoder that its heads sit on.
         teacher: a model to learn from, where there is one.
+        tokenizer_size: how many pieces the tokenizer has; None: as many as the body knows tokens.
     """
 
     body: Encoder
     teacher: Teacher | None = None
+    tokenizer_size: int | None = None
 
     @property
     def head(self) -> HeadSpec:
@@ -42,8 +44,13 @@ class BuildContext:
 
     @property
     def vocabulary(self) -> int:
-        """How many tokens a decoder tells apart."""
+        """How many tokens the body knows, and so a decoder tied to its embeddings tells apart."""
         return self.body.vocabulary
+
+    @property
+    def num_pieces(self) -> int:
+        """How many tokens a decoder of an objective's own tells apart, whatever it is that the body reads."""
+        return self.vocabulary if self.tokenizer_size is None else self.tokenizer_size
 
     @property
     def decoder_width(self) -> int:

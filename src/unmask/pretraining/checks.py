@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 
 from unmask.batches.batch import Sample
-from unmask.batches.masking import MaskingSettings
 from unmask.encoders.encoder import LEFT_TO_RIGHT
 from unmask.errors import UserError
 from unmask.families import BodySettings
@@ -47,7 +46,7 @@ def check_hidden(recipe: Recipe, samples: Sequence[Sample]) -> None:
     empty = sum(not len(sample.positions.get("hidden", [0])) for sample in samples)
     if 2 * empty <= len(samples):
         return
-    if isinstance(recipe.masking, MaskingSettings) and recipe.masking.whole_words:
+    if recipe.masking.whole_words:
         raise UserError(
             f"{empty} of the first {len(samples)} samples have no word that could be hidden whole: each is longer than "
             f"{recipe.masking.rate_at(1.0):.0%} of its text, as where words have no spaces between them",

@@ -28,7 +28,7 @@ def build_learner(
     """
     encoder = build_encoder(recipe.encoder, vocabulary, seed=recipe.seed) if base is None else base.encoder
     torch.manual_seed(number(recipe.seed, "heads"))
-    context = BuildContext(encoder, teacher)
+    context = BuildContext(encoder, teacher, vocabulary)
     objectives = {name: settings.build(context) for name, settings in recipe.objectives.items()}
     if base is None:
         return Learner(encoder, objectives), []

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -23,9 +24,10 @@ from unmask.objectives.learner import Learner
 from unmask.objectives.teacher import Teacher
 from unmask.pretraining.checks import check_hidden, check_shape, check_vocabulary, check_words
 from unmask.pretraining.learner import build_learner
-from unmask.recipe import Recipe
+from unmask.recipe import Recipe, resolve_migrated
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
+from unmask.runs.earlier import Earlier
 from unmask.runs.plots import plot_training, try_to_draw
 from unmask.runs.report import Said, model_card, pretraining_report
 from unmask.settings import write
@@ -88,10 +90,13 @@ def pretrain(
         teacher.to(machine.device, machine.dtype)
     learner, created = build_learner(recipe, corpus.tokenizer.size, base, teacher)
     learner.to(machine.device)
-    feed = Feed(recipe.layout, recipe.masking, recipe.seed, corpus.tokenizer, learner.prepare)
+    summary = recipe.encoder.pretraining
+    feed = Feed(recipe.layout, recipe.masking, recipe.seed, corpus.tokenizer, learner.prepare, summary)
     source, heldout = _read(feed, recipe, corpus, display)
     inputs = {"corpus": fingerprint(corpus), "init": "none" if base is None else base.fingerprint(), **taught_by}
-    with processes, open_run(out, write(recipe), inputs, machine, processes, resume=resume) as run:
+    former = {} if base is None else {"init": base.former_fingerprint}
+    earlier = Earlier(partial(resolve_migrated, Recipe), former)
+    with processes, open_run(out, write(recipe), inputs, machine, processes, resume=resume, earlier=earlier) as run:
         if created:
             display.say(f"newly initialized, as {init} lacks it: {', '.join(created)}")
         if heldout and not resume:

@@ -29,6 +29,7 @@ from filelock import FileLock
 from unmask.durable import replace_file
 from unmask.errors import UserError
 from unmask.lock import acquire, is_locked
+from unmask.runs.earlier import Earlier
 from unmask.runs.extras import event_writer
 from unmask.version import __version__
 
@@ -100,10 +101,11 @@ class RunDirectory:
         resume: bool,
         may_change: frozenset[str],
         leads: bool = True,
+        earlier: Earlier | None = None,
     ) -> RunDirectory:
         """Start a run, or take one up: see `create` and `resume`."""
         if resume:
-            return cls.resume(path, recipe, inputs, may_change, leads=leads)
+            return cls.resume(path, recipe, inputs, may_change, leads=leads, earlier=earlier)
         return cls.create(path, recipe, inputs, machine) if leads else cls(path, leads=False)
 
     def __enter__(self) -> RunDirectory:
@@ -209,7 +211,14 @@ class RunDirectory:
 
     @classmethod
     def resume(
-        cls, path: Path, recipe: str, inputs: Mapping[str, str], may_change: frozenset[str], *, leads: bool = True
+        cls,
+        path: Path,
+        recipe: str,
+        inputs: Mapping[str, str],
+        may_change: frozenset[str],
+        *,
+        leads: bool = True,
+        earlier: Earlier | None = None,
     ) -> RunDirectory:
         """Take up a run that was started with the same recipe and inputs.
 
@@ -219,6 +228,7 @@ class RunDirectory:
             inputs: fingerprints of the inputs now given.
             may_change: dotted keys that may differ (the budget).
             leads: see the class.
+            earlier: reads runs of earlier versions; None: there are none.
 
         Raises:
             UserError: no run is there, it is in use, or something differs (all differences are listed).
@@ -227,10 +237,12 @@ class RunDirectory:
         if not (path / "recipe.toml").is_file():
             raise UserError("no run is here to resume", file=path, remedy="check --out, or start without --resume")
         run._lock()
-        before = flat(run.read_recipe())
-        now = flat(msgspec.toml.decode(recipe))
-        before |= {f"inputs.{name}": value for name, value in run.read_provenance().inputs.items()}
-        now |= {f"inputs.{name}": value for name, value in inputs.items()}
+        try:
+            before = run._started_with(inputs, earlier)
+        except UserError:
+            run.close()
+            raise
+        now = flat(msgspec.toml.decode(recipe)) | {f"inputs.{name}": value for name, value in inputs.items()}
         changed = frozenset(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
         differences = [
             f"{key} was {before.get(key, 'not set')}, now {now.get(key, 'not set')}"
@@ -246,6 +258,16 @@ class RunDirectory:
         run.changed = changed
         run._recipe = recipe
         return run
+
+    def _started_with(self, inputs: Mapping[str, str], earlier: Earlier | None) -> dict[str, Any]:
+        """Return the recipe of the run and the fingerprints of its inputs in today's words, keys dotted."""
+        recipe, known = self.read_recipe(), dict(self.read_provenance().inputs)
+        if earlier is not None:
+            recipe = dict(earlier.recipe(recipe, str(self.path / "recipe.toml")))
+            for name, former in earlier.inputs.items():
+                if name in inputs and known.get(name) not in (None, inputs[name]) and known[name] == former():
+                    known[name] = inputs[name]
+        return flat(recipe) | {f"inputs.{name}": value for name, value in known.items()}
 
     def settle(self) -> None:
         """Write down the recipe of a resumed run, once a checkpoint holds what has changed in it."""

@@ -25,6 +25,7 @@ from unmask.errors import UnmaskError
 from unmask.objectives.learner import Learner
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
+from unmask.runs.earlier import Earlier
 from unmask.runs.extras import missing
 from unmask.training.calibration import BUDGETS, FITTING, UNKNOWN_STEPS, Calibration, check_growth
 from unmask.training.carry import CarryTable
@@ -59,6 +60,7 @@ def open_run(
     processes: Processes,
     *,
     resume: bool,
+    earlier: Earlier | None = None,
 ) -> RunDirectory:
     """Create the directory of a run, or take up the one that is there; see `RunDirectory.open`.
 
@@ -69,6 +71,7 @@ def open_run(
         machine: what it computes on.
         processes: those that train together.
         resume: whether it is there already.
+        earlier: reads what an earlier version wrote of it.
     """
     return RunDirectory.open(
         Path(out),
@@ -78,6 +81,7 @@ def open_run(
         resume=resume,
         may_change=MAY_CHANGE,
         leads=processes.leads,
+        earlier=earlier,
     )
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from unmask.batches.batch import Sample
-from unmask.batches.layout import stage_at
 from unmask.batches.sources import Cursor, Source
+from unmask.batches.stages import stage_at
 from unmask.batches.steps import Step, Steps
 from unmask.errors import UserError
 from unmask.training.checkpoint import Progress

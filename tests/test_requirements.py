@@ -1,0 +1,75 @@
+"""Which parts of a recipe go together: sets of names, and nothing else."""
+
+import re
+
+import pytest
+
+from unmask.requirements import Part, check
+
+OFFERS = {"hidden": ["masking.kind=token", "masking.kind=span"], "ask pairs": ["objective.pairs.weight=1"]}
+
+
+def part(name="a", gives=(), asks=(), takes=(), without=""):
+    return Part(name, frozenset(gives), frozenset(asks), frozenset(takes), without)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [],
+        [part()],
+        [part(gives=["x"]), part("b", asks=["x"])],
+        [part("b", asks=["x"]), part(gives=["x"])],  # in whichever order
+        [part(gives=["x"], asks=["x"])],  # its own
+        [part(gives=["x"])],  # nobody asks, and it may give
+        [part(gives=["x"]), part("b", asks=["x"]), part("c", asks=["x"])],
+        [part(gives=["x"]), part("b", asks=["x"], takes=["x"])],  # it takes what it asks for itself
+        [part(gives=["x"]), part("b", takes=["x"])],
+        [part(gives=["x"], without="a.kind=none"), part("b", asks=["x"])],
+        [part(without="a.kind=none")],
+    ],
+)
+def test_what_goes_together_passes(parts):
+    check(parts, {})
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        (
+            [part("objective.lm", asks=["hidden"])],
+            "objective.lm needs hidden, which nothing in this recipe gives: pass --set masking.kind=token (or span), "
+            "or --set objective.lm=false",
+        ),
+        (
+            [part("objective.lm", asks=["scores"])],
+            "objective.lm needs scores, which nothing in this recipe gives: pass --set objective.lm=false",
+        ),
+        (
+            [part(gives=["x"]), part("b", asks=["y", "x", "w"])],
+            "b needs w, which nothing in this recipe gives",
+        ),
+        (
+            [part(gives=["x"]), part("b", asks=["x"], takes=["x"]), part("c", asks=["x"])],
+            "b leaves nothing of what is x for c: pass --set c=false",
+        ),
+        (
+            [part("layout", gives=["pairs"], without="layout.second=next")],
+            "layout gives pairs, which no objective asks for: pass --set layout.second=next, or "
+            "--set objective.pairs.weight=1",
+        ),
+        (
+            [part("layout", gives=["x"], without="layout.second=next"), part("b")],
+            "layout gives x, which no objective asks for: pass --set layout.second=next",
+        ),
+    ],
+)
+def test_what_does_not_is_refused_with_what_to_set(parts, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        check(parts, OFFERS)
+
+
+def test_both_of_two_that_take_the_same_are_refused():
+    greedy = {"asks": ["x"], "takes": ["x"]}
+    with pytest.raises(ValueError, match="b leaves nothing of what is x for c"):
+        check([part(gives=["x"]), part("b", **greedy), part("c", **greedy)], {})
