@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from unmask.checkpoints.heads import OWN_POOLER, head_name
 from unmask.encoders.encoder import Encoder
@@ -20,9 +22,19 @@ from unmask.objectives.objective import BuildContext, decoder_of
 Shapes = Mapping[str, tuple[int, ...]]
 
 
+class _WithoutDraws(TorchFunctionMode):
+    """Leaves weights undrawn: to draw what has no memory torch first loads its decompositions, for a second."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func.__name__.endswith(("normal_", "uniform_")):
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
+
+
 def body_on_meta(settings: BodySettings, vocabulary: int) -> Encoder:
     """Return a body for which no memory is taken: it tells names and shapes."""
-    with torch.device("meta"):
+    with torch.device("meta"), _WithoutDraws():
         return settings.build(vocabulary)
 
 
@@ -80,7 +92,7 @@ def _head_shapes(form: Format, body: Encoder) -> dict[str, tuple[int, ...]]:
     context = BuildContext(body)
     shapes: dict[str, tuple[int, ...]] = {form.decoder: tuple(decoder_of(body).shape)}
     for head in form.heads.keys() & OBJECTIVES.keys():
-        with torch.device("meta"):
+        with torch.device("meta"), _WithoutDraws():
             state = OBJECTIVES[head]().build(context).state_dict()
         named = {head_name(form, head, ours): tuple(value.shape) for ours, value in state.items()}
         shapes |= {name: shape for name, shape in named.items() if name}
