@@ -6,25 +6,15 @@ source of samples that reads documents with it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar, Protocol
+from collections.abc import Mapping
+from typing import ClassVar
 
 import msgspec
-import numpy as np
 
-from unmask.batches.batch import Sample
 from unmask.batches.frame import Frame
-from unmask.batches.sources import CorpusSource, Source
+from unmask.batches.sources import CorpusSource, Layout, Source
 from unmask.batches.stages import Stage
 from unmask.corpus.corpus import Documents
-
-
-class Layout(Protocol):
-    """Cuts samples from documents."""
-
-    def cut(self, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> list[Sample]:
-        """Return all samples of these documents, in order, with empty keys. Pure but for `rng`."""
-        ...
 
 
 class LayoutSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):

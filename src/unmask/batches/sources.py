@@ -15,7 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
+
+import numpy as np
 
 from unmask.batches.batch import Key, Sample
 from unmask.batches.chance import generator, number, permuted
@@ -23,9 +25,6 @@ from unmask.batches.frame import Frame
 from unmask.batches.stages import Stage
 from unmask.corpus.corpus import Documents
 from unmask.errors import UserError
-
-if TYPE_CHECKING:
-    from unmask.batches.layout import LayoutSettings
 
 Cursor = tuple[int, ...]
 """Where the order stands; opaque to the loop, and all the data state of a checkpoint."""
@@ -65,6 +64,27 @@ class Source(Protocol):
         ...
 
 
+class Layout(Protocol):
+    """Cuts samples from documents."""
+
+    def cut(self, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> list[Sample]:
+        """Return all samples of these documents, in order, with empty keys. Pure but for `rng`."""
+        ...
+
+
+class Cutting(Protocol):
+    """What the settings of a layout tell of it."""
+
+    @property
+    def all_stages(self) -> Sequence[Stage]:
+        """The stages of a run, of which there is one at least."""
+        ...
+
+    def build(self, frame: Frame, length: int) -> Layout:
+        """Return the layout at one length."""
+        ...
+
+
 class CorpusSource:
     """Samples cut from documents. Cursor: (pass, block, item, stage); key: (pass, block, item).
 
@@ -82,7 +102,7 @@ class CorpusSource:
     def __init__(
         self,
         documents: Documents,
-        layout: LayoutSettings,
+        layout: Cutting,
         frame: Frame,
         *,
         seed: int,
