@@ -18,7 +18,7 @@ import torch
 from common import minilm
 
 from unmask.batches.batch import Sample
-from unmask.batches.chance import generator
+from unmask.batches.rng import derive_rng
 from unmask.batches.sources import ExampleSource
 from unmask.batches.token_masking import TokenMasking, TokenMaskingSettings
 from unmask.families.bert import BertSettings
@@ -126,7 +126,7 @@ def unmask_trainer(work: Work) -> Iterator[Trainer]:
         trainer = Trainer(
             learner.to(machine.device),
             ExampleSource(samples, seed=0),
-            prepare=lambda sample: learner.prepare(masking(sample, generator(0, "masking", *sample.key))),
+            prepare=lambda sample: learner.prepare(masking(sample, derive_rng(0, "masking", *sample.key))),
             heldout=[],
             settings=settings,
             run=run,

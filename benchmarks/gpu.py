@@ -19,7 +19,7 @@ from engines import FIRST_WORD, VOCABULARY, Work, run_trainer, run_unmask
 from torch import Tensor
 
 from unmask.batches.batch import Batch, Sample, collate
-from unmask.batches.chance import generator
+from unmask.batches.rng import derive_rng
 from unmask.batches.token_masking import TokenMasking, TokenMaskingSettings
 from unmask.families.bert import BertSettings
 from unmask.objectives.learner import Learner
@@ -72,7 +72,7 @@ def curve(learner: Learner, batch: Batch, machine: Machine) -> list[float]:
 
 def check(device: str) -> dict[str, Any]:
     """Compare a device with the CPU in float32; return the largest differences, as shares of the norm."""
-    settings = BertSettings(layers=3, width=128, heads=4, feed_forward=512, dropout=0.0, deviation=0.05)
+    settings = BertSettings(layers=3, width=128, heads=4, feed_forward=512, dropout=0.0, init_std=0.05)
     torch.manual_seed(0)
     body = settings.build(VOCABULARY)
     learner = Learner(body, {"masked_lm": MaskedLMSettings().build(BuildContext(body))})
@@ -81,7 +81,7 @@ def check(device: str) -> dict[str, Any]:
     )
     samples = []
     for place, length in enumerate(LENGTHS):
-        rng = generator(0, "text", place)
+        rng = derive_rng(0, "text", place)
         ids = rng.integers(FIRST_WORD, VOCABULARY, length)
         sample = Sample(key=(place,), ids=ids, segments=rng.integers(0, 2, length))
         samples.append(learner.prepare(masking(sample, rng)))

@@ -21,7 +21,7 @@ from typing import Any
 from common import SHARED, add, logged, minilm, random_start
 
 import unmask
-from unmask.batches.chance import generator
+from unmask.batches.rng import derive_rng
 from unmask.evaluation.model import evaluate_task
 from unmask.labelled.squad_file import Question, read_squad
 from unmask.model import load_model
@@ -39,7 +39,7 @@ def move(questions: list[Question]) -> list[Question]:
     moved = []
     for number, question in enumerate(questions):
         if number % MOVED == 0:
-            order = generator(0, "benchmark", number).permutation(len(passages))
+            order = derive_rng(0, "benchmark", number).permutation(len(passages))
             texts = [answer.text.lower() for answer in question.answers]
             other = (passages[place] for place in order if passages[place] != question.passage)
             passage = next((text for text in other if not any(answer in text.lower() for answer in texts)), None)

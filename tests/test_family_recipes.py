@@ -11,7 +11,7 @@ from unmask.objectives.objective import BuildContext
 from unmask.recipe import read_recipe
 
 TABLE = """
-recipe          layers width heads embed generator length hidden batch    rate  beta2 epsilon decay clip warmup   steps
+recipe          layers width heads embed generator length masked batch    rate  beta2 epsilon decay clip warmup   steps
 bert-base           12   768    12   768         -    512   0.15   256    1e-4  0.999    1e-6  0.01    1  10000 1000000
 bert-large          24  1024    16  1024         -    512   0.15   256    1e-4  0.999    1e-6  0.01    1  10000 1000000
 roberta-base        12   768    12   768         -    512   0.15  8192    6e-4   0.98    1e-6  0.01    0  24000  500000
@@ -50,7 +50,7 @@ def numbers(recipe):
         "embed": body.words.embedding_dim,
         "generator": generator and generator.dense.in_features,
         "length": recipe.layout.all_stages[-1].length,
-        "hidden": getattr(recipe.masking, "rate", None),
+        "masked": getattr(recipe.masking, "rate", None),
         "batch": recipe.batch.sequences,
         "rate": optimizer.learning_rate,
         "beta2": optimizer.betas[1],
@@ -90,7 +90,7 @@ dropout                       0.1            0.1                0.1             
 head_dropout                    -              -                  -            0.1              -              -
 activation                   gelu           gelu               gelu      gelu_tanh           gelu      gelu_tanh
 epsilon                     1e-12           1e-5              1e-12          1e-12          1e-12           1e-5
-deviation                    0.02           0.02               0.02           0.02           0.02           0.02
+init_std                     0.02           0.02               0.02           0.02           0.02           0.02
 shared                          -              -                  -            all              -              -
 offset                          -              2                  -              -              -              -
 [layout]

@@ -18,8 +18,8 @@ from unmask.tasks.classification import Classification, ClassificationHead
 from unmask.training.machine import Machine
 
 CPU = Machine(torch.device("cpu"), "float32")
-BERT = BertSettings(layers=2, width=32, heads=2, feed_forward=128, positions=64, deviation=0.3)
-GPT = GptSettings(layers=2, width=32, heads=2, positions=64, deviation=0.3)
+BERT = BertSettings(layers=2, width=32, heads=2, feed_forward=128, positions=64, init_std=0.3)
+GPT = GptSettings(layers=2, width=32, heads=2, positions=64, init_std=0.3)
 LABELS = ("brief", "long")
 
 
@@ -124,7 +124,7 @@ FROZEN = "objective.causal_lm goes with neither a frozen encoder nor a downstrea
             "objective.causal_lm needs reading from left to right, which neither",
         ),
         (GPT, "objective.masked_lm.weight=0.5", {}, "objective.masked_lm needs context on both sides, which neither"),
-        (BERT, "objective.masked_lm.weight=0.5", {}, "objective.masked_lm needs hidden, which neither"),
+        (BERT, "objective.masked_lm.weight=0.5", {}, "objective.masked_lm needs masked, which neither"),
         (GPT, "objective.causal_lm.weight=0.5", {"frozen": True}, FROZEN),
         (GPT, "objective.causal_lm.weight=0.5", {"downstream": "rnn"}, FROZEN),
         (GPT, "objective.causal_lm.weight=-1", {}, "objective.causal_lm: a weight must be above 0"),

@@ -20,7 +20,7 @@ from unmask.families.bert import BertSettings
 from unmask.families.roberta import RobertaSettings
 from unmask.finetuning.finetune import finetune
 from unmask.lock import acquire
-from unmask.migration import migrate, migrate_text, refuse_old_settings
+from unmask.migration import migrate, migrate_text, refuse_old, refuse_old_settings
 from unmask.model import Model, build_encoder, load_model, save_model
 from unmask.pretraining.pretrain import pretrain
 from unmask.recipe import Recipe, migrate_file, read_recipe, recipe_text, shipped
@@ -183,6 +183,17 @@ def test_a_copy_that_is_there_already_is_not_overwritten(tmp_path):
     assert (tmp_path / "mine.toml.old").read_text() == "dear"
 
 
+def test_deviation_becomes_init_std():
+    today = 'name = "x"\n\n[encoder]\nkind = "electra"\ninit_std = 0.05  # not 0.02\n\n[other]\ndeviation = 1\n'
+    old = today.replace("init_std", "deviation")
+    assert migrate_text(old) == (today, ["encoder.deviation is encoder.init_std"])
+    older = old.replace("electra", "transformer").replace("\n[other]", "pooling = 'gelu'\n\n[other]")
+    new, changes = migrate_text(older)
+    assert (new, len(changes)) == (today, 3)
+    with pytest.raises(UserError, match=r"deviation is of an earlier version; today it is encoder\.init_std; rewrite"):
+        refuse_old(tomllib.loads(old), "old.toml")
+
+
 def test_lm_weight_of_a_run_becomes_an_objective():
     text = "seed = 0\nlm_weight = 0.5  # of GPT\nfrozen = false\n\n[task]\nkind = 'classification'\n"
     new, changes = migrate_text(text)
@@ -202,6 +213,7 @@ def test_lm_weight_of_a_run_becomes_an_objective():
         ({"encoder.pooling": "gelu"}, "encoder.kind=electra"),
         ({"encoder.pooling": "relu"}, "encoder.kind=distilbert"),
         ({"encoder.causal": True}, "encoder.kind=gpt"),
+        ({"encoder.deviation": 0.05}, "encoder.init_std=0.05"),
         ({"lm_weight": 0.5}, "objective.causal_lm.weight=0.5"),
         ({"lm_weight": 0}, "objective.causal_lm=false"),
     ],
@@ -230,7 +242,9 @@ OLD = 'kind = "transformer"\nshared = "none"\noffset = 0\npooling = "tanh"\ncaus
 def make_old(run, former=None):
     """Write into a run what the earlier version would have written."""
     path = run / "recipe.toml"
-    path.write_text(path.read_text().replace('kind = "bert"\n', OLD))
+    text = path.read_text()
+    assert "[encoder]" not in text or "init_std" in text
+    path.write_text(text.replace('kind = "bert"\n', OLD).replace("init_std", "deviation"))
     provenance = json.loads((run / "provenance.json").read_text())
     provenance["inputs"] |= former or {}
     replace_file(run / "provenance.json", json.dumps(provenance).encode())

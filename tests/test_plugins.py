@@ -36,7 +36,7 @@ class SentencesSettings(LayoutSettings, frozen=True, kw_only=True, forbid_unknow
 
 class Sentences:
     def __init__(self, frame, length):
-        self.frame, self.room = frame, frame.room(length, texts=1)
+        self.frame, self.room = frame, frame.capacity(length, texts=1)
 
     def cut(self, documents, indices, rng):
         return [self.frame.wrap(ids[: self.room]) for index in indices for ids in documents.sentences(index)]

@@ -6,7 +6,7 @@ import pytest
 
 from unmask.requirements import Part, check
 
-OFFERS = {"hidden": ["masking.kind=token", "masking.kind=span"], "ask pairs": ["objective.pairs.weight=1"]}
+OFFERS = {"masked": ["masking.kind=token", "masking.kind=span"], "ask pairs": ["objective.pairs.weight=1"]}
 
 
 def part(name="a", gives=(), asks=(), takes=(), without=""):
@@ -37,8 +37,8 @@ def test_what_goes_together_passes(parts):
     ("parts", "message"),
     [
         (
-            [part("objective.lm", asks=["hidden"])],
-            "objective.lm needs hidden, which nothing in this recipe gives: pass --set masking.kind=token (or span), "
+            [part("objective.lm", asks=["masked"])],
+            "objective.lm needs masked, which nothing in this recipe gives: pass --set masking.kind=token (or span), "
             "or --set objective.lm=false",
         ),
         (

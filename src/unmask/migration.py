@@ -1,7 +1,7 @@
 """Recipes written by earlier versions: what was renamed, and the same recipe in today's words.
 
-Until 0.1 there was one kind of encoder, "transformer", whose family followed from its settings; and `lm_weight` stood
-for `[objective.causal_lm]` of a fine-tuning.
+Until 0.1 there was one kind of encoder, "transformer", whose family followed from its settings; `lm_weight` stood for
+`[objective.causal_lm]` of a fine-tuning; and `encoder.init_std` was called `deviation`.
 
 In: a recipe, as a table or as text. Out: the same for today's version; of a text, comments and order stay.
 """
@@ -16,6 +16,7 @@ from typing import Any
 from unmask.errors import UserError
 
 OLD_KIND = "transformer"
+OLD_STD, STD = "deviation", "init_std"
 NONE = "none"
 OLD_SEGMENTS = 2
 OLD_EPSILON = 1e-12
@@ -38,8 +39,13 @@ def refuse_old(table: Mapping[str, Any], place: str) -> None:
     if not is_old(table):
         return
     if not _is_old_encoder(table):
+        old, today = (
+            ("lm_weight", "objective.causal_lm.weight")
+            if "lm_weight" in table
+            else (f"encoder.{OLD_STD}", f"encoder.{STD}")
+        )
         raise UserError(
-            "lm_weight is of an earlier version; today it is objective.causal_lm.weight",
+            f"{old} is of an earlier version; today it is {today}",
             file=place,
             remedy=f"rewrite it: unmask recipes migrate {place}",
         )
@@ -73,6 +79,9 @@ def refuse_old_settings(settings: Mapping[str, Any]) -> None:
                 f"--set {key}={_value(settings[key])} is of an earlier version: recipes name the family",
                 remedy=f"set encoder.kind={today}",
             )
+    if f"encoder.{OLD_STD}" in settings:
+        today = f"encoder.{STD}={settings[f'encoder.{OLD_STD}']}"
+        raise UserError(f"encoder.{OLD_STD} is of an earlier version", remedy=f"set {today}")
     if "lm_weight" in settings:
         weight = settings["lm_weight"]
         today = f"objective.causal_lm.weight={weight}" if weight else "objective.causal_lm=false"
@@ -81,7 +90,7 @@ def refuse_old_settings(settings: Mapping[str, Any]) -> None:
 
 def is_old(table: Mapping[str, Any]) -> bool:
     """Return whether a recipe was written by an earlier version."""
-    return "lm_weight" in table or _is_old_encoder(table)
+    return "lm_weight" in table or _is_old_encoder(table) or _has_old_std(table)
 
 
 def migrate(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,8 +100,10 @@ def migrate(table: Mapping[str, Any]) -> dict[str, Any]:
         ValueError: no family of today has these settings together; says which.
     """
     new = dict(table)
+    if _has_old_std(table):
+        new["encoder"] = _rename_std(table["encoder"])
     if _is_old_encoder(table):
-        new["encoder"] = _migrate_encoder(table["encoder"])
+        new["encoder"] = _migrate_encoder(new["encoder"])
     if "lm_weight" in table:
         weight = new.pop("lm_weight")
         if weight:
@@ -112,8 +123,13 @@ def migrate_text(text: str) -> tuple[str, list[str]]:
         return text, []
     text = text if text.endswith("\n") else f"{text}\n"
     lines, changes = text.splitlines(keepends=True), list[str]()
+    if _has_old_std(table):
+        start, stop = _find_encoder(lines)
+        renamed = [re.sub(OLD_STD, STD, line, count=1) if _is_key(line, {OLD_STD}) else line for line in lines]
+        lines[start:stop] = renamed[start:stop]
+        changes.append(f"encoder.{OLD_STD} is encoder.{STD}")
     if _is_old_encoder(table):
-        lines = _edit_encoder(lines, table["encoder"], new["encoder"], changes)
+        lines = _edit_encoder(lines, _rename_std(table["encoder"]), new["encoder"], changes)
     if "lm_weight" in table:
         start = next((at for at, line in enumerate(lines) if _HEADER.match(line)), len(lines))
         lines = [*_without(lines[:start], {"lm_weight"}), *lines[start:]]
@@ -131,6 +147,15 @@ def migrate_text(text: str) -> tuple[str, list[str]]:
 def _is_old_encoder(table: Mapping[str, Any]) -> bool:
     encoder = table.get("encoder")
     return isinstance(encoder, Mapping) and encoder.get("kind", OLD_KIND) == OLD_KIND
+
+
+def _has_old_std(table: Mapping[str, Any]) -> bool:
+    encoder = table.get("encoder")
+    return isinstance(encoder, Mapping) and OLD_STD in encoder
+
+
+def _rename_std(encoder: Mapping[str, Any]) -> dict[str, Any]:
+    return {STD if key == OLD_STD else key: value for key, value in encoder.items()}
 
 
 def _migrate_encoder(old: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,9 +215,7 @@ def _sign(kind: str, old: Mapping[str, Any]) -> str:
 
 def _edit_encoder(lines: list[str], old: Mapping[str, Any], new: Mapping[str, Any], changes: list[str]) -> list[str]:
     """Return the lines of a recipe with those of [encoder] edited, and note what has changed."""
-    header = re.compile(r"\s*\[\s*encoder\s*\]")
-    start = next((at + 1 for at, line in enumerate(lines) if header.match(line)), len(lines))
-    stop = next((at for at in range(start, len(lines)) if _HEADER.match(lines[at])), len(lines))
+    start, stop = _find_encoder(lines)
     inside = _without(lines[start:stop], old.keys() - new.keys())
     kind = f'kind = "{new["kind"]}"'
     at = next((at for at, line in enumerate(inside) if _is_key(line, {"kind"})), None)
@@ -207,6 +230,13 @@ def _edit_encoder(lines: list[str], old: Mapping[str, Any], new: Mapping[str, An
         inside.insert(last + 1, f"{key} = {_value(new[key])}\n")
         changes.append(f"encoder.{key} = {_value(new[key])} is new: it held unsaid")
     return [*lines[:start], *inside, *lines[stop:]]
+
+
+def _find_encoder(lines: list[str]) -> tuple[int, int]:
+    """Return the range of the lines of [encoder], without its header."""
+    header = re.compile(r"\s*\[\s*encoder\s*\]")
+    start = next((at + 1 for at, line in enumerate(lines) if header.match(line)), len(lines))
+    return start, next((at for at in range(start, len(lines)) if _HEADER.match(lines[at])), len(lines))
 
 
 def _without(lines: list[str], keys: set[str]) -> list[str]:

@@ -14,7 +14,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from unmask.batches.chance import number
+from unmask.batches.rng import derive_seed
 from unmask.checkpoints import huggingface
 from unmask.checkpoints.heads import POOLED
 from unmask.encoders.downstream import Downstream, DownstreamSettings
@@ -307,7 +307,7 @@ def build_encoder(
     if dropout is not None:
         head = settings.before_last if keep_head_dropout else None
         settings = msgspec.structs.replace(settings, dropout=dropout, head_dropout=head)
-    torch.manual_seed(number(seed, "encoder"))
+    torch.manual_seed(derive_seed(seed, "encoder"))
     return settings.build(vocabulary)
 
 

@@ -1,6 +1,6 @@
 """Whether the parts of a recipe go together: each says what it asks for and what it gives; one check of sets decides.
 
-Names are those of labels ("hidden", "next_sentence") and of a body's capabilities (encoders/encoder.py).
+Names are those of labels ("masked", "next_sentence") and of a body's capabilities (encoders/encoder.py).
 """
 
 from __future__ import annotations

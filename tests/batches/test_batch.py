@@ -17,8 +17,8 @@ def make(sizes):
     for number, size in enumerate(sizes):
         hidden = np.sort(rng.choice(size, rng.integers(0, size + 1), replace=False))
         ids = rng.integers(0, 1000, size)
-        sample = Sample(key=(number,), ids=ids, segments=rng.integers(0, 2, size), positions={"hidden": hidden})
-        made.append(sample.add(labels={"hidden": ids[hidden]}, counts={"masked_lm": len(hidden), "pair": 1}))
+        sample = Sample(key=(number,), ids=ids, segments=rng.integers(0, 2, size), positions={"masked": hidden})
+        made.append(sample.add(labels={"masked": ids[hidden]}, counts={"masked_lm": len(hidden), "pair": 1}))
     return made
 
 
@@ -35,10 +35,10 @@ def test_collate_lays_samples_end_to_end(sizes):
         span = slice(offsets[place], offsets[place + 1])
         assert tokens.ids[span].tolist() == samples[key].ids.tolist()
         assert tokens.segments[span].tolist() == samples[key].segments.tolist()
-        assert tokens.places[span].tolist() == list(range(len(samples[key])))
+        assert tokens.position_ids[span].tolist() == list(range(len(samples[key])))
     # positions count from the batch's start, so the labels stand there
-    assert tokens.ids[batch.positions["hidden"]].equal(batch.labels["hidden"])
-    assert batch.counts == {"masked_lm": len(batch.labels["hidden"]), "pair": len(sizes)}
+    assert tokens.ids[batch.positions["masked"]].equal(batch.labels["masked"])
+    assert batch.counts == {"masked_lm": len(batch.labels["masked"]), "pair": len(sizes)}
 
 
 @settings(deadline=None, max_examples=60)

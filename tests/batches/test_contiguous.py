@@ -60,7 +60,7 @@ def test_windows_go_on_where_the_one_before_stopped(texts):
         assert said[: len(found)] == found[: len(said)]
         said = said[len(found) :]
         left.remove(found)
-    assert one.passes(cursor) == 1
+    assert one.epochs(cursor) == 1
 
 
 def test_each_epoch_has_another_order_and_begins_anew(texts):
@@ -70,7 +70,7 @@ def test_each_epoch_has_another_order_and_begins_anew(texts):
     assert text_of(one, flat(first)) != text_of(one, flat(second))
     assert [sample.key for sample in second[0]] == [(1, 0, stream) for stream in range(3)]
     assert all(sample.fresh for sample in second[0])
-    assert one.passes(cursor) == 2
+    assert one.epochs(cursor) == 2
     keys = [sample.key for sample in flat(taken)]
     assert len(set(keys)) == len(keys)
 
@@ -114,7 +114,7 @@ def test_heldout_batches_are_windows_in_order(tokenizer, corpus):
         assert batch.streams.tolist() == list(range(streams))
         assert batch.fresh.tolist() == [window == 0] * streams
         assert [key[:2] for key in batch.keys] == [(0, window)] * streams
-        assert batch.labels["hidden"].numel()
+        assert batch.labels["masked"].numel()
 
 
 def sample(length, **settings):

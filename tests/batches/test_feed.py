@@ -15,12 +15,12 @@ from unmask.corpus.manifest import PartEntry
 @pytest.fixture
 def feed(tokenizer):
     layout, masking = SentencePairsSettings(length=48), TokenMaskingSettings()
-    return Feed(layout, masking, 0, tokenizer, lambda sample: sample.add(counts={"n": len(sample.labels["hidden"])}))
+    return Feed(layout, masking, 0, tokenizer, lambda sample: sample.add(counts={"n": len(sample.labels["masked"])}))
 
 
 def same(first, second):
     return len(first) == len(second) and all(
-        a.keys == b.keys and a.tokens.ids.equal(b.tokens.ids) and a.positions["hidden"].equal(b.positions["hidden"])
+        a.keys == b.keys and a.tokens.ids.equal(b.tokens.ids) and a.positions["masked"].equal(b.positions["masked"])
         for a, b in zip(first, second, strict=True)
     )
 
@@ -33,8 +33,8 @@ def test_heldout_batches_are_fixed_and_one_pass(feed, corpus):
     assert len(set(keys)) == len(keys)
     samples, cursor = feed.source(corpus.train).take((0, 0, 0, 0), sequences=len(keys))
     assert sorted(sample.key for sample in samples) == sorted(keys)
-    assert feed.source(corpus.train).passes(cursor) == 1
-    assert all(batch.counts["n"] == len(batch.labels["hidden"]) > 0 for batch in batches)
+    assert feed.source(corpus.train).epochs(cursor) == 1
+    assert all(batch.counts["n"] == len(batch.labels["masked"]) > 0 for batch in batches)
 
 
 def test_heldout_batches_are_as_many_as_asked_for(feed, corpus):

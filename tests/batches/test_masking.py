@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from unmask.batches.batch import Sample
-from unmask.batches.chance import generator
 from unmask.batches.frame import Frame
 from unmask.batches.masking import Replace
+from unmask.batches.rng import derive_rng
 from unmask.batches.token_masking import TokenMasking, TokenMaskingSettings
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL = range(5)
@@ -54,7 +54,7 @@ class ReusesMasks(TokenMasking):
     """Draws the same masks in each pass."""
 
     def __call__(self, sample, rng):
-        return super().__call__(sample, generator(0, "masking", *sample.key[1:]))
+        return super().__call__(sample, derive_rng(0, "masking", *sample.key[1:]))
 
 
 class AlwaysMasks(TokenMasking):
@@ -62,7 +62,7 @@ class AlwaysMasks(TokenMasking):
 
     def __call__(self, sample, rng):
         masked = super().__call__(sample, rng)
-        masked.ids[masked.positions["hidden"]] = MASK
+        masked.ids[masked.positions["masked"]] = MASK
         return masked
 
 
@@ -71,7 +71,7 @@ class LeaksTargets(TokenMasking):
 
     def __call__(self, sample, rng):
         masked = super().__call__(sample, rng)
-        labels = {"hidden": masked.ids[masked.positions["hidden"]]}
+        labels = {"masked": masked.ids[masked.positions["masked"]]}
         return Sample(key=(), ids=masked.ids, segments=masked.segments, positions=masked.positions, labels=labels)
 
 
@@ -80,7 +80,7 @@ def mask_all(masking):
     found = []
     for number, sample in enumerate(texts(4000)):
         sample = sample.named((0, number))
-        found.append((sample, masking(sample, generator(0, "masking", *sample.key))))
+        found.append((sample, masking(sample, derive_rng(0, "masking", *sample.key))))
     return found
 
 
@@ -88,15 +88,15 @@ def check_number(masking):
     """Round(15 % of the sequence), specials counted, but at least one and no more than there are candidates."""
     for sample, masked in mask_all(masking):
         candidates = int((sample.ids >= 5).sum())
-        assert len(masked.positions["hidden"]) == min(candidates, max(1, round(0.15 * len(sample))))
+        assert len(masked.positions["masked"]) == min(candidates, max(1, round(0.15 * len(sample))))
 
 
 def check_what_is_hidden(masking):
     for sample, masked in mask_all(masking):
-        hidden = masked.positions["hidden"]
+        hidden = masked.positions["masked"]
         assert (np.diff(hidden) > 0).all()
         assert not np.isin(sample.ids[hidden], SPECIAL).any()
-        assert np.array_equal(masked.labels["hidden"], sample.ids[hidden])
+        assert np.array_equal(masked.labels["masked"], sample.ids[hidden])
         visible = np.delete(np.arange(len(sample)), hidden)
         assert np.array_equal(masked.ids[visible], sample.ids[visible])
         assert np.array_equal(masked.segments, sample.segments)
@@ -104,8 +104,8 @@ def check_what_is_hidden(masking):
 
 def replacements(masking):
     found = mask_all(masking)
-    before = np.concatenate([masked.labels["hidden"] for _, masked in found])
-    return before, np.concatenate([masked.ids[masked.positions["hidden"]] for _, masked in found])
+    before = np.concatenate([masked.labels["masked"] for _, masked in found])
+    return before, np.concatenate([masked.ids[masked.positions["masked"]] for _, masked in found])
 
 
 def check_shares(masking):
@@ -130,9 +130,10 @@ def check_each_pass_is_anew(masking):
     def masks(epoch):
         keys = [(epoch, sample.key[1]) for sample in samples]
         found = [
-            masking(sample.named(key), generator(0, "masking", *key)) for sample, key in zip(samples, keys, strict=True)
+            masking(sample.named(key), derive_rng(0, "masking", *key))
+            for sample, key in zip(samples, keys, strict=True)
         ]
-        return [(one.ids.tolist(), one.positions["hidden"].tolist()) for one in found]
+        return [(one.ids.tolist(), one.positions["masked"].tolist()) for one in found]
 
     assert masks(0) == masks(0)
     assert all(first[1] != second[1] for first, second in zip(masks(0), masks(1), strict=True))
@@ -180,15 +181,15 @@ def test_the_rate_may_change_along_the_run():
     masking = build(TokenMaskingSettings(rate=0.4, final_rate=0.1))
     (sample,) = [sample for sample in texts(50) if len(sample) > 100][:1]
     for done, rate in ((0.0, 0.4), (0.5, 0.25), (1.0, 0.1)):
-        masked = masking(sample.at(done), generator(0, "masking"))
-        assert len(masked.positions["hidden"]) == round(rate * len(sample))
+        masked = masking(sample.at(done), derive_rng(0, "masking"))
+        assert len(masked.positions["masked"]) == round(rate * len(sample))
     same = build(TokenMaskingSettings(rate=0.4))
-    assert {len(same(sample.at(done), generator(0, "masking")).positions["hidden"]) for done in (0.0, 1.0)} == {
+    assert {len(same(sample.at(done), derive_rng(0, "masking")).positions["masked"]) for done in (0.0, 1.0)} == {
         round(0.4 * len(sample))
     }
 
 
 def test_a_sequence_without_ordinary_tokens_has_no_target():
-    masked = build()(Frame(CLS, SEP).wrap(np.array([UNK, UNK])), generator(0, "masking"))
+    masked = build()(Frame(CLS, SEP).wrap(np.array([UNK, UNK])), derive_rng(0, "masking"))
     assert masked.ids.tolist() == [CLS, UNK, UNK, SEP]
-    assert masked.positions["hidden"].tolist() == masked.labels["hidden"].tolist() == []
+    assert masked.positions["masked"].tolist() == masked.labels["masked"].tolist() == []

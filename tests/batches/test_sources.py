@@ -59,7 +59,7 @@ def test_each_pass_visits_everything_once_in_another_order(make):
     source = make()
     samples, cursor = source.take(source.start, sequences=60 * 3)
     passes = [texts(samples[start : start + 60]) for start in (0, 60, 120)]
-    assert source.passes(cursor) == 3
+    assert source.epochs(cursor) == 3
     assert Counter(passes[0]) == Counter(passes[1]) == Counter(passes[2])
     assert max(Counter(passes[0]).values()) == 1
     assert passes[0] != passes[1] != passes[2] != passes[0]
@@ -88,8 +88,8 @@ def test_any_cursor_resumes_with_the_same_samples(make):
     while len(taken) < 150:
         samples, cursor = make().take(tuple(cursor), sequences=int(sizes.integers(1, 9)))  # a new process each time
         taken += samples
-        assert last < source.passes(cursor)
-        last = source.passes(cursor)
+        assert last < source.epochs(cursor)
+        last = source.epochs(cursor)
     assert list(map(identity, taken))[:150] == list(map(identity, whole))
 
 
@@ -158,7 +158,7 @@ def read_a_pass(source, first):
     taken, cursor = source.take(source.start, sequences=first) if first else ([], source.start)
     changed = cursor
     cursor = source.enter(cursor, 1)
-    while cursor[0] == 0 and source.passes(cursor) < 1:
+    while cursor[0] == 0 and source.epochs(cursor) < 1:
         more, cursor = source.take(cursor, sequences=1)
         taken += more
     return [sample for sample in taken if sample.key[0] == 0], changed
@@ -232,4 +232,4 @@ def test_blocks_without_samples_are_passed_over(written, monkeypatch):
     source = CorpusSource(documents, SentencePairsSettings(length=128, second="next"), FRAME, seed=0)
     samples, cursor = source.take(source.start, sequences=3)
     assert [sample.key[0] for sample in samples] == [0, 1, 2]
-    assert source.passes(cursor) > 2
+    assert source.epochs(cursor) > 2

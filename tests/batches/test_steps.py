@@ -33,7 +33,7 @@ def steps(share=everything, micro_tokens=40):
 
 
 def described(step):
-    pieces = [(piece.keys, piece.tokens.ids.tolist(), piece.tokens.offsets.tolist()) for piece in step.pieces]
+    pieces = [(piece.keys, piece.tokens.ids.tolist(), piece.tokens.offsets.tolist()) for piece in step.micro_batches]
     return pieces, dict(step.counts), step.tokens, step.sequences, step.cursor
 
 

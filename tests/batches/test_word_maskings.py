@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.batches.chance import generator
 from unmask.batches.feed import Feed
 from unmask.batches.frame import Frame
 from unmask.batches.masking import Replace, find_words
 from unmask.batches.ngram_masking import NgramMaskingSettings, WholeWordMaskingSettings
+from unmask.batches.rng import derive_rng
 from unmask.batches.single import SingleSettings
 from unmask.batches.span_masking import SpanMaskingSettings
 from unmask.batches.token_masking import TokenMaskingSettings
@@ -50,7 +50,7 @@ def texts(number, length=500, goes_on=0.3):
 
 
 def mask_all(masking, **settings):
-    return [(sample, masking(sample, generator(0, "masking", *sample.key))) for sample in texts(300, **settings)]
+    return [(sample, masking(sample, derive_rng(0, "masking", *sample.key))) for sample in texts(300, **settings)]
 
 
 def words_of(sample):
@@ -75,10 +75,10 @@ def runs(numbers):
 
 def check_whole_words(masking):
     for sample, masked in mask_all(masking):
-        words, hidden = words_of(sample), masked.positions["hidden"]
+        words, hidden = words_of(sample), masked.positions["masked"]
         assert (np.diff(hidden) > 0).all()
         assert np.array_equal(np.flatnonzero(np.isin(words, words[hidden])), hidden)
-        assert np.array_equal(masked.labels["hidden"], sample.ids[hidden])
+        assert np.array_equal(masked.labels["masked"], sample.ids[hidden])
 
 
 @pytest.mark.parametrize("kind", ["whole_word", "ngram"])
@@ -99,7 +99,7 @@ def test_the_budget(kind):
     """15 % of the sequence; where words are whole a little less, never more."""
     for rate in (0.15, 0.4):
         found = mask_all(build(kind, rate=rate))
-        shares = [len(masked.positions["hidden"]) / len(sample) for sample, masked in found]
+        shares = [len(masked.positions["masked"]) / len(sample) for sample, masked in found]
         assert max(shares) <= round(502 * rate) / 502
         assert min(shares) >= rate - (0.001 if kind == "span" else 0.02)
 
@@ -108,7 +108,7 @@ def test_ngrams_are_as_often_as_in_the_paper():
     """p(n) in proportion to 1/n: .545, .273, .182; drawn thinly, so that n-grams seldom touch."""
     sizes = Counter()
     for sample, masked in mask_all(build("ngram", rate=0.012), length=2000, goes_on=0.0):
-        sizes.update(runs(masked.positions["hidden"]))
+        sizes.update(runs(masked.positions["masked"]))
         assert len(sample) == 2002
     total = sum(sizes[size] for size in (1, 2, 3))
     shares = [sizes[size] / total for size in (1, 2, 3)]
@@ -118,7 +118,7 @@ def test_ngrams_are_as_often_as_in_the_paper():
 def test_ngrams_of_another_length_differ():
     sizes = Counter()
     for _, masked in mask_all(build("ngram", rate=0.012, longest=2), length=2000, goes_on=0.0):
-        sizes.update(runs(masked.positions["hidden"]))
+        sizes.update(runs(masked.positions["masked"]))
     assert sizes[1] / (sizes[1] + sizes[2]) == pytest.approx(2 / 3, abs=0.03)
 
 
@@ -126,7 +126,7 @@ def test_spans_are_as_long_as_in_the_paper():
     """A geometric distribution with p = 0.2 on 1 to 10, normalised: 3.8 words on average."""
     masking, sizes = build("span", rate=0.005), []  # so few that they hardly touch, and one of 80 is cut
     for sample in texts(30, length=60_000, goes_on=0.0):
-        sizes += runs(masking(sample, generator(0, "masking", *sample.key)).positions["hidden"])
+        sizes += runs(masking(sample, derive_rng(0, "masking", *sample.key)).positions["masked"])
     expected = 0.2 * 0.8 ** np.arange(10)
     assert (expected / expected.sum() * np.arange(1, 11)).sum() == pytest.approx(3.797, abs=1e-3)
     drawn = 1 + np.searchsorted(masking.sums, np.random.default_rng(0).random(200_000), side="right")
@@ -140,7 +140,7 @@ def test_spans_are_as_long_in_words_of_several_pieces():
     """3.8 words on average, whatever their pieces; of the first word 1.9, as one of many is met more often."""
     masking, words, pieces = build("span", rate=0.005), [], []
     for sample in texts(100, length=60_000):
-        hidden = masking(sample, generator(0, "masking", *sample.key)).positions["hidden"]
+        hidden = masking(sample, derive_rng(0, "masking", *sample.key)).positions["masked"]
         of = np.cumsum(sample.ids < GOES_ON)[hidden]
         for run in np.split(of, np.flatnonzero(np.diff(hidden) > 1) + 1):
             words.append(len(set(run.tolist())))
@@ -152,7 +152,7 @@ def test_spans_are_as_long_in_words_of_several_pieces():
 
 def test_spans_begin_with_words():
     for sample, masked in mask_all(build("span")):
-        hidden, words = masked.positions["hidden"], words_of(sample)
+        hidden, words = masked.positions["masked"], words_of(sample)
         firsts = hidden[np.diff(hidden, prepend=-2) > 1]
         assert (words[firsts] != words[firsts - 1]).all()
         cut = [last for last in hidden[np.diff(hidden, append=10**6) > 1] if words[last] == words[last + 1] >= 0]
@@ -161,15 +161,15 @@ def test_spans_begin_with_words():
 
 def kinds_of(masked):
     """What stands at each hidden token: 0 [MASK], 1 another token, 2 the same."""
-    now = masked.ids[masked.positions["hidden"]]
-    return np.where(now == MASK, 0, np.where(now == masked.labels["hidden"], 2, 1))
+    now = masked.ids[masked.positions["masked"]]
+    return np.where(now == MASK, 0, np.where(now == masked.labels["masked"], 2, 1))
 
 
 def test_what_stands_there_is_decided_for_a_span_and_for_each_token_of_a_word():
     for kind, together in (("span", True), ("whole_word", False)):
         mixed, found = 0, Counter()
         for _, masked in mask_all(build(kind, replace=Replace(mask=0.5, random=0.0, keep=0.5))):
-            hidden, what = masked.positions["hidden"], kinds_of(masked)
+            hidden, what = masked.positions["masked"], kinds_of(masked)
             for run in np.split(what, np.flatnonzero(np.diff(hidden) > 1) + 1):
                 mixed += len(set(run.tolist())) > 1
             found.update(what.tolist())
@@ -177,7 +177,7 @@ def test_what_stands_there_is_decided_for_a_span_and_for_each_token_of_a_word():
         assert found[0] / sum(found.values()) == pytest.approx(0.5, abs=0.04)
     spans = Counter()
     for _, masked in mask_all(build("span")):
-        firsts = np.diff(masked.positions["hidden"], prepend=-2) > 1
+        firsts = np.diff(masked.positions["masked"], prepend=-2) > 1
         spans.update(kinds_of(masked)[firsts].tolist())
     assert spans[0] / sum(spans.values()) == pytest.approx(0.8, abs=0.02)
     assert spans[1] / sum(spans.values()) == pytest.approx(0.1, abs=0.02)
@@ -188,7 +188,7 @@ def test_of_the_tokens_of_words_80_percent_are_masked_and_10_are_others(kind):
     found = Counter()
     for _, masked in mask_all(build(kind)):
         found.update(kinds_of(masked).tolist())
-        assert not np.isin(masked.ids[masked.positions["hidden"]], [PAD, UNK, CLS, SEP]).any()
+        assert not np.isin(masked.ids[masked.positions["masked"]], [PAD, UNK, CLS, SEP]).any()
     assert found.total() > 20_000
     assert [found[what] / found.total() for what in range(3)] == pytest.approx([0.8, 0.1, 0.1], abs=0.01)
 
@@ -200,8 +200,8 @@ IDS = st.lists(st.sampled_from([UNK, SEP, 5, 6, 7, 700, 701]), min_size=0, max_s
 @given(IDS, st.floats(0.01, 0.99), st.integers(0, 3))
 def test_any_sequence(kind, ids, rate, seed):
     sample = Frame(CLS, SEP).wrap(np.array(ids, np.int64))
-    masked = build(kind, rate=rate)(sample, generator(seed, "masking"))
-    hidden, candidates = masked.positions["hidden"], np.flatnonzero(sample.ids >= 5)
+    masked = build(kind, rate=rate)(sample, derive_rng(seed, "masking"))
+    hidden, candidates = masked.positions["masked"], np.flatnonzero(sample.ids >= 5)
     assert np.isin(hidden, candidates).all()
     budget = max(1, round(len(sample) * rate))
     if len(candidates):
@@ -225,8 +225,8 @@ def test_any_sequence(kind, ids, rate, seed):
 def test_of_a_text_that_is_one_word_nothing_is_hidden(kind):
     """As Thai is in a WordPiece vocabulary: nothing would be left to guess it from."""
     for ids, hidden in (([5, *[GOES_ON] * 47], []), ([5, *[GOES_ON] * 7, 6, *[GOES_ON] * 47], list(range(1, 9)))):
-        masked = build(kind)(Frame(CLS, SEP).wrap(np.array(ids)), generator(0, "masking"))
-        assert masked.positions["hidden"].tolist() == hidden
+        masked = build(kind)(Frame(CLS, SEP).wrap(np.array(ids)), derive_rng(0, "masking"))
+        assert masked.positions["masked"].tolist() == hidden
 
 
 PARTED = (
@@ -250,7 +250,7 @@ def check_hidden_words(tokenizer, masking):
     prepare = Feed(SingleSettings(length=512), masking, 0, tokenizer, lambda sample: sample).prepare()
     sample, seen = Frame.of(tokenizer).wrap(ids), set()
     for number in range(100):
-        hidden = prepare(sample.named((0, number))).positions["hidden"]
+        hidden = prepare(sample.named((0, number))).positions["masked"]
         assert np.array_equal(np.flatnonzero(np.isin(of, of[hidden])), hidden)
         seen |= set(of[hidden].tolist())
     assert seen == set(range(len(words))), "each of them at some time"

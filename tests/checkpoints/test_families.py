@@ -295,7 +295,7 @@ BODIES = {
 
 @pytest.mark.parametrize("body", BODIES)
 def test_a_body_comes_back_as_it_was(body, tmp_path):
-    encoder = small(BODIES[body], deviation=0.5).build(VOCABULARY)
+    encoder = small(BODIES[body], init_std=0.5).build(VOCABULARY)
     huggingface.write(tmp_path, encoder, {})
     found = huggingface.read(tmp_path)
     assert found.settings == encoder.settings

@@ -112,7 +112,7 @@ def test_round_trip_is_exact(tokenizer, tmp_path, heads, labels, architecture):
 def test_settings_travel(tokenizer, tmp_path, activation):
     settings = BertSettings(
         layers=1, width=8, heads=4, feed_forward=6, positions=9, segments=3, dropout=0.25, activation=activation,
-        epsilon=1e-5, deviation=0.1,
+        epsilon=1e-5, init_std=0.1,
     )  # fmt: skip
     save_model(tmp_path, model(tokenizer, settings), "card")
     assert load_model(tmp_path).encoder.settings == settings

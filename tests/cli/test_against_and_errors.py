@@ -13,7 +13,7 @@ from unmask.model import Model, save_model
 from unmask.tasks.question_answering import QuestionAnswering
 from unmask.tasks.token_classification import TokenClassification
 
-SETTINGS = BertSettings(layers=1, width=16, heads=2, feed_forward=32, positions=64, dropout=0.0, deviation=0.9)
+SETTINGS = BertSettings(layers=1, width=16, heads=2, feed_forward=32, positions=64, dropout=0.0, init_std=0.9)
 TASKS = {
     "question-answering": (QuestionAnswering(length=48), ()),
     "token-classification": (TokenClassification(length=48), ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")),

@@ -226,10 +226,10 @@ def test_fill(line):
     assert [[mask["position"] for mask in one["masks"]] for one in fillings] == [[4, 20], [6]]
     vocabulary = set((here / "run" / "model" / "vocab.txt").read_text().splitlines())
     for mask in (mask for one in fillings for mask in one["masks"]):
-        chances = [candidate["probability"] for candidate in mask["candidates"]]
-        assert len(chances) == 3
-        assert chances == sorted(chances, reverse=True)
-        assert 0 < sum(chances) < 1
+        probabilities = [candidate["probability"] for candidate in mask["candidates"]]
+        assert len(probabilities) == 3
+        assert probabilities == sorted(probabilities, reverse=True)
+        assert 0 < sum(probabilities) < 1
         assert {candidate["piece"] for candidate in mask["candidates"]} <= vocabulary
     output, _ = run("fill", "--model", here / "run", texts[0])
     assert output.startswith(f"{texts[0]}\n  at 4: ")

@@ -248,7 +248,7 @@ def test_bad_combinations_are_refused_at_the_start(text_file, tmp_path):
         (
             "bert-mini",
             ["objective.replaced_token.weight=50"],
-            "leaves nothing of what is hidden for objective.masked_lm",
+            "leaves nothing of what is masked for objective.masked_lm",
         ),
         ("bert-mini", ["encoder.kind=electra", "encoder.shared=all"], "it goes with encoder.kind = albert"),
     ):

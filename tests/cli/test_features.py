@@ -14,7 +14,7 @@ from unmask.cli.main import main
 from unmask.families.bert import BertSettings
 from unmask.model import Model, load_model, save_model
 
-SHAPE = BertSettings(layers=2, width=32, heads=2, feed_forward=64, positions=16, deviation=0.2)
+SHAPE = BertSettings(layers=2, width=32, heads=2, feed_forward=64, positions=16, init_std=0.2)
 
 
 @pytest.fixture(scope="module")

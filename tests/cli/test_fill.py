@@ -27,7 +27,7 @@ def test_a_trained_albert_fills_masks_as_in_transformers(shared, capsys):
     ids = torch.tensor([tokenizer.cls, *tokenizer.encode(REACTION).tolist(), tokenizer.sep])
     with torch.no_grad():
         logits = AlbertForMaskedLM.from_pretrained(directory).eval()(ids[None]).logits[0, ids == tokenizer.mask]
-    chances, best = logits.softmax(1).topk(3)
+    probabilities, best = logits.softmax(1).topk(3)
     assert [one["piece"] for one in mask["candidates"]] == tokenizer.pieces(best[0].tolist())
-    assert [one["probability"] for one in mask["candidates"]] == pytest.approx(chances[0].tolist(), rel=1e-4)
+    assert [one["probability"] for one in mask["candidates"]] == pytest.approx(probabilities[0].tolist(), rel=1e-4)
     assert mask["candidates"][0]["token"] == "O"

@@ -9,7 +9,7 @@ import torch
 
 from unmask.batches.batch import add_counts, collate
 from unmask.batches.frame import Frame
-from unmask.encoders.downstream import Downstream, DownstreamSettings, Lstm, Mix, number_layers
+from unmask.encoders.downstream import Downstream, DownstreamSettings, Lstm, Mix, resolve_layers
 from unmask.encoders.encoder import Keep
 from unmask.encoders.stored import Stored
 from unmask.errors import UserError
@@ -18,7 +18,7 @@ from unmask.objectives.learner import Learner
 from unmask.tasks.classification import ClassificationHead
 from unmask.tasks.regression import RegressionHead
 
-SETTINGS = BertSettings(layers=2, width=32, heads=2, feed_forward=64, positions=64, dropout=0.0, deviation=0.2)
+SETTINGS = BertSettings(layers=2, width=32, heads=2, feed_forward=64, positions=64, dropout=0.0, init_std=0.2)
 LENGTHS = (3, 40, 5, 61, 17, 17, 1, 30, 9, 55)
 EVERY = {
     "linear": DownstreamSettings(kind="linear", layers=(-2, -1), combine="sum"),
@@ -79,7 +79,7 @@ def test_the_comparison_notices_a_planted_fault(samples, monkeypatch, planted):
     def wrong(tokens):
         order, sizes = right(tokens)
         if planted == "order":  # the shortest sequence first, as the batch has it
-            return (tokens.places * len(order) + torch.arange(len(order))).argsort(), sizes
+            return (tokens.position_ids * len(order) + torch.arange(len(order))).argsort(), sizes
         return tokens.ids.argsort(), sizes
 
     monkeypatch.setattr(downstream, "pack", wrong)
@@ -189,7 +189,7 @@ def test_stored_layers_stand_in_for_the_encoder(samples, dtype):
     expected = body(batch.tokens).last
     order = np.random.default_rng(0).permutation(len(table))  # row r of the batch lies at place order[r]
     body.encoder = Stored(table[np.argsort(order)], (1, 2), SETTINGS.head, SETTINGS.layers, SETTINGS.positions)
-    assert body.encoder.levels == () and not list(body.encoder.state_dict())
+    assert body.encoder.layer_groups == () and not list(body.encoder.state_dict())
     import copy
     from dataclasses import replace
 
@@ -201,13 +201,13 @@ def test_stored_layers_stand_in_for_the_encoder(samples, dtype):
 
 
 def test_layers_count_from_the_embeddings_or_from_the_end():
-    assert number_layers((0, 1, -1, -2), 4) == (0, 1, 4, 3)
-    assert number_layers((-5,), 4) == (0,)
+    assert resolve_layers((0, 1, -1, -2), 4) == (0, 1, 4, 3)
+    assert resolve_layers((-5,), 4) == (0,)
     for wrong in (5, -6):
         with pytest.raises(UserError, match=rf"there is no layer {wrong}; this model has 0 \(the embeddings\) to 4"):
-            number_layers((wrong,), 4)
+            resolve_layers((wrong,), 4)
     with pytest.raises(UserError, match="layer 4 is named twice"):
-        number_layers((-1, 4), 4)
+        resolve_layers((-1, 4), 4)
 
 
 @pytest.mark.parametrize(

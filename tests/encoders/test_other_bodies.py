@@ -15,7 +15,7 @@ from unmask.batches.batch import Sample, collate
 from unmask.batches.document_sentences import DocumentSentencesSettings
 from unmask.batches.feed import Feed
 from unmask.batches.frame import Frame
-from unmask.batches.masking import HIDDEN
+from unmask.batches.masking import MASKED
 from unmask.batches.no_masking import NoMaskingSettings
 from unmask.batches.sources import ExampleSource
 from unmask.batches.steps import Steps
@@ -108,12 +108,12 @@ class Characters(Encoder):
         self.mix = nn.Linear(2 * self.width, self.width)
 
     @property
-    def levels(self):
+    def layer_groups(self):
         return [self.bytes, self.mix]
 
     def forward(self, tokens, keep=NOTHING, carry=NO_CARRY):
         rows = self.bytes(tokens.ids).sum(1)  # (tokens, width)
-        before = rows.roll(1, 0) * (tokens.places > 0)[:, None]  # (tokens, width)
+        before = rows.roll(1, 0) * (tokens.position_ids > 0)[:, None]  # (tokens, width)
         last = self.mix(torch.cat([rows, before], 1))  # (tokens, width)
         return Encoded(last, dict.fromkeys(keep.layers, last))
 
@@ -124,28 +124,28 @@ class Characters(Encoder):
 class MaskedWord(Objective):
     """Which word was masked? With a decoder of its own, over words."""
 
-    at = HIDDEN
-    needs = frozenset({HIDDEN})
+    at = MASKED
+    needs = frozenset({MASKED})
 
     def __init__(self, context):
         super().__init__()
-        self.out = nn.Linear(context.head.width, context.num_pieces)
+        self.out = nn.Linear(context.head.width, context.num_tokens)
 
     def prepare(self, sample, name):
-        return sample.add(counts={name: len(sample.labels[HIDDEN])})
+        return sample.add(counts={name: len(sample.labels[MASKED])})
 
     def predict(self, encoder, encoded, batch):
-        return self.out(encoded.last[batch.positions[HIDDEN]])
+        return self.out(encoded.last[batch.positions[MASKED]])
 
     def score(self, encoder, encoded, batch):
-        return classify(self.predict(encoder, encoded, batch), batch.labels[HIDDEN])
+        return classify(self.predict(encoder, encoded, batch), batch.labels[MASKED])
 
     def forward_flops(self, encoder, batch):
-        return 2 * len(batch.positions[HIDDEN]) * self.out.in_features * self.out.out_features
+        return 2 * len(batch.positions[MASKED]) * self.out.in_features * self.out.out_features
 
 
 class MaskedWordSettings(ObjectiveSettings, frozen=True, kw_only=True, tag="masked_word"):
-    asks = frozenset({HIDDEN, BOTH_SIDES})
+    asks = frozenset({MASKED, BOTH_SIDES})
 
     def build(self, context):
         return MaskedWord(context)
@@ -168,8 +168,8 @@ def spelled_samples(number=64):
             Sample(
                 key=(0, one),
                 ids=ids,
-                positions={HIDDEN: hidden, "summary": np.zeros(1, np.int64)},
-                labels={HIDDEN: words[hidden], "classification": np.array([one % 2])},
+                positions={MASKED: hidden, "summary": np.zeros(1, np.int64)},
+                labels={MASKED: words[hidden], "classification": np.array([one % 2])},
             )
         )
     return made
@@ -185,7 +185,7 @@ def characters():
 def test_a_decoder_over_words_has_as_many_rows_as_the_tokenizer_has_pieces(characters):
     body = characters.encoder
     assert characters.parts["masked_word"].out.out_features == len(WORDS) != body.vocabulary
-    assert BuildContext(body).num_pieces == BuildContext(body).vocabulary == 256
+    assert BuildContext(body).num_tokens == BuildContext(body).vocabulary == 256
 
 
 def test_bytes_of_words_are_collated_word_by_word(characters):
@@ -193,7 +193,7 @@ def test_bytes_of_words_are_collated_word_by_word(characters):
     batch = collate(samples)
     assert batch.tokens.ids.shape == (sum(map(len, samples)), BYTES)
     assert batch.tokens.segments is None
-    assert not batch.tokens.ids[batch.positions[HIDDEN]].any()
+    assert not batch.tokens.ids[batch.positions[MASKED]].any()
     first = next(sample for sample in samples if sample.key == batch.keys[0])
     assert batch.tokens.ids[: len(first)].tolist() == first.ids.tolist()
 
@@ -209,9 +209,9 @@ def test_a_body_that_reads_characters_learns_and_is_evaluated(characters, tmp_pa
 
 def test_bytes_of_words_come_from_a_worker_as_they_are(characters):
     here, there = made_by_a_worker(ExampleSource(spelled_samples(), seed=0), characters.prepare)
-    assert len(here.pieces) == len(there.pieces) == 1
-    assert torch.equal(here.pieces[0].tokens.ids, there.pieces[0].tokens.ids)
-    assert here.pieces[0].tokens.segments is there.pieces[0].tokens.segments is None
+    assert len(here.micro_batches) == len(there.micro_batches) == 1
+    assert torch.equal(here.micro_batches[0].tokens.ids, there.micro_batches[0].tokens.ids)
+    assert here.micro_batches[0].tokens.segments is there.micro_batches[0].tokens.segments is None
 
 
 def test_a_task_sits_on_a_body_that_reads_characters(characters, tokenizer, tmp_path):
@@ -258,12 +258,12 @@ class Echo(Encoder):
         nn.init.zeros_(self.mix.bias)
 
     @property
-    def levels(self):
+    def layer_groups(self):
         return [self.words, self.mix]
 
     def forward(self, tokens, keep=NOTHING, carry=NO_CARRY):
         rows = self.words(tokens.ids)  # (tokens, width)
-        before = rows.roll(1, 0) * (tokens.places > 0)[:, None]  # (tokens, width)
+        before = rows.roll(1, 0) * (tokens.position_ids > 0)[:, None]  # (tokens, width)
         last = self.mix(rows + 0.5 * before)
         every = {0: rows, 1: last}
         return Encoded(last, {number: every[number] for number in keep.layers})
@@ -382,7 +382,7 @@ def test_pretraining_frames_texts_with_cls_last_and_learns(echo, tokenizer, corp
     first, last = train(learner, source, tmp_path / "run", prepare=feed.prepare(), heldout=heldout)
     assert last < first
     here, there = made_by_a_worker(source, feed.prepare())
-    assert torch.equal(here.pieces[0].tokens.ids, there.pieces[0].tokens.ids)
+    assert torch.equal(here.micro_batches[0].tokens.ids, there.micro_batches[0].tokens.ids)
 
 
 def test_plain_text_is_framed_as_in_pretraining(echo, tokenizer, text_file, monkeypatch):
@@ -466,7 +466,7 @@ def test_bodies_without_segments_learn_from_samples_without_any(kind, tokenizer,
     assert last < first
     assert evaluate(learner, heldout, CPU)["masked_lm_loss"] < first
     here, there = made_by_a_worker(source, feed.prepare())
-    assert here.pieces[0].tokens.segments is there.pieces[0].tokens.segments is None
+    assert here.micro_batches[0].tokens.segments is there.micro_batches[0].tokens.segments is None
     found = Predictor(Model(body, tokenizer, {"masked_lm": learner.parts["masked_lm"].published()}), CPU)
     assert len(found.fill(["The [MASK] sees."])[0].masks) == 1
 

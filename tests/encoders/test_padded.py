@@ -45,7 +45,7 @@ ROTATIONS = {"rotated halves": Rotation(), "rotated gpt": Rotation(interleaved=T
 def build(kind):
     """A body of two layers with weights that matter."""
     inner = {} if "gpt" in kind else {"feed_forward": 64}
-    settings = BODIES[kind](layers=2, width=32, heads=4, positions=40, deviation=0.2, **inner)
+    settings = BODIES[kind](layers=2, width=32, heads=4, positions=40, init_std=0.2, **inner)
     body = settings.build(VOCABULARY).eval()
     for module in body.modules():
         if isinstance(module, SelfAttention) and kind in ROTATIONS:
@@ -152,7 +152,7 @@ def test_the_comparison_notices_a_planted_fault(fault, monkeypatch):
 
     def changed(self, tokens):
         if fault == "positions off by one":
-            return forward(self, replace(tokens, places=tokens.places + 1))
+            return forward(self, replace(tokens, position_ids=tokens.position_ids + 1))
         return forward(self, replace(tokens, groups=tuple(replace(group, real=None) for group in tokens.groups)))
 
     with monkeypatch.context() as patch, torch.no_grad():

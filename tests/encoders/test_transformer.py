@@ -26,7 +26,7 @@ PARAMETERS = {  # those of transformers.BertModel with vocabulary 30522
     "bert-base": 109_482_240,
     "bert-large": 335_141_888,
 }
-SETTINGS = BertSettings(layers=3, width=48, heads=4, feed_forward=96, positions=256, deviation=0.2)
+SETTINGS = BertSettings(layers=3, width=48, heads=4, feed_forward=96, positions=256, init_std=0.2)
 VOCABULARY = 500
 LENGTHS = (1, 2, 3, 17, 60, 64, 65, 256, 256, 256)  # three attention groups, two of them padded
 
@@ -56,7 +56,7 @@ def test_parameter_count(name):
         ({"width": -48}, "width"),
         ({"dropout": 1.0}, "dropout"),
         ({"dropout": -0.1}, "dropout"),
-        *(({name: bad}, name) for name in ("epsilon", "deviation") for bad in (0.0, -1.0, float("nan"), float("inf"))),
+        *(({name: bad}, name) for name in ("epsilon", "init_std") for bad in (0.0, -1.0, float("nan"), float("inf"))),
     ],
 )
 def test_settings_refused(changed, message):
@@ -79,14 +79,14 @@ def test_same_seed_same_weights():
 
 def test_the_levels_are_the_whole_body_but_the_pooler():
     encoder = SETTINGS.build(VOCABULARY)
-    inside = [id(parameter) for level in encoder.levels for parameter in level.parameters()]
+    inside = [id(parameter) for level in encoder.layer_groups for parameter in level.parameters()]
     assert len(set(inside)) == len(inside)
     assert [name for name, value in encoder.named_parameters() if id(value) not in inside] == [
         "pooler.weight",
         "pooler.bias",
     ]
-    assert encoder.levels[0] is encoder.embeddings
-    assert list(encoder.levels[1:]) == list(encoder.blocks)
+    assert encoder.layer_groups[0] is encoder.embeddings
+    assert list(encoder.layer_groups[1:]) == list(encoder.blocks)
 
 
 def test_initial_distribution_is_cut_off_at_two_deviations():
@@ -186,8 +186,8 @@ def attend(x, layer, dropout, lengths):
         else:
             scores = query @ key.transpose(1, 2) / query.shape[-1] ** 0.5
             later = torch.ones_like(scores, dtype=torch.bool).triu(1) & layer.causal
-            chances = scores.masked_fill(later, -torch.inf).softmax(-1)
-            out = (chances * dropout.pop(0)) @ value
+            probabilities = scores.masked_fill(later, -torch.inf).softmax(-1)
+            out = (probabilities * dropout.pop(0)) @ value
         rows.append(layer.out(out.transpose(0, 1).reshape(len(part), -1)))
     return torch.cat(rows)
 
@@ -202,7 +202,7 @@ def masks(rate, lengths, monkeypatch):
     if not rate:
         return None
     kept = keep(torch.Size([len(lengths) * heads, group.longest, group.longest]), rate, torch.float64, (0,))
-    monkeypatch.setattr(fused_attention, "_kept", lambda chances, rate, seed, number, part: kept[part])
+    monkeypatch.setattr(fused_attention, "_kept", lambda probabilities, rate, seed, number, part: kept[part])
     by_sequence = kept.unflatten(0, (len(lengths), heads)) / (1 - rate)
     return [factor[:, :n, :n] for factor, n in zip(by_sequence, lengths, strict=True)]
 

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from unmask.evaluation.errors_page import CHANCES, WORST, errors_page
+from unmask.evaluation.errors_page import PROBABILITIES, WORST, errors_page
 from unmask.tasks.mistake import Mark, Mistake, Passage
 
 ATTACK = "<script>alert('x')</script> & \"<b>\" </div><img src=x onerror=y>"
@@ -46,7 +46,7 @@ def mistake(*passages, score=1.0, **more):
 
 def test_whatever_users_wrote_is_text():
     marked = Passage(ATTACK, ATTACK, (Mark(3, 9, ATTACK),), (Mark(0, 20, ATTACK),))
-    made = mistake(marked, caption=ATTACK, gold=ATTACK, predicted=ATTACK, chances={ATTACK: 0.9, "b": 0.1})
+    made = mistake(marked, caption=ATTACK, gold=ATTACK, predicted=ATTACK, probabilities={ATTACK: 0.9, "b": 0.1})
     text = errors_page(ATTACK, [ATTACK], [made])
     page = Page(text)
     assert page.passages == [ATTACK]
@@ -56,7 +56,7 @@ def test_whatever_users_wrote_is_text():
     )
     assert "<script" not in text
     assert text.count("default-src 'none'") == 1
-    assert page.words.count(ATTACK) >= 6, "and can be read: title, line, caption, name, labels, words, chances"
+    assert page.words.count(ATTACK) >= 6, "and can be read: title, line, caption, name, labels, words, probabilities"
 
 
 def test_nothing_is_fetched():
@@ -124,8 +124,8 @@ def test_the_order_is_kept_and_the_number_is_said():
 
 
 def test_what_is_true_is_among_the_probabilities_however_small():
-    chances = {f"label {n}": (30 - n) / 500 for n in range(30)}
-    page = Page(errors_page("t", [], [mistake("x", gold="label 29", predicted="label 0", chances=chances)]))
-    shown = [words for words in page.words if words in chances and page.words.count(words)]
-    assert shown == ["label 29", "label 0", *(f"label {n}" for n in range(CHANCES)), "label 29"]
+    probabilities = {f"label {n}": (30 - n) / 500 for n in range(30)}
+    page = Page(errors_page("t", [], [mistake("x", gold="label 29", predicted="label 0", probabilities=probabilities)]))
+    shown = [words for words in page.words if words in probabilities and page.words.count(words)]
+    assert shown == ["label 29", "label 0", *(f"label {n}" for n in range(PROBABILITIES)), "label 29"]
     assert "and 24 others" in page.words

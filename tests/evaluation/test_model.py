@@ -24,7 +24,7 @@ from unmask.tasks.token_classification import TokenClassification
 from unmask.training.evaluate import evaluate
 from unmask.training.machine import choose_machine
 
-SETTINGS = BertSettings(layers=1, width=16, heads=2, feed_forward=32, positions=32, dropout=0.0, deviation=0.9)
+SETTINGS = BertSettings(layers=1, width=16, heads=2, feed_forward=32, positions=32, dropout=0.0, init_std=0.9)
 NLI = ("entailment", "neutral", "contradiction")
 
 
@@ -141,7 +141,7 @@ def test_several_files_are_one_set(tokenizer, pairs):
 
 def test_plain_text_is_framed_for_gpt_as_in_pretraining(tokenizer, text_file, tmp_path):
     """It ends with [SEP], where the model's own tokenizer ends a task's texts with [MASK], which was never trained."""
-    settings = GptSettings(layers=1, width=16, heads=2, positions=32, dropout=0.0, deviation=0.9)
+    settings = GptSettings(layers=1, width=16, heads=2, positions=32, dropout=0.0, init_std=0.9)
     torch.manual_seed(0)
     save_model(tmp_path / "gpt", Model(settings.build(tokenizer.size), tokenizer, {"causal_lm": {}}), "")
     gpt = load_model(tmp_path / "gpt")

@@ -119,11 +119,11 @@ def test_a_tagger_is_no_classifier_of_texts(recipe, tokenizer, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("examples", "passes", "sequences"), [(200, 20, 16), (1000, 7, 16), (8000, 3, 32), (60_000, 3, 32)]
+    ("examples", "epochs", "sequences"), [(200, 20, 16), (1000, 7, 16), (8000, 3, 32), (60_000, 3, 32)]
 )
-def test_the_rule_depends_on_examples(recipe, examples, passes, sequences):
+def test_the_rule_depends_on_examples(recipe, examples, epochs, sequences):
     rule = defaults("classification", recipe.encoder, examples, pretrained=True)
-    assert (rule["budget"], rule["batch"]) == ({"epochs": passes}, {"sequences": sequences})
+    assert (rule["budget"], rule["batch"]) == ({"epochs": epochs}, {"sequences": sequences})
 
 
 def test_the_rule_depends_on_width(recipe):

@@ -50,7 +50,7 @@ def task(tmp_path_factory):
 @pytest.fixture
 def start(tmp_path, recipe, tokenizer):
     """An encoder whose random weights are large enough to tell words apart."""
-    shape = recipe.encoder.__class__(layers=2, width=32, heads=2, feed_forward=64, positions=64, deviation=0.2)
+    shape = recipe.encoder.__class__(layers=2, width=32, heads=2, feed_forward=64, positions=64, init_std=0.2)
     save_model(tmp_path / "start", Model(build_encoder(shape, tokenizer.size), tokenizer), "")
     return tmp_path / "start"
 
@@ -115,8 +115,8 @@ def test_a_saved_model_is_loaded_the_same_and_holds_the_encoder(start, task, tmp
         words = AutoTokenizer.from_pretrained(tmp_path / "run/model")
         whole = AutoModelForSequenceClassification.from_pretrained(tmp_path / "run/model").eval()
         with torch.no_grad():
-            chances = whole(**words(TEXTS, padding=True, return_tensors="pt")).logits.softmax(1)
-        torch.testing.assert_close(torch.tensor([list(one.scores.values()) for one in before]), chances)
+            probabilities = whole(**words(TEXTS, padding=True, return_tensors="pt")).logits.softmax(1)
+        torch.testing.assert_close(torch.tensor([list(one.scores.values()) for one in before]), probabilities)
 
 
 def recipe_of(*settings):

@@ -16,7 +16,7 @@ from unmask.inference.features import FILE, frame_words, open_table, parse_layer
 from unmask.labelled.labelled_file import Row
 from unmask.model import Model, save_model
 
-SETTINGS = BertSettings(layers=3, width=32, heads=4, feed_forward=64, positions=32, deviation=0.3)
+SETTINGS = BertSettings(layers=3, width=32, heads=4, feed_forward=64, positions=32, init_std=0.3)
 TEXTS = ["The dog sees the unbelievably-good cat, near the sea.", "poem", "", "A [MASK] 北京 garden! " * 20, "x y"]
 SECOND = ["Cat.", "The garden opens the letter. " * 20, "a", "the sea", "poem"]
 
@@ -68,8 +68,8 @@ def test_the_comparison_notices_a_planted_fault(predictor, directory, monkeypatc
     from unmask.inference import predictor as inference
 
     if planted == "layer":
-        right = inference.number_layers
-        monkeypatch.setattr(inference, "number_layers", lambda *given: [max(0, one - 1) for one in right(*given)])
+        right = inference.resolve_layers
+        monkeypatch.setattr(inference, "resolve_layers", lambda *given: [max(0, one - 1) for one in right(*given)])
     elif planted == "words":
         monkeypatch.setattr(module, "_between", lambda *given: np.zeros(2 + len(given[1]), np.int64))
     else:

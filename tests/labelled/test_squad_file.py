@@ -7,7 +7,7 @@ import lzma
 import pytest
 
 from unmask.errors import UserError
-from unmask.labelled.squad_file import Answer, read_squad, what_was_mended
+from unmask.labelled.squad_file import Answer, describe_repairs, read_squad
 
 PASSAGE = "The tower in Paris was built in Paris by Eiffel's firm; 😀 it is 330 m high."
 
@@ -47,7 +47,7 @@ def test_questions_and_places(tmp_path, name, mark):
     assert (second.id, second.answers, second.impossible, second.file) == ("7", (), True, str(path))
     assert third.place == "article 2, paragraph 1, question 1 (id q3)"
     assert third.passage[third.answers[0].start] == "😀", "offsets are code points"
-    assert what_was_mended([first, second, third]) == []
+    assert describe_repairs([first, second, third]) == []
 
 
 def test_several_files_may_share_ids(tmp_path):
@@ -199,7 +199,7 @@ def test_shapes_of_published_files(tmp_path, value, expected):
     found = read(tmp_path, value)
     said = [(one.id, one.question, [(it.text, it.start) for it in one.answers], one.impossible) for one in found]
     assert said == expected
-    assert what_was_mended(found) == [], "the places are those of the file"
+    assert describe_repairs(found) == [], "the places are those of the file"
 
 
 def test_without_gold_no_answers_are_needed(tmp_path):
@@ -216,7 +216,7 @@ def test_without_gold_no_answers_are_needed(tmp_path):
 def test_a_wrong_offset_is_mended_to_the_nearest_place_and_counted(tmp_path, start, expected):
     found = read(tmp_path, content(question("q", answer("Paris", start), answer("Eiffel"))))
     assert found[0].answers[0] == Answer("Paris", expected, moved=start not in (13, 32))
-    said = what_was_mended(found)
+    said = describe_repairs(found)
     if start == 13:
         assert said == []
     else:
@@ -231,7 +231,7 @@ def test_a_wrong_offset_is_mended_to_the_nearest_place_and_counted(tmp_path, sta
 def test_an_answer_that_is_nowhere_serves_for_scoring_and_is_counted(tmp_path):
     found = read(tmp_path, content(question("q", answer("Rome", 13), answer("Paris"))))
     assert found[0].answers == (Answer("Rome", None), Answer("Paris", 13))
-    (said,) = what_was_mended(found)
+    (said,) = describe_repairs(found)
     assert said.startswith(
         "answers that are nowhere in their passages, and serve for scoring alone: 1 of 2 (the first: "
     )
@@ -305,7 +305,7 @@ def test_D10_a_bomb_is_capped(tmp_path, monkeypatch):
 def test_published_files(shared, name, questions, said):
     found = read_squad([shared / f"data/qa/{name}.json.xz"])
     assert len(found) == questions
-    assert [line.split(": ")[1].removesuffix(" (the first") for line in what_was_mended(found)] == said
+    assert [line.split(": ")[1].removesuffix(" (the first") for line in describe_repairs(found)] == said
     for one in found:
         assert all(one.passage.startswith(a.text, a.start) for a in one.answers if a.start is not None)
 

@@ -259,12 +259,12 @@ def test_where_torch_has_no_flash_operator_sequences_are_padded(monkeypatch):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_without_the_softmaxs_private_operator_numbers_are_the_same(dtype, length, monkeypatch):
     spec, tokens = AttentionSpec(HEADS), tokens_of((length, length))
-    grad, chances = torch.randn(4, length, length).to(dtype), torch.randn(4, length, length).softmax(-1).to(dtype)
-    rows, whole = fused_attention._softmax_backward(grad, chances), run(fused, spec, tokens, dtype)
+    grad, probabilities = torch.randn(4, length, length).to(dtype), torch.randn(4, length, length).softmax(-1).to(dtype)
+    rows, whole = fused_attention._softmax_backward(grad, probabilities), run(fused, spec, tokens, dtype)
     hidden = Without(torch.ops.aten, "_softmax_backward_data")
     monkeypatch.setattr(torch.ops, "aten", hidden)
     bound = {torch.float64: 1e-12, torch.float32: 1e-6, torch.bfloat16: 0.004}[dtype]
-    torch.testing.assert_close(fused_attention._softmax_backward(grad, chances), rows, rtol=bound, atol=bound)
+    torch.testing.assert_close(fused_attention._softmax_backward(grad, probabilities), rows, rtol=bound, atol=bound)
     for one, other in zip(run(fused, spec, tokens, dtype), whole, strict=True):
         assert (one - other).double().norm() <= bound * other.double().norm()
 
@@ -280,7 +280,7 @@ def test_the_comparison_of_kernels_notices_a_planted_fault(planted, monkeypatch)
         right = fused_attention._rotate
         monkeypatch.setattr(fused_attention, "_rotate", lambda x, rotation, back=False: right(x, rotation))
     else:
-        monkeypatch.setattr(fused_attention, "_softmax_backward", lambda grad, chances: grad * chances)
+        monkeypatch.setattr(fused_attention, "_softmax_backward", lambda grad, probabilities: grad * probabilities)
     with pytest.raises(AssertionError):
         test_kernels_give_the_plain_ones_numbers_and_gradients(fused, False, Rotation(), LENGTHS)
 

@@ -105,35 +105,35 @@ def rows_of_probabilities(rows, size, dtype=torch.float32):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("size", [1, 5, BLOCK - 1, BLOCK, BLOCK + 1, 30522])
 def test_draws_are_the_inverse_of_the_cumulative_sum(size, dtype):
-    chances, chance = rows_of_probabilities(200, size, dtype)
-    drawn = draw(chances, chance)
-    sums = chances.double().cumsum(1)
+    probabilities, chance = rows_of_probabilities(200, size, dtype)
+    drawn = draw(probabilities, chance)
+    sums = probabilities.double().cumsum(1)
     wanted, at = chance * sums[:, -1], drawn[:, None]
     above = sums.gather(1, at).squeeze(1)
-    below = above - chances.double().gather(1, at).squeeze(1)
+    below = above - probabilities.double().gather(1, at).squeeze(1)
     assert bool((below <= wanted + 1e-6).all())  # but for float32's rounding
     assert bool((wanted < above + 1e-6).all())
 
 
 def test_a_draw_is_the_same_however_a_batch_is_cut():
-    chances, chance = rows_of_probabilities(70, 3000)
-    whole = draw(chances, chance)
+    probabilities, chance = rows_of_probabilities(70, 3000)
+    whole = draw(probabilities, chance)
     for cut in (1, 2, 3, 33):
-        pieces = zip(chances.split(cut), chance.split(cut), strict=True)
+        pieces = zip(probabilities.split(cut), chance.split(cut), strict=True)
         assert torch.cat([draw(*piece) for piece in pieces]).equal(whole)
 
 
 def test_nothing_impossible_is_drawn():
     """At the ends of blocks too, where two sums of the same numbers round differently."""
-    chances = torch.rand(5000, 3 * BLOCK + 7)
-    chances[:, ::2] = 0
-    chances[:, BLOCK : 2 * BLOCK] = 0
-    chances[:, -20:] = 0
+    probabilities = torch.rand(5000, 3 * BLOCK + 7)
+    probabilities[:, ::2] = 0
+    probabilities[:, BLOCK : 2 * BLOCK] = 0
+    probabilities[:, -20:] = 0
     for chance in (torch.rand(5000), torch.zeros(5000), torch.full((5000,), 1 - 2**-24)):
-        assert bool((chances.gather(1, draw(chances, chance)[:, None]) > 0).all())
-    sums = chances.cumsum(1)
+        assert bool((probabilities.gather(1, draw(probabilities, chance)[:, None]) > 0).all())
+    sums = probabilities.cumsum(1)
     edge = (sums[:, BLOCK - 1] / sums[:, -1]).clamp(max=1 - 2**-24)
-    assert bool((chances.gather(1, draw(chances, edge)[:, None]) > 0).all())
+    assert bool((probabilities.gather(1, draw(probabilities, edge)[:, None]) > 0).all())
 
 
 @pytest.mark.parametrize("size", [5, 3 * BLOCK, 3 * BLOCK + 7])

@@ -14,7 +14,7 @@ from unmask.objectives.learner import Learner
 from unmask.recipe import read_recipe
 from unmask.settings import parse_overrides
 
-SETTINGS = GptSettings(layers=2, width=32, heads=2, positions=80, dropout=0.0, deviation=0.2)
+SETTINGS = GptSettings(layers=2, width=32, heads=2, positions=80, dropout=0.0, init_std=0.2)
 VOCABULARY = 100
 LENGTHS = (3, 40, 5, 61, 17, 17, 2, 30, 9, 55)
 
@@ -61,8 +61,8 @@ def test_the_loss_is_that_of_the_formula_in_numpy(learner):
             for part in (slice(0, 16), slice(16, 32)):
                 scores = query[:, part] @ key[:, part].T / 4
                 scores[np.triu_indices(len(ids), 1)] = -np.inf
-                chances = np.exp(scores - scores.max(1, keepdims=True))
-                gathered.append(chances / chances.sum(1, keepdims=True) @ value[:, part])
+                probabilities = np.exp(scores - scores.max(1, keepdims=True))
+                gathered.append(probabilities / probabilities.sum(1, keepdims=True) @ value[:, part])
             x = norm(x + line(np.concatenate(gathered, 1), f"{block}.attention.out"), f"{block}.attention_norm")
             inner = line(x, f"{block}.feed_forward.up")
             inner = 0.5 * inner * (1 + np.tanh(np.sqrt(2 / np.pi) * (inner + 0.044715 * inner**3)))
@@ -99,7 +99,7 @@ def test_nothing_later_is_seen(learner, together):
         with torch.no_grad():
             before, after = learner.encoder(batch.tokens).last, learner.encoder(others.tokens).last
         lengths = batch.tokens.offsets.diff().repeat_interleave(batch.tokens.offsets.diff())
-        early = batch.tokens.places < lengths - 2
+        early = batch.tokens.position_ids < lengths - 2
         assert torch.equal(before[early], after[early])
         assert not torch.equal(before[~early], after[~early])
     batch = collate(first)
@@ -134,5 +134,5 @@ def test_what_does_not_go_together_is_refused(setting, message):
 def test_a_model_that_sees_both_sides_predicts_no_next_token():
     with pytest.raises(UserError, match=r"objective.causal_lm needs reading from left to right.*encoder.kind=gpt"):
         read_recipe("bert-mini", {"objective.causal_lm.weight": 1})
-    with pytest.raises(UserError, match=r"objective.masked_lm needs hidden.* --set masking.kind=token"):
+    with pytest.raises(UserError, match=r"objective.masked_lm needs masked.* --set masking.kind=token"):
         read_recipe("bert-mini", {"masking.kind": "none"})

@@ -15,11 +15,11 @@ from torch.nn.functional import cross_entropy
 from transformers import AlbertForPreTraining
 
 from unmask.batches.batch import Sample, add_counts, collate
-from unmask.batches.chance import generator
 from unmask.batches.feed import Feed
 from unmask.batches.frame import Frame
 from unmask.batches.masking import MaskingSettings
 from unmask.batches.maskings import MASKINGS
+from unmask.batches.rng import derive_rng
 from unmask.batches.sentence_pairs import SentencePairsSettings
 from unmask.batches.token_masking import TokenMaskingSettings
 from unmask.checkpoints import huggingface
@@ -56,8 +56,8 @@ WITHOUT_POOLER = {name for name, one in OBJECTIVES.items() if not one.asks & {PO
 WITHOUT_POOLER |= {"question_answering", "token_classification"}
 GOLD = {"span_boundary": "span_gold", "causal_lm": "next"}
 """What is predicted, where it is not what the objective needs."""
-SETTINGS = BertSettings(layers=2, width=32, heads=2, feed_forward=64, positions=64, dropout=0.0, deviation=0.2)
-CAUSAL = GptSettings(layers=2, width=32, heads=2, positions=64, dropout=0.0, deviation=0.2)
+SETTINGS = BertSettings(layers=2, width=32, heads=2, feed_forward=64, positions=64, dropout=0.0, init_std=0.2)
+CAUSAL = GptSettings(layers=2, width=32, heads=2, positions=64, dropout=0.0, init_std=0.2)
 """The body of `causal_lm` alone; on that of all together it reads its own answers, which no sum minds."""
 VOCABULARY = 100
 LENGTHS = (3, 40, 5, 61, 17, 17, 2, 30, 9, 55)
@@ -98,7 +98,7 @@ def samples(seed=0):
         labels["token_classification"] = rng.integers(0, 3, len(first))
         labels["question_answering"] = np.sort(rng.integers(1, length + 1, 2))
         sample = sample.add(positions={"first": first, "passage": np.arange(1, length + 2)}, labels=labels)
-        made.append(mask(sample, generator(seed, "masking", *sample.key)))
+        made.append(mask(sample, derive_rng(seed, "masking", *sample.key)))
     return made
 
 
@@ -208,7 +208,7 @@ def test_the_loss_of_sentence_order_is_alberts(corpus, tokenizer, tmp_path):
         ids[row, : len(sample)] = torch.from_numpy(sample.ids)
         segments[row, : len(sample)] = torch.from_numpy(sample.segments)
         mask[row, : len(sample)] = 1
-        hidden[row, sample.positions["hidden"]] = torch.from_numpy(sample.labels["hidden"])
+        hidden[row, sample.positions["masked"]] = torch.from_numpy(sample.labels["masked"])
     assert 20 <= sum(swapped) <= 30
 
     def loss(order):

@@ -1,4 +1,5 @@
-"""Replaced token detection, held against transformers' generator and discriminator, and its draws against chances."""
+"""Replaced token detection, held against transformers' generator and discriminator, and its draws against
+probabilities."""
 
 import msgspec
 import numpy as np
@@ -9,8 +10,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from transformers import ElectraForMaskedLM, ElectraForPreTraining
 
 from unmask.batches.batch import collate
-from unmask.batches.chance import generator
 from unmask.batches.frame import Frame
+from unmask.batches.rng import derive_rng
 from unmask.batches.token_masking import TokenMasking, TokenMaskingSettings
 from unmask.checkpoints import huggingface
 from unmask.families.albert import AlbertSettings
@@ -46,7 +47,7 @@ def samples(number=6, seed=0):
     made = []
     for place in range(number):
         sample = Frame(2, 3).wrap(*(rng.integers(5, VOCABULARY, rng.integers(1, 25)) for _ in range(2)))
-        made.append(mask(sample.named((0, place)), generator(seed, "masking", place)))
+        made.append(mask(sample.named((0, place)), derive_rng(seed, "masking", place)))
     return made
 
 
@@ -107,11 +108,11 @@ def test_the_losses_are_those_of_transformers(shape, tmp_path):
     replaced = 0
     for sample in prepared:
         asked = {"token_type_ids": torch.from_numpy(sample.segments)[None]}
-        hidden = torch.from_numpy(sample.positions["hidden"])
-        gold = torch.from_numpy(sample.labels["hidden"])
+        hidden = torch.from_numpy(sample.positions["masked"])
+        gold = torch.from_numpy(sample.labels["masked"])
         logits = their_generator(input_ids=torch.from_numpy(sample.ids)[None], **asked).logits[0, hidden]
         sums[GENERATOR] = sums[GENERATOR] + cross_entropy(logits, gold, reduction="sum")
-        below = logits.softmax(1).double().cumsum(1) <= torch.from_numpy(sample.labels["chance"])[:, None]
+        below = logits.softmax(1).double().cumsum(1) <= torch.from_numpy(sample.labels["uniform"])[:, None]
         drawn = below.sum(1)
         ids = torch.from_numpy(sample.ids).index_copy(0, hidden, drawn)
         labels = torch.zeros(len(ids)).index_copy(0, hidden, (drawn != gold).float())
@@ -181,8 +182,8 @@ def test_the_generators_size():
 
 
 def test_draws_are_as_frequent_as_their_chances():
-    chances = torch.tensor([[0.5, 0.25, 0.0, 0.25], [0.0, 0.0, 1.0, 0.0]]).repeat(20_000, 1)
-    drawn = draw(chances, torch.from_numpy(np.random.default_rng(0).random(40_000).astype(np.float32)))
+    probabilities = torch.tensor([[0.5, 0.25, 0.0, 0.25], [0.0, 0.0, 1.0, 0.0]]).repeat(20_000, 1)
+    drawn = draw(probabilities, torch.from_numpy(np.random.default_rng(0).random(40_000).astype(np.float32)))
     shares = torch.bincount(drawn[::2], minlength=4) / 20_000
     assert shares.tolist() == pytest.approx([0.5, 0.25, 0.0, 0.25], abs=0.01)
     assert set(drawn[1::2].tolist()) == {2}
@@ -193,20 +194,22 @@ def test_draws_are_as_frequent_as_their_chances():
 def test_draws_differ_between_samples_and_passes_and_not_between_cuts():
     learner = build()
 
-    def chances(seed, epoch=0):
+    def probabilities(seed, epoch=0):
         return [
-            learner.prepare(sample.named((epoch, *sample.key[1:]))).labels["chance"] for sample in samples(seed=seed)
+            learner.prepare(sample.named((epoch, *sample.key[1:]))).labels["uniform"] for sample in samples(seed=seed)
         ]
 
-    assert all(np.array_equal(one, other) for one, other in zip(chances(0), chances(0), strict=True))
-    assert not any(np.array_equal(one, other) for one, other in zip(chances(0), chances(0, epoch=1), strict=True))
-    assert len({tuple(one[:1]) for one in chances(0)}) == len(chances(0))
+    assert all(np.array_equal(one, other) for one, other in zip(probabilities(0), probabilities(0), strict=True))
+    assert not any(
+        np.array_equal(one, other) for one, other in zip(probabilities(0), probabilities(0, epoch=1), strict=True)
+    )
+    assert len({tuple(one[:1]) for one in probabilities(0)}) == len(probabilities(0))
     prepared = [learner.prepare(sample) for sample in samples()]
     whole, _ = learner.objectives["replaced_token"].before(learner.encoder, collate(prepared))
     ids = dict(zip(whole.keys, torch.split(whole.tokens.ids, whole.tokens.offsets.diff().tolist()), strict=True))
     for sample in prepared:
         alone, _ = learner.objectives["replaced_token"].before(learner.encoder, collate([sample]))
         assert alone.tokens.ids.tolist() == ids[sample.key].tolist()
-        hidden = sample.positions["hidden"]
+        hidden = sample.positions["masked"]
         rest = np.setdiff1d(np.arange(len(sample)), hidden)
         assert np.array_equal(alone.tokens.ids.numpy()[rest], sample.ids[rest])

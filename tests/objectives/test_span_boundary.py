@@ -10,7 +10,7 @@ from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
 from unmask.objectives.span_boundary import SpanBoundarySettings
 
-SETTINGS = BertSettings(layers=1, width=16, heads=2, feed_forward=32, positions=64, dropout=0.0, deviation=0.3)
+SETTINGS = BertSettings(layers=1, width=16, heads=2, feed_forward=32, positions=64, dropout=0.0, init_std=0.3)
 VOCABULARY = 50
 
 
@@ -57,7 +57,7 @@ def test_the_loss_is_that_of_the_paper():
     for number, hidden in enumerate(chosen):
         sample = Frame(2, 3).wrap(rng.integers(5, VOCABULARY, 10)).named((number,))
         positions = np.array(hidden, np.int64)
-        samples.append(sample.add(positions={"hidden": positions}, labels={"hidden": sample.ids[positions]}))
+        samples.append(sample.add(positions={"masked": positions}, labels={"masked": sample.ids[positions]}))
     state = {name: value.detach().numpy() for name, value in objective.state_dict().items()}
     words = learner.encoder.words.weight.detach().numpy()
     total = 0.0

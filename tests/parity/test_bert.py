@@ -54,9 +54,9 @@ def ragged(texts, vocabulary):
         sample = frame.wrap(*(rng.integers(5, vocabulary, n) for n in lengths)).named((number,))
         hidden = np.unique(np.append(rng.integers(0, len(sample), len(sample) // 7), 0))
         gold = rng.integers(0, vocabulary, len(hidden))
-        labels = {"hidden": gold, "next_sentence": np.array([number % 2])}
+        labels = {"masked": gold, "next_sentence": np.array([number % 2])}
         counts = {"masked_lm": len(hidden), "next_sentence": 1}
-        made.append(sample.add(positions={"hidden": hidden}, labels=labels, counts=counts))
+        made.append(sample.add(positions={"masked": hidden}, labels=labels, counts=counts))
     return made
 
 
@@ -109,7 +109,7 @@ def run_theirs(theirs, samples, directory):
         ids[row, : len(sample)] = torch.from_numpy(sample.ids)
         segments[row, : len(sample)] = torch.from_numpy(sample.segments)
         mask[row, : len(sample)] = 1
-        labels[row, sample.positions["hidden"]] = torch.from_numpy(sample.labels["hidden"])
+        labels[row, sample.positions["masked"]] = torch.from_numpy(sample.labels["masked"])
     kinds = torch.tensor([int(sample.labels["next_sentence"][0]) for sample in samples])
     body = theirs.bert(ids, attention_mask=mask, token_type_ids=segments)
     out = theirs(ids, attention_mask=mask, token_type_ids=segments, labels=labels, next_sentence_label=kinds)
@@ -207,7 +207,7 @@ def change_tokens(monkeypatch, change):
 
 def change_decoder(monkeypatch, change):
     def predict(self, encoder, encoded, batch):
-        rows = self.norm(self.activation(self.dense(encoded.last[batch.positions["hidden"]])))
+        rows = self.norm(self.activation(self.dense(encoded.last[batch.positions["masked"]])))
         return linear(rows, change(encoder.words.weight), self.bias)
 
     monkeypatch.setattr(MaskedLM, "predict", predict)
@@ -253,7 +253,7 @@ FAULTS = {  # what is planted in ours, and what the comparison must complain of
         "last",
     ),
     "positions off by one": (
-        lambda ours, patch: change_tokens(patch, lambda tokens: {"places": tokens.places + 1}),
+        lambda ours, patch: change_tokens(patch, lambda tokens: {"position_ids": tokens.position_ids + 1}),
         "last",
     ),
     "padding seen": (lambda ours, patch: attend_to_padding(patch), "last"),

@@ -21,7 +21,7 @@ from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import BuildContext
 from unmask.tasks.classification import Classification, ClassificationHead
 
-SETTINGS = BertSettings(layers=2, width=32, heads=4, feed_forward=64, positions=64, deviation=0.3)
+SETTINGS = BertSettings(layers=2, width=32, heads=4, feed_forward=64, positions=64, init_std=0.3)
 LABELS = ("negative", "neutral", "äußerst gut")
 TEXTS = ["The dog sees the cat near the sea.", "The poem", "", "The garden opens the letter under a tree. " * 20]
 

@@ -126,7 +126,7 @@ def samples(extract=None):
     for number, lengths in enumerate(LENGTHS):
         sample = frame.wrap(*(rng.integers(5, 300, n) for n in lengths)).named((number,))
         inside, whole = np.arange(1, len(sample) - 1), np.arange(len(sample))
-        places = {"hidden": inside, "first": inside, "before": inside, "passage": whole, "every": whole}
+        places = {"masked": inside, "first": inside, "before": inside, "passage": whole, "every": whole}
         made.append(sample.add(positions=places))
     return made
 
@@ -284,9 +284,9 @@ def test_a_trained_albert_fills_its_masks_as_there(shared):
         for place in range(1, len(whole) - 1):
             ids = whole.ids.copy()
             ids[place] = model.tokenizer.mask
-            labels = {"hidden": whole.ids[place : place + 1]}
+            labels = {"masked": whole.ids[place : place + 1]}
             hidden.append(
-                whole.add(ids=ids, positions={"hidden": np.array([place])}, labels=labels).named((len(hidden),))
+                whole.add(ids=ids, positions={"masked": np.array([place])}, labels=labels).named((len(hidden),))
             )
     with torch.no_grad():
         batch = collate(hidden)
@@ -294,8 +294,8 @@ def test_a_trained_albert_fills_its_masks_as_there(shared):
         right = 0
         for (number,), logits in zip(batch.keys, ours, strict=True):
             sample = hidden[number]
-            expected = theirs(torch.from_numpy(sample.ids)[None]).logits[0, sample.positions["hidden"][0]]
+            expected = theirs(torch.from_numpy(sample.ids)[None]).logits[0, sample.positions["masked"][0]]
             assert (logits - expected).abs().max() <= 1e-5 * expected.abs().max()
-            right += int(logits.argmax()) == int(sample.labels["hidden"][0])
+            right += int(logits.argmax()) == int(sample.labels["masked"][0])
     assert len(hidden) > 100
     assert right > 0.9 * len(hidden), "it was trained for this"

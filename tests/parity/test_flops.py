@@ -38,7 +38,7 @@ def batch():
     for length in LENGTHS:
         sample = frame.wrap(rng.integers(5, 700, length))
         hidden = np.arange(length // 3)
-        samples.append(sample.add(positions={"hidden": hidden}, labels={"hidden": hidden}))
+        samples.append(sample.add(positions={"masked": hidden}, labels={"masked": hidden}))
     return collate(samples)
 
 
@@ -53,7 +53,7 @@ def test_pretraining():
         context = BuildContext(SETTINGS.build(700))
         learner = Learner(context.body, {"mlm": MaskedLM(context), "nsp": NextSentence(context)})
         theirs = BertForPreTraining(BertConfig(**THEIRS))
-        rows = torch.empty(len(batch().positions["hidden"]), 48)
+        rows = torch.empty(len(batch().positions["masked"]), 48)
     ours = learner.forward_flops(batch())
 
     def forward():
@@ -79,7 +79,7 @@ def test_a_step_costs_as_many_forward_passes_as_the_loop_says():
         theirs = BertModel(BertConfig(**THEIRS), add_pooling_layer=False)
     found = counted(lambda: theirs(torch.zeros(2, 30, dtype=torch.int64)).last_hidden_state.sum().backward())
     rows = collate([Frame(cls=2, sep=3).wrap(np.arange(28)) for _ in range(2)])
-    assert found == loop.PASSES * SETTINGS.build(700).forward_flops(rows.tokens)
+    assert found == loop.FORWARDS_PER_STEP * SETTINGS.build(700).forward_flops(rows.tokens)
 
 
 @pytest.mark.parametrize("planted", ["padding", "all positions"])

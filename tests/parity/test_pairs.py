@@ -26,7 +26,7 @@ from unmask.tasks.classification import Classification, ClassificationHead
 from unmask.tasks.regression import Regression, RegressionHead
 from unmask.training.machine import choose_machine
 
-SETTINGS = BertSettings(layers=2, width=32, heads=4, feed_forward=64, positions=64, deviation=0.3)
+SETTINGS = BertSettings(layers=2, width=32, heads=4, feed_forward=64, positions=64, init_std=0.3)
 LENGTH = 63
 LABELS = {"classification": ("entailment", "neutral", "contradiction"), "regression": ()}
 LONG = "The garden opens the letter under a tree. " * 9

@@ -31,7 +31,7 @@ from unmask.tasks.token_classification import TokenClassification, TokenClassifi
 from unmask.tokenizers.bpe import train_bpe
 from unmask.tokenizers.load import load_tokenizer
 
-SETTINGS = BertSettings(layers=2, width=32, heads=4, feed_forward=64, positions=64, deviation=0.3)
+SETTINGS = BertSettings(layers=2, width=32, heads=4, feed_forward=64, positions=64, init_std=0.3)
 LABELS = ("O", "B-X", "I-X", "B-Y", "I-Y")
 BIOES = ("E-Y", "S-X", "I-X", "O", "B-X", "S-Y", "I-Y", "E-X", "B-Y")
 SENTENCES = [
@@ -143,10 +143,10 @@ def assert_same_entities(directory, expected, labels):
     assert any(prediction.entities for prediction in predictions)
     for sentence, prediction, rows in zip(SENTENCES, predictions, expected, strict=True):
         found = chunks([labels[number] for number in rows.argmax(1)])
-        chances = rows.softmax(1).amax(1)
+        probabilities = rows.softmax(1).amax(1)
         assert [(one.label, one.start, one.end) for one in prediction.entities] == sentence.in_text(found)
         for one, chunk in zip(prediction.entities, found, strict=True):
-            assert one.probability == pytest.approx(float(chances[chunk.start : chunk.stop].min()), abs=1e-5)
+            assert one.probability == pytest.approx(float(probabilities[chunk.start : chunk.stop].min()), abs=1e-5)
 
 
 @pytest.mark.parametrize("labels", [LABELS, BIOES])

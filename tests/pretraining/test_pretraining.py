@@ -43,17 +43,17 @@ def guess(token, *batches, names):
 
 
 def test_a_guess_is_scored_where_tokens_are_masked():
-    found = guess(7, {"hidden": [7, 7, 5]}, {"hidden": [7, 4, 4]}, names=["masked_lm"])
+    found = guess(7, {"masked": [7, 7, 5]}, {"masked": [7, 4, 4]}, names=["masked_lm"])
     assert found == {"masked_lm_accuracy": pytest.approx(0.5)}
 
 
 def test_pairs_are_guessed_by_halves_and_nothing_where_no_token_is_asked_for():
-    found = guess(7, {"hidden": [], "next_sentence": [1]}, names=["masked_lm", "next_sentence"])
+    found = guess(7, {"masked": [], "next_sentence": [1]}, names=["masked_lm", "next_sentence"])
     assert found == {"next_sentence_accuracy": 0.5}
 
 
 def test_swapped_pairs_and_generators_are_guessed_too():
-    found = guess(7, {"hidden": [7, 5], "sentence_order": [1]}, names=["replaced_token", "sentence_order"])
+    found = guess(7, {"masked": [7, 5], "sentence_order": [1]}, names=["replaced_token", "sentence_order"])
     assert found == {"generator_accuracy": 0.5, "sentence_order_accuracy": 0.5}
 
 

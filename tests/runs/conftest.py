@@ -24,7 +24,7 @@ def make_run(tmp_path):
         RunDirectory.create(path, recipe, INPUTS, MACHINE).close()
         lines = [
             {
-                **{"kind": "train", "step": step, "tokens": 1000 * step, "seconds": 60.0 * step, "passes": step / 4},
+                **{"kind": "train", "step": step, "tokens": 1000 * step, "seconds": 60.0 * step, "epochs": step / 4},
                 **{"loss": loss(step) + 1, "tokens_per_second": 500.0, "flops_per_second": 4e11},
             }
             for step in range(1, logged + 1)

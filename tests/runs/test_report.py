@@ -7,7 +7,7 @@ import msgspec
 
 from unmask.runs import plots
 from unmask.runs.directory import RunDirectory
-from unmask.runs.report import Said, finetuning_report, pretraining_report
+from unmask.runs.report import Remarks, finetuning_report, pretraining_report
 from unmask.runs.summary import Reached
 from unmask.tasks.classification import Classification
 
@@ -29,7 +29,7 @@ def test_what_is_no_number_is_reported_as_such(make_run):
         for step, loss in ((0, 10.0), (9, math.nan))
     ]
     run.metrics.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))  # as a run writes them
-    text = pretraining_report(run, "electra-mini", Reached(9, 9000, 1.0), Said())
+    text = pretraining_report(run, "electra-mini", Reached(9, 9000, 1.0), Remarks())
     assert "| loss | 10.0000 | not finite |" in text
     assert "| replaced_token_loss | 10.0000 | not finite |" in text
 
@@ -56,8 +56,8 @@ def test_a_discriminator_is_seen_beside_what_always_saying_original_reaches(make
 def test_what_the_objectives_say_of_it_is_in_the_report(make_run):
     run = RunDirectory(make_run())
     (run.path / "metrics.jsonl").write_text(json.dumps({"kind": "heldout", "step": 0, "loss": 1.0}))
-    said = Said(notes=["A note."], warnings=["Nothing was learnt."], usage=["unmask fill --model X"])
+    said = Remarks(notes=["A note."], warnings=["Nothing was learnt."], usage=["unmask fill --model X"])
     text = pretraining_report(run, "gpt-mini", Reached(8, 8000, 1.0), said)
     for line in ("A note.", "**Nothing was learnt.**", "unmask fill --model X"):
         assert f"\n{line}\n" in text
-    assert "A note." not in pretraining_report(run, "gpt-mini", Reached(8, 8000, 1.0), Said())
+    assert "A note." not in pretraining_report(run, "gpt-mini", Reached(8, 8000, 1.0), Remarks())

@@ -321,9 +321,9 @@ def test_bad_weights_are_refused(recipe_file, tokenizer_directory, task, tmp_pat
 
 def test_mistakes_are_the_wrong_ones_the_most_confident_first():
     rows, labels = make(["a", "b", "a", "b"]), ("a", "b")
-    chances = [(0.4, 0.6), (0.1, 0.9), (0.1, 0.9), (0.7, 0.3)]
-    said = [Prediction("x", "ab"[y > x], {"a": x, "b": y}) for x, y in chances]
+    probabilities = [(0.4, 0.6), (0.1, 0.9), (0.1, 0.9), (0.7, 0.3)]
+    said = [Prediction("x", "ab"[y > x], {"a": x, "b": y}) for x, y in probabilities]
     found = TASK.mistakes(rows, said, labels)
     assert [(it.caption, it.score) for it in found] == [("a.tsv:4", 0.9), ("a.tsv:5", 0.7), ("a.tsv:2", 0.6)]
-    assert (found[0].gold, found[0].predicted, found[0].chances) == ("a", "b", {"a": 0.1, "b": 0.9})
+    assert (found[0].gold, found[0].predicted, found[0].probabilities) == ("a", "b", {"a": 0.1, "b": 0.9})
     assert [passage.text for passage in found[0].passages] == ["x"]

@@ -187,9 +187,9 @@ def test_windows_are_compared_by_their_logits(tokenizer, no_answer):
         assert all(example.passage[span.start : span.end] == span.answer for span in spans)
         null = min(float(values[0].sum()) for values in own)
         expected = torch.tensor([scores[text] for text in best] + [null] * no_answer, dtype=torch.float64).softmax(0)
-        chances = {span.answer: span.probability for span in answered.nbest}
-        assert [chances[text] for text in best + [""] * no_answer] == pytest.approx(expected.tolist())
-        assert list(chances.values()) == sorted(chances.values(), reverse=True)
+        probabilities = {span.answer: span.probability for span in answered.nbest}
+        assert [probabilities[text] for text in best + [""] * no_answer] == pytest.approx(expected.tolist())
+        assert list(probabilities.values()) == sorted(probabilities.values(), reverse=True)
         assert answered.answer == answered.nbest[0].answer
         assert answered.margin == pytest.approx(null - scores[best[0]] if no_answer else 0)
     assert taken == len(logits)

@@ -216,16 +216,16 @@ def test_a_model_whose_labels_are_no_tags_is_refused(tokenizer, label):
 def test_predictions_are_read_in_the_scheme_of_the_model(tokenizer, labels, said, expected):
     sentence = tagged("in New York now")
     framed = TASK.frame(tokenizer, [sentence], labels, gold=False)
-    chances = np.full((4, len(labels)), 0.02)
+    probabilities = np.full((4, len(labels)), 0.02)
     for word, tag in enumerate(said.split()):
-        chances[word, labels.index(tag)] = 0.5 + word / 10
-    chances /= chances.sum(1, keepdims=True)
-    (prediction,) = framed.read([np.log(chances)])
+        probabilities[word, labels.index(tag)] = 0.5 + word / 10
+    probabilities /= probabilities.sum(1, keepdims=True)
+    (prediction,) = framed.read([np.log(probabilities)])
     assert [(one.label, one.start, one.end) for one in prediction.entities] == sentence.in_text(
         [Chunk(*chunk) for chunk in expected]
     )
     for one, (_, start, stop) in zip(prediction.entities, expected, strict=True):
-        assert one.probability == pytest.approx(chances[start:stop].max(1).min()), "the least sure word's"
+        assert one.probability == pytest.approx(probabilities[start:stop].max(1).min()), "the least sure word's"
     gold = Sentence(sentence.text, sentence.starts, sentence.stops, tuple(write_tags([Chunk(*c) for c in expected], 4)))
     assert whole(TASK.measure([gold], [prediction], labels), 1)["f1"] == 100, "file and model differ in their schemes"
 

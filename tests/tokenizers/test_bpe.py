@@ -74,7 +74,7 @@ def test_transformers_reads_what_is_saved(trained, tmp_path, name, same_ids):
     first, second = trained.encode("The dog"), trained.encode(" the sea.")
     assert frame.wrap(first, second).ids.tolist() == theirs("The dog", " the sea.")["input_ids"]
     assert frame.wrap(first).ids.tolist() == theirs("The dog")["input_ids"]
-    assert frame.room(20, texts=2) == 20 - len(frame.wrap(first[:0], second[:0]).ids)
+    assert frame.capacity(20, texts=2) == 20 - len(frame.wrap(first[:0], second[:0]).ids)
     assert frame.wrap(first, second).segments.tolist() == [0] * (len(first) + 3) + [1] * (len(second) + 1)
     if name == "vocab.json":
         (tmp_path / "tokenizer.json").unlink()

@@ -117,7 +117,7 @@ def test_no_part_of_a_word_is_hidden_that_has_an_unknown_character(trained):
     for kind in (WholeWordMaskingSettings, NgramMaskingSettings, SpanMaskingSettings):
         about = {"vocabulary": trained.size, "mask": trained.mask, "special": trained.special_ids}
         masking = kind(rate=0.9).build(**about, begins=trained.begins_word)
-        hidden = masking(sample, np.random.default_rng(0)).positions["hidden"]
+        hidden = masking(sample, np.random.default_rng(0)).positions["masked"]
         inside = np.concatenate([np.arange(*span) for span in zip(starts, stops, strict=True)])
         assert len(hidden) and np.isin(hidden, inside).all()
         few = ids[5:8]

@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from unmask.batches.batch import Sample, collate
-from unmask.batches.chance import generator
+from unmask.batches.rng import derive_rng
 from unmask.batches.stages import Stage
 from unmask.encoders.encoder import CARRY, NOTHING, Encoded, HeadSpec
 from unmask.objectives.learner import Learner
@@ -56,10 +56,10 @@ class Windows:
         self.streams = 0 if apart else STREAMS
 
     def cue(self, *key):
-        return int(generator(self.seed, "cue", *key).integers(CUES))
+        return int(derive_rng(self.seed, "cue", *key).integers(CUES))
 
     def window(self, epoch, window, stream):
-        rng = generator(self.seed, "noise", epoch, window, stream)
+        rng = derive_rng(self.seed, "noise", epoch, window, stream)
         noise = rng.integers(CUES, VOCABULARY, 2 + (window + stream) % 5)
         ids = np.array([self.cue(epoch, window, stream), *noise])
         asked = [self.cue(epoch, window - 1, stream)] if window else []
@@ -78,7 +78,7 @@ class Windows:
             epoch, window = epoch + 1, 0
         return [self.window(epoch, window, stream) for stream in range(STREAMS)], (epoch, window + 1)
 
-    def passes(self, cursor):
+    def epochs(self, cursor):
         return cursor[0] + cursor[1] / WINDOWS
 
     def enter(self, cursor, stage):
@@ -96,7 +96,7 @@ class Remembering(nn.Module):
         super().__init__()
         self.table = nn.Embedding(VOCABULARY, self.width)
         self.recall = nn.Linear(2 * self.width, self.width)
-        self.levels = [self.table, self.recall]
+        self.layer_groups = [self.table, self.recall]
 
     def start(self, streams):
         weight = self.table.weight

@@ -258,7 +258,7 @@ def test_T20_fewer_streams_than_processes():
         feed = StepFeed(Windows(), settings(3).batch, learner.prepare, Processes(rank, 4), 0)
         for _ in range(2):
             step = feed.next(Progress(cursor=(0, 0), micro_tokens=8))
-            found = torch.cat([batch.streams for batch in step.pieces])
+            found = torch.cat([batch.streams for batch in step.micro_batches])
             assert sorted(found.tolist()) == list(range(rank, STREAMS, 4))
 
 

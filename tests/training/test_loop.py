@@ -570,9 +570,9 @@ def test_evaluation_equals_a_hand_computation(small, trainer):
         expected = {"loss": 0.0}
         for name, part in learner.parts.items():
             logits = part.predict(learner.encoder, encoded, batch).double().numpy()
-            gold = batch.labels[{"masked_lm": "hidden"}.get(name, name)].numpy()
-            chances = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-            expected[f"{name}_loss"] = -np.log(chances[np.arange(len(gold)), gold]).mean()
+            gold = batch.labels[{"masked_lm": "masked"}.get(name, name)].numpy()
+            probabilities = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+            expected[f"{name}_loss"] = -np.log(probabilities[np.arange(len(gold)), gold]).mean()
             expected[f"{name}_accuracy"] = (logits.argmax(1) == gold).mean()
             expected["loss"] += {"masked_lm": 2.0, "next_sentence": 0.5}[name] * expected[f"{name}_loss"]
     assert metrics == pytest.approx(expected, rel=1e-5)

@@ -212,7 +212,7 @@ def test_the_rate_falls_with_the_distance_from_the_head(recipe, kind):
     def steps(layer_decay):
         learner.load_state_dict(before, strict=False)
         settings = OptimizerSettings(kind=kind, learning_rate=0.01, layer_decay=layer_decay, weight_decay=0.1)
-        optimizer, rng = Optimizer(learner, settings, learner.encoder.levels), np.random.default_rng(0)
+        optimizer, rng = Optimizer(learner, settings, learner.encoder.layer_groups), np.random.default_rng(0)
         for value in learner.parameters():
             value.grad = torch.from_numpy(rng.normal(size=value.shape)).float()
         assert optimizer.step(0, 1.0) == 0.01

@@ -113,7 +113,7 @@ ALONE = """
 import sys
 from unmask.cli.main import main
 from unmask.training.processes import Processes
-Processes.add_tensors = lambda self, tensors: None
+Processes.all_reduce_tensors = lambda self, tensors: None
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -14,7 +14,7 @@ from unmask.families.bert import BertSettings
 from unmask.labelled.labelled_file import Row
 from unmask.objectives.learner import Learner
 
-BODY = BertSettings(layers=2, width=32, heads=2, feed_forward=64, positions=64, dropout=0.0, deviation=0.2)
+BODY = BertSettings(layers=2, width=32, heads=2, feed_forward=64, positions=64, dropout=0.0, init_std=0.2)
 
 
 def rows(*ranks):

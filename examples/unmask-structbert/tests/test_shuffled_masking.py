@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from unmask_structbert.shuffled_masking import SHUFFLED, ShuffledMasking, ShuffledMaskingSettings
 
-from unmask.batches.chance import generator
 from unmask.batches.frame import Frame
-from unmask.batches.masking import HIDDEN
+from unmask.batches.masking import MASKED
+from unmask.batches.rng import derive_rng
 
 SPECIAL, VOCABULARY = frozenset(range(5)), 1000
 
@@ -18,7 +18,7 @@ def shuffle_all(kind=ShuffledMasking, lengths=(500,) * 300, **settings):
     masking = kind(ShuffledMaskingSettings(**settings), 0.05, vocabulary=VOCABULARY, mask=4, special=SPECIAL)
     rng = np.random.default_rng(0)
     texts = [Frame(2, 3).wrap(rng.permutation(np.arange(5, VOCABULARY))[:length]) for length in lengths]
-    return [(text, masking(text, generator(0, "masking", place))) for place, text in enumerate(texts)]
+    return [(text, masking(text, derive_rng(0, "masking", place))) for place, text in enumerate(texts)]
 
 
 def check_trigrams(found):
@@ -28,11 +28,11 @@ def check_trigrams(found):
         trigrams = indices.reshape(-1, 3)
         assert np.array_equal(trigrams, trigrams[:, :1] + np.arange(3))
         assert len(np.unique(indices)) == len(indices)
-        assert not np.isin(indices, after.positions[HIDDEN]).any()
+        assert not np.isin(indices, after.positions[MASKED]).any()
         assert not np.isin(before.ids[indices], list(SPECIAL)).any()
         assert np.array_equal(after.labels[SHUFFLED], before.ids[indices])
         assert np.array_equal(np.sort(after.ids[trigrams]), np.sort(before.ids[trigrams]))
-        others = np.delete(np.arange(len(before)), np.concatenate([indices, after.positions[HIDDEN]]))
+        others = np.delete(np.arange(len(before)), np.concatenate([indices, after.positions[MASKED]]))
         assert np.array_equal(after.ids[others], before.ids[others])
 
 

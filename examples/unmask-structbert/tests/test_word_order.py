@@ -18,7 +18,7 @@ from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
 from unmask.recipe import read_recipe
 
-BODY = BertSettings(layers=2, width=32, heads=2, feed_forward=64, positions=128, dropout=0.0, deviation=0.2)
+BODY = BertSettings(layers=2, width=32, heads=2, feed_forward=64, positions=128, dropout=0.0, init_std=0.2)
 RECIPE = Path(unmask_structbert.__file__).with_name("structbert-mini.toml")
 
 

@@ -36,7 +36,7 @@ class Sample:
         key: its name.
         ids: token ids, (length,), or several numbers a token, (length, any number).
         segments: 0 or 1 a token, (length,); None where what frames the texts tells none apart.
-        positions: token numbers, counted from the sequence's start, by name: "summary", "hidden".
+        positions: token numbers, counted from the sequence's start, by name: "summary", "masked".
         labels: values to predict by name, each (any number,).
         counts: how many terms each part of the loss sums over in this sample.
         done: how much of the run is over when it is read, 0 to 1, for what changes along the way.
@@ -121,14 +121,14 @@ class Tokens:
     Attributes:
         ids: (tokens,), or (tokens, any number) for bodies that read several numbers a token, such as its characters.
         segments: (tokens,); None where what framed the texts tells none apart: the same in all batches of a run.
-        places: (tokens,); a place is a token's number in its sequence.
+        position_ids: (tokens,), each token's index in its sequence.
         offsets: (sequences + 1,) int32.
         groups: see `Group`; together they cover all tokens in order.
     """
 
     ids: Tensor
     segments: Tensor | None
-    places: Tensor
+    position_ids: Tensor
     offsets: Tensor
     groups: tuple[Group, ...]
 
@@ -137,7 +137,7 @@ class Tokens:
         return Tokens(
             ids=change(self.ids),
             segments=None if self.segments is None else change(self.segments),
-            places=change(self.places),
+            position_ids=change(self.position_ids),
             offsets=change(self.offsets),
             groups=tuple(group.map(change) for group in self.groups),
         )
@@ -194,11 +194,11 @@ def collate(samples: Sequence[Sample]) -> Batch:
     lengths = np.array([len(sample) for sample in samples])
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     starts = list(zip(samples, offsets[:-1], strict=True))
-    places = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+    position_ids = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
     tokens = Tokens(
         ids=torch.from_numpy(np.concatenate([sample.ids for sample in samples]).astype(np.int64)),
         segments=_segments(samples),
-        places=torch.from_numpy(places),
+        position_ids=torch.from_numpy(position_ids),
         offsets=torch.from_numpy(offsets.astype(np.int32)),
         groups=tuple(_groups(lengths, offsets)),
     )

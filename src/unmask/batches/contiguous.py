@@ -20,9 +20,9 @@ import msgspec
 import numpy as np
 
 from unmask.batches.batch import Sample
-from unmask.batches.chance import generator
 from unmask.batches.frame import Frame
 from unmask.batches.layout import LayoutSettings
+from unmask.batches.rng import derive_rng
 from unmask.batches.sources import Cursor
 from unmask.batches.stages import Stage
 from unmask.corpus.corpus import Documents
@@ -93,7 +93,7 @@ class ContiguousSource:
         self.streams = streams
         self.frame = frame
         self.seed = seed
-        self.room = frame.room(length, texts=1)
+        self.room = frame.capacity(length, texts=1)
         self.num_windows = (documents.num_tokens + len(documents)) // (streams * self.room)
         self._text = lru_cache(maxsize=2 * streams)(self._read)
         self._order = lru_cache(maxsize=1)(self._arrange)
@@ -117,7 +117,7 @@ class ContiguousSource:
             epoch, window = epoch + 1, 0
         return [self._window(epoch, window, stream) for stream in range(self.streams)], (epoch, window + 1)
 
-    def passes(self, cursor: Cursor) -> float:
+    def epochs(self, cursor: Cursor) -> float:
         """See `Source`."""
         epoch, window = cursor
         return epoch + window / max(1, self.num_windows)
@@ -144,7 +144,7 @@ class ContiguousSource:
     def _arrange(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the documents of an epoch in order, and where each ends in its text, both (documents,)."""
         lengths = self.documents.lengths() + 1  # (documents,)
-        order = generator(self.seed, "order", epoch).permutation(len(lengths))  # (documents,)
+        order = derive_rng(self.seed, "order", epoch).permutation(len(lengths))  # (documents,)
         return order, lengths[order].cumsum()
 
     def _read(self, document: int) -> np.ndarray:

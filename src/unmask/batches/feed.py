@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from unmask.batches.batch import Batch, Sample, collate
-from unmask.batches.chance import generator
 from unmask.batches.frame import Frame
 from unmask.batches.layout import LayoutSettings
 from unmask.batches.masking import MaskingSettings
 from unmask.batches.no_masking import NoMaskingSettings
+from unmask.batches.rng import derive_rng
 from unmask.batches.sources import Source
 from unmask.corpus.corpus import Documents
 from unmask.tokenizers.tokenizer import Summary, Tokenizer
@@ -52,7 +52,7 @@ class Feed:
         )
 
         def prepare(sample: Sample) -> Sample:
-            return self.count(masking(sample, generator(self.seed, "masking", *sample.key)))
+            return self.count(masking(sample, derive_rng(self.seed, "masking", *sample.key)))
 
         return prepare
 
@@ -67,7 +67,7 @@ class Feed:
         layout = self.layout.heldout(min(tokens, documents.num_tokens), BATCH_TOKENS)
         source, prepare = self._source(layout, documents, tokens), self.prepare()
         batches, cursor, taken = [], source.enter(source.start, len(source.stages) - 1), 0
-        while taken < tokens and source.passes(cursor) < 1:
+        while taken < tokens and source.epochs(cursor) < 1:
             samples, cursor = source.take(cursor, tokens=BATCH_TOKENS)
             samples = [sample for sample in samples if sample.key[0] == 0]
             if not samples:  # the rest of the pass has none

@@ -53,7 +53,7 @@ class Frame:
         """Where the first text begins."""
         return 0 if self.last else 1
 
-    def room(self, length: int, texts: int) -> int:
+    def capacity(self, length: int, texts: int) -> int:
         """How many tokens of text fit into a sequence of `length` beside the special ones."""
         return length - 2 - (self.between if texts == 2 else 0)
 

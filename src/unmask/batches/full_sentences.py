@@ -34,7 +34,7 @@ class FullSentences:
 
     def __init__(self, frame: Frame, length: int) -> None:
         self.frame = frame
-        self.room = frame.room(length, texts=1)
+        self.room = frame.capacity(length, texts=1)
 
     def cut(self, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> list[Sample]:
         """See `Layout`."""

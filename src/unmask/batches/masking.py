@@ -1,7 +1,7 @@
-"""Hide tokens: what every masking has in common. Which tokens are hidden together is the idea of each, a file a kind.
+"""Mask tokens: what every masking has in common. Which tokens are masked together is the idea of each, a file a kind.
 
-In: samples. Out: the same with ids replaced, `positions["hidden"]` (which tokens are to be predicted) and
-`labels["hidden"]` (what stood there). Masking is a stage of its own: several objectives read the same masks.
+In: samples. Out: the same with ids replaced, `positions["masked"]` (which tokens are to be predicted) and
+`labels["masked"]` (what stood there). Masking is a stage of its own: several objectives read the same masks.
 
 Devlin et al. 2019, section 3.1 and appendix A.1: 15 % of the tokens, of which 80 % become [MASK], 10 % a random token,
 10 % stay. As in the reference code the number is round(15 % of the sequence, special tokens counted), at least one.
@@ -21,12 +21,12 @@ import numpy as np
 
 from unmask.batches.batch import Sample
 
-HIDDEN = "hidden"
+MASKED = "masked"
 """Name of the positions and of the labels."""
 Begins = Callable[[np.ndarray], np.ndarray]
 """Ids of a sequence to whether a word begins at each."""
-Hide = Callable[[Sample, np.random.Generator], Sample]
-"""Returns a sample with tokens hidden."""
+Masker = Callable[[Sample, np.random.Generator], Sample]
+"""Returns a sample with some of its tokens masked."""
 
 
 class Replace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -59,7 +59,7 @@ class MaskingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     replace: Replace = Replace()
 
     kept = ("rate", "final_rate", "replace")
-    gives: ClassVar[frozenset[str]] = frozenset({HIDDEN})
+    gives: ClassVar[frozenset[str]] = frozenset({MASKED})
     whole_words: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -124,7 +124,7 @@ class Masking:
         ids[hidden[draw < replace.mask]] = self.mask
         random = hidden[(draw >= replace.mask) & (draw < replace.mask + replace.random)]
         ids[random] = rng.choice(self.ordinary, len(random))
-        return sample.add(ids=ids, positions={"hidden": hidden}, labels={"hidden": sample.ids[hidden].astype(np.int64)})
+        return sample.add(ids=ids, positions={"masked": hidden}, labels={"masked": sample.ids[hidden].astype(np.int64)})
 
     @abstractmethod
     def choose(self, ids: np.ndarray, candidates: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:
@@ -156,11 +156,11 @@ def find_words(ids: np.ndarray, candidates: np.ndarray, begins: Begins) -> tuple
     Returns:
         (words,) first tokens, and (words,) the tokens after the last ones.
     """
-    breaks, may_hide = begins(ids).astype(bool), np.zeros(len(ids), bool)
-    may_hide[candidates] = True
-    alone = breaks & ~may_hide
+    breaks, may_mask = begins(ids).astype(bool), np.zeros(len(ids), bool)
+    may_mask[candidates] = True
+    alone = breaks & ~may_mask
     breaks[1:] |= alone[:-1]
     breaks[0] = True
     first = np.flatnonzero(breaks)
-    whole = np.logical_and.reduceat(may_hide, first)
+    whole = np.logical_and.reduceat(may_mask, first)
     return first[whole], np.append(first[1:], len(ids))[whole]

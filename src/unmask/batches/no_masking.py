@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from unmask.batches.batch import Sample
-from unmask.batches.masking import Begins, Hide
+from unmask.batches.masking import Begins, Masker
 
 WHOLE_TEXT = "text as it is"
 
@@ -27,7 +27,7 @@ class NoMaskingSettings(
         """See `MaskingSettings`."""
         return 0.0
 
-    def build(self, *, vocabulary: int, mask: int, special: frozenset[int], begins: Begins) -> Hide:
+    def build(self, *, vocabulary: int, mask: int, special: frozenset[int], begins: Begins) -> Masker:
         """See `MaskingSettings`."""
         return leave
 

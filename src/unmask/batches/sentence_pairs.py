@@ -112,8 +112,8 @@ class SentencePairs:
     def __init__(self, settings: SentencePairsSettings, frame: Frame, length: int) -> None:
         self.settings = settings
         self.frame = frame
-        self.room = frame.room(length, texts=2)
-        self.room_alone = frame.room(length, texts=1)
+        self.room = frame.capacity(length, texts=2)
+        self.room_alone = frame.capacity(length, texts=1)
 
     def cut(self, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> list[Sample]:
         """See `Layout`.

@@ -20,8 +20,8 @@ from typing import Protocol
 import numpy as np
 
 from unmask.batches.batch import Key, Sample
-from unmask.batches.chance import generator, number, permuted
 from unmask.batches.frame import Frame
+from unmask.batches.rng import derive_rng, derive_seed, permuted
 from unmask.batches.stages import Stage
 from unmask.corpus.corpus import Documents
 from unmask.errors import UserError
@@ -55,7 +55,7 @@ class Source(Protocol):
         """Return the next samples, at most `tokens` tokens (at least one sample) or `sequences`, and the new cursor."""
         ...
 
-    def passes(self, cursor: Cursor) -> float:
+    def epochs(self, cursor: Cursor) -> float:
         """How many passes over the data a cursor stands for."""
         ...
 
@@ -151,7 +151,7 @@ class CorpusSource:
             item = 0
             epoch, block = self._following(epoch, block)
 
-    def passes(self, cursor: Cursor) -> float:
+    def epochs(self, cursor: Cursor) -> float:
         """See `Source`."""
         epoch, block, item, stage = cursor
         return epoch + (block + item / max(1, len(self._block(stage, epoch, block)))) / self.num_blocks
@@ -170,12 +170,12 @@ class CorpusSource:
 
     def _cut(self, stage: int, epoch: int, block: int) -> list[Sample]:
         first = block * self.per_block
-        order = number(self.seed, "order", epoch)
+        order = derive_seed(self.seed, "order", epoch)
         indices = [
             permuted(place, len(self.documents), order)
             for place in range(first, min(first + self.per_block, len(self.documents)))
         ]
-        rng = generator(self.seed, "layout", epoch, block)
+        rng = derive_rng(self.seed, "layout", epoch, block)
         samples = self.layouts[stage].cut(self.documents, indices, rng)
         return [samples[at].named((epoch, block, item)) for item, at in enumerate(rng.permutation(len(samples)))]
 
@@ -204,7 +204,7 @@ class ExampleSource:
         while room > 0:
             if item == len(self.samples):
                 epoch, item = epoch + 1, 0
-            example = permuted(item, len(self.samples), number(self.seed, "order", epoch))
+            example = permuted(item, len(self.samples), derive_seed(self.seed, "order", epoch))
             sample = self.samples[example]
             size = len(sample) if tokens is not None else 1
             if size > room and taken:
@@ -215,7 +215,7 @@ class ExampleSource:
             item += 1
         return taken, (epoch, item)
 
-    def passes(self, cursor: Cursor) -> float:
+    def epochs(self, cursor: Cursor) -> float:
         """See `Source`."""
         epoch, item = cursor
         return epoch + item / len(self.samples)

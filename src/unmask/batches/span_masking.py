@@ -55,8 +55,8 @@ class SpanMasking(Masking):
 
     def __init__(self, settings: SpanMaskingSettings, **others: Any) -> None:
         super().__init__(settings, **others)
-        chances = (1 - settings.p) ** np.arange(settings.longest)
-        self.sums = (chances / chances.sum()).cumsum()[:-1]
+        probabilities = (1 - settings.p) ** np.arange(settings.longest)
+        self.sums = (probabilities / probabilities.sum()).cumsum()[:-1]
 
     def choose(self, ids: np.ndarray, candidates: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:
         """See `Masking`."""

@@ -31,13 +31,13 @@ class Step:
     """One process's share of a step.
 
     Attributes:
-        pieces: its samples, cut so that a piece fits into memory.
-        counts: targets in these pieces, by objective.
+        micro_batches: its samples, split so that each micro-batch fits into memory.
+        counts: targets in these micro-batches, by objective.
         tokens, sequences: of the whole step, over all processes.
         cursor: where the order stands after it.
     """
 
-    pieces: tuple[Batch, ...]
+    micro_batches: tuple[Batch, ...]
     counts: Mapping[str, int]
     tokens: int
     sequences: int
@@ -45,7 +45,9 @@ class Step:
 
     def pin_memory(self) -> Step:
         """Return it in memory that a GPU copies from by itself; the DataLoader calls this."""
-        return replace(self, pieces=tuple(piece.map(Tensor.pin_memory) for piece in self.pieces))
+        return replace(
+            self, micro_batches=tuple(micro_batch.map(Tensor.pin_memory) for micro_batch in self.micro_batches)
+        )
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Steps:
         share: this process's part of them, which come sorted by length or by stream; with streams the same part in
             each step.
         prepare: masks a sample and counts its targets.
-        micro_tokens: most tokens of a piece.
+        micro_tokens: most tokens in a micro-batch.
     """
 
     take: Take
@@ -69,7 +71,9 @@ class Steps:
         """Prepare this process's share of the samples taken."""
         share = [self.prepare(sample) for sample in self.share(sorted(samples, key=_rank))]
         return Step(
-            pieces=tuple(collate(piece) for piece in split(share, self.micro_tokens)) if share else (),
+            micro_batches=tuple(collate(micro_batch) for micro_batch in split(share, self.micro_tokens))
+            if share
+            else (),
             counts=add_counts(share) if share else {},
             tokens=sum(map(len, samples)),
             sequences=len(samples),

@@ -62,10 +62,10 @@ class DownstreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
     def plain(self, layers: int) -> bool:
         """Say whether this is the task's own head on the last of so many layers, without anything between."""
-        return self.kind == "linear" and number_layers(self.layers, layers) == (layers,)
+        return self.kind == "linear" and resolve_layers(self.layers, layers) == (layers,)
 
 
-def number_layers(chosen: Sequence[int], layers: int) -> tuple[int, ...]:
+def resolve_layers(chosen: Sequence[int], layers: int) -> tuple[int, ...]:
     """Return layers counted from 0, the embeddings, in the order given; negatives count from the end.
 
     Raises:
@@ -143,7 +143,7 @@ def pack(tokens: Tokens) -> tuple[Tensor, Tensor]:
     Returns:
         (tokens,) token numbers; (longest,) int64 on the CPU.
     """
-    places, count = tokens.places, len(tokens.ids)
+    places, count = tokens.position_ids, len(tokens.ids)
     # within a place, later tokens belong to later and so to longer sequences
     order = (places * count + (count - 1 - torch.arange(count, device=places.device))).argsort()
     return order, torch.bincount(places).cpu()
@@ -164,7 +164,7 @@ class Downstream(Encoder):
         super().__init__()
         self.chosen: DownstreamSettings = chosen
         self.encoder = encoder
-        self.numbers = number_layers(chosen.layers, encoder.num_layers)
+        self.numbers = resolve_layers(chosen.layers, encoder.num_layers)
         several = len(self.numbers) > 1
         self.width = encoder.width * (len(self.numbers) if chosen.combine == "concatenate" else 1)
         self.mix = Mix(len(self.numbers)) if several and chosen.combine == "mix" else None
@@ -188,9 +188,9 @@ class Downstream(Encoder):
         self.encoder.recompute = value
 
     @property
-    def levels(self) -> Sequence[nn.Module]:
+    def layer_groups(self) -> Sequence[nn.Module]:
         """See `Encoder`; what this module adds counts as a head."""
-        return self.encoder.levels
+        return self.encoder.layer_groups
 
     @property
     def reads(self) -> tuple[int, ...]:

@@ -167,7 +167,7 @@ class Encoder(nn.Module):
         return {}
 
     @property
-    def levels(self) -> Sequence[nn.Module]:
+    def layer_groups(self) -> Sequence[nn.Module]:
         """Its layer groups from the bottom up, for learning rates by depth: the embeddings, then each layer.
 
         A module that serves as several layers stands there once; what is in none (the pooler) counts as a head.

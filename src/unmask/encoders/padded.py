@@ -34,11 +34,11 @@ class Padded(nn.Module):
             segments: of the tokens, (batch, length) int64; None: all are 0.
         """
         batch, length = ids.shape
-        places = torch.arange(length, device=ids.device).expand(batch, length)
+        position_ids = torch.arange(length, device=ids.device).expand(batch, length)
         tokens = Tokens(
             ids=ids.reshape(-1),
             segments=(torch.zeros_like(ids) if segments is None else segments).reshape(-1),
-            places=places.reshape(-1),
+            position_ids=position_ids.reshape(-1),
             offsets=torch.arange(batch + 1, dtype=torch.int32, device=ids.device) * length,
             groups=(Group(0, batch * length, batch, length, None, None, real),),
         )

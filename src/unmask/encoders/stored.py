@@ -45,7 +45,7 @@ class Stored(Encoder):
         return Stored(self.table, self.numbers, self.head, self.num_layers, self.longest)
 
     @property
-    def levels(self) -> Sequence[nn.Module]:
+    def layer_groups(self) -> Sequence[nn.Module]:
         """See `Encoder`: nothing is left to learn."""
         return ()
 

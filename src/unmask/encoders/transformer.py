@@ -86,7 +86,7 @@ class Transformer(Encoder):
         return self.embeddings.words
 
     @property
-    def levels(self) -> Sequence[nn.Module]:
+    def layer_groups(self) -> Sequence[nn.Module]:
         """See `Encoder`."""
         return [self.embeddings, *self.blocks]
 

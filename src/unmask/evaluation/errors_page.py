@@ -15,7 +15,7 @@ from unmask.tasks.mistake import Mark, Mistake, Passage
 
 WORST = 100
 """Mistakes of a page."""
-CHANCES = 5
+PROBABILITIES = 5
 """Probabilities shown of a mistake, the largest; that of what is true comes in any case."""
 
 LEGEND = 'Marks: <mark class="gold">true</mark>, <mark class="said">predicted</mark>, both lines where they agree.'
@@ -100,15 +100,15 @@ def _article(number: int, mistake: Mistake) -> str:
     for name, words, kind in (("true", mistake.gold, "gold"), ("predicted", mistake.predicted, "said")):
         if words:
             lines.append(f'<div>{name}: <bdi class="word {kind}">{escape(words)}</bdi></div>')
-    if mistake.chances:
+    if mistake.probabilities:
         lines.append(_table(mistake))
     return "\n".join([*lines, "</article>"])
 
 
 def _table(mistake: Mistake) -> str:
     """Return the largest probabilities, and that of what is true."""
-    ranked = sorted(mistake.chances.items(), key=lambda pair: -pair[1])
-    rows = [pair for place, pair in enumerate(ranked) if place < CHANCES or pair[0] == mistake.gold]
+    ranked = sorted(mistake.probabilities.items(), key=lambda pair: -pair[1])
+    rows = [pair for place, pair in enumerate(ranked) if place < PROBABILITIES or pair[0] == mistake.gold]
     left = len(ranked) - len(rows)
     cells = [
         f"<tr><td><bdi>{escape(name)}</bdi></td>"

@@ -115,12 +115,12 @@ class TransformerSettings(BodySettings, frozen=True, kw_only=True, forbid_unknow
     Attributes:
         layers, width, heads: L, H and A of the paper.
         activation: "gelu" (exact), "gelu_tanh" or "relu".
-        deviation: of the initial weights.
+        init_std: of the initial weights.
     """
 
     heads: int
     activation: Activation = "gelu"
-    deviation: float = 0.02
+    init_std: float = 0.02
 
     capabilities = frozenset({BOTH_SIDES, TOKEN_EMBEDDINGS, POOLER, NARROW_BLOCKS, SCORES, SEPARATE_LAYERS})
 
@@ -129,7 +129,7 @@ class TransformerSettings(BodySettings, frozen=True, kw_only=True, forbid_unknow
         check_size("heads", self.heads)
         if self.width % self.heads:
             raise ValueError(f"width {self.width} must be a multiple of heads {self.heads}")
-        check_small("deviation", self.deviation)
+        check_small("init_std", self.init_std)
 
     @property
     def shape(self) -> str:
@@ -149,7 +149,7 @@ class TransformerSettings(BodySettings, frozen=True, kw_only=True, forbid_unknow
     @property
     def init(self) -> Initializer:
         """How weights are drawn."""
-        return Initializer(self.deviation)
+        return Initializer(self.init_std)
 
     @property
     def head(self) -> HeadSpec:

@@ -65,7 +65,7 @@ DISTILBERT = Family(
             "positions": "max_position_embeddings",
             "dropout": "dropout",
             "activation": "activation",
-            "deviation": "initializer_range",
+            "init_std": "initializer_range",
         },
         defaults={"seq_classif_dropout": 0.2},
         dropouts=("attention_dropout",),

@@ -172,7 +172,7 @@ BERT_CONFIG = {
     "dropout": "hidden_dropout_prob",
     "activation": "hidden_act",
     "epsilon": "layer_norm_eps",
-    "deviation": "initializer_range",
+    "init_std": "initializer_range",
 }
 TASK_HEADS = {
     "classification": {"out": "classifier"},

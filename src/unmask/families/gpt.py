@@ -55,7 +55,7 @@ class GptSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknown
     @property
     def init(self) -> Initializer:
         """See `TransformerSettings`."""
-        return Initializer(self.deviation, truncated=False)
+        return Initializer(self.init_std, truncated=False)
 
     @property
     def head(self) -> HeadSpec:
@@ -81,7 +81,7 @@ GPT = Family(
             "dropout": "resid_pdrop",
             "activation": "afn",
             "epsilon": "layer_norm_epsilon",
-            "deviation": "initializer_range",
+            "init_std": "initializer_range",
         },
         defaults={"n_layer": 12, "n_embd": 768, "n_head": 12, "layer_norm_epsilon": 1e-5},
         activations={"gelu": "gelu_tanh", "relu": "relu"},

@@ -121,7 +121,7 @@ def run_job(
     """
     job.check()
     processes = Processes.launched()
-    display = Display(quiet=job.quiet or not processes.leads)
+    display = Display(quiet=job.quiet or not processes.is_main)
     machine = job.machine or choose_machine()
     ready = prepare(job, machine, display, choosing=choosing)
     recipe = write(ready.recipe)
@@ -130,12 +130,12 @@ def run_job(
         if resume and not run.changed and _is_finished(run):
             display.say(f"finished before: {run.model}")
             return run.model
-        if processes.leads:  # the scores of an end that is no longer the end
+        if processes.is_main:  # the scores of an end that is no longer the end
             (run.path / SCORES).unlink(missing_ok=True)
         _announce(job.start.model, ready, display)
         trainer = _trainer(ready, run, features or run.path / FEATURES, machine, processes, display)
         trainer.complete(resume=resume)
-        if not processes.leads:
+        if not processes.is_main:
             return run.model
         metrics = _leave(run, ready, trainer.progress, replace(machine, precision="float32"), display)
     display.say("dev: " + ", ".join(f"{name} {value:.2f}" for name, value in metrics.items()))

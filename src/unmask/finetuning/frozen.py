@@ -70,10 +70,10 @@ def freeze(
     offsets = np.cumsum([0, *(len(sample if at is None else sample.positions[at]) for sample in every)])
     pooled = body is encoder and at == SUMMARY and POOLER in encoder.gives
     path = folder / f"{_digest(f'{weights} {numbers} {at} {pooled} {machine.dtype}', every, at)}.safetensors"
-    if processes.leads and not path.exists():
+    if processes.is_main and not path.exists():
         rows = TorchBackend(base, machine, display).layers(every, numbers, at=at, pooled=pooled)
         write_features(path, rows, offsets, (len(numbers), encoder.width), half=True)
-    processes.meet()
+    processes.barrier()
     table = open_table(path)
     stored = Stored(table, numbers, encoder.head, encoder.num_layers, encoder.longest).to(machine.device)
     learner.encoder = body.over(stored)

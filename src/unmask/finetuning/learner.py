@@ -7,8 +7,8 @@ from typing import cast
 
 import torch
 
-from unmask.batches.chance import number
-from unmask.encoders.downstream import Downstream, DownstreamSettings, number_layers
+from unmask.batches.rng import derive_seed
+from unmask.encoders.downstream import Downstream, DownstreamSettings, resolve_layers
 from unmask.encoders.encoder import POOLER, SEPARATE_LAYERS, WithPooler
 from unmask.errors import UserError
 from unmask.model import Model
@@ -28,7 +28,7 @@ def build_learner(base: Model, labels: Sequence[str], recipe: FinetuningRecipe) 
     """
     if recipe.reset is not None:
         _reset(base, recipe.reset, recipe.seed)
-    torch.manual_seed(number(recipe.seed, "heads"))
+    torch.manual_seed(derive_seed(recipe.seed, "heads"))
     layers, chosen = base.encoder.num_layers, recipe.downstream
     if chosen is not None and chosen.plain(layers):
         chosen = None
@@ -52,7 +52,7 @@ def _check_downstream(chosen: DownstreamSettings, layers: int, part: str, at: st
             f"--downstream average is one vector a text, {part.replace('_', ' ')} needs one a token",
             remedy="take linear or rnn",
         )
-    if chosen.kind == "linear" and at == "summary" and number_layers(chosen.layers, layers) == (0,):
+    if chosen.kind == "linear" and at == "summary" and resolve_layers(chosen.layers, layers) == (0,):
         raise UserError("layer 0 of [CLS] is the same for every text", remedy="take --downstream average or rnn")
 
 
@@ -77,6 +77,6 @@ def _reset(base: Model, layers: int, seed: int) -> None:
     pooler = cast(WithPooler, body).pooler if POOLER in body.gives else None
     if not layers and pooler is None:
         raise UserError("reset = 0 draws the pooler anew, but the model has none", remedy="leave it away")
-    torch.manual_seed(number(seed, "reset"))
-    for part in filter(None, (pooler, *body.levels[len(body.levels) - layers :])):
+    torch.manual_seed(derive_seed(seed, "reset"))
+    for part in filter(None, (pooler, *body.layer_groups[len(body.layer_groups) - layers :])):
         body.head.init(part)

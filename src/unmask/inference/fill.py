@@ -67,7 +67,7 @@ def find_masks(tokenizer: Tokenizer, text: str, longest: int) -> tuple[list[int]
     if len(ids) + 2 > longest:
         raise UserError(f"'{text[:40]}…' has {len(ids) + 2} tokens, the model reads {longest}", remedy="shorten it")
     frame = Frame.of(tokenizer)
-    sample = frame.wrap(ids).add(positions={"hidden": frame.start + masked})
+    sample = frame.wrap(ids).add(positions={"masked": frame.start + masked})
     # the mask may be written in two ways: count occurrences in the text as given
     places = [match.start() for match in re.finditer(f"{re.escape(tokenizer.mask_token)}|\\[MASK\\]", text)]
     return places, sample

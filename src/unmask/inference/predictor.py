@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from unmask.encoders.downstream import number_layers
+from unmask.encoders.downstream import resolve_layers
 from unmask.errors import InputWarning, UserError
 from unmask.inference.backend import Backend, TorchBackend
 from unmask.inference.features import Features, frame_words, write_features
@@ -166,7 +166,7 @@ class Predictor:
             UserError: the model has no such layer.
         """
         encoder = self.model.encoder
-        numbers = number_layers(layers, encoder.num_layers)
+        numbers = resolve_layers(layers, encoder.num_layers)
         first = [texts] if isinstance(texts, str) else texts
         second = [texts_b] if isinstance(texts_b, str) else texts_b
         words = frame_words(self.model.tokenizer, as_rows(first, second), encoder.longest)
@@ -187,7 +187,7 @@ class Predictor:
             UserError: the model has no such layer.
         """
         encoder = self.model.encoder
-        numbers = number_layers(layers, encoder.num_layers)
+        numbers = resolve_layers(layers, encoder.num_layers)
         about = {"model": self.model.fingerprint(), "layers": ",".join(map(str, numbers)), "texts": str(len(examples))}
         words = frame_words(self.model.tokenizer, examples, encoder.longest)
         rows = self.backend.layers(words.samples, numbers)

@@ -6,7 +6,7 @@ keys are not read. Out: questions with their place, so that an error can name fi
 
 Published files have wrong offsets. An answer that does not stand where its offset says is moved to the nearest place
 where it does; one that stands nowhere in its passage keeps its text, for scoring, and has no place to learn from. Both
-can be counted (`what_was_mended`). Everything else that is wrong ends the reading.
+can be counted (`describe_repairs`). Everything else that is wrong ends the reading.
 
 Rajpurkar et al. 2016; Rajpurkar et al. 2018 (`is_impossible`).
 """
@@ -79,7 +79,7 @@ def read_squad(paths: Sequence[str | Path], *, gold: bool = True) -> list[Questi
     return questions
 
 
-def what_was_mended(questions: Sequence[Question]) -> list[str]:
+def describe_repairs(questions: Sequence[Question]) -> list[str]:
     """Say how many gold answers do not stand where the file says, in a line for each kind; the first is named."""
     kinds = {
         "answers that are not where the file says, and were taken from the nearest place where they stand": [

@@ -63,7 +63,9 @@ class Embeddings(nn.Module):
         if self.segments is not None:
             x = x + self._segments(tokens, self.segments.weight)
         if self.positions is not None:
-            x = x + look_up(self.positions.weight, tokens.places + self.offset if self.offset else tokens.places)
+            x = x + look_up(
+                self.positions.weight, tokens.position_ids + self.offset if self.offset else tokens.position_ids
+            )
         return self.dropout(x if self.norm is None else self.norm(x))
 
     @staticmethod

@@ -59,11 +59,11 @@ class _Attention(torch.autograd.Function):
             gathered = torch.empty_like(inputs[0])
             saved += [inputs] if learning else []
             for part in _chunks(group, heads):
-                chances = _probabilities(inputs, group, heads, part, spec.causal)
-                kept = _kept(chances, dropout, ctx.seed, number, part)
-                torch.bmm(chances if kept is None else chances * kept, inputs[2, part], out=gathered[part])
+                probabilities = _probabilities(inputs, group, heads, part, spec.causal)
+                kept = _kept(probabilities, dropout, ctx.seed, number, part)
+                torch.bmm(probabilities if kept is None else probabilities * kept, inputs[2, part], out=gathered[part])
                 if learning and group.longest < LONG:
-                    saved += (chances, kept)
+                    saved += (probabilities, kept)
             _from_heads(gathered.mul_(1 / (1 - dropout))[None], group, heads, out)
         ctx.save_for_backward(*saved)
         return out
@@ -83,14 +83,14 @@ class _Attention(torch.autograd.Function):
             sums = torch.empty_like(inputs)
             for part in _chunks(group, heads):
                 if group.longest < LONG:
-                    chances, kept = next(saved), next(saved)
+                    probabilities, kept = next(saved), next(saved)
                 else:
-                    chances = _probabilities(inputs, group, heads, part, spec.causal)
-                    kept = _kept(chances, dropout, ctx.seed, number, part)
-                dropped = chances if kept is None else chances * kept
+                    probabilities = _probabilities(inputs, group, heads, part, spec.causal)
+                    kept = _kept(probabilities, dropout, ctx.seed, number, part)
+                dropped = probabilities if kept is None else probabilities * kept
                 torch.bmm(dropped.transpose(1, 2), grad[part], out=sums[2, part])
                 scores = torch.bmm(grad[part], value[part].transpose(1, 2))
-                scores = _softmax_backward(scores if kept is None else scores.mul_(kept), chances)
+                scores = _softmax_backward(scores if kept is None else scores.mul_(kept), probabilities)
                 torch.bmm(scores, key[part], out=sums[0, part])
                 torch.bmm(scores.transpose(1, 2), query[part], out=sums[1, part])
             sums[:2].mul_(query.shape[-1] ** -0.5)
@@ -158,21 +158,25 @@ def _later(longest: int, like: Tensor) -> Tensor:
     return like.new_full((1, longest, longest), torch.finfo(like.dtype).min).triu_(1)
 
 
-def _softmax_backward(grad: Tensor, chances: Tensor) -> Tensor:
-    """Return the gradient of what `chances` are the softmax of."""
+def _softmax_backward(grad: Tensor, probabilities: Tensor) -> Tensor:
+    """Return the gradient of what `probabilities` are the softmax of."""
     backward = getattr(torch.ops.aten, "_softmax_backward_data", _public_softmax_backward)
     if grad.dtype == torch.bfloat16 and grad.shape[-1] < REGISTER:
-        return backward(grad.float(), chances.float(), -1, torch.float32).bfloat16()
-    return backward(grad, chances, -1, chances.dtype)
+        return backward(grad.float(), probabilities.float(), -1, torch.float32).bfloat16()
+    return backward(grad, probabilities, -1, probabilities.dtype)
 
 
-def _public_softmax_backward(grad: Tensor, chances: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
+def _public_softmax_backward(grad: Tensor, probabilities: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
     """Do what torch's private operator does, which in bf16 computes in float32."""
     wide = torch.promote_types(dtype, torch.float32)
-    products = grad.to(wide) * chances.to(wide)
-    return products.addcmul_(chances.to(wide), products.sum(dim, keepdim=True), value=-1).to(dtype)
+    products = grad.to(wide) * probabilities.to(wide)
+    return products.addcmul_(probabilities.to(wide), products.sum(dim, keepdim=True), value=-1).to(dtype)
 
 
-def _kept(chances: Tensor, rate: float, seed: int, group: int, part: slice) -> Tensor | None:
+def _kept(probabilities: Tensor, rate: float, seed: int, group: int, part: slice) -> Tensor | None:
     """Draw what is left of a chunk's probabilities, the same whenever it is asked for."""
-    return keep(chances.shape, rate, chances.dtype, (seed, group, part.start), chances.device) if rate else None
+    return (
+        keep(probabilities.shape, rate, probabilities.dtype, (seed, group, part.start), probabilities.device)
+        if rate
+        else None
+    )

@@ -24,7 +24,7 @@ def varlen(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
     longest = max(group.longest for group in tokens.groups)
     if spec.rotation is not None:
         tables = spec.rotation.tables(longest, x.shape[-1], x)
-        cos, sin = (table[tokens.places][:, None, None] for table in tables)  # (tokens, 1, 1, head width / 2)
+        cos, sin = (table[tokens.position_ids][:, None, None] for table in tables)  # (tokens, 1, 1, head width / 2)
         query, key = spec.rotation.rotate(x[:, :2], cos, sin).unbind(1)
     flash = _flash()
     if flash is None:

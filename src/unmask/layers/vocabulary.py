@@ -34,25 +34,25 @@ def vocabulary_loss(rows: Tensor, decoder: Tensor, bias: Tensor, gold: Tensor) -
 
 
 def vocabulary_loss_and_draw(
-    rows: Tensor, decoder: Tensor, bias: Tensor, gold: Tensor, chance: Tensor
+    rows: Tensor, decoder: Tensor, bias: Tensor, gold: Tensor, uniform: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return what `vocabulary_loss` does, and an id drawn from each row's probabilities; see `draw`.
 
     Shape:
-        as there; chance: (targets,) float32 in [0, 1); the ids are (targets,) int64.
+        as there; uniform: (targets,) float32 in [0, 1); the ids are (targets,) int64.
     """
-    loss, correct, drawn = _VocabularyLoss.apply(rows, decoder, bias, gold, chance, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
+    loss, correct, drawn = _VocabularyLoss.apply(rows, decoder, bias, gold, uniform, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
     return loss, correct, drawn
 
 
 class _VocabularyLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, rows: Tensor, decoder: Tensor, bias: Tensor, gold: Tensor, chance: Tensor | None, learning: bool
+        ctx: Any, rows: Tensor, decoder: Tensor, bias: Tensor, gold: Tensor, uniform: Tensor | None, learning: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
         loss = torch.zeros((), device=rows.device)
         correct = torch.zeros((), dtype=torch.int64, device=rows.device)
-        drawn = torch.empty(0 if chance is None else len(rows), dtype=torch.int64, device=rows.device)
+        drawn = torch.empty(0 if uniform is None else len(rows), dtype=torch.int64, device=rows.device)
         if learning:
             grads = torch.empty_like(rows), torch.zeros_like(decoder), torch.zeros_like(bias, dtype=torch.float32)
         size = max(1, CHUNK[rows.device.type] // len(decoder))
@@ -60,17 +60,18 @@ class _VocabularyLoss(torch.autograd.Function):
             some, column = rows[start : start + size], gold[start : start + size, None]  # (chunk, width), (chunk, 1)
             logits = product(some, decoder, bias)  # (chunk, vocabulary)
             correct += count_correct(logits, column.squeeze(1))
-            chances = logits.softmax(1)
-            reached = chances.gather(1, column)
-            if chance is not None:
-                drawn[start : start + size] = draw(chances, chance[start : start + size])
+            probabilities = logits.softmax(1)
+            reached = probabilities.gather(1, column)
+            if uniform is not None:
+                drawn[start : start + size] = draw(probabilities, uniform[start : start + size])
             loss -= reached.float().clamp(min=torch.finfo(torch.float32).tiny).log().sum()
             if learning:
-                gold_places = torch.arange(len(some), device=gold.device) * len(decoder) + column.squeeze(1)
-                chances.view(-1).index_copy_(0, gold_places, (reached - 1).squeeze(1))  # scatter_ is slow on a CPU
-                torch.mm(chances, decoder, out=grads[0][start : start + size])
-                grads[1].addmm_(chances.t(), some)
-                grads[2].add_((chances.new_ones(1, len(some)) @ chances).squeeze(0))  # faster than a sum
+                gold_indices = torch.arange(len(some), device=gold.device) * len(decoder) + column.squeeze(1)
+                # scatter_ is slow on a CPU
+                probabilities.view(-1).index_copy_(0, gold_indices, (reached - 1).squeeze(1))
+                torch.mm(probabilities, decoder, out=grads[0][start : start + size])
+                grads[1].addmm_(probabilities.t(), some)
+                grads[2].add_((probabilities.new_ones(1, len(some)) @ probabilities).squeeze(0))  # faster than a sum
         if learning:
             ctx.save_for_backward(*grads)
         ctx.mark_non_differentiable(correct, drawn)
@@ -84,25 +85,26 @@ class _VocabularyLoss(torch.autograd.Function):
         return *grown, None, None, None
 
 
-def draw(chances: Tensor, chance: Tensor) -> Tensor:
+def draw(probabilities: Tensor, uniform: Tensor) -> Tensor:
     """Draw an id from each row of probabilities, by the inverse of their cumulative sum.
 
     The sum is cumulated over blocks of `BLOCK` ids and then inside the block that is met, since a cumulative sum takes
     longer than a softmax. What a row draws does not depend on the other rows; what has probability 0 is never drawn.
 
     Shape:
-        chances: (targets, vocabulary), sums need not be exactly 1; chance: (targets,) in [0, 1); returns (targets,).
+        probabilities: (targets, vocabulary), whose rows need not sum to exactly 1; uniform: (targets,) in [0, 1);
+        returns (targets,).
     """
-    size = chances.shape[1]
+    size = probabilities.shape[1]
     whole = size - size % BLOCK
-    blocks = chances[:, :whole].view(len(chances), size // BLOCK, BLOCK).sum(2, dtype=torch.float32)
-    rest = chances[:, whole:].sum(1, keepdim=True, dtype=torch.float32)
+    blocks = probabilities[:, :whole].view(len(probabilities), size // BLOCK, BLOCK).sum(2, dtype=torch.float32)
+    rest = probabilities[:, whole:].sum(1, keepdim=True, dtype=torch.float32)
     sums = torch.cat([blocks, rest], 1).cumsum(1)  # (targets, blocks)
-    wanted = chance[:, None] * sums[:, -1:]  # (targets, 1)
+    wanted = uniform[:, None] * sums[:, -1:]  # (targets, 1)
     block = _first_above(sums, wanted)
     wanted -= sums.gather(1, (block - 1).clamp_(min=0)) * (block > 0)
     ids = block * BLOCK + torch.arange(BLOCK, device=block.device)  # (targets, BLOCK)
-    inside = chances.gather(1, ids.clamp(max=size - 1)).float() * (ids < size)
+    inside = probabilities.gather(1, ids.clamp(max=size - 1)).float() * (ids < size)
     drawn = block * BLOCK + _first_above(inside.cumsum(1), wanted)
     return drawn.squeeze(1).clamp_(max=size - 1)  # where a run diverges, sums are no numbers
 

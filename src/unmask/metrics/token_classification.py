@@ -66,30 +66,30 @@ def scores(counts: np.ndarray) -> dict[str, float]:
     """Return precision, recall and F1; what is not defined, for want of entities, is 0.
 
     Shape:
-        counts: (3,): entities that are right, that were said, that are true.
+        counts: (3,): entities that are right, that were predicted, that are true.
     """
-    right, said, true = counts.tolist()
+    right, predicted, true = counts.tolist()
     return {
-        "precision": 100 * right / said if said else 0.0,
+        "precision": 100 * right / predicted if predicted else 0.0,
         "recall": 100 * right / true if true else 0.0,
-        "f1": 200 * right / (said + true) if said + true else 0.0,
+        "f1": 200 * right / (predicted + true) if predicted + true else 0.0,
     }
 
 
-def measure(gold: Sequence[Collection[Chunk]], said: Sequence[Collection[Chunk]]) -> Measure:
+def measure(gold: Sequence[Collection[Chunk]], predicted: Sequence[Collection[Chunk]]) -> Measure:
     """Return the scores of any selection of sentences, over all their entities (micro).
 
     Args:
-        gold, said: the entities of each sentence; one is right where type, start and stop are.
+        gold, predicted: the entities of each sentence; one is right where type, start and stop are.
     """
-    counts = np.array([_count(true, found) for true, found in zip(gold, said, strict=True)])  # (sentences, 3)
+    counts = np.array([_count(true, found) for true, found in zip(gold, predicted, strict=True)])  # (sentences, 3)
     return lambda sentences: scores(counts[sentences].sum(0))
 
 
-def by_type(gold: Sequence[Collection[Chunk]], said: Sequence[Collection[Chunk]]) -> dict[str, dict[str, float]]:
+def by_type(gold: Sequence[Collection[Chunk]], predicted: Sequence[Collection[Chunk]]) -> dict[str, dict[str, float]]:
     """Return the scores of each type, and the number of its true `entities`."""
-    counts = {chunk[0]: np.zeros(3, np.int64) for one in (*gold, *said) for chunk in one}
-    for true, found in zip(gold, said, strict=True):
+    counts = {chunk[0]: np.zeros(3, np.int64) for one in (*gold, *predicted) for chunk in one}
+    for true, found in zip(gold, predicted, strict=True):
         for kind in {chunk[0] for chunk in (*true, *found)}:
             of_kind = [[chunk for chunk in one if chunk[0] == kind] for one in (true, found)]
             counts[kind] += _count(*of_kind)

@@ -1,6 +1,6 @@
 """Predict the hidden tokens from both sides: the masked language model.
 
-In: samples with `positions["hidden"]` and `labels["hidden"]` (see batches/masking.py). Out: a part over the hidden
+In: samples with `positions["masked"]` and `labels["masked"]` (see batches/masking.py). Out: a part over the hidden
 positions; only these are projected to the vocabulary.
 
 Devlin et al. 2019, section 3.1, task 1. The head is that of the reference code: dense, GELU (or what the layers
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from unmask.batches.batch import Batch, Sample
-from unmask.batches.masking import HIDDEN
+from unmask.batches.masking import MASKED
 from unmask.encoders.encoder import BOTH_SIDES, TOKEN_EMBEDDINGS, Encoded, Encoder
 from unmask.layers.block import ACTIVATIONS
 from unmask.layers.norm import LayerNorm
@@ -35,7 +35,7 @@ from unmask.objectives.objective import (
 class MaskedLMSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The recipe's [objective.masked_lm]."""
 
-    asks = frozenset({HIDDEN, BOTH_SIDES, TOKEN_EMBEDDINGS})
+    asks = frozenset({MASKED, BOTH_SIDES, TOKEN_EMBEDDINGS})
 
     def build(self, context: BuildContext) -> MaskedLM:
         """See `ObjectiveSettings`."""
@@ -50,8 +50,8 @@ class MaskedLM(Objective):
         weight: in the sum of losses.
     """
 
-    at = "hidden"
-    needs = frozenset({HIDDEN})
+    at = "masked"
+    needs = frozenset({MASKED})
 
     def __init__(self, context: BuildContext, weight: float = 1.0) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class MaskedLM(Objective):
 
     def prepare(self, sample: Sample, name: str) -> Sample:
         """See `Objective`."""
-        return sample.add(counts={name: len(sample.labels["hidden"])})
+        return sample.add(counts={name: len(sample.labels["masked"])})
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return logits over the vocabulary at the hidden positions, (hidden, vocabulary)."""
@@ -74,17 +74,17 @@ class MaskedLM(Objective):
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
         rows = self._rows(encoded, batch)
-        loss, correct = vocabulary_loss(rows, decoder_of(encoder), self.bias, batch.labels["hidden"])
+        loss, correct = vocabulary_loss(rows, decoder_of(encoder), self.bias, batch.labels["masked"])
         return Part(loss, {"accuracy": correct})
 
     def _rows(self, encoded: Encoded, batch: Batch) -> Tensor:
         """Return what the decoder reads, (hidden, width of the embeddings)."""
-        rows = encoded.last.index_select(0, batch.positions["hidden"])
+        rows = encoded.last.index_select(0, batch.positions["masked"])
         return self.norm(self.activation(self.dense(rows)))
 
     def baseline(self, name: str, batches: Sequence[Batch], token: int) -> Mapping[str, float]:
         """See `Objective`."""
-        return accuracy_of(token, name, HIDDEN, batches)
+        return accuracy_of(token, name, MASKED, batches)
 
     def notes(self, name: str, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> Sequence[str]:
         """See `Objective`."""
@@ -96,4 +96,4 @@ class MaskedLM(Objective):
 
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
         """See `Objective`: the dense layer and the decoder, at the hidden positions alone."""
-        return 2 * len(batch.positions["hidden"]) * self.dense.out_features * (encoder.width + encoder.vocabulary)
+        return 2 * len(batch.positions["masked"]) * self.dense.out_features * (encoder.width + encoder.vocabulary)

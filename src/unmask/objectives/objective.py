@@ -48,7 +48,7 @@ class BuildContext:
         return self.body.vocabulary
 
     @property
-    def num_pieces(self) -> int:
+    def num_tokens(self) -> int:
         """How many tokens a decoder of an objective's own tells apart, whatever it is that the body reads."""
         return self.vocabulary if self.tokenizer_size is None else self.tokenizer_size
 

@@ -1,6 +1,6 @@
 """Tell which tokens were replaced by a small generator: replaced token detection.
 
-In: samples with `positions["hidden"]` and `labels["hidden"]`. A generator, trained along as a masked language model,
+In: samples with `positions["masked"]` and `labels["masked"]`. A generator, trained along as a masked language model,
 fills the hidden places; the encoder reads the filled text and says of each token, special ones included, whether it is
 the one that stood there. Out: two parts, this objective's own over all tokens, and `generator` over the hidden ones.
 
@@ -28,8 +28,8 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from unmask.batches.batch import Batch, Sample, Tokens
-from unmask.batches.chance import generator
-from unmask.batches.masking import HIDDEN
+from unmask.batches.masking import MASKED
+from unmask.batches.rng import derive_rng
 from unmask.encoders.encoder import BOTH_SIDES, NARROW_BLOCKS, TOKEN_EMBEDDINGS, Encoded, Encoder
 from unmask.layers.block import ACTIVATIONS, Block
 from unmask.layers.linear import Linear
@@ -83,8 +83,8 @@ class ReplacedTokenSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid
     generator_weight: float = 1.0
     generator_size: float = 0.25
 
-    asks = frozenset({HIDDEN, BOTH_SIDES, TOKEN_EMBEDDINGS, NARROW_BLOCKS})
-    takes = frozenset({HIDDEN})
+    asks = frozenset({MASKED, BOTH_SIDES, TOKEN_EMBEDDINGS, NARROW_BLOCKS})
+    takes = frozenset({MASKED})
 
     def __post_init__(self) -> None:
         if not 0 < self.generator_size <= 1:
@@ -134,13 +134,13 @@ class Generator(nn.Module):
             x = self.project(x)
         for block in self.blocks:
             x = block(x, batch.tokens)  # (tokens, width)
-        return self.norm(self.activation(self.dense(x.index_select(0, batch.positions["hidden"]))))
+        return self.norm(self.activation(self.dense(x.index_select(0, batch.positions["masked"]))))
 
     def forward_flops(self, batch: Batch) -> int:
         """Return the operations of its products; see `Encoder.forward_flops`."""
         width, narrow = self.dense.in_features, self.dense.out_features
         projected = 0 if self.project is None else 2 * len(batch.tokens.ids) * narrow * width
-        head = 2 * len(batch.positions["hidden"]) * narrow * (width + len(self.bias))
+        head = 2 * len(batch.positions["masked"]) * narrow * (width + len(self.bias))
         return projected + sum(block.forward_flops(batch.tokens) for block in self.blocks) + head
 
 
@@ -153,7 +153,7 @@ class ReplacedToken(Objective):
     """
 
     at = "every"
-    needs = frozenset({HIDDEN})
+    needs = frozenset({MASKED})
     optional = {"generator.": "the generator"}  # noqa: RUF012 (never changed); published discriminators have none
 
     def __init__(self, settings: ReplacedTokenSettings, context: BuildContext) -> None:
@@ -176,20 +176,20 @@ class ReplacedToken(Objective):
 
     def prepare(self, sample: Sample, name: str) -> Sample:
         """See `Objective`; the chance of each hidden token comes from what the masking has made of the sample."""
-        rng = generator(zlib.crc32(sample.ids.tobytes()), "replaced_token", *sample.key)
-        hidden = len(sample.labels["hidden"])
+        rng = derive_rng(zlib.crc32(sample.ids.tobytes()), "replaced_token", *sample.key)
+        hidden = len(sample.labels["masked"])
         return sample.add(
             positions={"every": np.arange(len(sample))},
-            labels={"chance": rng.random(hidden).astype(np.float32)},
+            labels={"uniform": rng.random(hidden).astype(np.float32)},
             counts={name: len(sample), GENERATOR: hidden},
         )
 
     def before(self, encoder: Encoder, batch: Batch) -> tuple[Batch, Mapping[str, Part]]:
         """See `Objective`: let the generator fill the hidden places."""
-        gold, hidden = batch.labels["hidden"], batch.positions["hidden"]
+        gold, hidden = batch.labels["masked"], batch.positions["masked"]
         rows = self.generator(cast(Narrowing, encoder), batch)
         loss, correct, drawn = vocabulary_loss_and_draw(
-            rows, decoder_of(encoder), self.generator.bias, gold, batch.labels["chance"]
+            rows, decoder_of(encoder), self.generator.bias, gold, batch.labels["uniform"]
         )
         replaced = torch.zeros(len(batch.tokens.ids), device=drawn.device)
         filled = replace(
@@ -214,7 +214,7 @@ class ReplacedToken(Objective):
 
     def baseline(self, name: str, batches: Sequence[Batch], token: int) -> Mapping[str, float]:
         """See `Objective`: that of the generator; what always saying "original" comes to is a metric of every step."""
-        return accuracy_of(token, GENERATOR, HIDDEN, batches)
+        return accuracy_of(token, GENERATOR, MASKED, batches)
 
     def notes(self, name: str, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> Sequence[str]:
         """See `Objective`."""

@@ -1,6 +1,6 @@
 """Predict each token of a hidden span from the two tokens just outside it and its place: the span boundary objective.
 
-In: samples with `positions["hidden"]` and `labels["hidden"]`; hidden tokens that touch are a span (see
+In: samples with `positions["masked"]` and `labels["masked"]`; hidden tokens that touch are a span (see
 batches/span_masking.py). Out: a part with one term a token of a span.
 
 Joshi et al. 2020 (SpanBERT), section 3.2: the boundary vectors and an embedding of the place go through two layers,
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from unmask.batches.batch import Batch, Sample
-from unmask.batches.masking import HIDDEN
+from unmask.batches.masking import MASKED
 from unmask.batches.span_masking import number_spans
 from unmask.encoders.encoder import BOTH_SIDES, TOKEN_EMBEDDINGS, Encoded, Encoder
 from unmask.layers.block import ACTIVATIONS
@@ -40,7 +40,7 @@ class SpanBoundarySettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_
     places: int = 15
     place_width: int = 200
 
-    asks = frozenset({HIDDEN, BOTH_SIDES, TOKEN_EMBEDDINGS})
+    asks = frozenset({MASKED, BOTH_SIDES, TOKEN_EMBEDDINGS})
 
     def __post_init__(self) -> None:
         if self.places < 1 or self.place_width < 1:
@@ -68,7 +68,7 @@ class SpanBoundary(Objective):
     """
 
     at = "span_left"
-    needs = frozenset({HIDDEN})
+    needs = frozenset({MASKED})
 
     def __init__(self, settings: SpanBoundarySettings, context: BuildContext) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class SpanBoundary(Objective):
 
     def prepare(self, sample: Sample, name: str) -> Sample:
         """See `Objective`; finds the spans and the tokens outside."""
-        hidden = sample.positions["hidden"]
+        hidden = sample.positions["masked"]
         spans = number_spans(hidden)
         first = np.flatnonzero(np.diff(spans, prepend=-1))  # (spans,) which of the hidden tokens begins each
         last = np.append(first[1:], len(hidden))[: len(first)] - 1
@@ -96,7 +96,7 @@ class SpanBoundary(Objective):
                 "span_left": (hidden[first] - 1)[spans[near]],
                 "span_right": (hidden[last] + 1)[spans[near]],
             },
-            labels={"span_place": place[near], "span_gold": sample.labels["hidden"][near]},
+            labels={"span_place": place[near], "span_gold": sample.labels["masked"][near]},
             counts={name: len(near)},
         )
 

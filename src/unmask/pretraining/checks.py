@@ -41,9 +41,9 @@ def check_words(recipe: Recipe, tokenizer: Tokenizer) -> list[str]:
     return ["in this vocabulary every piece is a word: what is hidden together is counted in tokens"]
 
 
-def check_hidden(recipe: Recipe, samples: Sequence[Sample]) -> None:
+def check_masked(recipe: Recipe, samples: Sequence[Sample]) -> None:
     """Refuse text in most samples of which, prepared as at the end of the run, nothing is hidden."""
-    empty = sum(not len(sample.positions.get("hidden", [0])) for sample in samples)
+    empty = sum(not len(sample.positions.get("masked", [0])) for sample in samples)
     if 2 * empty <= len(samples):
         return
     if recipe.masking.whole_words:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from unmask.batches.chance import number
+from unmask.batches.rng import derive_seed
 from unmask.model import Model, build_encoder
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
@@ -27,7 +27,7 @@ def build_learner(
         UserError: a head of `base` is damaged, or its shapes are not those of the recipe's.
     """
     encoder = build_encoder(recipe.encoder, vocabulary, seed=recipe.seed) if base is None else base.encoder
-    torch.manual_seed(number(recipe.seed, "heads"))
+    torch.manual_seed(derive_seed(recipe.seed, "heads"))
     context = BuildContext(encoder, teacher, vocabulary)
     objectives = {name: settings.build(context) for name, settings in recipe.objectives.items()}
     if base is None:

@@ -22,14 +22,14 @@ from unmask.errors import UserError
 from unmask.model import Model, load_model, save_model
 from unmask.objectives.learner import Learner
 from unmask.objectives.teacher import Teacher
-from unmask.pretraining.checks import check_hidden, check_shape, check_vocabulary, check_words
+from unmask.pretraining.checks import check_masked, check_shape, check_vocabulary, check_words
 from unmask.pretraining.learner import build_learner
 from unmask.recipe import Recipe, resolve_migrated
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
 from unmask.runs.earlier import Earlier
 from unmask.runs.plots import plot_training, try_to_draw
-from unmask.runs.report import Said, model_card, pretraining_report
+from unmask.runs.report import Remarks, model_card, pretraining_report
 from unmask.settings import write
 from unmask.training.checkpoint import Progress
 from unmask.training.evaluate import evaluate
@@ -77,7 +77,7 @@ def pretrain(
         UnmaskError: the run broke off; it is saved.
     """
     processes = Processes.launched()
-    display = Display(quiet=quiet or not processes.leads)
+    display = Display(quiet=quiet or not processes.is_main)
     machine = machine or choose_machine()
     base = None if init is None else _load_base(init, recipe, corpus, allow_pickle=allow_pickle)
     if base is not None:
@@ -113,10 +113,10 @@ def pretrain(
             processes=processes,
         )
         trainer.complete(resume=resume)
-        if not processes.leads:
+        if not processes.is_main:
             return run.model
         metrics = evaluate(learner, heldout, machine) if heldout else {}
-        said = _said(learner, run, metrics)
+        said = _remarks(learner, run, metrics)
         model = Model(learner.encoder, corpus.tokenizer, _heads(learner))
         _leave(run, recipe, model, trainer.progress, metrics, said, display)
     for warned in said.warnings:
@@ -158,7 +158,7 @@ def _read(feed: Feed, recipe: Recipe, corpus: Corpus, display: Display) -> tuple
     source = feed.source(corpus.train)
     samples, _ = source.take(source.start, sequences=LOOKED_AT)  # refuses a corpus without samples
     prepare = feed.prepare()
-    check_hidden(recipe, [prepare(sample.at(1.0)) for sample in samples])
+    check_masked(recipe, [prepare(sample.at(1.0)) for sample in samples])
     return source, heldout
 
 
@@ -170,11 +170,11 @@ def baseline(learner: Learner, heldout: Sequence[Batch], token: int) -> dict[str
     return found
 
 
-def _said(learner: Learner, run: RunDirectory, metrics: Mapping[str, float]) -> Said:
+def _remarks(learner: Learner, run: RunDirectory, metrics: Mapping[str, float]) -> Remarks:
     """Gather what the objectives say of a finished run."""
     guessed = (run.read_metrics("guess") or [{}])[0]
     parts = learner.parts.items()
-    return Said(
+    return Remarks(
         notes=[note for name, part in parts for note in part.notes(name, metrics, guessed)],
         warnings=[text for name, part in parts for text in part.warnings(name, metrics)],
         usage=[line for _, part in parts for line in part.usage(str(run.path))],
@@ -191,7 +191,7 @@ def _leave(
     model: Model,
     progress: Progress,
     metrics: Mapping[str, float],
-    said: Said,
+    said: Remarks,
     display: Display,
 ) -> None:
     """Write what a finished run leaves: model, report, and then the picture, which may fail."""

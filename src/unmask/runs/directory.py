@@ -74,19 +74,19 @@ class RunDirectory:
     Attributes:
         path, checkpoints, model, plots, metrics: its places.
         changed: dotted keys in which a resumed run's recipe differs from before.
-        leads: False in all but the first of several processes: there nothing is locked or written.
+        is_main: False in all but the first of several processes: there nothing is locked or written.
     """
 
-    def __init__(self, path: Path, *, leads: bool = True) -> None:
+    def __init__(self, path: Path, *, is_main: bool = True) -> None:
         self.path = path
-        self.leads = leads
+        self.is_main = is_main
         self.checkpoints = path / "checkpoints"
         self.model = path / "model"
         self.plots = path / "plots"
         self.metrics = path / "metrics.jsonl"
         self.changed: frozenset[str] = frozenset()
         self._events: Any = None
-        self._writes_events = leads
+        self._writes_events = is_main
         self._recipe = ""
         self._held: FileLock | None = None
 
@@ -100,13 +100,13 @@ class RunDirectory:
         *,
         resume: bool,
         may_change: frozenset[str],
-        leads: bool = True,
+        is_main: bool = True,
         earlier: Earlier | None = None,
     ) -> RunDirectory:
         """Start a run, or take one up: see `create` and `resume`."""
         if resume:
-            return cls.resume(path, recipe, inputs, may_change, leads=leads, earlier=earlier)
-        return cls.create(path, recipe, inputs, machine) if leads else cls(path, leads=False)
+            return cls.resume(path, recipe, inputs, may_change, is_main=is_main, earlier=earlier)
+        return cls.create(path, recipe, inputs, machine) if is_main else cls(path, is_main=False)
 
     def __enter__(self) -> RunDirectory:
         return self
@@ -217,7 +217,7 @@ class RunDirectory:
         inputs: Mapping[str, str],
         may_change: frozenset[str],
         *,
-        leads: bool = True,
+        is_main: bool = True,
         earlier: Earlier | None = None,
     ) -> RunDirectory:
         """Take up a run that was started with the same recipe and inputs.
@@ -227,13 +227,13 @@ class RunDirectory:
             recipe: the recipe now asked for, in TOML.
             inputs: fingerprints of the inputs now given.
             may_change: dotted keys that may differ (the budget).
-            leads: see the class.
+            is_main: see the class.
             earlier: reads runs of earlier versions; None: there are none.
 
         Raises:
             UserError: no run is there, it is in use, or something differs (all differences are listed).
         """
-        run = cls(path, leads=leads)
+        run = cls(path, is_main=is_main)
         if not (path / "recipe.toml").is_file():
             raise UserError("no run is here to resume", file=path, remedy="check --out, or start without --resume")
         run._lock()
@@ -271,12 +271,12 @@ class RunDirectory:
 
     def settle(self) -> None:
         """Write down the recipe of a resumed run, once a checkpoint holds what has changed in it."""
-        if self.leads:
+        if self.is_main:
             replace_file(self.path / "recipe.toml", self._recipe.encode())
 
     def describe_machine(self, description: Mapping[str, Any]) -> None:
         """Write into provenance.json on what the run goes on now."""
-        if self.leads:
+        if self.is_main:
             self._write_provenance(msgspec.structs.replace(self.read_provenance(), machine=dict(description)))
 
     def report(self, text: str) -> None:
@@ -289,7 +289,7 @@ class RunDirectory:
         Args:
             metrics: holds "kind" and "step".
         """
-        if not self.leads:
+        if not self.is_main:
             return
         with self.metrics.open("ab") as file:
             file.write(msgspec.json.encode(metrics) + b"\n")
@@ -309,7 +309,7 @@ class RunDirectory:
 
     def cut_metrics(self, step: int) -> None:
         """Forget what was logged after a step: it is about to happen again."""
-        if self.leads and self.metrics.exists():
+        if self.is_main and self.metrics.exists():
             kept = [msgspec.json.encode(line) + b"\n" for line in self._lines() if line["step"] <= step]
             replace_file(self.metrics, b"".join(kept))
 
@@ -343,7 +343,7 @@ class RunDirectory:
             self._held = None
 
     def _lock(self) -> None:
-        if not self.leads:
+        if not self.is_main:
             return
         self._held = acquire(self.path / ".lock")
         if self._held is None:

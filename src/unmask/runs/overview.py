@@ -77,7 +77,7 @@ def _origin(run: Summary) -> str:
 def _progress(run: Summary) -> str:
     reached = run.reached
     steps = f"{reached.step:,} of {reached.total:,} steps" if reached.total else f"{reached.step:,} steps"
-    passes = "".join(f", {value:.2f} passes over the data" for value in _values(run.train[-1:], "passes"))
+    passes = "".join(f", {value:.2f} passes over the data" for value in _values(run.train[-1:], "epochs"))
     rows = [("progress", f"{steps}, {reached.tokens:,} tokens{passes}, {duration(reached.seconds)} in steps")]
     tokens, flops = (_values(run.train, name) for name in ("tokens_per_second", "flops_per_second"))
     if tokens and flops:

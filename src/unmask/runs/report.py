@@ -28,7 +28,7 @@ class Asked(Protocol):
 
 
 @dataclass(frozen=True)
-class Said:
+class Remarks:
     """What the objectives of a run say of it.
 
     Attributes:
@@ -42,7 +42,7 @@ class Said:
     usage: Sequence[str] = ()
 
 
-def pretraining_report(run: RunDirectory, name: str, done: Done, said: Said) -> str:
+def pretraining_report(run: RunDirectory, name: str, done: Done, said: Remarks) -> str:
     """Return report.md of a pretraining run.
 
     Args:

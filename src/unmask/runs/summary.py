@@ -22,8 +22,8 @@ INSIDES = {"checkpoints", "events", "model", "plots", PREPARED}
 """Folders of a run in which no other run lies."""
 SEEDS = "seeds.json"
 """What `finetune --seeds` and `--search` write beside their runs."""
-NO_METRICS = {"kind", "step", "tokens", "seconds", "passes"}
-"""What a line of metrics.jsonl holds beside metrics."""
+NO_METRICS = {"kind", "step", "tokens", "seconds", "epochs", "passes"}
+"""Fields of a line of metrics.jsonl that are not metrics; `passes` is what earlier versions called `epochs`."""
 
 
 class Reached(msgspec.Struct, frozen=True):

@@ -133,14 +133,14 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
             ]
 
         def read(logits: Sequence[np.ndarray]) -> list[Prediction]:
-            chances = torch.from_numpy(np.concatenate(logits)).softmax(1).tolist() if logits else []
-            return [_prediction(*one, labels) for one in zip(examples, chances, cut, strict=True)]
+            probabilities = torch.from_numpy(np.concatenate(logits)).softmax(1).tolist() if logits else []
+            return [_prediction(*one, labels) for one in zip(examples, probabilities, cut, strict=True)]
 
         return Framed(samples, read, notes)
 
     def measure(self, examples: Sequence[Row], predictions: Sequence[Prediction], labels: Sequence[str]) -> Measure:
         """See `Task`."""
-        return metrics.measure(*gold_and_said(examples, predictions, labels), len(labels))
+        return metrics.measure(*gold_and_predicted(examples, predictions, labels), len(labels))
 
     def mistakes(
         self, examples: Sequence[Row], predictions: Sequence[Prediction], labels: Sequence[str]
@@ -154,7 +154,7 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
                 measure="probability",
                 gold=row.values["label"],
                 predicted=prediction.label,
-                chances=prediction.scores,
+                probabilities=prediction.scores,
             )
             for row, prediction in zip(examples, predictions, strict=True)
             if prediction.label != row.values["label"]
@@ -165,7 +165,7 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
         self, examples: Sequence[Row], predictions: Sequence[Prediction], labels: Sequence[str]
     ) -> dict[str, Any]:
         """See `Task`: the labels and their confusion matrix, whose rows are what is true."""
-        counts = metrics.confusion(*gold_and_said(examples, predictions, labels), len(labels))
+        counts = metrics.confusion(*gold_and_predicted(examples, predictions, labels), len(labels))
         return {"labels": labels, "confusion": counts.tolist()}
 
     def line(self, prediction: Prediction) -> str:
@@ -201,7 +201,7 @@ class ClassificationHead(PooledHead):
         return Part(loss, {"accuracy": count_correct(logits.detach(), gold)})
 
 
-def gold_and_said(
+def gold_and_predicted(
     examples: Sequence[Row], predictions: Sequence[Prediction], labels: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the numbers of the true and of the predicted labels, each (examples,)."""
@@ -224,8 +224,8 @@ def _numbers(rows: Sequence[Row], labels: Sequence[str]) -> list[int]:
     return [numbers[row.values["label"]] for row in rows]
 
 
-def _prediction(row: Row, chances: Sequence[float], cut: bool, labels: Sequence[str]) -> Prediction:
-    scores = dict(zip(labels, chances, strict=True))
+def _prediction(row: Row, probabilities: Sequence[float], cut: bool, labels: Sequence[str]) -> Prediction:
+    scores = dict(zip(labels, probabilities, strict=True))
     label = max(scores, key=lambda name: scores[name])
     return Prediction(row.values["text"], label, scores, row.values.get("text_b"), cut)
 

@@ -46,7 +46,7 @@ class Mistake:
         score: how bad it is, larger is worse.
         measure: what the score is, in words.
         gold, predicted: what is true and what the model says, in words; empty where marks say it all.
-        chances: the probabilities among which the model chose, if any.
+        probabilities: the probabilities among which the model chose, if any.
     """
 
     passages: tuple[Passage, ...]
@@ -55,4 +55,4 @@ class Mistake:
     measure: str
     gold: str = ""
     predicted: str = ""
-    chances: Mapping[str, float] = field(default_factory=dict)
+    probabilities: Mapping[str, float] = field(default_factory=dict)

@@ -132,7 +132,7 @@ def cut(
         counts[f"questions cut after {how.question} tokens"] += too_long
         question = question[: how.question]
         passage = passages[example.passage]
-        room = frame.room(how.length, texts=2) - len(question)
+        room = frame.capacity(how.length, texts=2) - len(question)
         begins = starts(len(passage.ids), room, max(1, how.stride + 1 - frame.between))  # settings reckon with one
         answer = _answer(example, passage.offsets) if gold else None
         if gold and (reason := _nothing_to_learn(example, answer, room, how.no_answer)):

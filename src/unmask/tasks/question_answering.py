@@ -26,11 +26,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from unmask.batches.batch import Batch, Sample
-from unmask.batches.chance import generator
 from unmask.batches.frame import Frame
+from unmask.batches.rng import derive_rng
 from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.errors import UserError
-from unmask.labelled.squad_file import Question, read_squad, what_was_mended
+from unmask.labelled.squad_file import Question, describe_repairs, read_squad
 from unmask.metrics import question_answering as metrics
 from unmask.metrics.intervals import Measure
 from unmask.objectives.objective import Objective, Part
@@ -120,7 +120,7 @@ class QuestionAnswering(Task, frozen=True, kw_only=True, forbid_unknown_fields=T
                 raise ValueError(f"{name} must be at least 1")
         if self.best < 1:
             raise ValueError("best must be at least 1")
-        room = Frame(0, 0).room(self.length, texts=2) - self.question
+        room = Frame(0, 0).capacity(self.length, texts=2) - self.question
         if room - self.stride < self.answer:
             raise ValueError(
                 f"windows with {room} tokens of a passage, {self.stride} apart, do not hold every answer of "
@@ -135,7 +135,7 @@ class QuestionAnswering(Task, frozen=True, kw_only=True, forbid_unknown_fields=T
             raise UserError("--columns and --format have no effect: questions are read from SQuAD's format (JSON)")
         questions = read_squad(paths, gold=gold)
         if notes is not None:
-            notes += what_was_mended(questions)
+            notes += describe_repairs(questions)
         return questions
 
     def label_names(self, examples: Sequence[Question]) -> tuple[str, ...]:
@@ -172,7 +172,7 @@ class QuestionAnswering(Task, frozen=True, kw_only=True, forbid_unknown_fields=T
     def hold_out(self, examples: Sequence[Question], seed: int) -> tuple[list[Question], list[Question]]:
         """See `Task`: a tenth of the passages, with all their questions."""
         passages = list(dict.fromkeys(example.passage for example in examples))
-        order = generator(seed, "dev").permutation(len(passages))
+        order = derive_rng(seed, "dev").permutation(len(passages))
         chosen = {passages[place] for place in order[: round(DEV_SHARE * len(passages))]}
         if not chosen:
             raise UserError(
@@ -197,13 +197,13 @@ class QuestionAnswering(Task, frozen=True, kw_only=True, forbid_unknown_fields=T
         return QuestionAnsweringHead(spec)
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Question], labels: Sequence[str], *, gold: bool) -> Framed:
-        """See `Task`; with `gold`, windows from which nothing can be learnt are left out, and that is said."""
-        windows, said = cut(tokenizer, examples, self._cut, gold=gold)
+        """See `Task`; with `gold`, windows without anything to learn from are dropped and reported."""
+        windows, notes = cut(tokenizer, examples, self._cut, gold=gold)
 
         def read(logits: Sequence[np.ndarray]) -> list[Answered]:
             return self._answers(examples, windows, logits)
 
-        return Framed([window.sample for window in windows], read, tuple(said))
+        return Framed([window.sample for window in windows], read, tuple(notes))
 
     def measure(self, examples: Sequence[Question], predictions: Sequence[Answered], labels: Sequence[str]) -> Measure:
         """See `Task`."""
@@ -227,17 +227,19 @@ class QuestionAnswering(Task, frozen=True, kw_only=True, forbid_unknown_fields=T
         gold_answers, answers = gold_texts(examples), [one.answer for one in predictions]
         exact = metrics.example_scores(gold_answers, answers, metrics.choose_scorer(gold_answers))[:, 0]
         found = []
-        for example, said, right in zip(examples, predictions, exact, strict=True):
+        for example, predicted, right in zip(examples, predictions, exact, strict=True):
             if right:
                 continue
             gold = {(one.start, one.start + len(one.text)) for one in example.answers if one.start is not None}
             marks = tuple(Mark(start, end) for start, end in sorted(gold))
-            marked = () if said.start is None or said.end is None else (Mark(said.start, said.end),)
+            marked = () if predicted.start is None or predicted.end is None else (Mark(predicted.start, predicted.end),)
             passages = Passage(example.question, "question"), Passage(example.passage, "passage", marks, marked)
             wanted = " | ".join(dict.fromkeys(one.text for one in example.answers)) or "no answer"
             caption = f"{example.file}: {example.id}"
             found.append(
-                Mistake(passages, caption, said.probability, "probability", wanted, said.answer or "no answer")
+                Mistake(
+                    passages, caption, predicted.probability, "probability", wanted, predicted.answer or "no answer"
+                )
             )
         return sorted(found, key=lambda mistake: -mistake.score)
 
@@ -284,14 +286,14 @@ class QuestionAnswering(Task, frozen=True, kw_only=True, forbid_unknown_fields=T
         if self.no_answer and null < np.inf:
             texts[""] = (null, None, None)
         rows = sorted(texts.items(), key=lambda item: -item[1][0])
-        chances = torch.tensor([row[1][0] for row in rows], dtype=torch.float64).softmax(0).tolist()
+        probabilities = torch.tensor([row[1][0] for row in rows], dtype=torch.float64).softmax(0).tolist()
         nbest = tuple(
-            Span(text, start, end, chance) for (text, (_, start, end)), chance in zip(rows, chances, strict=True)
+            Span(text, start, end, chance) for (text, (_, start, end)), chance in zip(rows, probabilities, strict=True)
         )
         none = "" in texts and null - best > (self.threshold or 0.0)
         chosen = next((span for span in nbest if (span.start is None) is none), Span("", None, None, 0.0))
-        said = chosen.answer, chosen.start, chosen.end, chosen.probability
-        return Answered(example.id, example.question, *said, nbest, cut)
+        predicted = chosen.answer, chosen.start, chosen.end, chosen.probability
+        return Answered(example.id, example.question, *predicted, nbest, cut)
 
 
 class QuestionAnsweringHead(Objective):
@@ -338,7 +340,7 @@ class QuestionAnsweringHead(Objective):
         longest = max(group.longest for group in tokens.groups)
         sequence = torch.bucketize(places, tokens.offsets.long(), right=True)  # (targets,)
         row = (sequence.diff(prepend=sequence[:1]) > 0).cumsum(0)  # (targets,)
-        index = row * longest + tokens.places.index_select(0, places)  # (targets,)
+        index = row * longest + tokens.position_ids.index_select(0, places)  # (targets,)
         table = logits.new_full((windows * longest, 2), -torch.inf).index_copy(0, index, logits)
         return table.view(windows, longest, 2).transpose(1, 2).reshape(windows * 2, longest)
 
@@ -386,9 +388,9 @@ def best_threshold(examples: Sequence[Question], predictions: Sequence[Answered]
     gold = gold_texts(examples)
     scorer = metrics.choose_scorer(gold)
     margins = np.array([prediction.margin for prediction in predictions])  # (examples,)
-    said = [next((span.answer for span in one.nbest if span.start is not None), "") for one in predictions]
+    predicted = [next((span.answer for span in one.nbest if span.start is not None), "") for one in predictions]
     order = np.argsort(margins, kind="stable")
-    some = metrics.example_scores(gold, said, scorer)[order, 1]
+    some = metrics.example_scores(gold, predicted, scorer)[order, 1]
     none = metrics.example_scores(gold, [""] * len(gold), scorer)[order, 1]
     margins = margins[order]
     totals = np.concatenate([[0], some.cumsum()]) + np.concatenate([none[::-1].cumsum()[::-1], [0]])

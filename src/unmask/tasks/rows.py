@@ -8,8 +8,8 @@ from itertools import chain
 from typing import NamedTuple
 
 from unmask.batches.batch import Sample
-from unmask.batches.chance import generator
 from unmask.batches.frame import Frame
+from unmask.batches.rng import derive_rng
 from unmask.errors import UserError
 from unmask.labelled.labelled_file import NAMES, Row
 from unmask.tasks.mistake import Passage
@@ -81,7 +81,7 @@ def frame_rows(tokenizer: Tokenizer, rows: Sequence[Row], length: int, *, pairs:
     """
     frame = Frame.of(tokenizer)
     pairs = are_pairs(rows, pairs)
-    if (room := frame.room(length, texts=1 + pairs)) < 1:
+    if (room := frame.capacity(length, texts=1 + pairs)) < 1:
         special = length - room
         raise UserError(
             f"task.length is {length}, but a pair has {special} special tokens",
@@ -108,7 +108,7 @@ def frame_rows(tokenizer: Tokenizer, rows: Sequence[Row], length: int, *, pairs:
 def cut_and_wrap(frame: Frame, texts: Sequence[Ids], length: int) -> tuple[Sample, tuple[int, ...]]:
     """Return a text, or a pair, as a sample of at most `length` tokens, and how many of each text's tokens it holds."""
     first, *second = map(len, texts)
-    kept = cut_longer(first, sum(second), frame.room(length, texts=len(texts)))[: len(texts)]
+    kept = cut_longer(first, sum(second), frame.capacity(length, texts=len(texts)))[: len(texts)]
     return frame.wrap(*(ids[:here] for ids, here in zip(texts, kept, strict=True))), kept
 
 
@@ -149,7 +149,7 @@ def hold_out(rows: Sequence[Row], strata: Sequence[Hashable], seed: int) -> tupl
         seen += len(numbers)
         wanted = round(DEV_SHARE * seen) - len(chosen)  # of small strata by turns one or none
         most = min(math.ceil(DEV_SHARE * len(numbers)), len(numbers) - 1)  # what rare ones owe is not a small one's
-        order = generator(seed, "dev", place).permutation(len(numbers))
+        order = derive_rng(seed, "dev", place).permutation(len(numbers))
         chosen.update(numbers[rank] for rank in order[: min(wanted, most)])
     if not chosen:
         few = f"{len(rows)} examples are too few to hold a tenth out"

@@ -21,8 +21,8 @@ import numpy as np
 from torch import Tensor, nn
 
 from unmask.batches.batch import Batch, Sample
-from unmask.batches.chance import generator
 from unmask.batches.frame import Frame
+from unmask.batches.rng import derive_rng
 from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.errors import UserError
 from unmask.labelled.sentence import Sentence, split_text
@@ -115,7 +115,7 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
             for number, sentence in enumerate(examples)
         ]
         names = list(dict.fromkeys(units))
-        order = generator(seed, "dev", 0).permutation(len(names))
+        order = derive_rng(seed, "dev", 0).permutation(len(names))
         chosen = {names[place] for place in order[: round(DEV_SHARE * len(names))]}
         if not chosen:
             raise UserError(
@@ -140,7 +140,7 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         """See `Task`: a sample for each window."""
         _check_labels(labels)
         frame = Frame.of(tokenizer)
-        room = frame.room(self.length, texts=1)
+        room = frame.capacity(self.length, texts=1)
         pieces = _pieces(tokenizer, examples)
         samples: list[Sample] = []
         owners: list[int] = []
@@ -169,7 +169,7 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
 
     def measure(self, examples: Sequence[Sentence], predictions: Sequence[Tagged], labels: Sequence[str]) -> Measure:
         """See `Task`: entities are compared, so file and model may differ in their schemes."""
-        return metrics.measure(*gold_and_said(examples, predictions, labels))
+        return metrics.measure(*gold_and_predicted(examples, predictions, labels))
 
     def mistakes(
         self, examples: Sequence[Sentence], predictions: Sequence[Tagged], labels: Sequence[str]
@@ -178,22 +178,26 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         found = []
         for sentence, prediction in zip(examples, predictions, strict=True):
             gold = {(kind, start, end) for kind, start, end in sentence.entities}
-            said = {(one.label, one.start, one.end) for one in prediction.entities}
-            if gold != said:
+            predicted = {(one.label, one.start, one.end) for one in prediction.entities}
+            if gold != predicted:
                 marked = Passage(
                     sentence.text,
                     gold=tuple(Mark(start, end, kind) for kind, start, end in sorted(gold, key=lambda it: it[1])),
-                    predicted=tuple(Mark(start, end, kind) for kind, start, end in sorted(said, key=lambda it: it[1])),
+                    predicted=tuple(
+                        Mark(start, end, kind) for kind, start, end in sorted(predicted, key=lambda it: it[1])
+                    ),
                 )
                 caption = f"{sentence.file}:{sentence.line}"
-                found.append(Mistake((marked,), caption, score=len(gold ^ said), measure="entities missed or made up"))
+                found.append(
+                    Mistake((marked,), caption, score=len(gold ^ predicted), measure="entities missed or made up")
+                )
         return sorted(found, key=lambda mistake: -mistake.score)
 
     def details(
         self, examples: Sequence[Sentence], predictions: Sequence[Tagged], labels: Sequence[str]
     ) -> dict[str, Any]:
         """See `Task`: the scores of each type of entity."""
-        return {"by_type": metrics.by_type(*gold_and_said(examples, predictions, labels))}
+        return {"by_type": metrics.by_type(*gold_and_predicted(examples, predictions, labels))}
 
     def files(self, path: Path, examples: Sequence[Sentence], predictions: Sequence[Tagged]) -> dict[Path, bytes]:
         """See `Task`: JSON Lines or, by the file's suffix, columns that `evaluate` reads."""
@@ -283,7 +287,7 @@ def cut_windows(sizes: np.ndarray, room: int) -> list[Window]:
     ]
 
 
-def gold_and_said(
+def gold_and_predicted(
     examples: Sequence[Sentence], predictions: Sequence[Tagged], labels: Sequence[str]
 ) -> tuple[list[list[Chunk]], list[list[Chunk]]]:
     """Return the true and the predicted entities of each sentence, their places in code points.
@@ -296,8 +300,8 @@ def gold_and_said(
         for number, tag in enumerate(sentence.tags):
             if split_tag(tag)[1] not in kinds:
                 raise _unknown(sentence, number, labels)
-    said = [[Chunk(one.label, one.start, one.end) for one in prediction.entities] for prediction in predictions]
-    return [sentence.entities for sentence in examples], said
+    predicted = [[Chunk(one.label, one.start, one.end) for one in prediction.entities] for prediction in predictions]
+    return [sentence.entities for sentence in examples], predicted
 
 
 def tags_of(sentence: Sentence, prediction: Tagged) -> list[str]:
@@ -354,12 +358,12 @@ def _tagged(sentence: Sentence, labels: Sequence[str], rows: Sequence[np.ndarray
     if not rows:
         return Tagged(sentence.text, [])
     logits = np.concatenate(rows).astype(np.float64)  # (words, labels)
-    chances = 1 / np.exp(logits - logits.max(1, keepdims=True)).sum(1)  # (words,), of the most probable label
+    probabilities = 1 / np.exp(logits - logits.max(1, keepdims=True)).sum(1)  # (words,), of the most probable label
     found = chunks([labels[number] for number in logits.argmax(1)])
     return Tagged(
         sentence.text,
         [
-            Entity(kind, start, end, sentence.text[start:end], float(chances[chunk.start : chunk.stop].min()))
+            Entity(kind, start, end, sentence.text[start:end], float(probabilities[chunk.start : chunk.stop].min()))
             for chunk, (kind, start, end) in zip(found, sentence.in_text(found), strict=True)
         ],
     )

@@ -105,7 +105,7 @@ class Calibration:
         steps = plan.steps(seconds)
         if minutes is not None:
             steps = max(steps, before)
-        text = f"{steps:,} steps of {plan.tokens:,.0f} tokens, {plan.passes * steps:.2f} passes over the data"
+        text = f"{steps:,} steps of {plan.tokens:,.0f} tokens, {plan.epochs * steps:.2f} passes over the data"
         if seconds is not None:
             text += f", about {duration(steps * seconds)}"
             if (memory := self.machine.memory()) > 0:
@@ -124,7 +124,7 @@ class Calibration:
         """Measure the machine's peak and write it into the run's provenance, where the run is long enough."""
         if not self.is_long(steps):
             return None
-        peak: float = self.processes.add_up({"peak": self.machine.matmul_peak()})["peak"]
+        peak: float = self.processes.all_reduce({"peak": self.machine.matmul_peak()})["peak"]
         run.describe_machine(self.machine.describe() | {"matmul_flops_per_second": round(peak)})
         return peak
 
@@ -137,5 +137,5 @@ class Calibration:
         while not enough:
             step()
             timed, seconds = timed + 1, time.perf_counter() - begun
-            enough = self.processes.first(timed == TIMED_STEPS or seconds > TIMED_SECONDS)
-        return self.processes.first(seconds / timed)
+            enough = self.processes.broadcast(timed == TIMED_STEPS or seconds > TIMED_SECONDS)
+        return self.processes.broadcast(seconds / timed)

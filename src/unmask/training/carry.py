@@ -82,7 +82,7 @@ class CarryTable:
             padded = rows.new_zeros(-(-self.streams // size), *rows.shape[1:])
             padded[: len(rows)] = rows
             found = self.processes.collect(padded)
-            if self.processes.leads:
+            if self.processes.is_main:
                 table[name] = torch.empty(self.streams, *rows.shape[1:], dtype=rows.dtype)
                 for rank, part in enumerate(found):
                     mine = table[name][rank::size]

@@ -4,7 +4,7 @@
                                     carry.safetensors, where state goes from step to step
     RUN/checkpoints/latest          names the newest; moves only after that one is durable
 
-There is no random state in it: every generator is made from a key (batches/chance.py).
+There is no random state in it: every generator is made from a key (batches/rng.py).
 """
 
 from __future__ import annotations

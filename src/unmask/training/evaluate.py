@@ -44,7 +44,7 @@ def evaluate(
             carry.commit()
             add_parts(sums, loss)
     learner.train(was_training)
-    return summarise(processes.add_up(as_numbers(sums)), counts, learner.weights)
+    return summarise(processes.all_reduce(as_numbers(sums)), counts, learner.weights)
 
 
 def _share(batches: Sequence[Batch], processes: Processes) -> list[Batch]:

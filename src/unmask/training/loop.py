@@ -1,9 +1,9 @@
 """The one training loop: it knows encoders and objectives only as a `Learner`, and data only as a `Source`.
 
-A step takes samples, cuts them into pieces that fit into memory, and minimises, over all pieces together (those of
-other processes too), the weighted sum of each objective's mean over its own targets. Dropout is seeded by (seed, step,
-process, piece), everything else by samples' keys, so that nothing but `Progress`, weights and the optimiser's moments
-has to be saved.
+A step takes samples, splits them into micro-batches that fit into memory, and minimizes, over all micro-batches (those
+of other processes too), the weighted sum of each objective's mean over its own targets. Dropout is seeded by (seed,
+step, process, micro-batch), everything else by the samples' keys, so that only `Progress`, the weights and the
+optimizer's moments have to be saved.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from unmask.batches.batch import Batch, Sample, collate
-from unmask.batches.chance import number
+from unmask.batches.rng import derive_seed
 from unmask.batches.sources import Source
 from unmask.batches.steps import tell_lost_workers
 from unmask.errors import UnmaskError
@@ -36,7 +36,7 @@ from unmask.training.machine import Machine, keep_few_kernels
 from unmask.training.memory import PROBE, name_remedy
 from unmask.training.optimizer import Optimizer
 from unmask.training.patience import Patience
-from unmask.training.plan import PASSES
+from unmask.training.plan import FORWARDS_PER_STEP
 from unmask.training.processes import Processes, Sums
 from unmask.training.replicas import replicate
 from unmask.training.settings import TrainingSettings
@@ -80,7 +80,7 @@ def open_run(
         machine.describe(),
         resume=resume,
         may_change=MAY_CHANGE,
-        leads=processes.leads,
+        is_main=processes.is_main,
         earlier=earlier,
     )
 
@@ -128,7 +128,7 @@ class Trainer:
         self.replicas.copy.encoder.recompute = settings.batch.recompute
         self.feed = StepFeed(source, settings.batch, prepare, self.processes, machine.workers)
         self.carry = CarryTable(source.streams, self.processes)
-        self.optimizer = Optimizer(learner, settings.optimizer, learner.encoder.levels)
+        self.optimizer = Optimizer(learner, settings.optimizer, learner.encoder.layer_groups)
         self.saver = Saver(run.checkpoints)
         self.calibration = Calibration(source, settings, machine, self.processes)
         self.patience = Patience(run, settings.budget.patience if heldout else None, self.processes)
@@ -148,7 +148,7 @@ class Trainer:
 
     def start(self) -> None:
         """Begin: check that checkpoints can be written, turn the budget into steps, say what is to come."""
-        self.processes.meet()
+        self.processes.barrier()
         self.save()
         self.progress.micro_tokens = self._fit()
         self.saver.wait()
@@ -162,7 +162,7 @@ class Trainer:
         Raises:
             UserError: there is no checkpoint, or the budget is smaller than it was.
         """
-        self.processes.meet()
+        self.processes.barrier()
         self._restore_newest()
         changed, before = self.run.changed, self.progress.total
         if changed & FITTING or not self.progress.micro_tokens:
@@ -176,7 +176,7 @@ class Trainer:
         self.run.settle()
         self.run.cut_metrics(self.progress.step)
         self.display.say(f"resumed at step {self.progress.step} of {self.progress.total}")
-        if not self.processes.first(bool(self.run.read_metrics("heldout"))):
+        if not self.processes.broadcast(bool(self.run.read_metrics("heldout"))):
             self._evaluate()
 
     def train(self) -> None:
@@ -204,13 +204,13 @@ class Trainer:
                     self._evaluate()
                     done = done or self.patience.is_over()
                 late = time.monotonic() - saved > (SAVE_PAUSE if evaluated else SAVE_SECONDS)
-                signal, due = map(int, self.processes.max_numbers([interrupt.signal, late]))
+                signal, due = map(int, self.processes.all_reduce_max([interrupt.signal, late]))
                 if done or signal or due:
                     self.save()
                     saved = time.monotonic()
                 if signal:
                     self.saver.wait()
-                    self.processes.meet()
+                    self.processes.barrier()
                     raise Interrupted.at(progress.step, signal)
 
     def step(self) -> dict[str, float]:
@@ -218,9 +218,9 @@ class Trainer:
         progress = self.progress
         begun = time.perf_counter()
         step = self.feed.next(progress)
-        counts = self._counts.add_up(step.counts)
-        flops = PASSES * sum(map(self.learner.forward_flops, step.pieces))
-        sums = self._sums.add_up({**self._backward(step.pieces, counts), "flops": flops})
+        counts = self._counts.all_reduce(step.counts)
+        flops = FORWARDS_PER_STEP * sum(map(self.learner.forward_flops, step.micro_batches))
+        sums = self._sums.all_reduce({**self._backward(step.micro_batches, counts), "flops": flops})
         self.replicas.reduce()
         norm = self.optimizer.clip()
         metrics = summarise(sums, counts, self.learner.weights)
@@ -239,7 +239,7 @@ class Trainer:
             "step": progress.step,
             "tokens": progress.tokens,
             "seconds": round(progress.seconds, 3),
-            "passes": round(self.source.passes(step.cursor), 4),
+            "epochs": round(self.source.epochs(step.cursor), 4),
             **metrics,
             "learning_rate": rate,
             "gradient_norm": norm,
@@ -250,19 +250,23 @@ class Trainer:
     def save(self) -> None:
         """Begin to write a checkpoint in the background, which `saver.wait` awaits; all processes call it."""
         model, carry = self.replicas.state_dict(), self.carry.gather()
-        if self.processes.leads:
+        if self.processes.is_main:
             self.saver.save(model, self.optimizer.state(), self.progress, carry)
 
-    def _backward(self, pieces: Sequence[Batch], counts: Mapping[str, float], last: bool = True) -> dict[str, float]:
+    def _backward(
+        self, micro_batches: Sequence[Batch], counts: Mapping[str, float], last: bool = True
+    ) -> dict[str, float]:
         """Compute the gradient of this process's share of a step (`last`), or of a trial; return the parts' sums."""
         self.replicas.copy.train()
         factors = {name: weight / max(1, counts[name]) for name, weight in self.learner.weights.items()}
         sums: dict[str, Tensor] = {}
-        for place, piece in enumerate(pieces):
-            torch.manual_seed(number(self.settings.seed, "dropout", self.progress.step, self.processes.rank, place))
+        for place, micro_batch in enumerate(micro_batches):
+            torch.manual_seed(
+                derive_seed(self.settings.seed, "dropout", self.progress.step, self.processes.rank, place)
+            )
             with name_remedy(self.progress.micro_tokens):
-                batch = self.carry.give(piece.to(self.machine.device), self.replicas.copy)
-                loss = self.replicas.backward(batch, factors, last=last and place == len(pieces) - 1)
+                batch = self.carry.give(micro_batch.to(self.machine.device), self.replicas.copy)
+                loss = self.replicas.backward(batch, factors, last=last and place == len(micro_batches) - 1)
             self.carry.stage(batch, loss.carry)
             add_parts(sums, loss)
         return as_numbers(sums)
@@ -299,8 +303,8 @@ class Trainer:
         path, damaged = newest_checkpoint(self.run.checkpoints)
         for text in damaged:
             self.display.say(f"skipped {text}")
-        name = self.processes.first(path.name)
-        if self.processes.leads:
+        name = self.processes.broadcast(path.name)
+        if self.processes.is_main:
             set_newer_aside(self.run.checkpoints / name)
         self._restore(name)
         if self.progress.threads != torch.get_num_threads():
@@ -310,13 +314,13 @@ class Trainer:
     def _fit(self) -> int:
         """Return how many tokens are in memory at once: as many as the recipe says, or as fit."""
 
-        def learn(piece: list[Sample]) -> None:
-            batch = collate([self.prepare(sample) for sample in piece])
+        def learn(micro_batch: list[Sample]) -> None:
+            batch = collate([self.prepare(sample) for sample in micro_batch])
             self._backward([batch], batch.counts, last=False)
             self.optimizer.forget()
             self.carry.drop()
 
-        self.saver.wait()  # its copies of the weights would count as a piece's
+        self.saver.wait()  # its copies of the weights would count as a micro_batch's
         return self.calibration.micro_tokens(learn, sum(value.numel() for value in self.learner.parameters()))
 
     def _plan(self) -> None:

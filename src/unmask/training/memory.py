@@ -12,7 +12,7 @@ from unmask.errors import UnmaskError
 from unmask.training.machine import Machine
 
 SMALL, PROBE = 2048, 8192
-"""Tokens of the two pieces that are tried. A step of no more than `PROBE` tokens is one piece without any trial."""
+"""Tokens of the two trial micro-batches. A step of at most `PROBE` tokens is one micro-batch, without a trial."""
 
 
 def find_micro_tokens(
@@ -20,12 +20,12 @@ def find_micro_tokens(
 ) -> int:
     """Return about the largest number of tokens whose forward and backward pass fits, at most two such steps'.
 
-    Memory grows linearly with the tokens, as long as sequences are no longer than those tried: so two pieces of
+    Memory grows linearly with the tokens, as long as sequences are no longer than those tried: so two micro_batches of
     different size tell how much a token takes. Where the machine does not tell, it is `PROBE`.
 
     Args:
         samples: of one step, sorted by length; the longest are tried.
-        learn: computes the gradient of a piece.
+        learn: computes the gradient of a micro_batch.
         machine: where.
         reserve: bytes that will be needed for other things.
     """
@@ -34,15 +34,15 @@ def find_micro_tokens(
         return PROBE
     used, tokens = [], []
     for limit in (SMALL, PROBE):
-        piece = _longest(samples, limit)
+        micro_batch = _longest(samples, limit)
         told = machine.forget_memory()
-        learn(piece)
-        tokens.append(sum(map(len, piece)))
+        learn(micro_batch)
+        tokens.append(sum(map(len, micro_batch)))
         used.append(machine.memory())
     each = (used[1] - used[0]) / (tokens[1] - tokens[0])
     if not told or each <= 0:
         return PROBE
-    machine.forget_memory()  # so that what the pieces took is available again
+    machine.forget_memory()  # so that what the micro_batches took is available again
     room = machine.available_memory() - reserve
     return max(SMALL, min(2 * whole, int(room / each)))  # steps of so many sequences differ in size
 

@@ -1,6 +1,6 @@
 """AdamW and LAMB: the learning rate a pure function of the step, the state by parameter name.
 
-In: a module whose gradients are there, the recipe's [optimizer], and the encoder's levels from the bottom up. Out: the
+In: a module with gradients, the recipe's [optimizer], and the encoder's layer groups from the bottom up. Out: the
 module one step further.
 
 **Decay.** Matrices decay, biases and norms do not (the embeddings do, as in google-research/bert).
@@ -58,18 +58,18 @@ class Optimizer:
     Args:
         module: whose parameters are trained.
         settings: the recipe's.
-        levels: the encoder's (`Encoder.levels`), for layer-wise learning rates.
+        layer_groups: the encoder's (`Encoder.layer_groups`), for layer-wise learning rates.
 
     Attributes:
         groups: the parameters by what they have in common.
     """
 
-    def __init__(self, module: nn.Module, settings: OptimizerSettings, levels: Sequence[nn.Module] = ()) -> None:
+    def __init__(self, module: nn.Module, settings: OptimizerSettings, layer_groups: Sequence[nn.Module] = ()) -> None:
         self.settings = settings
         self.names: dict[str, Tensor] = {
             name: value for name, value in module.named_parameters() if value.requires_grad
         }
-        self.groups = self._group(levels)
+        self.groups = self._group(layer_groups)
         # LAMB: AdamW steps on a zero in place of each matrix, and so leaves its direction there
         adapted = {name for group in self.groups if group.adapted for name in group.names}
         self.targets: dict[str, Tensor] = {
@@ -133,12 +133,12 @@ class Optimizer:
             if f"{name}.step" in state
         }
 
-    def _group(self, levels: Sequence[nn.Module]) -> list[Group]:
+    def _group(self, layer_groups: Sequence[nn.Module]) -> list[Group]:
         """Gather the parameters that decay alike and learn at the same share of the rate."""
         share: dict[Tensor, float] = {
-            value: self.settings.layer_decay ** (len(levels) - depth)
-            for depth, level in enumerate(levels)
-            for value in level.parameters()
+            value: self.settings.layer_decay ** (len(layer_groups) - depth)
+            for depth, layer_group in enumerate(layer_groups)
+            for value in layer_group.parameters()
         }
         groups: dict[tuple[bool, float], Group] = {}
         for name, value in self.names.items():

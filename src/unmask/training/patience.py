@@ -50,7 +50,7 @@ class Patience:
     def evaluated(self, learner: HasState) -> None:
         """Keep the weights if the newest loss is the lowest; all processes call it."""
         weights = learner.state_dict() if self.evaluations else {}
-        if self.evaluations and self.processes.leads:
+        if self.evaluations and self.processes.is_main:
             losses = self._losses()
             if losses[-1] == min(losses) < math.inf:
                 path, aside = self.run.checkpoints / BEST, self.run.checkpoints / f".writing-{BEST}"
@@ -62,9 +62,9 @@ class Patience:
         """Say whether the last evaluations were all worse than one before them."""
         if not self.evaluations:
             return False
-        losses = self._losses() if self.processes.leads else []
+        losses = self._losses() if self.processes.is_main else []
         waited = len(losses) - 1 - losses.index(min(losses)) if losses else 0
-        return self.processes.first(waited >= self.evaluations)
+        return self.processes.broadcast(waited >= self.evaluations)
 
     def take_best(self, learner: HasState) -> int | None:
         """Load the weights of the lowest loss; return the step they are of, or None where nobody watched."""

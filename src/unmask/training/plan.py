@@ -18,7 +18,7 @@ EVALUATIONS = 20
 FEWEST_EVALUATIONS = 5
 """How often it is evaluated even so."""
 EVALUATION_SHARE = 0.1
-PASSES = 3
+FORWARDS_PER_STEP = 3
 """A step costs that many forward passes: a matrix product's two gradients are products of its size."""
 
 
@@ -27,7 +27,7 @@ class Counted(NamedTuple):
 
     steps: int
     tokens: float
-    passes: float
+    epochs: float
 
 
 class Plan:
@@ -48,7 +48,7 @@ class Plan:
         self.counted = [_count(source, settings.batch, self.budget, stage) for stage in range(len(self.stages))]
         shares = [stage.share for stage in self.stages]
         self.tokens = sum(share * found.tokens for share, found in zip(shares, self.counted, strict=True))
-        self.passes = sum(share * found.passes for share, found in zip(shares, self.counted, strict=True))
+        self.epochs = sum(share * found.epochs for share, found in zip(shares, self.counted, strict=True))
 
     def steps(self, seconds: float | None) -> int:
         """Return how many steps the budget is, given the seconds of one, which only a budget in minutes asks for."""
@@ -79,7 +79,7 @@ class Plan:
             heldout: tokens that an evaluation reads.
             closely: as often as ever, whatever it costs, for early stopping.
         """
-        affordable = int(EVALUATION_SHARE * PASSES * self.tokens_until(total)(total) / max(1, heldout))
+        affordable = int(EVALUATION_SHARE * FORWARDS_PER_STEP * self.tokens_until(total)(total) / max(1, heldout))
         often = EVALUATIONS if closely else max(FEWEST_EVALUATIONS, min(EVALUATIONS, affordable))
         return max(1, total // often)
 
@@ -95,7 +95,7 @@ class Plan:
 def _count(source: Source, batch: BatchSettings, budget: BudgetSettings, stage: int) -> Counted:
     cursor, steps, tokens = source.enter(source.start, stage), 0, 0
     limit = budget.epochs if budget.epochs is not None else math.inf
-    while (reached := source.passes(cursor)) < limit and (budget.epochs or steps < COUNTED_STEPS):
+    while (reached := source.epochs(cursor)) < limit and (budget.epochs or steps < COUNTED_STEPS):
         samples, cursor = source.take(cursor, tokens=batch.tokens, sequences=batch.sequences)
         tokens += sum(map(len, samples))
         steps += 1

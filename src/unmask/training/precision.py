@@ -35,7 +35,7 @@ class Working:
 
     @torch.no_grad()
     def gather(self) -> None:
-        """Hand the gradients of a piece over to the learner, which adds them up in float32."""
+        """Hand the gradients of a micro_batch over to the learner, which adds them up in float32."""
         if self.copy is self.learner:
             return
         for parameter, working in self.pairs:

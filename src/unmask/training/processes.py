@@ -82,7 +82,7 @@ class Processes:
             dist.destroy_process_group()
 
     @property
-    def leads(self) -> bool:
+    def is_main(self) -> bool:
         """Whether this is the process that writes."""
         return self.rank == 0
 
@@ -99,11 +99,11 @@ class Processes:
             dist.all_gather_object(found, value, group=self._control)
         return found
 
-    def first(self, value: _T) -> _T:
+    def broadcast(self, value: _T) -> _T:
         """Return the value of the first process."""
         return self.gather(value)[0]
 
-    def add_up(self, sums: Mapping[str, Any]) -> dict[str, Any]:
+    def all_reduce(self, sums: Mapping[str, Any]) -> dict[str, Any]:
         """Add numbers up by name; a process may lack some."""
         if self.size == 1:
             return dict(sums)
@@ -113,11 +113,11 @@ class Processes:
                 total[name] = total.get(name, 0) + value
         return total
 
-    def sum_numbers(self, values: Sequence[float]) -> list[float]:
+    def all_reduce_sum(self, values: Sequence[float]) -> list[float]:
         """Return sums over the processes, each of which gives as many numbers, in the same order."""
         return self._reduce(values, dist.ReduceOp.SUM)
 
-    def max_numbers(self, values: Sequence[float]) -> list[float]:
+    def all_reduce_max(self, values: Sequence[float]) -> list[float]:
         """Return the largest of the processes' numbers, each of which gives as many, in the same order."""
         return self._reduce(values, dist.ReduceOp.MAX)
 
@@ -130,7 +130,7 @@ class Processes:
         found: list[float] = numbers.tolist()
         return found
 
-    def add_tensors(self, tensors: Iterable[Tensor]) -> None:
+    def all_reduce_tensors(self, tensors: Iterable[Tensor]) -> None:
         """Replace tensors, the same ones in each process, by their sums over the processes."""
         if self.size == 1:
             return
@@ -146,12 +146,12 @@ class Processes:
         if self.size == 1:
             return [tensor.cpu()]
         data = tensor.cpu().contiguous().view(-1).view(torch.uint8)  # whatever the type
-        found = [torch.empty_like(data) for _ in range(self.size)] if self.leads else None
+        found = [torch.empty_like(data) for _ in range(self.size)] if self.is_main else None
         with self.watched():
             dist.gather(data, found, group=self._control)
         return [part.view(tensor.dtype).view(tensor.shape) for part in found or []]
 
-    def meet(self) -> None:
+    def barrier(self) -> None:
         """Wait for all the others."""
         if self.size > 1:
             with self.watched():
@@ -200,14 +200,14 @@ class Sums:
     """Sums of named numbers over the processes, step after step; the names are agreed on in the first step.
 
     Args:
-        processes: each calls `add_up` once a step.
+        processes: each calls `all_reduce` once a step.
     """
 
     def __init__(self, processes: Processes) -> None:
         self.processes = processes
         self.names: list[str] | None = None
 
-    def add_up(self, values: Mapping[str, float]) -> dict[str, float]:
+    def all_reduce(self, values: Mapping[str, float]) -> dict[str, float]:
         """Return the sums by name; a process may lack some of the names.
 
         Raises:
@@ -219,7 +219,7 @@ class Sums:
             self.names = sorted(set().union(*self.processes.gather(sorted(values))))
         if unknown := values.keys() - set(self.names):
             raise ValueError(f"{sorted(unknown)} did not occur in the first step")
-        sums = self.processes.sum_numbers([values.get(name, 0.0) for name in self.names])
+        sums = self.processes.all_reduce_sum([values.get(name, 0.0) for name in self.names])
         return dict(zip(self.names, sums, strict=True))
 
 

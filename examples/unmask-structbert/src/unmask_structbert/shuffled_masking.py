@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from unmask.batches.batch import Sample
-from unmask.batches.masking import HIDDEN, Begins, MaskingSettings
+from unmask.batches.masking import MASKED, Begins, MaskingSettings
 from unmask.batches.token_masking import TokenMasking
 
 SHUFFLED = "shuffled"
@@ -34,7 +34,7 @@ class ShuffledMaskingSettings(MaskingSettings, frozen=True, kw_only=True, forbid
 
     shuffle: float = 0.05
 
-    gives = frozenset({HIDDEN, SHUFFLED})
+    gives = frozenset({MASKED, SHUFFLED})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,7 +63,7 @@ class ShuffledMasking(TokenMasking):
         """Return the sample with some of its tokens masked and others shuffled; all randomness comes from `rng`."""
         masked = super().__call__(sample, rng)
         free = ~self.is_special[sample.ids]  # (length,)
-        free[masked.positions[HIDDEN]] = False
+        free[masked.positions[MASKED]] = False
         ids, found = masked.ids.copy(), [np.zeros(0, np.int64)]
         for start in self._trigrams(free, rng):
             trigram = np.arange(start, start + SIZE)

@@ -12,14 +12,14 @@ import numpy as np
 _MASK = (1 << 64) - 1
 
 
-def generator(seed: int, name: str, *key: int) -> np.random.Generator:
+def derive_rng(seed: int, name: str, *key: int) -> np.random.Generator:
     """Return a generator of its own for this seed, purpose and key (integers from 0)."""
     return np.random.default_rng([seed, zlib.crc32(name.encode()), *key])
 
 
-def number(seed: int, name: str, *key: int) -> int:
+def derive_seed(seed: int, name: str, *key: int) -> int:
     """Return 63 keyed bits, for example to seed torch before one piece of one step."""
-    return int(generator(seed, name, *key).integers(1 << 63))
+    return int(derive_rng(seed, name, *key).integers(1 << 63))
 
 
 def permuted(index: int, size: int, seed: int) -> int:
