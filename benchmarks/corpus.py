@@ -14,7 +14,6 @@ import contextlib
 import json
 import multiprocessing
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -128,8 +127,8 @@ def call(*arguments: object) -> dict[str, float]:
     return result
 
 
-def compare(folder: Path, megabytes: float, tokenizer: Path, turns: int) -> dict[str, Any]:
-    """Measure everything, rates in alternating runs."""
+def compare(folder: Path, megabytes: float, tokenizer: Path, turns: int) -> Iterator[dict[str, Any]]:
+    """Measure everything, speed in alternating runs, and yield a record for each figure."""
     small, large = folder / "small.jsonl", folder / "large.jsonl"
     sizes = [write_text(small, megabytes), write_text(large, TIMES * megabytes)]
     cases = [(workers, switch) for workers in (1, 2) for switch in ("", "--unsegmented")]
@@ -138,22 +137,22 @@ def compare(folder: Path, megabytes: float, tokenizer: Path, turns: int) -> dict
         for case in cases:
             out = folder / f"speed-{turn}-{cases.index(case)}"
             seconds[case].append(call("build", small, tokenizer, out, *filter(None, case))["seconds"])
-    rates = [
-        {
-            "workers": workers,
-            "sentences": not switch,
-            "megabytes_per_second": sizes[0] / statistics.median(seconds[workers, switch]),
-            "seconds": seconds[workers, switch],
-        }
-        for workers, switch in cases
-    ]
-    memory = []
+    for workers, switch in cases:
+        for turn, spent in enumerate(seconds[workers, switch]):
+            yield {
+                "measured": "speed",
+                "workers": workers,
+                "sentences": "no" if switch else "yes",
+                "round": turn,
+                "seconds": spent,
+                "megabytes_per_second": sizes[0] / spent,
+            }
     for text, size in zip((small, large), sizes, strict=True):
         out = folder / f"corpus-{text.stem}"
         building = call("build", text, tokenizer, out, 2)
-        memory.append({"megabytes": size, "building": building, "reading": call("read", out, "all")})
+        yield {"measured": "memory", "megabytes": size, "building": building, "reading": call("read", out, "all")}
     link_shards(folder / "corpus-large", folder / "linked", SHARDS)
-    return {"rates": rates, "memory": memory, "shards": SHARDS, "start": call("read", folder / "linked", "first")}
+    yield {"measured": "start", "shards": SHARDS, **call("read", folder / "linked", "first")}
 
 
 def main() -> None:
@@ -165,7 +164,7 @@ def main() -> None:
         else:
             print(json.dumps(read_samples(Path(rest[0]), everything=rest[1] == "all")))
         return
-    from common import SHARED, write
+    from common import RESULTS, SHARED, add
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=float, default=100.0, help="text; the larger one is ten times as long")
@@ -173,7 +172,9 @@ def main() -> None:
     parser.add_argument("--tokenizer", type=Path, default=SHARED.parent / "vocabularies/bert-base-uncased")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        write("corpus", compare(Path(folder), options.megabytes, options.tokenizer, options.turns))
+        (RESULTS / "corpus.json").unlink(missing_ok=True)
+        for record in compare(Path(folder), options.megabytes, options.tokenizer, options.turns):
+            add("corpus", record)
 
 
 if __name__ == "__main__":

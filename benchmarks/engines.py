@@ -1,41 +1,28 @@
-"""unmask and the Hugging Face Trainer at the same work: masked-LM pretraining of BERT on the same random sequences.
+"""The same masked-LM pretraining of a BERT, by `unmask.pretrain` and by the Hugging Face Trainer.
 
-AdamW, clipping, a masked-LM head, the same dropout on both sides. Tokens are real ones: padding counts for nobody.
+Both learn from the same sequences of random words, with AdamW, clipping, a masked-LM head and the same dropout. Ours is
+the public entry point on a corpus on disk, from the command's first action to the finished model; the steps are timed by
+the run's own metrics.jsonl. Tokens are real ones: padding counts for nobody.
 """
 
 from __future__ import annotations
 
+import json
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
-from common import minilm
+from common import logged, minilm
 
-from unmask.batches.batch import Sample
-from unmask.batches.rng import derive_rng
-from unmask.batches.sources import ExampleSource
-from unmask.batches.token_masking import TokenMasking, TokenMaskingSettings
-from unmask.families.bert import BertSettings
-from unmask.objectives.learner import Learner
-from unmask.objectives.masked_lm import MaskedLMSettings
-from unmask.objectives.objective import BuildContext
-from unmask.runs.directory import RunDirectory
-from unmask.runs.display import Display
-from unmask.training.loop import Trainer
-from unmask.training.machine import choose_machine
-from unmask.training.settings import (
-    BatchSettings,
-    BudgetSettings,
-    OptimizerSettings,
-    ScheduleSettings,
-    TrainingSettings,
-)
+import unmask
+from unmask.tokenizers.tokenizer import Tokenizer
+from unmask.training.machine import Machine, choose_machine
 
 SIZES = {
     "tiny": (2, 128, 2),
@@ -45,21 +32,42 @@ SIZES = {
     "large": (24, 1024, 16),
 }
 """Layers, width and heads."""
-VOCABULARY, FIRST_WORD, CLS, SEP, MASK = 30522, 1000, 101, 102, 103  # as in bert-base-uncased
-WARM_STEPS = 3
+WARM_STEPS = 5
+RATE = 0.15
+SETTINGS = """
+name = "benchmark"
+seed = 0
+masking = {{ kind = "token", rate = {rate} }}
+objective = {{ masked_lm = {{ weight = 1.0 }} }}
+optimizer = {{ kind = "adamw", learning_rate = 5e-5 }}
+schedule = {{ kind = "linear", warmup = 0.05 }}
+layout = {{ kind = "single", length = {length} }}
+batch = {{ sequences = {sequences} }}
+budget = {{ steps = {steps} }}
+[tokenizer]
+kind = "wordpiece"
+vocabulary = 30522
+[encoder]
+kind = "bert"
+layers = {layers}
+width = {width}
+heads = {heads}
+feed_forward = {feed_forward}
+dropout = {dropout}
+"""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be learnt.
+    """A masked-LM pretraining.
 
     Attributes:
         size: one of `SIZES`.
-        data: `var` (lengths of mean 80, at most 128), or `full128`, `full512` (all of that length).
+        data: `var` (lengths of mean 80, at most 128), or `full128`, `full512` (all sequences of that length).
         precision: bf16 or float32.
-        dropout: its rate.
-        sequences: in a step.
-        steps: that are timed, after `WARM_STEPS` others.
+        dropout: rate of dropout.
+        sequences: per step.
+        steps: timed steps, after `WARM_STEPS` others.
         device: cpu or cuda.
     """
 
@@ -71,88 +79,100 @@ class Work:
     steps: int = 30
     device: str = "cpu"
 
+    @classmethod
+    def parse(cls, case: str, **others: Any) -> Work:
+        """Return the work of a case named SIZE-DATA-PRECISION-DROPOUT."""
+        size, data, precision, dropout = case.split("-")
+        return cls(size, data, precision, float(dropout), **others)
+
+    @property
+    def all_steps(self) -> int:
+        """Number of steps, warm-up included."""
+        return self.steps + WARM_STEPS
+
     def lengths(self) -> np.ndarray:
-        """Return the sequences' lengths: of `var` a third has the full 128 tokens, the others are spread below."""
-        many = self.sequences * (self.steps + WARM_STEPS)
+        """Return the length of each sequence; with `var` a third of them has 128 tokens, the others are shorter."""
+        count = self.sequences * self.all_steps
         if self.data.startswith("full"):
-            return np.full(many, int(self.data.removeprefix("full")))
-        return np.clip(np.random.default_rng(2).normal(82, 40, many), 16, 128).astype(int)
+            return np.full(count, int(self.data.removeprefix("full")))
+        return np.clip(np.random.default_rng(2).normal(82, 40, count), 16, 128).astype(int)
 
-    def texts(self) -> Iterator[np.ndarray]:
-        """Give sequences of random words, [SEP] in the middle and at the end."""
+    def texts(self, words: list[str]) -> list[str]:
+        """Return texts of random words, each a token, that make sequences of these lengths with [CLS] and [SEP]."""
         rng = np.random.default_rng(1)
-        for length in self.lengths():
-            ids = rng.integers(FIRST_WORD, VOCABULARY, length)
-            ids[0], ids[length // 2], ids[-1] = CLS, SEP, SEP
-            yield ids
+        return [" ".join(words[i] for i in rng.integers(len(words), size=length - 2)) for length in self.lengths()]
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What an engine did in the timed steps.
+def single_token_words(tokenizer: Tokenizer) -> list[str]:
+    """Return the words of a vocabulary that are one token each."""
+    found = [token for token in tokenizer.pieces(range(tokenizer.size)) if token.isascii() and token.isalpha()]
+    return [word for word in found if word == word.lower()]
 
-    Attributes:
-        tokens, seconds: in all.
-        flops: of products of matrices (only unmask counts them).
+
+def run_unmask(work: Work) -> dict[str, Any]:
+    """Pretrain with `unmask.pretrain`.
+
+    Returns:
+        Tokens, seconds and tokens_per_second of the timed steps, the share of the machine's peak that they reached, the
+        seconds of the whole call, and how it computed: precision, tokens of a micro-batch and of the largest step.
     """
-
-    tokens: int
-    seconds: float
-    flops: float = 0.0
-
-
-@contextmanager
-def unmask_trainer(work: Work) -> Iterator[Trainer]:
-    """Give unmask's own loop after the warm steps."""
     layers, width, heads = SIZES[work.size]
-    encoder = BertSettings(layers=layers, width=width, heads=heads, feed_forward=4 * width, dropout=work.dropout)
-    torch.manual_seed(0)
-    body = encoder.build(VOCABULARY)
-    learner = Learner(body, {"masked_lm": MaskedLMSettings().build(BuildContext(body))})
-    masking = TokenMasking(
-        TokenMaskingSettings(), vocabulary=VOCABULARY, mask=MASK, special=frozenset(range(FIRST_WORD))
-    )
-    samples = [
-        Sample(key=(), ids=ids, segments=(np.arange(len(ids)) > len(ids) // 2).astype(np.int64)) for ids in work.texts()
-    ]
+    tokenizer = unmask.load_tokenizer(minilm())
+    texts = work.texts(single_token_words(tokenizer))
     machine = choose_machine(work.device, work.precision)
-    settings = TrainingSettings(
-        batch=BatchSettings(sequences=work.sequences),
-        optimizer=OptimizerSettings(learning_rate=5e-5),
-        schedule=ScheduleSettings(),
-        budget=BudgetSettings(steps=work.steps + WARM_STEPS),
-    )
-    with tempfile.TemporaryDirectory() as folder, RunDirectory.create(Path(folder) / "run", "", {}, {}) as run:
-        trainer = Trainer(
-            learner.to(machine.device),
-            ExampleSource(samples, seed=0),
-            prepare=lambda sample: learner.prepare(masking(sample, derive_rng(0, "masking", *sample.key))),
-            heldout=[],
-            settings=settings,
-            run=run,
-            machine=machine,
-            display=Display(quiet=True),
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for part, held in (("train", texts), ("heldout", texts[: work.sequences])):
+            (folder / f"{part}.jsonl").write_bytes(b"\n".join(msgspec.json.encode({"text": text}) for text in held))
+        (folder / "recipe.toml").write_text(
+            SETTINGS.format(
+                rate=RATE,
+                length=int(work.lengths().max()),
+                sequences=work.sequences,
+                steps=work.all_steps,
+                layers=layers,
+                width=width,
+                heads=heads,
+                feed_forward=4 * width,
+                dropout=work.dropout,
+            ),
+            encoding="utf8",
         )
-        trainer.progress.total = work.steps + WARM_STEPS
-        for _ in range(WARM_STEPS):
-            trainer.step()
-        yield trainer
+        corpus = unmask.build_corpus(
+            folder / "train.jsonl", tokenizer, folder / "corpus", heldout=folder / "heldout.jsonl"
+        )
+        recipe = unmask.read_recipe(str(folder / "recipe.toml"))
+        start = time.perf_counter()
+        unmask.pretrain(recipe, corpus, folder / "run", machine=machine, quiet=True)
+        return {"wall_seconds": time.perf_counter() - start, **_timed(folder / "run", machine)}
 
 
-def run_unmask(work: Work) -> Measured:
-    """Train with unmask's own loop."""
-    with unmask_trainer(work) as trainer:
-        before, begun = trainer.progress.tokens, time.perf_counter()
-        clock, flops = trainer.progress.seconds, 0.0
-        for _ in range(work.steps):
-            metrics = trainer.step()
-            flops += metrics["flops_per_second"] * (trainer.progress.seconds - clock)
-            clock = trainer.progress.seconds
-        return Measured(int(trainer.progress.tokens - before), time.perf_counter() - begun, flops)
+def _timed(run: Path, machine: Machine) -> dict[str, Any]:
+    """Return what a finished run says of its timed steps."""
+    lines = logged(run)
+    before, timed = lines[WARM_STEPS - 1], lines[WARM_STEPS:]
+    seconds = timed[-1]["seconds"] - before["seconds"]
+    tokens = timed[-1]["tokens"] - before["tokens"]
+    flops = sum(
+        line["flops_per_second"] * (line["tokens"] - last["tokens"]) / line["tokens_per_second"]
+        for last, line in pairwise(lines[WARM_STEPS - 1 :])
+    )
+    checkpoint = max((run / "checkpoints").glob("step-*"))
+    progress = json.loads((checkpoint / "progress.json").read_bytes())
+    return {
+        "tokens": tokens,
+        "seconds": seconds,
+        "tokens_per_second": tokens / seconds,
+        "share_of_peak": flops / seconds / machine.matmul_peak(),
+        "loss": timed[-1]["loss"],
+        "precision": json.loads((run / "provenance.json").read_bytes())["inputs"]["precision"],
+        "micro_tokens": progress["micro_tokens"],
+        "largest_step": max(line["tokens"] - last["tokens"] for last, line in pairwise(lines)),
+    }
 
 
-def run_trainer(work: Work) -> Measured:
-    """Train with the Hugging Face Trainer and its own collator."""
+def run_trainer(work: Work) -> dict[str, Any]:
+    """Pretrain with the Hugging Face Trainer and its own collator; return what `run_unmask` does of the steps."""
     import transformers
     from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, DataCollatorForLanguageModeling
 
@@ -162,18 +182,14 @@ def run_trainer(work: Work) -> Measured:
         hidden_size=width,
         num_attention_heads=heads,
         intermediate_size=4 * width,
-        vocab_size=VOCABULARY,
+        vocab_size=30522,
         hidden_dropout_prob=work.dropout,
         attention_probs_dropout_prob=work.dropout,
     )
-    tokenizer = AutoTokenizer.from_pretrained(minilm())  # the same 30,522 pieces and special tokens
-    examples = []
-    for ids in work.texts():
-        middle, end = len(ids) // 2, len(ids) - 1
-        special = [int(place in (0, middle, end)) for place in range(len(ids))]
-        segments = [int(place > middle) for place in range(len(ids))]
-        masks = {"special_tokens_mask": special, "attention_mask": [1] * len(ids)}
-        examples.append({"input_ids": ids.tolist(), "token_type_ids": segments, **masks})
+    tokenizer = AutoTokenizer.from_pretrained(minilm())
+    texts = work.texts(single_token_words(unmask.load_tokenizer(minilm())))
+    found = tokenizer(texts, return_special_tokens_mask=True)
+    examples = [{name: values[i] for name, values in found.items()} for i in range(len(texts))]
     times: list[float] = []
     sizes: list[int] = []
 
@@ -185,7 +201,7 @@ def run_trainer(work: Work) -> Measured:
 
     class Clock(transformers.TrainerCallback):  # type: ignore[misc,unused-ignore]
         def on_step_end(self, *args: Any, **settings: Any) -> None:
-            if work.device == "cuda" and len(times) + 1 in (WARM_STEPS, WARM_STEPS + work.steps):
+            if work.device == "cuda" and len(times) + 1 in (WARM_STEPS, work.all_steps):
                 torch.cuda.synchronize()
             times.append(time.perf_counter())
 
@@ -194,7 +210,7 @@ def run_trainer(work: Work) -> Measured:
         arguments = transformers.TrainingArguments(
             output_dir=folder,
             per_device_train_batch_size=work.sequences,
-            max_steps=work.steps + WARM_STEPS,
+            max_steps=work.all_steps,
             learning_rate=5e-5,
             bf16=work.precision == "bf16",
             use_cpu=work.device == "cpu",
@@ -207,9 +223,12 @@ def run_trainer(work: Work) -> Measured:
             model=BertForMaskedLM(config),
             args=arguments,
             train_dataset=examples,
-            data_collator=Collator(tokenizer, mlm_probability=0.15),
+            data_collator=Collator(tokenizer, mlm_probability=RATE),
             callbacks=[Clock()],
         )
+        start = time.perf_counter()
         trainer.train()
-    tokens = sum(sizes[WARM_STEPS : WARM_STEPS + work.steps])
-    return Measured(tokens, times[-1] - times[WARM_STEPS - 1])
+        wall = time.perf_counter() - start
+    tokens = sum(sizes[WARM_STEPS : work.all_steps])
+    seconds = times[-1] - times[WARM_STEPS - 1]
+    return {"wall_seconds": wall, "tokens": tokens, "seconds": seconds, "tokens_per_second": tokens / seconds}

@@ -1,26 +1,23 @@
-"""How fast is fine-tuning beside the Hugging Face Trainer, at the same work and the same accuracy?
+"""How fast is fine-tuning, compared with the Hugging Face Trainer at the same work and the same accuracy?
 
-MiniLM (a sentence-embedding model, not trained on SST-2's labels) learns SST-2 from 12,000 phrases of its training set,
-scored on 2,000 whole sentences of the same set, none of whose phrases is trained on. Same examples, passes, batch,
-learning rate, schedule, optimiser settings, clipping and dropout on both sides. `tuned`: glibc is told to keep freed
-memory. Engines take turns, a seed each, every one in a process of its own; time is that of the steps after the first
-three, without evaluation and checkpoints.
+MiniLM (a sentence-embedding model, not trained on SST-2's labels) learns SST-2 from phrases of its training set, scored on
+2,000 whole sentences of the same set, none of whose phrases is trained on. Same examples, epochs, batch, learning rate,
+schedule, optimizer settings, clipping and dropout on both sides. `tuned`: glibc is told to keep freed memory. Engines take
+turns, one seed per round, each in a process of its own. Timed are the steps after the first three, and the whole call,
+from the checkpoint on disk to the scores.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from common import logged, minilm, write
-from finetuning_rule import split
+from common import add, logged, minilm, take_turns
+from quality import split
 
 import unmask
 from unmask.finetuning.rule import defaults
@@ -32,29 +29,31 @@ WARM_STEPS = 3
 BATCH = 32
 
 
-def run_unmask(train: Path, dev: Path, passes: float, seed: int, precision: str) -> tuple[float, float]:
-    """Return seconds a step and dev accuracy."""
+def run_unmask(train: Path, dev: Path, epochs: float, seed: int, precision: str) -> dict[str, Any]:
+    """Fine-tune with `unmask.finetune`; return seconds per step, of the whole call, and the accuracy."""
     with tempfile.TemporaryDirectory() as folder:
-        run = Path(folder) / "run"
+        run, start = Path(folder) / "run", time.perf_counter()
         unmask.finetune(
             "classification",
             minilm(),
             [train],
             run,
             dev=[dev],
-            settings={"budget.epochs": passes, "seed": seed},
+            settings={"budget.epochs": epochs, "seed": seed},
             machine=choose_machine("cpu", precision),
             quiet=True,
         )
-        seconds = [line["seconds"] for line in logged(run)]
+        wall = time.perf_counter() - start
+        times = [line["seconds"] for line in logged(run)]
         accuracy = json.loads((run / "dev.json").read_bytes())["metrics"]["accuracy"]
-    return (seconds[-1] - seconds[WARM_STEPS - 1]) / (len(seconds) - WARM_STEPS), accuracy
+    return _record(times, wall, accuracy)
 
 
-def run_trainer(train: Path, dev: Path, passes: float, seed: int, precision: str) -> tuple[float, float]:
+def run_trainer(train: Path, dev: Path, epochs: float, seed: int, precision: str) -> dict[str, Any]:
     """The same with the Hugging Face Trainer."""
     import transformers
 
+    start = time.perf_counter()
     tokenizer = transformers.AutoTokenizer.from_pretrained(minilm())
 
     def read(path: Path) -> list[dict[str, Any]]:
@@ -79,9 +78,9 @@ def run_trainer(train: Path, dev: Path, passes: float, seed: int, precision: str
     with tempfile.TemporaryDirectory() as folder:
         arguments = transformers.TrainingArguments(
             output_dir=folder,
-            num_train_epochs=passes,
+            num_train_epochs=epochs,
             learning_rate=rule["optimizer"]["learning_rate"],  # type: ignore[index]
-            warmup_steps=int(0.1 * passes * len(examples) / BATCH),
+            warmup_steps=int(0.1 * epochs * len(examples) / BATCH),
             weight_decay=0.01,
             adam_epsilon=1e-6,
             per_device_train_batch_size=BATCH,
@@ -105,48 +104,43 @@ def run_trainer(train: Path, dev: Path, passes: float, seed: int, precision: str
         )
         trainer.train()
         accuracy = trainer.evaluate()["eval_accuracy"]
-    return (times[-1] - times[WARM_STEPS - 1]) / (len(times) - WARM_STEPS), accuracy
+    return _record(times, time.perf_counter() - start, accuracy)
 
 
-def measure(engine: str, examples: int, passes: float, seed: int) -> dict[str, float]:
+def _record(times: list[float], wall: float, accuracy: float) -> dict[str, Any]:
+    """Return the figures of a run whose steps ended at these times."""
+    steps = len(times) - WARM_STEPS
+    seconds = (times[-1] - times[WARM_STEPS - 1]) / steps
+    return {"seconds_per_step": seconds, "steps": steps, "wall_seconds": wall, "accuracy": accuracy}
+
+
+def measure(engine: str, examples: int, epochs: float, seed: int) -> dict[str, Any]:
     """Run an engine in this process."""
     name, precision, *tuned = engine.split()
     if tuned:
         keep_memory()
     with tempfile.TemporaryDirectory() as folder:
         train, dev = split("sst2", examples, Path(folder))
-        run = run_unmask if name == "unmask" else run_trainer
-        seconds, accuracy = run(train, dev, passes, seed, precision)
-    return {"seconds_per_step": seconds, "accuracy": accuracy}
+        return (run_unmask if name == "unmask" else run_trainer)(train, dev, epochs, seed, precision)
 
 
 def main() -> None:
     """Let the engines take turns."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--examples", type=int, default=12_000)
-    parser.add_argument("--passes", type=float, default=1)
+    parser.add_argument("--examples", type=int, default=4_000)
+    parser.add_argument("--epochs", type=float, default=1)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--engines", nargs="+", default=ENGINES, choices=ENGINES, metavar="ENGINE")
-    parser.add_argument("--measure", action="store_true", help="run one engine with one seed, in this process")
+    parser.add_argument("--engine", choices=ENGINES, help="run only this one, in this process, and print the result")
+    parser.add_argument("--round", type=int, default=0, help="the seed of that run")
     options = parser.parse_args()
-    if options.measure:
-        print(json.dumps(measure(options.engines[0], options.examples, options.passes, options.seeds[0])))
+    if options.engine:
+        print(json.dumps(measure(options.engine, options.examples, options.epochs, options.round)))
         return
-    found: dict[str, list[dict[str, float]]] = {engine: [] for engine in options.engines}
-    for seed in options.seeds:
-        for engine in options.engines:
-            command = [sys.executable, __file__, "--measure", "--engines", engine, "--seeds", str(seed)]
-            command += ["--examples", str(options.examples), "--passes", str(options.passes)]
-            output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-            found[engine].append(json.loads(output.splitlines()[-1]))
-            print(seed, engine, found[engine][-1], flush=True)
-            medians = {
-                engine: statistics.median(run["seconds_per_step"] for run in runs)
-                for engine, runs in found.items()
-                if runs
-            }
-            ratios = {engine: value / medians[options.engines[0]] for engine, value in medians.items()}
-            write("finetune_speed", {"runs_of": found, "examples": options.examples, "ratio": ratios})
+    arguments = ["--examples", str(options.examples), "--epochs", str(options.epochs)]
+    for seed, engine, found in take_turns(__file__, options.engines, options.seeds, arguments):
+        record = {"engine": engine, "seed": seed, "examples": options.examples, "epochs": options.epochs, **found}
+        add("finetune_speed", record, instead=("engine", "seed", "examples"))
 
 
 if __name__ == "__main__":

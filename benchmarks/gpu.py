@@ -1,21 +1,22 @@
 """Does a GPU compute what a CPU does, and how fast?
 
-First the checks: a small BERT with ragged sequences gives on the device, in float32 and in bf16, the outputs, losses
-and gradients that it gives on the CPU in float32; and learns what it learns there. Then the table: masked-LM
-pretraining of bert-base at lengths 128 and 512 and bert-large at 512, tokens a second and the share of the measured
-peak of matrix products, with a Hugging Face Trainer beside it (see engines.py). `--toy` does all of it on a CPU.
+First the checks: on the device a small BERT with ragged sequences has, in float32 and in bf16, the outputs, losses and
+gradients that it has on the CPU in float32, and learns what it learns there. Then the speed: masked-LM pretraining of
+bert-base at lengths 128 and 512 and bert-large at 512, in tokens per second and as a share of the measured peak of matrix
+products, and the Hugging Face Trainer at the same work (see engines.py). `--toy` does all of it on a CPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import json
 import sys
 from typing import Any
 
 import torch
-from common import write
-from engines import FIRST_WORD, VOCABULARY, Work, run_trainer, run_unmask
+from common import add
+from engines import Work, run_trainer, run_unmask
 from torch import Tensor
 
 from unmask.batches.batch import Batch, Sample, collate
@@ -25,7 +26,7 @@ from unmask.families.bert import BertSettings
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLMSettings
 from unmask.objectives.objective import BuildContext
-from unmask.training.machine import Machine, choose_machine
+from unmask.training.machine import Machine
 
 CASES = [
     Work("base", "full128", "bf16", 0.1, sequences=256, device="cuda"),
@@ -33,6 +34,7 @@ CASES = [
     Work("large", "full512", "bf16", 0.1, sequences=64, device="cuda"),
 ]
 TOY = [Work("tiny", "full128", "bf16", 0.1, sequences=2, steps=2)]
+VOCABULARY, FIRST_WORD = 30522, 1000  # as in bert-base-uncased
 BOUNDS = {"float32": 1e-4, "bf16": 0.05}
 """How far from the CPU's float32 a tensor may be, as a share of its norm."""
 LENGTHS = (1, 2, 17, 64, 65, 128, 300, 511, 512)
@@ -101,21 +103,6 @@ def check(device: str) -> dict[str, Any]:
     return {"largest_difference": worst, "loss": losses, "loss_apart": apart}
 
 
-def measure(work: Work) -> dict[str, Any]:
-    """Run both engines on one case."""
-    machine = choose_machine(work.device, work.precision)
-    ours, theirs = run_unmask(work), run_trainer(work)
-    peak = machine.matmul_peak()
-    return {
-        "case": f"bert-{work.size}, {work.data.removeprefix('full')} tokens, {work.sequences} sequences a step",
-        "tokens_per_second": ours.tokens / ours.seconds,
-        "share_of_peak": ours.flops / ours.seconds / peak,
-        "peak": peak,
-        "trainer": theirs.tokens / theirs.seconds,
-        "ratio": (ours.tokens / ours.seconds) / (theirs.tokens / theirs.seconds),
-    }
-
-
 def main() -> None:
     """Check, then measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -129,12 +116,14 @@ def main() -> None:
             sys.exit(f"{precision}: {name} is {difference:.1e} away from the CPU's")
     if checks["loss_apart"] > LOSS_BOUND:
         sys.exit("the device does not learn what the CPU learns")
-    cases = []
     for work in TOY if options.toy else CASES:
-        cases.append(measure(work))
-        print(cases[-1], flush=True)
-    if not options.toy:
-        write("gpu", {"device": torch.cuda.get_device_name(), "checks": checks, "cases": cases})
+        case = f"bert-{work.size}, length {work.data.removeprefix('full')}, {work.sequences} sequences per step"
+        for engine, run in (("unmask", run_unmask), ("trainer", run_trainer)):
+            record = {"case": case, "engine": engine, **run(work)}
+            if options.toy:
+                print(json.dumps(record), flush=True)
+            else:
+                add("gpu", {**record, "device": torch.cuda.get_device_name()}, instead=("case", "engine", "device"))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from itertools import accumulate, cycle, islice, pairwise
 from pathlib import Path
 from typing import Any
 
-from common import write
+from common import add
 
 Split = Callable[[str], Sequence[str]]
 
@@ -126,21 +126,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=float, default=2.0, help="text for the speed, each language")
     arguments = parser.parse_args()
-    versions: dict[str, str] = {}
-    values: list[dict[str, Any]] = []
     for name, candidate in CANDIDATES.items():
-        package = name.split()[0]
         try:
-            versions[package] = importlib.metadata.version(package)
+            version = importlib.metadata.version(name.split()[0])
         except importlib.metadata.PackageNotFoundError:
             continue
         for language in JOINTS:
             split = candidate(language)
             rates = speed(split, language, arguments.megabytes)
-            row: dict[str, Any] = {"library": name, "language": language, **quality(split, language), **rates}
-            print(f"{name}, {language}: F1 {row['f1']:.3f}, {row['megabytes_per_second']:.1f} MB/s")
-            values.append(row)
-    write("sentences", {"libraries": versions, "values": values})
+            record = {"library": f"{name} {version}", "language": language, **quality(split, language), **rates}
+            add("sentences", record, instead=("library", "language"))
 
 
 if __name__ == "__main__":

@@ -9,14 +9,13 @@ the run.
 from __future__ import annotations
 
 import argparse
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from common import SHARED, write
+from common import SHARED, add
 
 import unmask
 
@@ -72,7 +71,9 @@ def main() -> None:
             found["import_trainer"].append(
                 seconds([python, "-c", "from transformers import AutoModel, Trainer, TrainingArguments"])
             )
-    write("start", {"seconds": found, "median": {key: statistics.median(values) for key, values in found.items()}})
+    for name, values in found.items():
+        for turn, value in enumerate(values):
+            add("start", {"until": name, "round": turn, "seconds": value}, instead=("until", "round"))
 
 
 if __name__ == "__main__":

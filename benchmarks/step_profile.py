@@ -1,23 +1,23 @@
 """Where does the time of a pretraining step go (see engines.py for the work)?
 
-torch's profiler counts how long each kernel itself takes; what Python, numpy and the dispatcher take is the rest of the
-wall time. Each kernel belongs to one kind of work; an elementwise one (a product, a copy) to the part that called it.
+torch's profiler measures each kernel; the rest of the wall time is Python, numpy and the dispatcher. Each kernel belongs to
+one kind of work; an elementwise one (a product, a copy) to the part that called it.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
+from collections.abc import Iterator
+from itertools import count
+from unittest import mock
 
 import torch
-from common import write
-from engines import Work, unmask_trainer
+from common import add
+from engines import WARM_STEPS, Work, run_unmask
 
-CASES = [
-    Work("mini", "var", "bf16", 0.1, steps=15),
-    Work("mini", "full512", "bf16", 0.1, steps=5),
-    Work("small", "var", "bf16", 0.1, steps=10),
-]
+from unmask.training.loop import Trainer
+
+CASES = ["mini-var-bf16-0.1", "mini-full512-bf16-0.1", "small-var-bf16-0.1"]
 KINDS = {
     "products of matrices": ("mm", "addmm", "addmm_", "mkldnn_linear", "linear"),
     "attention's batched products": ("bmm", "baddbmm"),
@@ -32,33 +32,44 @@ KINDS = {
 }
 
 
-def profile(work: Work) -> dict[str, float]:
-    """Return the seconds of a step by kind."""
-    with unmask_trainer(work) as trainer:
-        begun = time.perf_counter()
-        for _ in range(work.steps):
-            trainer.step()
-        wall = (time.perf_counter() - begun) / work.steps
-    with unmask_trainer(work) as trainer, torch.profiler.profile() as profiler:
-        for _ in range(work.steps):
-            trainer.step()
+def profile(work: Work) -> Iterator[dict[str, float | str]]:
+    """Pretrain twice and yield the seconds per step of each kind of work: of wall time, then of torch's kernels."""
     kinds = {f"aten::{name}": kind for kind, names in KINDS.items() for name in names}
     found = dict.fromkeys(KINDS, 0.0)
+    measured = run_unmask(work)
+    wall = measured["seconds"] / work.steps
+    profiler, step, taken = torch.profiler.profile(), Trainer.step, count(1)
+
+    def observed(trainer: Trainer) -> dict[str, float]:
+        """Take a step of the run as it is, with the profiler on from the first timed one to the last."""
+        if (number := next(taken)) == WARM_STEPS + 1:
+            profiler.start()
+        metrics = step(trainer)
+        if number == work.all_steps:
+            profiler.stop()
+        return metrics
+
+    with mock.patch.object(Trainer, "step", observed):
+        run_unmask(work)
     for event in profiler.key_averages():
         if event.key in kinds:
             found[kinds[event.key]] += event.self_cpu_time_total / 1e6 / work.steps
-    return {**found, "all else, Python and numpy among it": max(0.0, wall - sum(found.values())), "step": wall}
+    found["all else, including Python and numpy"] = max(0.0, wall - sum(found.values()))
+    for kind, seconds in found.items():
+        yield {"kind": kind, "seconds": seconds, "share": seconds / wall}
+    yield {"kind": "step", "seconds": wall, "share": 1.0}
 
 
 def main() -> None:
     """Profile all cases."""
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    found = {}
-    for work in CASES:
-        case = f"bert-{work.size}, {'mixed lengths' if work.data == 'var' else 'rows of 512'}"
-        found[case] = profile(work)
-        print(case, {kind: f"{1000 * seconds:.1f} ms" for kind, seconds in found[case].items()}, flush=True)
-    write("step_profile", {"seconds": found})
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", nargs="+", default=CASES, metavar="CASE", help="as those of pretrain_speed.py")
+    parser.add_argument("--steps", type=int, default=10, help="profiled steps")
+    parser.add_argument("--sequences", type=int, default=32, help="per step")
+    options = parser.parse_args()
+    for case in options.cases:
+        for record in profile(Work.parse(case, steps=options.steps, sequences=options.sequences)):
+            add("step_profile", {"case": case, **record}, instead=("case", "kind"))
 
 
 if __name__ == "__main__":

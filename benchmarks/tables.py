@@ -1,167 +1,315 @@
-"""Write the README's tables from benchmarks/results, and the learning curves into docs.
+"""Write the tables of README.md and docs/results.md from benchmarks/results, and the learning curves into docs.
 
-A table stands between `<!-- table NAME -->` and `<!-- end -->` in README.md or a page of docs. `--check` only compares.
+A table stands between `<!-- table NAME -->` and `<!-- end -->` on a page. Which records, rows and columns it has, and which
+command measures it, is data: `tables.toml`. Each result is a list of records (see common.py), and every table is the same
+pivot of one: records are filtered (`where`), split along a list that they hold (`explode`), grouped (`rows`), and each
+column shows one statistic of a group (`show`), or how it compares with other records (`over`, `minus`).
+
+`--check` writes nothing and fails where a page differs from the results.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
+import statistics
 import sys
-from collections.abc import Callable
-from itertools import product
+import tomllib
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-import tables_of_quality as quality
-import tables_of_speed as speed
 from common import HERE, RESULTS, read
 
-PAGES = [HERE.parent / "README.md", *sorted((HERE.parent / "docs").glob("*.md"))]
-CURVE = HERE.parent / "docs" / "bert-mini-30-minutes.png"
-FAMILY = HERE.parent / "docs" / "family.png"
+Record = Mapping[str, Any]
+
+ROOT = HERE.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SPECIFICATION = HERE / "tables.toml"
+MARKED = re.compile(r"<!-- table ([\w-]+) -->.*?<!-- end -->", re.DOTALL)
 
 
-TABLES: dict[str, Callable[[dict[str, Any]], list[str]]] = {
-    "adapt_minilm": quality.adapt_minilm,
-    "cmrc": quality.cmrc,
-    "corpus": speed.corpus,
-    "cost": speed.cost,
-    "family": quality.family,
-    "family_cost": speed.family_cost,
-    "family_gain": quality.family_gain,
-    "family_learnt": quality.family_learnt,
-    "features": quality.features,
-    "finetune_speed": speed.finetune_speed,
-    "finetuning_rule": quality.finetuning_rule,
-    "gpu": speed.gpu,
-    "loss_parity": quality.loss_parity,
-    "pairs": quality.pairs,
-    "plateau": quality.plateau,
-    "pretrain_mini": quality.pretrain_mini,
-    "pretrain_speed": speed.pretrain_speed,
-    "pretraining_pays": quality.pretraining_pays,
-    "pretraining_pays_adapted": quality.pretraining_pays_encoder,
-    "chinese": quality.pretraining_pays_encoder,
-    "pretraining_pays_encoder": quality.pretraining_pays_encoder,
-    "pretraining_pays_longer": quality.pretraining_pays_encoder,
-    "pretraining_pays_longer-adapted": quality.pretraining_pays_encoder,
-    "question_answering": quality.question_answering,
-    "sentences": speed.sentences,
-    "sst2": quality.sst2,
-    "start": speed.start,
-    "step_profile": speed.step_profile,
-    "token_classification": quality.token_classification,
+def value_at(record: Record, path: str) -> Any:
+    """Return the value at a dotted path, such as "metrics.f1" or "heldout.-1.loss"; None where there is none."""
+    found: Any = record
+    for key in path.split("."):
+        if isinstance(found, list):
+            found = found[int(key)] if -len(found) <= int(key) < len(found) else None
+        else:
+            found = found.get(key) if isinstance(found, Mapping) else None
+    return found
+
+
+def matches(record: Record, where: Mapping[str, Any]) -> bool:
+    """Return whether a record has these values; of a list one value suffices."""
+    return all(value_at(record, path) in (want if isinstance(want, list) else [want]) for path, want in where.items())
+
+
+def explode(records: Sequence[Record], path: str, take: int | None) -> list[Record]:
+    """Return a record for each item of the lists at a path, or for `take` items evenly spaced over each list."""
+    found = []
+    for record in records:
+        items = value_at(record, path) or []
+        indices = range(len(items)) if take is None else [i * (len(items) - 1) // (take - 1) for i in range(take)]
+        found += [{**record, **items[index]} for index in indices]
+    return found
+
+
+def choose(
+    records: Sequence[Record], by: Sequence[str], over: str, value: str, among: Mapping[str, Any] | None = None
+) -> list[Record]:
+    """Mark records as `chosen`: those that have the best setting, or none of it.
+
+    Args:
+        records: of a result.
+        by: keys; for each combination of their values a setting is chosen.
+        over: the key of the setting.
+        value: what the setting is judged by; the highest mean wins, the smaller setting on a tie.
+        among: which records judge; all by default.
+    """
+
+    def group(record: Record) -> tuple[Any, ...]:
+        return tuple(record.get(key) for key in by)
+
+    tried: dict[tuple[Any, ...], dict[Any, list[float]]] = {}
+    for record in records:
+        if matches(record, among or {}) and value in record and over in record:
+            tried.setdefault(group(record), {}).setdefault(record[over], []).append(record[value])
+    best = {
+        key: max(sorted(found), key=lambda setting, found=found: statistics.mean(found[setting]))
+        for key, found in tried.items()
+    }
+    return [{**one, "chosen": over not in one or one[over] == best.get(group(one))} for one in records]
+
+
+def cell(column: Record, group: Sequence[Record], others: Sequence[Record] = ()) -> str:
+    """Return one statistic of a group of records.
+
+    Args:
+        column: `value` (path), `show` (how; see `SHOWN`), `format`, `scale`, `where` (which records of the group), and, for
+            a ratio of medians or a difference of means, `over` or `minus`: the values of the records in `others` to compare
+            with; "@KEY" is the value of the group's own KEY, "*" any value.
+        group: the records of the row.
+        others: the records of the row and those that differ from them in the keys of `over` or `minus`.
+    """
+    group = [record for record in group if matches(record, column.get("where", {}))]
+    values = _values(column, group)
+    if not values:
+        return ""
+    compared = column.get("over") or column.get("minus")
+    if compared is None:
+        return SHOWN[column.get("show", "mean")](values, column, group)
+    wanted = {key: value_at(group[0], want[1:]) if str(want)[:1] == "@" else want for key, want in compared.items()}
+    wanted = {key: want for key, want in wanted.items() if want != "*"}
+    base = _values(column, [record for record in others if matches(record, {**column.get("where", {}), **wanted})])
+    if not base:
+        return ""
+    if "over" in column:
+        return format(statistics.median(values) / statistics.median(base), column.get("format", ".1f"))
+    return "" if sorted(base) == sorted(values) else difference(values, base)
+
+
+def difference(values: Sequence[float], others: Sequence[float]) -> str:
+    """Return the difference of two means with its 95 % interval (Welch 1947); nothing of single values."""
+    from scipy import stats
+
+    if min(len(values), len(others)) < 2:
+        return ""
+    with warnings.catch_warnings():  # of seeds that all score the same
+        warnings.simplefilter("ignore", RuntimeWarning)
+        interval = stats.ttest_ind(values, others, equal_var=False).confidence_interval(0.95)
+    apart = statistics.mean(values) - statistics.mean(others)
+    return f"{apart:+.1f} [{interval.low:+.1f}, {interval.high:+.1f}]"
+
+
+def _values(column: Record, records: Sequence[Record]) -> list[Any]:
+    found = [value_at(record, column["value"]) for record in records]
+    found = [value for value in found if value is not None]
+    if column.get("inverse"):
+        return [1 / value for value in found]
+    return [value * column["scale"] for value in found] if "scale" in column else found
+
+
+def _spread(values: Sequence[float], column: Record, records: Sequence[Record]) -> str:
+    """Mean and standard deviation; of one value its interval, if the record has one."""
+    form = column.get("format", ".1f")
+    if len(values) > 1:
+        return f"{statistics.mean(values):{form}} ± {statistics.stdev(values):{form}}"
+    interval = value_at(records[0], column["interval"]) if "interval" in column else None
+    return f"{values[0]:{form}}" + (f" [{interval[0]:{form}}, {interval[1]:{form}}]" if interval else "")
+
+
+def _both(values: Sequence[float], column: Record, records: Sequence[Record]) -> str:
+    """The first record's value and, in parentheses, another one in percent."""
+    return f"{values[0]:{column['format']}} ({100 * value_at(records[0], column['second']):.1f})"
+
+
+def _text(value: Any, column: Record) -> str:
+    return value if isinstance(value, str) else format(value, column.get("format", ".1f"))
+
+
+SHOWN: dict[str, Callable[[Sequence[Any], Record, Sequence[Record]], str]] = {
+    "mean": lambda values, column, _: format(statistics.mean(values), column.get("format", ".1f")),
+    "median": lambda values, column, _: format(statistics.median(values), column.get("format", ".1f")),
+    "first": lambda values, column, _: _text(values[0], column),
+    "each": lambda values, column, _: ", ".join(_text(value, column) for value in values),
+    "count": lambda values, column, _: str(len(values)),
+    "both": _both,
+    "spread": _spread,
 }
 
 
-LISTS = ("sets", "members", "tasks", "cases", "seeds")
-"""Options whose values are runs of their own."""
+def pivot(spec: Record, results: Callable[[str], list[Record]]) -> list[list[str]]:
+    """Return the rows of a table, the titles first.
 
-SOURCES = {"cost": "corpus", "family_gain": "family", "family_learnt": "family"}
-"""Tables that are reckoned from the result of another benchmark."""
+    Args:
+        spec: its entry in tables.toml.
+        results: returns the records of a result by name.
+    """
+    if "cells" in spec:  # each row picks its own figures
+        rows = [
+            [one if isinstance(one, str) else cell(one, results(one["result"]), results(one["result"])) for one in row]
+            for row in spec["cells"]
+        ]
+        return [spec["titles"], *rows]
+    records = results(spec["result"])
+    if "choose" in spec:
+        records = choose(records, **spec["choose"])
+    records = [record for record in records if matches(record, spec.get("where", {}))]
+    if "explode" in spec:
+        records = explode(records, spec["explode"], spec.get("take"))
+    keys, names, order = spec["rows"], spec.get("names", {}), spec.get("order", {})
+    columns = _columns(spec, records)
+
+    def rank(values: tuple[Any, ...]) -> list[tuple[int, Any]]:
+        places = []
+        for key, value in zip(keys, values, strict=True):
+            known = order.get(key, [])
+            places.append((known.index(value) if value in known else len(known), "" if value is None else value))
+        return places
+
+    groups: dict[tuple[Any, ...], list[Record]] = {}
+    for record in sorted(records, key=lambda record: record.get("seed", 0)):
+        groups.setdefault(tuple(value_at(record, key) for key in keys), []).append(record)
+    table = [[*(spec.get("titles", {}).get(key, key) for key in keys), *(column["title"] for column in columns)]]
+    for group in sorted(groups, key=rank):
+        label = [_label(value, names.get(key, {})) for key, value in zip(keys, group, strict=True)]
+        cells = []
+        for column in columns:
+            compared = column.get("over") or column.get("minus") or {}
+            same = {key: value for key, value in zip(keys, group, strict=True) if key not in compared}
+            cells.append(cell(column, groups[group], [record for record in records if matches(record, same)]))
+        if all(cells) if spec.get("complete") else any(cells):
+            table.append([*label, *cells])
+    return table
 
 
-def fill(text: str) -> str:
-    """Return a page with every table written anew."""
+def _columns(spec: Record, records: Sequence[Record]) -> list[Record]:
+    """Return the columns; one with `across` stands for one per value of that key."""
+    found: list[Record] = []
+    for column in spec["columns"]:
+        if "across" not in column:
+            found.append(column)
+            continue
+        key = column["across"]
+        seen = dict.fromkeys(value_at(record, key) for record in records)
+        known = spec.get("order", {}).get(key, [])
+        names = spec.get("names", {}).get(key, {})
+        for value in sorted(seen, key=lambda value: known.index(value) if value in known else len(known)):
+            where = {**column.get("where", {}), key: value}
+            found.append({**column, "title": column.get("title", "{}").format(_label(value, names)), "where": where})
+    return found
+
+
+def _label(value: Any, names: Mapping[str, str]) -> str:
+    if value is None:
+        return ""
+    text = f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    return names.get(str(value), text)
+
+
+def markdown(table: Sequence[Sequence[str]]) -> list[str]:
+    """Return a table in Markdown."""
+    lines = [f"| {' | '.join(row)} |" for row in table]
+    return [lines[0], "|" + "---|" * len(table[0]), *lines[1:]]
+
+
+def provenance(spec: Record, records: Sequence[Record]) -> str:
+    """Return the command that measures a table, and on what it was measured last."""
+    about = [record["about"] for record in records if "about" in record]
+    machines = dict.fromkeys(one["processor"] for one in about if one.get("processor"))
+    threads = sorted({one["threads"] for one in about if one.get("threads")})
+    counted = " or ".join(map(str, threads)) + (" thread" if threads == [1] else " threads")
+    measured = ", ".join([*machines, *([counted] if threads else [])])
+    return f"From {', '.join(f'`{command}`' for command in spec['commands'])}" + (
+        f" ({measured})." if measured else "."
+    )
+
+
+def fill(text: str, specs: Mapping[str, Record]) -> str:
+    """Return a page with all of its tables written from the results.
+
+    Raises:
+        SystemExit: a table is not in tables.toml, or nothing has been measured for it.
+    """
+
+    def results(name: str) -> list[Record]:
+        records: list[Record] = read(RESULTS / f"{name}.json").get("runs", [])
+        if not records:
+            sys.exit(f"benchmarks/results/{name}.json has no records")
+        return records
 
     def table(match: re.Match[str]) -> str:
         name = match[1]
-        source = SOURCES.get(name, name)
-        result = read(RESULTS / f"{source}.json")
-        lines = TABLES[name](result) if result else ["(not measured yet)"]
-        calls = [run["about"]["command"] for run in result["runs"]] if "runs" in result else [result.get("command")]
-        commands = joined([call or f"python benchmarks/{source}.py" for call in calls])
-        return "\n".join([f"<!-- table {name} -->", *lines, "", f"From {commands}.", "<!-- end -->"])
+        if name not in specs:
+            sys.exit(f"table {name} is not in {SPECIFICATION.name}")
+        spec = specs[name]
+        lines = markdown(pivot(spec, results))
+        if "result" in spec:
+            used = [record for record in results(spec["result"]) if matches(record, spec.get("where", {}))]
+            lines += ["", provenance(spec, used)]
+        return "\n".join([f"<!-- table {name} -->", *lines, "<!-- end -->"])
 
-    return re.sub(r"<!-- table ([\w-]+) -->.*?<!-- end -->", table, text, flags=re.DOTALL)
-
-
-def joined(calls: list[str]) -> str:
-    """Return the commands, each once; those that differ in the values of one of `LISTS` are one command with all."""
-    for name in LISTS:
-        option = re.compile(rf" --{name}((?: \w[\w-]*)+)(?= --|$)")
-        found: dict[tuple[str, ...], tuple[str, list[str]]] = {}
-        for call in calls:
-            given, rest = option.search(call), option.sub(f" --{name}", call)
-            _, values = found.setdefault(tuple(sorted(rest.split(" --"))), (rest, []))
-            values.extend(given[1].split() if given else ())
-        calls = []
-        for call, values in found.values():
-            calls.append(re.sub(rf" --{name}(?= --|$)", " ".join([f" --{name}", *sorted(set(values))]), call))
-    return ", ".join(f"`{call}`" for call in calls)
+    return MARKED.sub(table, text)
 
 
-def draw() -> None:
-    """Draw the learning curve of the 30-minute bert-mini."""
-    from unmask.runs.plots import BLUE, ORANGE, figure, save
-
-    result = read(RESULTS / "pretrain_mini.json")
-    if not result:
-        return
-    drawing, (panel,) = figure(1, width=6)
-    tokens = [line["tokens"] / 1e6 for line in result["heldout"]]
-    accuracy = [100 * line["masked_lm_accuracy"] for line in result["heldout"]]
-    panel.plot(tokens, accuracy, color=BLUE, marker="o", markersize=3, label="bert-mini")
-    guess = 100 * result["guess"]["masked_lm_accuracy"]
-    panel.axhline(guess, color=ORANGE, linestyle="--", label=f"always the most frequent token: {guess:.1f} %")
-    panel.set(xlabel="million tokens", ylabel="held-out masked words guessed right, %", ylim=(0, None))
-    panel.legend(frameon=False)
-    save(drawing, CURVE)
-
-
-def draw_family() -> None:
-    """Draw the held-out learning curves of the family, side by side where they tell the same."""
+def draw(spec: Record, path: Path) -> None:
+    """Draw learning curves: a panel for each metric, a line for each record that has it."""
     from unmask.runs.plots import figure, save
 
-    runs: dict[str, dict[str, Any]] = {}
-    for run in read(RESULTS / "family.json").get("runs", []):
-        if "member" in run:
-            known = runs.setdefault(run["member"], run)
-            if run["budget"] > known["budget"]:  # else the first, where it was pretrained again
-                runs[run["member"]] = run
-    if not runs:
-        return
-    titles = (
-        "hidden words guessed right, %",
-        "replaced tokens told from others, %",
-        "next words guessed right, %",
-    )
-    drawing, panels = figure(len(titles))
-    for panel, title in zip(panels, titles, strict=True):
-        panel.set(xlabel="million tokens", title=title)
-    hidden, replaced, following = panels
-    told = {
-        "masked_lm_accuracy": (hidden, ""),
-        "generator_accuracy": (hidden, "'s generator"),
-        "replaced_token_accuracy": (replaced, ""),
-        "causal_lm_accuracy": (following, ""),
-    }
-    for run, (name, (panel, whose)) in product(runs.values(), told.items()):
-        if name in run["heldout"][-1]:
-            tokens = [line["tokens"] / 1e6 for line in run["heldout"]]
-            (curve,) = panel.plot(tokens, [100 * line[name] for line in run["heldout"]], label=run["member"] + whose)
-            if (same := name.replace("accuracy", "guess")) in run["heldout"][-1]:
-                guess = [100 * line[same] for line in run["heldout"]]
-                panel.plot(tokens, guess, "--", color=curve.get_color(), label="never replaced, beside it")
-            panel.legend(frameon=False, fontsize=8, loc="upper left", ncols=2)
-    for panel in (hidden, following):
-        panel.set_ylim(0, 1.25 * panel.get_ylim()[1])
-    replaced.set_ylim(84, 96)  # the first point, by chance, is at one half
-    save(drawing, FAMILY)
+    records = [one for one in read(RESULTS / f"{spec['result']}.json")["runs"] if matches(one, spec.get("where", {}))]
+    drawing, panels = figure(len(spec["panels"]))
+    for panel, about in zip(panels, spec["panels"], strict=True):
+        for record in records:
+            curve = [line for line in record["heldout"] if about["value"] in line]
+            if curve:
+                tokens, values = zip(
+                    *((line["tokens"] / 1e6, 100 * line[about["value"]]) for line in curve), strict=True
+                )
+                panel.plot(tokens, values, marker="o", markersize=2, label=record[spec["label"]])
+        panel.set(xlabel="million tokens", title=about["title"], ylim=about.get("limits", (0, None)))
+        panel.legend(frameon=False, fontsize=8)
+    save(drawing, path)
 
 
 def main() -> None:
-    """Write or compare."""
-    stale = []
+    """Write the pages and figures, or compare the pages."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="compare the pages and write nothing")
+    options = parser.parse_args()
+    specs = tomllib.loads(SPECIFICATION.read_text(encoding="utf8"))
+    figures, stale = specs.pop("figures", {}), []
     for page in PAGES:
         text = page.read_text(encoding="utf8")
-        if (fresh := fill(text)) != text:
+        if (fresh := fill(text, specs)) != text:
             stale.append(page.name)
-            if "--check" not in sys.argv:
+            if not options.check:
                 page.write_text(fresh, encoding="utf8")
-    if "--check" in sys.argv:
-        sys.exit(f"not what benchmarks/results say: {', '.join(stale)}; run make tables" if stale else 0)
-    draw()
-    draw_family()
+    if options.check:
+        sys.exit(f"not what benchmarks/results has: {', '.join(stale)}; run make tables" if stale else 0)
+    for name, spec in figures.items():
+        draw(spec, ROOT / "docs" / f"{name}.png")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,36 @@
+"""The other benchmarks of time run at toy size and measure what they say."""
+
+import pytest
+
+pytestmark = pytest.mark.minilm
+
+
+@pytest.mark.shared
+def test_fine_tuning_does_the_products_work(benchmark_module, work, shared):
+    module = benchmark_module("finetune_speed")
+    found = module.measure("unmask bf16", 160, 1, 0)
+    assert found["steps"] == len(work.micro_batches) - module.WARM_STEPS == 2
+    assert set(work.micro_batches) == {(module.BATCH,)}, "a step is one micro-batch of the whole batch"
+    assert work.kernels == {("fused", "bfloat16")} | {kernel for kernel in work.kernels if kernel[1] == "float32"}
+    assert 0 < found["seconds_per_step"] < found["wall_seconds"]
+    assert 0 <= found["accuracy"] <= 100
+
+
+@pytest.mark.shared
+def test_the_trainer_fine_tunes_beside_it(benchmark_module, shared):
+    module = benchmark_module("finetune_speed")
+    found = module.measure("trainer float32", 160, 1, 0)
+    assert found["steps"] == 2
+    assert 0 < found["seconds_per_step"] < found["wall_seconds"]
+
+
+def test_where_the_time_goes(benchmark_module, work, records, run_main):
+    module = benchmark_module("step_profile")
+    run_main(module, "--cases", "tiny-var-bf16-0.1", "--steps", "2", "--sequences", "6")
+    found = {one["kind"]: one for one in records("step_profile")}
+    assert found.keys() == {*module.KINDS, "all else, including Python and numpy", "step"}
+    assert found["products of matrices"]["seconds"] > 0
+    parts = [one["seconds"] for kind, one in found.items() if kind != "step"]
+    assert sum(parts) >= found["step"]["seconds"] * 0.999
+    assert set(work.micro_batches) == {(6,)}
+    assert work.kernels == {("fused", "bfloat16")} | {kernel for kernel in work.kernels if kernel[1] == "float32"}

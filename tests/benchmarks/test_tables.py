@@ -1,0 +1,141 @@
+"""Tables are pivots of the results, and the pages have them."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from scipy import stats
+
+ROOT = Path(__file__).resolve().parents[2]
+SPECIFICATIONS = tomllib.loads((ROOT / "benchmarks" / "tables.toml").read_text(encoding="utf8"))
+RUNS = [
+    {"start": start, "seed": seed, "about": {"processor": "P", "threads": 1 + seed}, "metrics": {"f1": f1}}
+    for start, scores in {"random": [50.0, 52.0, 51.0], "ours": [60.0, 61.0, 65.0], "one": [7.0]}.items()
+    for seed, f1 in enumerate(scores)
+]
+
+
+@pytest.fixture
+def tables(benchmark_module):
+    return benchmark_module("tables")
+
+
+def pivot(tables, runs, **spec):
+    return tables.pivot({"result": "x", **spec}, lambda name: runs)
+
+
+def test_rows_are_groups_and_columns_their_statistics(tables):
+    columns = [
+        {"title": "n", "value": "seed", "show": "count"},
+        {"title": "F1", "value": "metrics.f1", "show": "spread"},
+        {"title": "each", "value": "metrics.f1", "show": "each", "format": ".0f"},
+        {"title": "median", "value": "metrics.f1", "show": "median"},
+        {"title": "ratio", "value": "metrics.f1", "over": {"start": "random"}, "format": ".2f"},
+        {"title": "nothing", "value": "metrics.none"},
+    ]
+    names = {"start": {"ours": "Ours"}}
+    found = pivot(tables, RUNS, rows=["start"], columns=columns, names=names, order={"start": ["ours", "one"]})
+    assert found == [
+        ["start", "n", "F1", "each", "median", "ratio", "nothing"],
+        ["Ours", "3", "62.0 ± 2.6", "60, 61, 65", "61.0", "1.20", ""],
+        ["one", "1", "7.0", "7", "7.0", "0.14", ""],
+        ["random", "3", "51.0 ± 1.0", "50, 52, 51", "51.0", "1.00", ""],
+    ]
+
+
+def test_a_difference_has_welchs_interval_and_single_runs_have_none(tables):
+    column = {"title": "gain", "value": "metrics.f1", "minus": {"start": "random"}}
+    rows = dict(pivot(tables, RUNS, rows=["start"], columns=[{**column, "value": "metrics.f1"}])[1:])
+    low, high = stats.ttest_ind([60, 61, 65], [50, 52, 51], equal_var=False).confidence_interval(0.95)
+    assert rows == {"ours": f"+11.0 [{low:+.1f}, {high:+.1f}]"}
+
+
+def test_a_single_value_shows_its_interval(tables):
+    run = {"a": 1, "score": 3.0, "intervals": {"score": [2.0, 4.5]}}
+    column = {"title": "s", "value": "score", "interval": "intervals.score", "show": "spread"}
+    assert pivot(tables, [run], rows=["a"], columns=[column])[1] == ["1", "3.0 [2.0, 4.5]"]
+
+
+def test_lists_are_split_and_thinned(tables):
+    runs = [{"case": "x", "curve": [{"tokens": i, "loss": 10.0 - i} for i in range(11)]}]
+    column = {"title": "loss", "value": "loss"}
+    found = pivot(tables, runs, explode="curve", take=3, rows=["tokens"], columns=[column])
+    assert found[1:] == [["0", "10.0"], ["5", "5.0"], ["10", "0.0"]]
+    assert tables.value_at(runs[0], "curve.-1.tokens") == 10
+    assert tables.value_at(runs[0], "curve.11.tokens") is tables.value_at(runs[0], "none.tokens") is None
+
+
+def test_columns_across_a_key_and_rows_that_are_complete(tables):
+    runs = [{"a": a, "engine": e, "t": t} for a, e, t in ((1, "x", 1.0), (1, "y", 2.0), (2, "x", 3.0))]
+    spec = {"rows": ["a"], "columns": [{"title": "{}!", "across": "engine", "value": "t"}], "order": {"engine": ["y"]}}
+    assert pivot(tables, runs, **spec) == [["a", "y!", "x!"], ["1", "2.0", "1.0"], ["2", "", "3.0"]]
+    assert pivot(tables, runs, **spec, complete=True) == [["a", "y!", "x!"], ["1", "2.0", "1.0"]]
+
+
+def test_the_best_setting_is_chosen_on_other_runs(tables):
+    tried = [{"task": "t", "rate": rate, "try": True, "score": score} for rate, score in ((1, 5.0), (2, 7.0), (4, 7.0))]
+    final = [{"task": "t", "rate": rate, "try": False, "score": 9.0} for rate in (1, 2, 4)]
+    others = [{"task": "t", "try": False, "score": 1.0}]
+    found = tables.choose([*tried, *final, *others], by=["task"], over="rate", value="score", among={"try": True})
+    assert [one.get("rate") for one in found if one["chosen"] and not one["try"]] == [2, None]
+
+
+def test_rows_of_figures_from_several_results(tables):
+    one = {"result": "x", "where": {"start": "ours"}, "value": "metrics.f1", "show": "spread"}
+    spec = {"titles": ["what", "F1"], "cells": [["ours", one], ["gain", {**one, "minus": {"start": "random"}}]]}
+    found = tables.pivot(spec, lambda name: RUNS)
+    assert found[:2] == [["what", "F1"], ["ours", "62.0 ± 2.6"]]
+    assert found[2][1].startswith("+11.0 [")
+
+
+def test_a_page_gets_its_tables_with_command_and_machine(tables, tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    (tmp_path / "x.json").write_text(json.dumps({"runs": RUNS}))
+    columns = [{"title": "n", "value": "seed", "show": "count"}]
+    specs = {
+        "t": {
+            "result": "x",
+            "commands": ["python x.py"],
+            "where": {"start": "one"},
+            "rows": ["start"],
+            "columns": columns,
+        }
+    }
+    page = "a\n<!-- table t -->\nold\n<!-- end -->\nb"
+    filled = tables.fill(page, specs)
+    table = "| start | n |\n|---|---|\n| one | 1 |\n\nFrom `python x.py` (P, 1 thread)."
+    assert filled == f"a\n<!-- table t -->\n{table}\n<!-- end -->\nb"
+    assert tables.fill(filled, specs) == filled
+    with pytest.raises(SystemExit, match=r"table other is not in tables\.toml"):
+        tables.fill(page.replace("table t", "table other"), specs)
+    with pytest.raises(SystemExit, match="has no records"):
+        tables.fill(page, {"t": {**specs["t"], "result": "none"}})
+
+
+def test_the_pages_have_what_was_measured():
+    check = [sys.executable, "benchmarks/tables.py", "--check"]
+    done = subprocess.run(check, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", sorted(SPECIFICATIONS.keys() - {"figures"}))
+def test_each_table_is_on_a_page_and_its_command_exists(name):
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    assert any(f"<!-- table {name} -->" in page.read_text(encoding="utf8") for page in pages)
+    for command in SPECIFICATIONS[name].get("commands", ()):
+        assert (ROOT / shlex.split(command)[1]).is_file()
+
+
+def test_every_result_has_one_schema():
+    for path in (ROOT / "benchmarks" / "results").glob("*.json"):
+        result = json.loads(path.read_text(encoding="utf8"))
+        assert result.keys() == {"runs"}, path.name
+        assert result["runs"], path.name
+        for run in result["runs"]:
+            assert re.fullmatch(r"python benchmarks/\w+\.py.*", run["about"]["command"]), path.name
+            assert run["about"]["processor"], path.name
