@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--cases", nargs="+", default=CASES, metavar="CASE")
     parser.add_argument("--steps", type=int, default=20, help="timed steps per round")
     parser.add_argument("--sequences", type=int, default=32, help="per step")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, nargs="+", default=[0, 1, 2], help="their numbers")
     parser.add_argument("--engine", choices=ENGINES, help="run only this one, in this process, and print the result")
     parser.add_argument("--round", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -47,10 +47,10 @@ def main() -> None:
         return
     for case in options.cases:
         arguments = ["--cases", case, "--steps", str(options.steps), "--sequences", str(options.sequences)]
-        for number, engine, found in take_turns(__file__, ENGINES, range(options.rounds), arguments):
+        for number, engine, found in take_turns(__file__, ENGINES, options.rounds, arguments):
             size, data, precision, dropout = case.split("-")
             about = {"case": case, "size": size, "data": data, "asked": precision, "dropout": float(dropout)}
-            record = {**about, "engine": engine, "round": number, **found}
+            record = {**about, "sequences": options.sequences, "engine": engine, "round": number, **found}
             add("pretrain_speed", record, instead=("case", "engine", "round"))
 
 

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, cycle, islice, pairwise
 from pathlib import Path
-from typing import Any
 
 from common import add
 

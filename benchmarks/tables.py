@@ -275,22 +275,43 @@ def fill(text: str, specs: Mapping[str, Record]) -> str:
 
 
 def draw(spec: Record, path: Path) -> None:
-    """Draw learning curves: a panel for each metric, a line for each record that has it."""
+    """Draw panels side by side: learning curves, or bars."""
     from unmask.runs.plots import figure, save
 
-    records = [one for one in read(RESULTS / f"{spec['result']}.json")["runs"] if matches(one, spec.get("where", {}))]
     drawing, panels = figure(len(spec["panels"]))
     for panel, about in zip(panels, spec["panels"], strict=True):
-        for record in records:
-            curve = [line for line in record["heldout"] if about["value"] in line]
-            if curve:
-                tokens, values = zip(
-                    *((line["tokens"] / 1e6, 100 * line[about["value"]]) for line in curve), strict=True
-                )
-                panel.plot(tokens, values, marker="o", markersize=2, label=record[spec["label"]])
-        panel.set(xlabel="million tokens", title=about["title"], ylim=about.get("limits", (0, None)))
+        records = [one for one in read(RESULTS / f"{about['result']}.json")["runs"] if matches(one, about["where"])]
+        (_bars if "bars" in about else _curves)(panel, about, records)
+        panel.set_title(about["title"], fontsize=10)
         panel.legend(frameon=False, fontsize=8)
     save(drawing, path)
+
+
+def _curves(panel: Any, about: Record, records: Sequence[Record]) -> None:
+    """Draw a line for each record whose held-out lines have the value, in percent."""
+    for record in records:
+        curve = [line for line in record["heldout"] if about["value"] in line]
+        if curve:
+            tokens, values = zip(*((line["tokens"] / 1e6, 100 * line[about["value"]]) for line in curve), strict=True)
+            name = record[about["label"]]
+            panel.plot(tokens, values, marker="o", markersize=2, label=about.get("names", {}).get(name, name))
+    panel.set(xlabel="million tokens", ylim=about.get("limits", (0, None)))
+
+
+def _bars(panel: Any, about: Record, records: Sequence[Record]) -> None:
+    """Draw the median value of each of the `bars` (labels to what tells their records), in groups of `series`."""
+    width = 0.8 / len(about["series"])
+    for offset, (name, where) in enumerate(about["series"].items()):
+        groups = [
+            [one[about["value"]] for one in records if matches(one, {**where, **bar})] for bar in about["bars"].values()
+        ]
+        heights = [statistics.median(group) if group else 0.0 for group in groups]
+        positions = [index + offset * width for index in range(len(groups))]
+        panel.bar_label(
+            panel.bar(positions, heights, width, label=name), fmt=lambda height: f"{height:,.0f}", fontsize=7
+        )
+    panel.set_xticks([index + 0.4 - width / 2 for index in range(len(about["bars"]))], list(about["bars"]))
+    panel.grid(visible=False, axis="x")
 
 
 def main() -> None:
