@@ -1,8 +1,8 @@
 """The same masked-LM pretraining of a BERT, by `unmask.pretrain` and by the Hugging Face Trainer.
 
 Both learn from the same sequences of random words, with AdamW, clipping, a masked-LM head and the same dropout. Ours is
-the public entry point on a corpus on disk, from the command's first action to the finished model; the steps are timed by
-the run's own metrics.jsonl. Tokens are real ones: padding counts for nobody.
+the public entry point on a corpus on disk, from the command's first action to the finished model; the steps are timed
+by the run's own metrics.jsonl. Tokens are real ones: padding counts for nobody.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 First the checks: on the device a small BERT with ragged sequences has, in float32 and in bf16, the outputs, losses and
 gradients that it has on the CPU in float32, and learns what it learns there. Then the speed: masked-LM pretraining of
-bert-base at lengths 128 and 512 and bert-large at 512, in tokens per second and as a share of the measured peak of matrix
-products, and the Hugging Face Trainer at the same work (see engines.py). `--toy` does all of it on a CPU.
+bert-base at lengths 128 and 512 and bert-large at 512, in tokens per second and as a share of the measured peak of
+matrix products, and the Hugging Face Trainer at the same work (see engines.py). `--toy` does all of it on a CPU.
 """
 
 from __future__ import annotations

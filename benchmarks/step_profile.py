@@ -1,7 +1,7 @@
 """Where does the time of a pretraining step go (see engines.py for the work)?
 
-torch's profiler measures each kernel; the rest of the wall time is Python, numpy and the dispatcher. Each kernel belongs to
-one kind of work; an elementwise one (a product, a copy) to the part that called it.
+torch's profiler measures each kernel; the rest of the wall time is Python, numpy and the dispatcher. Each kernel
+belongs to one kind of work; an elementwise one (a product, a copy) to the part that called it.
 """
 
 from __future__ import annotations

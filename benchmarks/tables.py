@@ -1,9 +1,9 @@
 """Write the tables of README.md and docs/results.md from benchmarks/results, and the learning curves into docs.
 
-A table stands between `<!-- table NAME -->` and `<!-- end -->` on a page. Which records, rows and columns it has, and which
-command measures it, is data: `tables.toml`. Each result is a list of records (see common.py), and every table is the same
+On a page a table is between `<!-- table NAME -->` and `<!-- end -->`. Its records, rows and columns, and the command
+that measures it, are in tables.toml. Each result is a list of records (see common.py), and every table is the same
 pivot of one: records are filtered (`where`), split along a list that they hold (`explode`), grouped (`rows`), and each
-column shows one statistic of a group (`show`), or how it compares with other records (`over`, `minus`).
+column shows one statistic of a group (`show`), or compares it with other records (`over`, `minus`).
 
 `--check` writes nothing and fails where a page differs from the results.
 """
@@ -87,9 +87,9 @@ def cell(column: Record, group: Sequence[Record], others: Sequence[Record] = ())
     """Return one statistic of a group of records.
 
     Args:
-        column: `value` (path), `show` (how; see `SHOWN`), `format`, `scale`, `where` (which records of the group), and, for
-            a ratio of medians or a difference of means, `over` or `minus`: the values of the records in `others` to compare
-            with; "@KEY" is the value of the group's own KEY, "*" any value.
+        column: `value` (path), `show` (see `SHOWN`), `format`, `scale`, `where` (records of the group), and, for a
+            ratio of medians or a difference of means, `over` or `minus`: the values of the records in `others` to
+            compare with; "@KEY" is the value of the group's own KEY, "*" any value.
         group: the records of the row.
         others: the records of the row and those that differ from them in the keys of `over` or `minus`.
     """
