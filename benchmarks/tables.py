@@ -168,15 +168,8 @@ def pivot(spec: Record, results: Callable[[str], list[Record]]) -> list[list[str
         results: returns the records of a result by name.
     """
     if "cells" in spec:  # each row picks its own figures
-        rows = [
-            [one if isinstance(one, str) else cell(one, results(one["result"]), results(one["result"])) for one in row]
-            for row in spec["cells"]
-        ]
-        return [spec["titles"], *rows]
-    records = results(spec["result"])
-    if "choose" in spec:
-        records = choose(records, **spec["choose"])
-    records = [record for record in records if matches(record, spec.get("where", {}))]
+        return [spec["titles"], *([_figure(one, results) for one in row] for row in spec["cells"])]
+    records = [record for record in _records(spec, results) if matches(record, spec.get("where", {}))]
     if "explode" in spec:
         records = explode(records, spec["explode"], spec.get("take"))
     keys, names, order = spec["rows"], spec.get("names", {}), spec.get("order", {})
@@ -203,6 +196,19 @@ def pivot(spec: Record, results: Callable[[str], list[Record]]) -> list[list[str
         if all(cells) if spec.get("complete") else any(cells):
             table.append([*label, *cells])
     return table
+
+
+def _records(spec: Record, results: Callable[[str], list[Record]]) -> list[Record]:
+    records = results(spec["result"])
+    return choose(records, **spec["choose"]) if "choose" in spec else records
+
+
+def _figure(one: str | Record, results: Callable[[str], list[Record]]) -> str:
+    """Return a text as it is, or a statistic of a result put into its `text`."""
+    if isinstance(one, str):
+        return one
+    records = _records(one, results)
+    return str(one.get("text", "{}")).format(cell(one, records, records))
 
 
 def _columns(spec: Record, records: Sequence[Record]) -> list[Record]:
