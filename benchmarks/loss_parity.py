@@ -1,25 +1,26 @@
 """Does the fast engine learn as much from the same tokens as the Hugging Face Trainer in float32?
 
-A bert-mini learns masked language modelling from 5 million tokens of English Wikipedia and news (no sentence pairs):
-ours in bf16 with the recipe's settings; the peer, `BertForMaskedLM` under the Trainer in float32, from the same
-sequences in the same order with masks of its own collator, with the same batch, schedule, optimiser, clipping and
-dropout; its logits are computed at hidden tokens alone, which changes no number but halves the time. Both are scored on
-the same held-out sequences with the same masks. Runs that were cut off are resumed.
+A bert-mini learns masked language modeling from English Wikipedia and news (no sentence pairs): ours by
+`unmask.pretrain` in bf16 with the recipe's settings; the peer, `BertForMaskedLM` under the Trainer in float32, from the
+same sequences in the same order with masks of its own collator, with the same batch, schedule, optimizer, clipping and
+dropout. Its logits are computed only at masked tokens, which changes no number but halves the time. Both are scored on
+the same held-out sequences with the same masks. Interrupted runs are resumed. `--toy` takes seconds and a tiny body.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 from pathlib import Path
 from typing import Any
 
-from common import RESULTS, logged, read, write
-from pretrain_mini import HELDOUT, TRAIN, prepare
+import torch
+from common import SHARED, add, logged
 
 import unmask
+from unmask.batches.batch import Sample
 from unmask.batches.feed import Feed
 from unmask.corpus.corpus import Corpus
-from unmask.encoders.transformer import Transformer
 from unmask.families.bert import BertSettings
 from unmask.model import load_model
 from unmask.objectives.learner import Learner
@@ -28,10 +29,12 @@ from unmask.objectives.objective import BuildContext
 from unmask.pretraining.pretrain import HELDOUT_TOKENS
 from unmask.recipe import Recipe
 from unmask.settings import parse_overrides
+from unmask.text.documents import Skipped, TextOptions, read_documents
 from unmask.training.evaluate import evaluate
 from unmask.training.machine import choose_machine, keep_memory
 
-TOKENS = 5e6
+TRAIN = [*sorted((SHARED / "text/wikipedia").glob("train-*.jsonl.xz")), SHARED / "text/wikinews/train.jsonl.xz"]
+HELDOUT = [SHARED / "text/wikipedia/heldout.jsonl.xz", SHARED / "text/wikinews/heldout.jsonl.xz"]
 SEQUENCES = 32
 RATE = 0.15
 SETTINGS = [
@@ -39,49 +42,52 @@ SETTINGS = [
     "objective.next_sentence=false",
     f"batch.sequences={SEQUENCES}",
     f"masking.rate={RATE}",
-    f"masking.final_rate={RATE}",  # the peer's collator knows no other one along the way
+    f"masking.final_rate={RATE}",  # the peer's collator has a constant rate
     "optimizer.betas=[0.9,0.999]",
-    f"budget.tokens={TOKENS:.0f}",
 ]
 SAVES = 10
 
 
-def run_unmask(recipe: Recipe, corpus: Corpus, run: Path, precision: str) -> list[dict[str, Any]]:
-    """Pretrain, or go on; return the held-out curve."""
+def prepare(folder: Path, train: list[Path], heldout: list[Path], vocabulary: int) -> Corpus:
+    """Train a vocabulary and build the corpus, unless both are there."""
+    if not (folder / "corpus").exists():
+        texts = read_documents(train, TextOptions(), Skipped())
+        unmask.build_corpus(train, unmask.train_wordpiece(texts, size=vocabulary), folder / "corpus", heldout=heldout)
+    return unmask.open_corpus(folder / "corpus")
+
+
+def train_ours(recipe: Recipe, corpus: Corpus, run: Path) -> list[dict[str, Any]]:
+    """Pretrain or resume; return the held-out curve."""
     if not (run / "model").exists():
-        machine = choose_machine("cpu", precision)
-        unmask.pretrain(recipe, corpus, run, resume=(run / "recipe.toml").exists(), machine=machine)
+        resume = (run / "recipe.toml").exists()
+        unmask.pretrain(recipe, corpus, run, resume=resume, machine=choose_machine("cpu", "bf16"))
     return logged(run, "heldout")
 
 
-def run_trainer(recipe: Recipe, corpus: Corpus, out: Path) -> list[dict[str, Any]]:
-    """The same with the Trainer."""
-    import torch
+def sequences(recipe: Recipe, corpus: Corpus, feed: Feed) -> list[list[Sample]]:
+    """Return the samples of each step of the budget, in order."""
+    source, steps, tokens = feed.source(corpus.train), list[list[Sample]](), 0
+    cursor = source.start
+    while tokens < (recipe.budget.tokens or 0):
+        taken, cursor = source.take(cursor, sequences=SEQUENCES)
+        steps.append(taken)
+        tokens += sum(map(len, taken))
+    return steps
+
+
+def train_peer(recipe: Recipe, corpus: Corpus, steps: list[list[Sample]], out: Path) -> None:
+    """Train `BertForMaskedLM` with the Trainer, or resume; it leaves checkpoints."""
     import transformers
     from torch.utils.data import SequentialSampler
 
-    keep_memory()  # changes no number
-    shape, words = recipe.encoder, corpus.tokenizer
-    assert isinstance(shape, BertSettings)
-    body = shape.build(words.size)
-    head = MaskedLM(BuildContext(body))
-    learner = Learner(body, {"masked_lm": head})
-    feed = Feed(recipe.layout, recipe.masking, recipe.seed, words, learner.prepare)
-    source, samples, tokens = feed.source(corpus.train), [], [0]
-    position = source.start
-    while tokens[-1] < (recipe.budget.tokens or 0):
-        taken, position = source.take(position, sequences=SEQUENCES)
-        samples.extend(taken)
-        tokens.append(tokens[-1] + sum(len(sample) for sample in taken))
-    steps = len(tokens) - 1
     examples = [
         {
             "input_ids": sample.ids.tolist(),
-            "token_type_ids": [] if sample.segments is None else sample.segments.tolist(),
+            "token_type_ids": [0] * len(sample) if sample.segments is None else sample.segments.tolist(),
             "attention_mask": [1] * len(sample),
-            "special_tokens_mask": [int(id in words.special_ids) for id in sample.ids.tolist()],
+            "special_tokens_mask": [int(id in corpus.tokenizer.special_ids) for id in sample.ids.tolist()],
         }
-        for sample in samples
+        for sample in itertools.chain.from_iterable(steps)
     ]
 
     class InOrder(transformers.Trainer):  # type: ignore[misc,unused-ignore]
@@ -91,81 +97,94 @@ def run_trainer(recipe: Recipe, corpus: Corpus, out: Path) -> list[dict[str, Any
     class AtTargets(transformers.BertForMaskedLM):  # type: ignore[misc,no-untyped-call,unused-ignore]
         def forward(self, input_ids: Any, attention_mask: Any, token_type_ids: Any, labels: Any) -> Any:
             last = self.bert(input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)[0]
-            hidden = labels != -100
-            loss = torch.nn.functional.cross_entropy(self.cls(last[hidden]), labels[hidden])
+            masked = labels != -100
+            loss = torch.nn.functional.cross_entropy(self.cls(last[masked]), labels[masked])
             return transformers.modeling_outputs.MaskedLMOutput(loss=loss)
 
-    tokenizer = transformers.AutoTokenizer.from_pretrained(corpus.directory / "tokenizer")
-    config = transformers.BertConfig(
-        num_hidden_layers=shape.layers,
-        hidden_size=shape.width,
-        num_attention_heads=shape.heads,
-        intermediate_size=shape.feed_forward,
-        vocab_size=words.size,
-        hidden_dropout_prob=shape.dropout,
-        attention_probs_dropout_prob=shape.dropout,
-    )
+    keep_memory()  # changes no number
+    shape, optimizer = recipe.encoder, recipe.optimizer
+    assert isinstance(shape, BertSettings)
     torch.manual_seed(recipe.seed)
-    model: Any = AtTargets(config)
+    model: Any = AtTargets(
+        transformers.BertConfig(
+            num_hidden_layers=shape.layers,
+            hidden_size=shape.width,
+            num_attention_heads=shape.heads,
+            intermediate_size=shape.feed_forward,
+            vocab_size=corpus.tokenizer.size,
+            hidden_dropout_prob=shape.dropout,
+            attention_probs_dropout_prob=shape.dropout,
+        )
+    )
     trainer = InOrder(
         model=model,
         args=transformers.TrainingArguments(
             output_dir=str(out),
             per_device_train_batch_size=SEQUENCES,
-            max_steps=steps,
-            learning_rate=recipe.optimizer.learning_rate,
-            warmup_steps=round(recipe.schedule.warmup * steps),
-            weight_decay=recipe.optimizer.weight_decay,
-            adam_epsilon=recipe.optimizer.epsilon,
-            max_grad_norm=recipe.optimizer.clip,
+            max_steps=len(steps),
+            learning_rate=optimizer.learning_rate,
+            warmup_steps=round(recipe.schedule.warmup * len(steps)),
+            weight_decay=optimizer.weight_decay,
+            adam_epsilon=optimizer.epsilon,
+            max_grad_norm=optimizer.clip,
             seed=recipe.seed,
             use_cpu=True,
-            save_steps=steps // SAVES,
+            save_steps=max(1, len(steps) // SAVES),
             report_to=[],
             logging_steps=50,
         ),
         train_dataset=examples,
-        data_collator=transformers.DataCollatorForLanguageModeling(tokenizer, mlm_probability=RATE),
+        data_collator=transformers.DataCollatorForLanguageModeling(
+            transformers.AutoTokenizer.from_pretrained(corpus.directory / "tokenizer"), mlm_probability=RATE
+        ),
     )
     with torch.no_grad():
         batch = trainer.data_collator(examples[:2])
         model.eval()
-        ours, theirs = model(**batch).loss, transformers.BertForMaskedLM.forward(model, **batch).loss
-        torch.testing.assert_close(ours, theirs)
+        torch.testing.assert_close(model(**batch).loss, transformers.BertForMaskedLM.forward(model, **batch).loss)
     trainer.train(resume_from_checkpoint=any(out.glob("checkpoint-*")))
+
+
+def score_peer(recipe: Recipe, corpus: Corpus, out: Path) -> list[dict[str, Any]]:
+    """Return the peer's held-out curve: its checkpoints, scored as our runs are."""
+    assert isinstance(recipe.encoder, BertSettings)
+    body = recipe.encoder.build(corpus.tokenizer.size)
+    head = MaskedLM(BuildContext(body))
+    learner = Learner(body, {"masked_lm": head})
+    feed = Feed(recipe.layout, recipe.masking, recipe.seed, corpus.tokenizer, learner.prepare)
+    ends = [0, *itertools.accumulate(sum(map(len, step)) for step in sequences(recipe, corpus, feed))]
     heldout, curve = feed.heldout(corpus.heldout, HELDOUT_TOKENS), []
     for path in sorted(out.glob("checkpoint-*"), key=lambda path: int(path.name.partition("-")[2])):
-        words.save(path)
+        corpus.tokenizer.save(path)
         found = load_model(path)
         assert not found.take("masked_lm", head), "the peer has a masked-LM head"
-        assert isinstance(learner.encoder, Transformer)
-        learner.encoder.load_state_dict(found.encoder.state_dict())
+        body.load_state_dict(found.encoder.state_dict())
         step = int(path.name.partition("-")[2])
         metrics = evaluate(learner, heldout, choose_machine("cpu", "float32"))
-        curve.append({"step": step, "tokens": tokens[step], **metrics})
+        curve.append({"step": step, "tokens": ends[step], **metrics})
     return curve
 
 
 def main() -> None:
-    """Run what is missing."""
+    """Train what is missing and write the curves."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engines", nargs="+", choices=("unmask", "trainer"), default=["unmask", "trainer"])
     parser.add_argument("--runs", type=Path, default=Path("runs/loss-parity"), help="where runs are kept")
-    parser.add_argument("--corpus", type=Path, default=Path("runs/pretrain-mini"), help="where pretrain_mini.py has it")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for a trial")
+    parser.add_argument("--tokens", type=float, default=5e6)
+    parser.add_argument("--toy", action="store_true", help="a tiny body and vocabulary on one small file")
     options = parser.parse_args()
-    corpus = prepare(options.corpus, HELDOUT, TRAIN)
-    recipe = unmask.read_recipe("bert-mini", parse_overrides([*SETTINGS, *options.set]))
+    toy = ["encoder.layers=1", "encoder.width=32", "encoder.heads=2", "encoder.feed_forward=64"] if options.toy else []
+    recipe = unmask.read_recipe("bert-mini", parse_overrides([*SETTINGS, f"budget.tokens={options.tokens}", *toy]))
+    train = HELDOUT[1:] if options.toy else TRAIN
+    corpus = prepare(options.runs, train, [] if options.toy else HELDOUT, 300 if options.toy else 30522)
     if "unmask" in options.engines:
-        keep(**{"unmask bf16": run_unmask(recipe, corpus, options.runs / "unmask", "bf16")})
+        curve = train_ours(recipe, corpus, options.runs / "unmask")
+        add("loss_parity", {"engine": "unmask bf16", "settings": SETTINGS, "heldout": curve}, instead=("engine",))
     if "trainer" in options.engines:
-        keep(**{"trainer float32": run_trainer(recipe, corpus, options.runs / "trainer")})
-
-
-def keep(**curves: list[dict[str, Any]]) -> None:
-    """Write a curve beside the other engine's."""
-    curves = {**read(RESULTS / "loss_parity.json").get("curves", {}), **curves}
-    write("loss_parity", {"settings": SETTINGS, "curves": curves})
+        feed = Feed(recipe.layout, recipe.masking, recipe.seed, corpus.tokenizer, lambda sample: sample)
+        train_peer(recipe, corpus, sequences(recipe, corpus, feed), options.runs / "trainer")
+        curve = score_peer(recipe, corpus, options.runs / "trainer")
+        add("loss_parity", {"engine": "trainer float32", "settings": SETTINGS, "heldout": curve}, instead=("engine",))
 
 
 if __name__ == "__main__":

@@ -34,3 +34,16 @@ def test_where_the_time_goes(benchmark_module, work, records, run_main):
     assert sum(parts) >= found["step"]["seconds"] * 0.999
     assert set(work.micro_batches) == {(6,)}
     assert work.kernels == {("fused", "bfloat16")} | {kernel for kernel in work.kernels if kernel[1] == "float32"}
+
+
+@pytest.mark.shared
+def test_both_engines_learn_from_the_same_tokens(benchmark_module, work, records, run_main, shared, tmp_path):
+    module = benchmark_module("loss_parity")
+    run_main(module, "--toy", "--tokens", "6000", "--runs", str(tmp_path / "runs"))
+    ours, theirs = records("loss_parity")
+    assert (ours["engine"], theirs["engine"]) == ("unmask bf16", "trainer float32")
+    assert set(map(sum, work.micro_batches)) == {module.SEQUENCES}
+    assert set(map(len, work.micro_batches)) == {1}
+    assert ours["heldout"][-1]["tokens"] == pytest.approx(theirs["heldout"][-1]["tokens"], rel=0.2)
+    first = ours["heldout"][0]["masked_lm_loss"]
+    assert all(curve["heldout"][-1]["masked_lm_loss"] < first for curve in (ours, theirs))
