@@ -132,10 +132,11 @@ def _values(column: Record, records: Sequence[Record]) -> list[Any]:
 
 
 def _spread(values: Sequence[float], column: Record, records: Sequence[Record]) -> str:
-    """Mean and standard deviation; of one value its interval, if the record has one."""
+    """Mean and standard deviation; of one value its interval, if the record has one. `times` is a setting to add."""
     form = column.get("format", ".1f")
     if len(values) > 1:
-        return f"{statistics.mean(values):{form}} ± {statistics.stdev(values):{form}}"
+        times = f" (× {value_at(records[0], column['times']):g})" if "times" in column else ""
+        return f"{statistics.mean(values):{form}} ± {statistics.stdev(values):{form}}{times}"
     interval = value_at(records[0], column["interval"]) if "interval" in column else None
     return f"{values[0]:{form}}" + (f" [{interval[0]:{form}}, {interval[1]:{form}}]" if interval else "")
 

@@ -1,5 +1,7 @@
 """The other benchmarks of time run at toy size and measure what they say."""
 
+import sys
+
 import pytest
 
 pytestmark = pytest.mark.minilm
@@ -47,3 +49,36 @@ def test_both_engines_learn_from_the_same_tokens(benchmark_module, work, records
     assert ours["heldout"][-1]["tokens"] == pytest.approx(theirs["heldout"][-1]["tokens"], rel=0.2)
     first = ours["heldout"][0]["masked_lm_loss"]
     assert all(curve["heldout"][-1]["masked_lm_loss"] < first for curve in (ours, theirs))
+
+
+def test_the_first_step_is_a_step_of_the_command(benchmark_module, corpus, tmp_path):
+    module = benchmark_module("start")
+    options = ["--corpus", str(corpus.directory), "--out", str(tmp_path / "run"), "--set", "budget.steps=5"]
+    command = [sys.executable, "-c", module.FIRST_STEP, "pretrain", "bert-tiny", *options]
+    assert 0 < module.seconds(command, until="first step") < 60
+    assert 0 < module.seconds([sys.executable, "-m", "unmask", "--help"]) < 30
+    with pytest.raises(RuntimeError, match="ended with status"):
+        module.seconds([sys.executable, "-c", "1"], until="first step")
+
+
+@pytest.mark.shared
+def test_building_a_corpus_is_measured(benchmark_module, tokenizer_directory, shared, tmp_path, monkeypatch):
+    module = benchmark_module("corpus")
+    monkeypatch.setattr(module, "SHARDS", 3)
+    monkeypatch.setattr(module, "TIMES", 2)
+    found = list(module.compare(tmp_path, 0.2, tokenizer_directory, 1))
+    speeds = [one for one in found if one["measured"] == "speed"]
+    assert {(one["workers"], one["sentences"]) for one in speeds} == {(n, s) for n in (1, 2) for s in ("yes", "no")}
+    assert all(one["megabytes_per_second"] == pytest.approx(0.2 / one["seconds"], rel=0.1) for one in speeds)
+    small, large = (one for one in found if one["measured"] == "memory")
+    assert large["building"]["tokens"] > 1.5 * small["building"]["tokens"] > 0
+    assert found[-1]["shards"] == 3
+
+
+@pytest.mark.shared
+def test_sentence_segmenters_are_scored(benchmark_module, records, run_main, shared):
+    run_main(benchmark_module("sentences"), "--megabytes", "0.01")
+    found = {(one["library"].split()[0], one["language"]): one for one in records("sentences")}
+    assert found["sentencex", "english"]["f1"] > 0.9
+    assert found["sentencex", "chinese"]["f1"] > 0.9
+    assert all(one["megabytes_per_second"] > 0 for one in found.values())
