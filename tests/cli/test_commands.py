@@ -434,7 +434,10 @@ FILES = ("--train", "{line}/train.tsv")
             "no: there is no such folder; make it, or name another --out",
         ),
         (("predict", *MODEL, "a", "--out", "{here}/a.jsonl.gz"), "a.jsonl.gz: predictions are written as they are"),
-        (("predict", *MODEL, "bad \udcff"), "character 5 of the text is no character (a lone surrogate); give UTF-8"),
+        (
+            ("predict", *MODEL, "bad \udcff"),
+            "character 5 of the text is a lone surrogate, not a valid character; pass UTF-8",
+        ),
         (("fill", "--model", "{line}/run", "\udcff [MASK]"), "a lone surrogate"),
         (("evaluate", *MODEL, "--data", "{here}/bad.tsv", "--format", "conll"), "--format conll has no columns of"),
         (("predict", "--model", "{line}/run", "a"), "fine-tuned for no task; train one: unmask finetune"),

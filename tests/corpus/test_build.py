@@ -135,7 +135,8 @@ def test_D9_empty_corpus_is_an_error(source, tmp_path, tokenizer):
         ("[]\n[]\n", rf"2 documents were skipped, the first at {empty}:1: not a JSON object$"),
         (
             '{"title": "a", "body": "b"}\n',
-            rf"1 document was skipped, the first at {empty}:1: no field 'text'; pass --field NAME \(known here: title",
+            rf"1 document was skipped, the first at {empty}:1: no field 'text'; pass "
+            r"--field NAME \(the line has: title, body\)",
         ),
     ):
         empty.write_text(content)

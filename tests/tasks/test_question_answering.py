@@ -451,7 +451,7 @@ def learnt(recipe_file, tokenizer_directory, documents, tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("asked", "message"),
-    [((None, "b"), "None is no text"), (("a", 5), "5 is no text"), (("a", " "), "none of them empty")],
+    [((None, "b"), "None is not a string"), (("a", 5), "5 is not a string"), (("a", " "), "none of them empty")],
 )
 def test_what_is_no_question_is_refused(learnt, asked, message):
     with pytest.raises(UserError, match=message):
