@@ -104,7 +104,7 @@ def test_the_tokenizer_of_a_model(encode, tokenizer, tmp_path, causal):
             ("--tokenizer", "{here}/none", "a"),
             "none: no such folder; name that of a tokenizer, a model or a run",
         ),
-        (("--tokenizer", "{here}", "a"), "{here}: holds none of tokenizer.json, vocab.txt"),
+        (("--tokenizer", "{here}", "a"), "{here}: contains none of tokenizer.json, vocab.txt"),
         (("--tokenizer", "{good}"), "there is no text to encode; give texts, or --data FILE"),
         (("--tokenizer", "{good}", "a", "--data", "{here}/a.txt"), "give texts or --data FILE, not both"),
         (("--tokenizer", "{good}", "--data", "{here}/none.txt"), "none.txt: cannot be read (No such file"),

@@ -52,7 +52,7 @@ def test_manifest_tells_what_was_built(built, source, tokenizer):
 
 def test_large_vocabularies_take_four_bytes(source, tokenizer, tmp_path, texts_of):
     path = tmp_path / "vocab.txt"
-    pieces = [*tokenizer.pieces(range(tokenizer.size)), *(f"zz{number}" for number in range(70_000))]
+    pieces = [*tokenizer.tokens(range(tokenizer.size)), *(f"zz{number}" for number in range(70_000))]
     path.write_text("\n".join(pieces), encoding="utf-8")
     large = load_tokenizer(tmp_path)
     source.write_text("zz69999 zz1\n\nzz2\n")

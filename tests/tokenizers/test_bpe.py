@@ -42,15 +42,15 @@ def test_the_ids_are_robertas(trained):
     assert trained.mask == trained.size - 1
     assert 256 + 5 < trained.size <= 500
     assert (trained.kind, trained.lowercase, trained.ends_twice) == (BPE, False, True)
-    assert {to_bytes(trained.piece(id)) for id in range(trained.size)} >= {bytes([byte]) for byte in range(256)}
-    assert trained.pieces(trained.encode(" the dog"))[0] == "Ġthe"
+    assert {to_bytes(trained.token(id)) for id in range(trained.size)} >= {bytes([byte]) for byte in range(256)}
+    assert trained.tokens(trained.encode(" the dog"))[0] == "Ġthe"
 
 
 @given(st.text(max_size=60))
 def test_any_text_comes_back(trained, text):
     if not any(token.content in text for token in trained.added_tokens):
         assert trained.decode(trained.encode(text)) == text
-        assert b"".join(to_bytes(piece) for piece in trained.pieces(trained.encode(text))) == text.encode()
+        assert b"".join(to_bytes(piece) for piece in trained.tokens(trained.encode(text))) == text.encode()
 
 
 def test_training_is_the_same_every_time(trained):
@@ -58,7 +58,10 @@ def test_training_is_the_same_every_time(trained):
     assert train_bpe(TEXT, size=300).sha256 != trained.sha256
 
 
-@pytest.mark.parametrize(("texts", "size", "message"), [(TEXT, 260, "at least 261"), ([" ", "\n"], 300, "no text")])
+@pytest.mark.parametrize(
+    ("texts", "size", "message"),
+    [(TEXT, 260, "at least 261 tokens: all bytes and the special tokens"), ([" ", "\n"], 300, "no text")],
+)
 def test_what_cannot_be_trained(texts, size, message):
     with pytest.raises(UserError, match=message):
         train_bpe(texts, size=size)
@@ -95,7 +98,7 @@ def test_offsets_are_characters_without_the_space_before(trained):
 
 
 def test_words_stand_apart_as_they_do_within_a_text(trained):
-    (dog,) = trained.encode_apart(["dog"])
+    (dog,) = trained.encode_separately(["dog"])
     assert dog.tolist() == trained.encode("The dog")[-len(dog) :].tolist()
 
 
@@ -110,7 +113,7 @@ def words(tokenizer, text):
     ids = tokenizer.encode(text)
     begins = tokenizer.begins_word(ids)
     assert begins[:1].all()
-    pieces = [to_bytes(piece) for piece in tokenizer.pieces(ids)]
+    pieces = [to_bytes(piece) for piece in tokenizer.tokens(ids)]
     found = []
     for piece, new in zip(pieces, begins, strict=True):
         if new:
@@ -167,10 +170,10 @@ def test_damaged_files_are_named(trained, tmp_path):
     (tmp_path / "tokenizer.json").unlink()
     merges = (tmp_path / "merges.txt").read_text(encoding="utf8").splitlines()
     (tmp_path / "merges.txt").write_text("\n".join([*merges[:3], "three pieces here", *merges[3:]]), encoding="utf8")
-    with pytest.raises(UserError, match=r"merges\.txt:4: not two pieces"):
+    with pytest.raises(UserError, match=r"merges\.txt:4: not two tokens separated by a space"):
         load_tokenizer(tmp_path)
     (tmp_path / "merges.txt").write_text("\n".join([*merges, "zzz qqq"]), encoding="utf8")
-    with pytest.raises(UserError, match=r"vocab\.json: does not go with merges\.txt"):
+    with pytest.raises(UserError, match=r"vocab\.json: does not match merges\.txt"):
         load_tokenizer(tmp_path)
     (tmp_path / "merges.txt").unlink()
     with pytest.raises(UserError, match=r"merges\.txt: cannot be read"):

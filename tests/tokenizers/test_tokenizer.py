@@ -38,11 +38,11 @@ def test_ids_and_special_tokens(directory):
     assert ids.dtype == np.int32
     assert ids.tolist() == [5, 6, 8, 7, 1, 4, 9]
     assert [many.tolist() for many in tokenizer.encode_many(["The cats", "", "你好"])] == [[5, 6, 8], [], [10, 11]]
-    assert tokenizer.pieces(ids[:3]) == ["the", "cat", "##s"]
+    assert tokenizer.tokens(ids[:3]) == ["the", "cat", "##s"]
     assert tokenizer.decode(ids) == "the cats sat [UNK] [MASK]."
     for id in (-1, 15):
         with pytest.raises(IndexError):
-            tokenizer.piece(id)
+            tokenizer.token(id)
 
 
 def test_offsets_are_characters(directory):
@@ -110,16 +110,16 @@ def test_C11_corrupt_tokenizer_is_named(directory):
     load_tokenizer(directory).save(directory)
     content = (directory / "tokenizer.json").read_bytes()
     path = directory / "tokenizer.json"
-    assert "holds none of tokenizer.json, vocab.txt" in damaged(directory, None, b"")
+    assert "contains none of tokenizer.json, vocab.txt" in damaged(directory, None, b"")
     for broken in (content[:-30], b"", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"model": 1}'):
-        assert damaged(directory, path.name, broken).startswith(f"{path}: is no")
+        assert damaged(directory, path.name, broken).startswith(f"{path}: is not ")
     for broken in (b'"version": "2.0"', b'"version": null'):
         assert str(path) in damaged(directory, path.name, content.replace(b'"version": "1.0"', broken))
     other = json.loads(content) | {"normalizer": None}
-    assert "BERT's normaliser" in damaged(directory, path.name, json.dumps(other).encode())
+    assert "BERT's normalizer" in damaged(directory, path.name, json.dumps(other).encode())
     other = json.loads(content)
     other["model"]["continuing_subword_prefix"] = "@@"
-    assert "goes on with words by '@@', which BERT's tokenizers call '##'" in damaged(
+    assert "marks continuations of words by '@@', not by '##' as BERT does" in damaged(
         directory, path.name, json.dumps(other).encode()
     )
     gap = json.loads(content)
@@ -131,7 +131,7 @@ def test_C11_corrupt_vocabulary_is_named(directory):
     path = directory / "vocab.txt"
     assert damaged(directory, "vocab.txt", b"") == f"{path}: the vocabulary is empty"
     twice = "\n".join([*PIECES, "cat"]).encode()
-    assert damaged(directory, "vocab.txt", twice) == f"{path}:16: 'cat' stands in line 7 too"
+    assert damaged(directory, "vocab.txt", twice) == f"{path}:16: 'cat' is also in line 7"
     assert "lacks [CLS], [MASK]" in damaged(directory, "vocab.txt", b"[PAD]\n[UNK]\n[SEP]\na\n")
     assert "is not UTF-8" in damaged(directory, "vocab.txt", b"[PAD]\n\xff\n")
 

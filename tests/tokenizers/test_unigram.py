@@ -47,7 +47,7 @@ def test_the_ids_are_alberts(trained):
     assert (trained.pad, trained.unk, trained.cls, trained.sep, trained.mask) == (0, 1, 2, 3, 4)
     assert (trained.kind, trained.lowercase, trained.ends_twice, trained.added) == (UNIGRAM, True, False, 0)
     assert 500 < trained.size <= 600
-    assert f"{SPACE}the" in trained.pieces(trained.encode("The model"))
+    assert f"{SPACE}the" in trained.tokens(trained.encode("The model"))
     assert trained.decode(trained.encode("The old  model.")) == "the old model."
 
 
@@ -70,7 +70,7 @@ def test_the_most_probable_pieces_are_chosen(trained):
         return cuts[-1]
 
     for word in ("pretraining", "bridges", "tokens", "seas"):
-        pieces = trained.pieces(trained.encode(word))
+        pieces = trained.tokens(trained.encode(word))
         score, _ = best(SPACE + word)
         assert sum(scores[piece] for piece in pieces) == pytest.approx(score)
 
@@ -99,7 +99,7 @@ def test_transformers_reads_what_is_saved(lowercase, tmp_path, same_ids):
 def test_words_begin_at_spaces_and_where_the_script_has_none(trained, text):
     ids = trained.encode(text)
     begins = trained.begins_word(ids)
-    for place, piece in enumerate(trained.pieces(ids)):
+    for place, piece in enumerate(trained.tokens(ids)):
         assert begins[place] or not piece.startswith(SPACE)
     assert begins[:1].all()
 
@@ -111,7 +111,7 @@ def test_no_part_of_a_word_is_hidden_that_has_an_unknown_character(trained):
     candidates = np.flatnonzero(~np.isin(ids, list(trained.special_ids)))
     starts, stops = find_words(ids, candidates, trained.begins_word)
     assert begins.sum() == 2 + 5, "special tokens and five words"
-    found = ["".join(trained.pieces(ids[start:stop])) for start, stop in zip(starts, stops, strict=True)]
+    found = ["".join(trained.tokens(ids[start:stop])) for start, stop in zip(starts, stops, strict=True)]
     assert found == [f"{SPACE}the", f"{SPACE}of", f"{SPACE}the"]
     sample = Sample(key=(0,), ids=ids, segments=np.zeros_like(ids))
     for kind in (WholeWordMaskingSettings, NgramMaskingSettings, SpanMaskingSettings):
@@ -150,7 +150,7 @@ def test_a_damaged_table_of_characters_is_named(tmp_path):
         try:
             load_tokenizer(tmp_path).encode("a½ﬁ")
         except UserError as error:
-            assert "spiece.model: is no model of SentencePiece" in str(error)
+            assert "spiece.model: is not a valid SentencePiece model" in str(error)
             damaged += 1
     assert damaged
 
@@ -233,5 +233,5 @@ def test_other_ways_to_cut_words_are_refused(trained, tmp_path):
     content = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf8"))
     content["pre_tokenizer"]["pretokenizers"][0] = {"type": "Whitespace"}
     (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf8")
-    with pytest.raises(UserError, match="the kinds known here"):
+    with pytest.raises(UserError, match="is of an unsupported kind; use WordPiece"):
         load_tokenizer(tmp_path)

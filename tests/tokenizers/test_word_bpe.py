@@ -38,7 +38,7 @@ def test_ids_are_those_of_transformers(theirs, tmp_path, name, same_ids):
     assert {ours.pad, ours.cls, ours.sep, ours.mask} == set(range(len(PIECES), len(PIECES) + 4))
     assert ours.decode(ours.encode("The dog.")) == "the dog ."
     ids = ours.encode("the dogs, bridge")
-    words = "".join("|" * bool(begins) + ours.piece(id) for id, begins in zip(ids, ours.begins_word(ids), strict=True))
+    words = "".join("|" * bool(begins) + ours.token(id) for id, begins in zip(ids, ours.begins_word(ids), strict=True))
     assert words.replace("</w>", "") == "|the|dogs|,|bridge"
 
 
@@ -59,7 +59,7 @@ def test_gpt2s_vocabulary_gets_special_tokens(shared, tmp_path, mixed_lines):
     source = shared / "vocabularies/gpt2"
     ours = load_tokenizer(source)
     assert (ours.kind, ours.size, ours.added) == (BPE, 50_257 + 4, 4)
-    assert ours.piece(ours.unk) == "<|endoftext|>"
+    assert ours.token(ours.unk) == "<|endoftext|>"
     for old, new in (("encoder.json", "vocab.json"), ("vocab.bpe", "merges.txt")):
         shutil.copy(source / old, tmp_path / new)
     theirs = GPT2Tokenizer.from_pretrained(tmp_path)

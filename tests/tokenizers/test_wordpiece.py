@@ -17,7 +17,7 @@ TEXTS = ["The cat sat on the mat, the Café cat. 你好 catty", "cats sat; matte
 
 def test_layout_of_the_vocabulary():
     tokenizer = train_wordpiece(TEXTS, size=70)
-    pieces = tokenizer.pieces(range(tokenizer.size))
+    pieces = tokenizer.tokens(range(tokenizer.size))
     assert pieces[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     first = [piece for piece in pieces[5:] if len(piece) == 1]
     continuing = [piece for piece in pieces if piece.startswith("##") and len(piece) == 3]
@@ -69,7 +69,7 @@ def test_no_text_is_refused():
 
 
 def test_too_small_a_size_says_the_needed_one():
-    with pytest.raises(UserError, match="at least 11 pieces"):
+    with pytest.raises(UserError, match="at least 11 tokens"):
         train_wordpiece(["abc bca cab"], size=10)
     assert train_wordpiece(["abc bca cab"], size=11).size == 11
 

@@ -57,7 +57,7 @@ class Encoder:
 
     def __init__(self, tokenizer: Tokenizer, dtype: str) -> None:
         self._words = WordCache(tokenizer, dtype)
-        self._before = tokenizer.kind.before
+        self._prefix = tokenizer.kind.word_prefix
 
     def __call__(self, texts: list[str]) -> list[Encoded]:
         """Encode documents."""
@@ -67,7 +67,7 @@ class Encoder:
         sentences = [
             ids
             for number, (sentence, spaced) in enumerate(cut_sentences(text))
-            if (ids := self._words.encode(self._before + sentence if number and spaced else sentence))
+            if (ids := self._words.encode(self._prefix + sentence if number and spaced else sentence))
         ]
         ids = b"".join(sentences)
         sizes = [0, *map(len, sentences)]  # in bytes
