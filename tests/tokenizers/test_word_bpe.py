@@ -1,4 +1,4 @@
-"""GPT's BPE, and GPT-2's without RoBERTa's tokens: ids are those of transformers; missing special tokens are added."""
+"""Tests of GPT's BPE, and of GPT-2's: same ids as transformers; missing special tokens are added."""
 
 import shutil
 
@@ -68,14 +68,8 @@ def test_gpt2s_vocabulary_gets_special_tokens(shared, tmp_path, mixed_lines):
         assert ids.tolist() == theirs.encode(line, add_special_tokens=False), line
 
 
-def test_a_wordpiece_vocabulary_without_them_is_refused(tmp_path):
-    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\nthe\n")
-    with pytest.raises(UserError, match="lacks"):
-        load_tokenizer(tmp_path)
-
-
 def test_a_published_model_gets_rows_for_them(theirs, tmp_path):
-    """OpenAI's directory: the old tokens as there, four more, told; fine-tuned, written and read back the same."""
+    """OpenAI's model keeps its outputs, gets four more embeddings, which are reported, and is saved and loaded."""
     torch.manual_seed(0)
     config = OpenAIGPTConfig(vocab_size=len(PIECES), n_embd=32, n_layer=2, n_head=2, n_positions=64)
     published = OpenAIGPTLMHeadModel(config).eval()
