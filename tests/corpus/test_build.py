@@ -130,7 +130,7 @@ def test_D7_D8_what_is_skipped_stands_in_the_manifest(source, tmp_path, tokenize
 def test_D9_empty_corpus_is_an_error(source, tmp_path, tokenizer):
     empty = tmp_path / "empty.jsonl"
     for content, message in (
-        ("", "no text to train on; is it the right file, and --documents"),
+        ("", "no text to train on; check the files and --documents"),
         ("{\n", rf"1 document was skipped, the first at {empty}:1: broken JSON"),
         ("[]\n[]\n", rf"2 documents were skipped, the first at {empty}:1: not a JSON object$"),
         (
@@ -142,16 +142,16 @@ def test_D9_empty_corpus_is_an_error(source, tmp_path, tokenizer):
         empty.write_text(content)
         with pytest.raises(UserError, match=message):
             build_corpus([empty], tokenizer, tmp_path / "corpus")
-    with pytest.raises(UserError, match="the held-out files hold no text; 1 document was skipped"):
+    with pytest.raises(UserError, match="the held-out files contain no text; 1 document was skipped"):
         build_corpus([source], tokenizer, tmp_path / "corpus", heldout=[empty])
     assert not list(tmp_path.glob("corpus*"))
 
 
 def test_paths_are_checked_before_anything_is_read(source, tmp_path, tokenizer, monkeypatch):
     for paths, heldout, message in (
-        ([source, tmp_path / "x" / ".." / source.name], [], "is named twice"),
-        ([source], [source], "is named twice"),
-        (["-", "-"], [], "standard input: is named twice"),
+        ([source, tmp_path / "x" / ".." / source.name], [], "is given twice"),
+        ([source], [source], "is given twice"),
+        (["-", "-"], [], "standard input: is given twice"),
         ([source, tmp_path / "missing"], [], "missing: does not exist"),
         ([tmp_path], [], "is a directory"),
     ):

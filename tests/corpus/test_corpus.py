@@ -148,7 +148,7 @@ def rewrite(corpus, name, content):
 def test_D4_bad_index_is_named(built, kind, change):
     name = f"train-00000.{kind}.npy"
     path = rewrite(built, name, change(np.load(built.directory / name)))
-    damaged(open_corpus(built.directory), f"{path}: is no (index|array)")
+    damaged(open_corpus(built.directory), f"{path}: is not an (index|array)")
 
 
 def test_D4_wrong_header_is_named(built):
@@ -156,7 +156,7 @@ def test_D4_wrong_header_is_named(built):
     expected = read_all(built)
     path = rewrite(built, name, np.load(built.directory / name)[None])
     corpus = open_corpus(built.directory)
-    with pytest.raises(UserError, match=f"{path}: is no index"):
+    with pytest.raises(UserError, match=f"{path}: is not an index of "):
         corpus.verify()
     assert str(read_all(corpus)) == str(expected)  # no header is read for a document
 
@@ -169,7 +169,7 @@ def test_D4_wrong_checksums_are_named(built):
     with pytest.raises(UserError, match=r"train-00000: document 0 .* cannot be read \(its checksum differs\)"):
         read_all(corpus)
     path = rewrite(built, name, np.load(built.directory / name).astype(np.int64))
-    damaged(open_corpus(built.directory), f"{path}: does not hold")
+    damaged(open_corpus(built.directory), f"{path}: does not contain ")
 
 
 def test_D5_token_outside_the_vocabulary_is_refused(built):
@@ -184,7 +184,7 @@ def test_D5_token_outside_the_vocabulary_is_refused(built):
     rewrite(built, "train-00000.checksums.npy", checksums)  # it was written so
     damaged(open_corpus(built.directory), f"{path}: has the token id {built.tokenizer.size}, but the vocabulary")
     rewrite(built, name, tokens.astype(np.uint32))
-    damaged(open_corpus(built.directory), f"{path}: does not hold")
+    damaged(open_corpus(built.directory), f"{path}: does not contain ")
 
 
 def test_D6_other_tokenizer_is_refused(built, tokenizer):
@@ -213,8 +213,8 @@ def test_damaged_manifest_is_named(built):
     with pytest.raises(UserError, match="has version 1, not 2"):
         open_corpus(built.directory)
     path.write_text(json.dumps(good | {"dtype": "<f4"}))
-    with pytest.raises(UserError, match="knows no tokens of type '<f4'"):
+    with pytest.raises(UserError, match="has tokens of the unknown type '<f4'"):
         open_corpus(built.directory)
     path.unlink()
-    with pytest.raises(UserError, match="is this the folder of a corpus"):
+    with pytest.raises(UserError, match="is this the directory of a corpus"):
         open_corpus(built.directory)

@@ -95,11 +95,13 @@ def test_a_worker_that_is_killed_ends_the_build(source, built, tokenizer, tmp_pa
                 worker.kill()
 
     settings = {"shard_tokens": 2000, "workers": 2, "report": kill}
-    with pytest.raises(UnmaskError, match="a worker was killed; if memory was short, take fewer --workers") as error:
+    with pytest.raises(
+        UnmaskError, match="a worker process was killed; if memory ran out, use fewer --workers"
+    ) as error:
         build_corpus([source], tokenizer, tmp_path / "other", **settings)
     assert error.value.status == 1
     assert multiprocessing.active_children() == []
-    assert "other.partial holds " in lines[-1]
+    assert "other.partial contains " in lines[-1]
     corpus = build_corpus([source], tokenizer, tmp_path / "other", shard_tokens=2000)
     assert files_of(corpus.directory) == files_of(built.directory)
 

@@ -56,7 +56,7 @@ def go_on(source, tokenizer, tmp_path, monkeypatch):
 
 def test_D13_the_same_command_goes_on(interrupted, built, go_on, files_of):
     corpus, encoded, lines = go_on()
-    assert "an interrupted build goes on: 2 full shards are taken over" in lines
+    assert "resuming an interrupted build: reusing 2 full shards" in lines
     taken = built.manifest.train.shards[:2]
     assert encoded == 300 - sum(shard.documents for shard in taken)
     assert not any(line.startswith(("train-00000", "train-00001")) for line in lines)
@@ -116,9 +116,11 @@ def test_D13_shards_of_another_text_are_refused(interrupted, source, built, go_o
     lines = original.decode().splitlines()
     change(lines)
     source.write_text("\n".join(lines))
-    with pytest.raises(UserError, match=r"other\.partial: holds shards of an interrupted build, but the text") as error:
+    with pytest.raises(
+        UserError, match=r"other\.partial: contains shards of an interrupted build, but the text"
+    ) as error:
         go_on()
-    assert "of its part 'train' was another one; give the command that began it" in str(error.value)
+    assert "of its part 'train' was different; run the command that started it to resume it, or" in str(error.value)
     source.write_bytes(original)
     assert before.keys() <= files_of(interrupted).keys()
     corpus, encoded, _ = go_on()
@@ -139,7 +141,9 @@ def test_D13_shards_of_other_settings_are_refused(interrupted, built, go_on, fil
             patch.setattr(build, "__version__", "99")
         else:
             patch.setattr(build.importlib.metadata, "version", lambda library: "99" + library)
-        with pytest.raises(UserError, match=rf"was not this one: .*{name} was .+, now .+; give the command"):
+        with pytest.raises(
+            UserError, match=rf"with other settings: .*{name} was .+, now .+; run the command that started it"
+        ):
             go_on(**settings)
         assert files_of(interrupted) == before
     assert files_of(go_on()[0].directory) == files_of(built.directory)
@@ -171,7 +175,7 @@ def test_D13_a_damaged_shard_is_built_again(interrupted, built, go_on, files_of,
     """As after a power failure, which may take what was not yet on the disk."""
     damage(interrupted / "corpus" / name)
     corpus, encoded, lines = go_on()
-    assert f"built again from here on: {interrupted / 'corpus' / name}: is " in "\n".join(lines)
+    assert f"rebuilding from the first damaged shard: {interrupted / 'corpus' / name}: is " in "\n".join(lines)
     assert encoded == 300 - sum(shard.documents for shard in built.manifest.train.shards[:expected])
     assert files_of(corpus.directory) == files_of(built.directory)
 
@@ -200,7 +204,7 @@ def test_D13_standard_input_goes_on_when_it_is_given_again(source, tokenizer, tm
     whole = give(text, "whole")
     with pytest.raises(Stopped):
         give(text, "other", stop)
-    with pytest.raises(UserError, match="the text of its part 'train' was another one"):
+    with pytest.raises(UserError, match="the text of its part 'train' was different"):
         give(text[1:], "other")
     assert files_of(give(text, "other").directory) == files_of(whole.directory)
 
@@ -219,7 +223,9 @@ def test_what_is_no_interrupted_build_is_left_alone(source, tokenizer, tmp_path)
     folder = tmp_path / "corpus.partial"
     folder.mkdir()
     (folder / "thesis.txt").write_text("mine")
-    with pytest.raises(UserError, match=r"corpus\.partial: is in the way: it holds no interrupted build"):
+    with pytest.raises(
+        UserError, match=r"corpus\.partial: exists but is not an interrupted build; remove or rename it"
+    ):
         build_corpus([source], tokenizer, tmp_path / "corpus")
     assert [path.name for path in folder.iterdir()] == ["thesis.txt"]
     (folder / "progress.json").write_text("{")
@@ -280,7 +286,7 @@ for limit in count(1):
         break
     taken = "whole"
     if not out.exists():
-        taken = next((line.split()[5] for line in build(out) if "taken over" in line), "0")
+        taken = next((line.split()[5] for line in build(out) if "reusing" in line), "0")
     print(taken)
 """
 
@@ -343,6 +349,6 @@ def test_D13_a_killed_program_leaves_no_workers_and_goes_on(built, source, tmp_p
     assert said.count("Traceback") == (number == signal.SIGINT), "workers say nothing"
     assert not (tmp_path / "other").exists()
     corpus, _, lines = go_on()
-    assert "an interrupted build goes on: 2 full shards are taken over" in lines
+    assert "resuming an interrupted build: reusing 2 full shards" in lines
     assert files_of(corpus.directory) == files_of(built.directory)
     assert not (tmp_path / "other.partial").exists()

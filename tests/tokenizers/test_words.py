@@ -39,7 +39,9 @@ def test_marks_and_invisible_characters_begin_no_word(bpe):
         for text in ("می\u200cخواهم", "ക്ഷ\u200dമ", "soft\u00adhyphen", "cafe\u0301s"):
             assert words(tokenizer, text) == [text.encode()], text
     pieces = ["ท", "ี", "่", "ร", "ู้", "は", "\u3099", "な", "な\u3099"]
-    starts = WordStarts(piece.encode() for piece in pieces)  # single bytes of a character do not distinguish marks from letters
+    starts = WordStarts(
+        piece.encode() for piece in pieces
+    )  # single bytes of a character do not distinguish marks from letters
     for ids, expected in (([0, 1, 2, 3, 4], [1, 0, 0, 1, 0]), ([5, 6, 7, 8, 6], [1, 0, 1, 1, 0])):
         assert starts(np.array(ids))[1:].tolist() == [bool(begins) for begins in expected[1:]]
 
