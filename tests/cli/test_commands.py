@@ -412,7 +412,7 @@ FILES = ("--train", "{line}/train.tsv")
         (("finetune", "classification", *MODEL, "--train", "{here}/empty.txt", "--out", "{here}/r"), "no examples"),
         (
             ("finetune", "classification", *MODEL, *FILES, "--columns", "label=stars", "--out", "{here}/r"),
-            "train.tsv:1: no column called stars",
+            "train.tsv:1: no column named stars",
         ),
         (("evaluate", *MODEL, "--data", "{here}/bad.tsv"), "bad.tsv:2: unknown label 'maybe'; the model knows no, yes"),
         (

@@ -91,9 +91,7 @@ def test_a_worker_that_is_killed_ends_the_build(source, built, tokenizer, tmp_pa
     def kill(line):
         lines.append(line)
         if line.startswith("train-00000"):
-            for worker in (
-                multiprocessing.active_children()
-            ):  # all of them: otherwise another one might finish the rest before it is noticed
+            for worker in multiprocessing.active_children():  # all: one might finish the rest
                 worker.kill()
 
     settings = {"shard_tokens": 2000, "workers": 2, "report": kill}
