@@ -47,7 +47,7 @@ def main() -> None:
     values = {
         "minutes": options.minutes,
         "corpus_tokens": corpus.train.num_tokens,
-        "most_frequent_token": corpus.tokenizer.piece(corpus.manifest.most_frequent_token.id),
+        "most_frequent_token": corpus.tokenizer.token(corpus.manifest.most_frequent_token.id),
         "guess": logged(run, "guess")[0],
         "steps": last["step"],
         "tokens": last["tokens"],

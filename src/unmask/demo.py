@@ -108,7 +108,7 @@ def _pretrain(out: Path, recipe: Recipe, corpus: Corpus, console: Console) -> tu
     console.print(
         f"held-out masked words guessed right: {100 * learning[0]['masked_lm_accuracy']:.1f} % before, "
         f"{100 * learning[-1]['masked_lm_accuracy']:.1f} % after; always saying "
-        f"'{corpus.tokenizer.piece(corpus.manifest.most_frequent_token.id)}' would be right for {100 * guess:.1f} %",
+        f"'{corpus.tokenizer.token(corpus.manifest.most_frequent_token.id)}' would be right for {100 * guess:.1f} %",
         markup=False,
     )
     return learning, guess

@@ -269,7 +269,7 @@ def test_words_of_trained_vocabularies_are_hidden_whole_in_every_script(document
 
 def test_words_of_a_wordpiece_vocabulary(tokenizer):
     begin = tokenizer.begins_word(np.arange(tokenizer.size))
-    assert begin.tolist() == [not tokenizer.piece(id).startswith("##") for id in range(tokenizer.size)]
+    assert begin.tolist() == [not tokenizer.token(id).startswith("##") for id in range(tokenizer.size)]
     assert 0 < (~begin).sum() < tokenizer.size
 
 

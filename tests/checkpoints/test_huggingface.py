@@ -387,10 +387,10 @@ def test_C11_a_corrupt_or_foreign_tokenizer(directory, tokenizer):
     path.write_text(json.dumps(content))
     refused(directory, directory, f"the tokenizer has {small + 1} pieces, the model {small}")
     path.write_text("{")
-    refused(directory, path, "is no tokenizer")
+    refused(directory, path, "is not a valid tokenizer")
     path.unlink()
     (directory / "vocab.txt").unlink()
-    refused(directory, "holds none of tokenizer.json")
+    refused(directory, "contains none of tokenizer.json")
 
 
 def test_rows_that_pad_the_vocabulary_are_fine(tokenizer, tmp_path):

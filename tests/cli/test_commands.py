@@ -374,10 +374,10 @@ FILES = ("--train", "{line}/train.tsv")
             ("corpus", "build", "{line}/train.tsv", "--tokenizer", "{line}/run", "--workers", "0", "--out", "{here}/c"),
             "pass --workers 1 or more",
         ),
-        (("corpus", "info", "{here}"), "is this the folder of a corpus?"),
+        (("corpus", "info", "{here}"), "is this the directory of a corpus?"),
         (("corpus", "info", "{here}/flipped"), "flipped/train-00000.tokens.npy: is damaged: its sha256 differs"),
         (("pretrain", "bert-tinny", *CORPUS, "--out", "{here}/r"), "did you mean 'bert-tiny'?"),
-        (("pretrain", "bert-tiny", "--corpus", "{here}/no", "--out", "{here}/r"), "is this the folder of a corpus?"),
+        (("pretrain", "bert-tiny", "--corpus", "{here}/no", "--out", "{here}/r"), "is this the directory of a corpus?"),
         (("pretrain", "bert-tiny", *CORPUS, "--out", "{line}/run"), "not empty; choose another --out"),
         (("pretrain", "bert-tiny", *CORPUS, "--out", "{here}/r", "--resume"), "no run is here to resume"),
         (("pretrain", "bert-tiny", *CORPUS, "--out", "{line}/train.tsv/r"), "cannot be written"),
@@ -412,7 +412,7 @@ FILES = ("--train", "{line}/train.tsv")
         (("finetune", "classification", *MODEL, "--train", "{here}/empty.txt", "--out", "{here}/r"), "no examples"),
         (
             ("finetune", "classification", *MODEL, *FILES, "--columns", "label=stars", "--out", "{here}/r"),
-            "train.tsv:1: no column called stars",
+            "train.tsv:1: no column named stars",
         ),
         (("evaluate", *MODEL, "--data", "{here}/bad.tsv"), "bad.tsv:2: unknown label 'maybe'; the model knows no, yes"),
         (
@@ -434,7 +434,10 @@ FILES = ("--train", "{line}/train.tsv")
             "no: there is no such folder; make it, or name another --out",
         ),
         (("predict", *MODEL, "a", "--out", "{here}/a.jsonl.gz"), "a.jsonl.gz: predictions are written as they are"),
-        (("predict", *MODEL, "bad \udcff"), "character 5 of the text is no character (a lone surrogate); give UTF-8"),
+        (
+            ("predict", *MODEL, "bad \udcff"),
+            "character 5 of the text is a lone surrogate, not a valid character; pass UTF-8",
+        ),
         (("fill", "--model", "{line}/run", "\udcff [MASK]"), "a lone surrogate"),
         (("evaluate", *MODEL, "--data", "{here}/bad.tsv", "--format", "conll"), "--format conll has no columns of"),
         (("predict", "--model", "{line}/run", "a"), "fine-tuned for no task; train one: unmask finetune"),

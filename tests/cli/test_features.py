@@ -50,7 +50,7 @@ def test_layers_of_random_weights_and_of_a_stream(tokenizer_directory, tmp_path,
     more = ["--tokenizer", str(tokenizer_directory), "--format", "txt"]
     assert main([*given, str(tmp_path / "a"), *more]) == 0
     said = capsys.readouterr().err
-    assert "tokens of 2 texts" in said and "left out: 1 empty lines" in said
+    assert "tokens of 2 texts" in said and "omitted: 1 empty lines" in said
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the dog\n")))
     assert main([*given, str(tmp_path / "b"), "--format", "txt"]) == 2
     assert "needs a vocabulary; pass --tokenizer DIR" in capsys.readouterr().err

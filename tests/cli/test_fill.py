@@ -28,6 +28,6 @@ def test_a_trained_albert_fills_masks_as_in_transformers(shared, capsys):
     with torch.no_grad():
         logits = AlbertForMaskedLM.from_pretrained(directory).eval()(ids[None]).logits[0, ids == tokenizer.mask]
     probabilities, best = logits.softmax(1).topk(3)
-    assert [one["piece"] for one in mask["candidates"]] == tokenizer.pieces(best[0].tolist())
+    assert [one["piece"] for one in mask["candidates"]] == tokenizer.tokens(best[0].tolist())
     assert [one["probability"] for one in mask["candidates"]] == pytest.approx(probabilities[0].tolist(), rel=1e-4)
     assert mask["candidates"][0]["token"] == "O"

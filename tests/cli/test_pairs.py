@@ -74,13 +74,13 @@ def line(tmp_path_factory, tokenizer):
 
 def test_what_was_left_out_is_said_and_the_order_of_the_labels_stays(line):
     here, said = line
-    note = f"{here / 'train.jsonl'}: left out, as the format says: 2 pairs without a label"
+    note = f"{here / 'train.jsonl'}: omitted, as the format specifies: 2 pairs without a label"
     assert said["first"].splitlines()[0] == note
     assert "labels: entailment, neutral, contradiction\n" in said["first"]
     assert "created" not in said["first"], "the head is the model's own, as the labels are in its order"
     config = json.loads((here / "first" / "model" / "config.json").read_text())
     assert config["id2label"] == {"0": "entailment", "1": "neutral", "2": "contradiction"}
-    assert f"{here / 'sts.tsv'}: left out, as the format says: 1 pairs without a label" in said["number"]
+    assert f"{here / 'sts.tsv'}: omitted, as the format specifies: 1 pairs without a label" in said["number"]
     assert "36 examples to train on, 4 to score on\n" in said["number"]
     assert "the regression head (its own is for entailment, neutral, contradiction)" in said["number"]
 
@@ -89,7 +89,7 @@ def test_evaluate_pairs(line):
     here, _ = line
     output, said = run("evaluate", "--model", here / "first", "--data", here / "test.jsonl", "--json")
     result = json.loads(output)
-    assert said == f"{here / 'test.jsonl'}: left out, as the format says: 1 pairs without a label\n"
+    assert said == f"{here / 'test.jsonl'}: omitted, as the format specifies: 1 pairs without a label\n"
     assert (result["examples"], result["labels"]) == (29, list(NLI))
     assert said.strip() in result["notes"]
     assert "against" not in result

@@ -103,8 +103,8 @@ def test_predicted_rows(here, capsys, tmp_path):
     ("name", "content", "message"),
     [
         ("a.conll", "sea B-GPE\n", "a.conll:1: unknown type 'GPE'; the model knows LOC, PER; mend the tag"),
-        ("a.conll", "", "a.conll: no sentences are in the file"),
-        ("a.csv", "sea,O\n", "a.csv: tagged words are no CSV"),
+        ("a.conll", "", "a.conll: there are no sentences in the file"),
+        ("a.csv", "sea,O\n", "a.csv: tagged words cannot be read from CSV"),
     ],
 )
 def test_mistakes(here, capsys, tmp_path, name, content, message):

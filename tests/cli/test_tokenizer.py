@@ -104,13 +104,16 @@ def test_the_tokenizer_of_a_model(encode, tokenizer, tmp_path, causal):
             ("--tokenizer", "{here}/none", "a"),
             "none: no such folder; name that of a tokenizer, a model or a run",
         ),
-        (("--tokenizer", "{here}", "a"), "{here}: holds none of tokenizer.json, vocab.txt"),
+        (("--tokenizer", "{here}", "a"), "{here}: contains none of tokenizer.json, vocab.txt"),
         (("--tokenizer", "{good}"), "there is no text to encode; give texts, or --data FILE"),
         (("--tokenizer", "{good}", "a", "--data", "{here}/a.txt"), "give texts or --data FILE, not both"),
         (("--tokenizer", "{good}", "--data", "{here}/none.txt"), "none.txt: cannot be read (No such file"),
         (("--tokenizer", "{good}", "--data", "{here}/empty.txt"), "empty.txt: there is no text in the file"),
         (("--tokenizer", "{good}", "--data", "{here}/latin.txt"), "latin.txt:2: not UTF-8 (byte 4 of the line)"),
-        (("--tokenizer", "{good}", "a\udcff"), "no character (a lone surrogate); give UTF-8"),
+        (
+            ("--tokenizer", "{good}", "a\udcff"),
+            "character 2 of the text is a lone surrogate, not a valid character; pass UTF-8",
+        ),
     ],
 )
 def test_mistakes(given, message, tokenizer_directory, tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""Corpora made to measure: documents of few words, in many small shards."""
+"""Small corpora: documents of few distinct words, in many small shards."""
 
 import json
 
@@ -13,7 +13,7 @@ WORDS = ["你", "好", "the", "cat", "sat", "on", "a", "mat", "and", "then", "it
 
 @pytest.fixture(scope="session")
 def make_documents():
-    """Makes documents of one to six sentences."""
+    """A function that returns documents of one to six sentences."""
 
     def make(count, seed=0):
         draw = np.random.default_rng(seed)
@@ -29,13 +29,13 @@ def make_documents():
 
 @pytest.fixture(scope="session")
 def tokenizer():
-    """A vocabulary of their words."""
+    """A vocabulary of the words of these documents."""
     return train_wordpiece([" ".join(WORDS) + " . #"] * 3, size=120)
 
 
 @pytest.fixture
 def source(tmp_path, make_documents):
-    """300 of them as JSON Lines."""
+    """300 documents as JSON Lines."""
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in make_documents(300)))
     return path
@@ -43,13 +43,13 @@ def source(tmp_path, make_documents):
 
 @pytest.fixture
 def built(source, tokenizer, tmp_path):
-    """A corpus of some ten shards."""
+    """A corpus of about ten shards."""
     return build_corpus([source], tokenizer, tmp_path / "corpus", shard_tokens=2000)
 
 
 @pytest.fixture(scope="session")
 def files_of():
-    """Gives the content of each file in a folder."""
+    """A function that returns the content of each file in a folder."""
 
     def files(directory):
         return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
@@ -59,7 +59,7 @@ def files_of():
 
 @pytest.fixture(scope="session")
 def texts_of():
-    """Gives the text of each sentence of each document."""
+    """A function that returns the text of each sentence of each document."""
 
     def texts(documents, tokenizer):
         return [[tokenizer.decode(ids) for ids in documents.sentences(index)] for index in range(len(documents))]

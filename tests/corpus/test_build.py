@@ -1,4 +1,4 @@
-"""A corpus holds what the documents say, in the right part, and is refused before hours are spent."""
+"""Tests of building a corpus: its text, its parts, skipped documents, and errors before the build starts."""
 
 import re
 from itertools import pairwise
@@ -26,7 +26,7 @@ def test_documents_come_back_in_order(built, tokenizer, make_documents, texts_of
     assert 1 <= len(heldout) < 15
     assert sorted(train + heldout) == sorted(expected)
     places = [expected.index(document) for document in train]
-    assert sum(place > after for place, after in pairwise(places)) < 15  # a few waited for the end
+    assert sum(place > after for place, after in pairwise(places)) < 15  # a few were kept until the end
     for documents in (built.train, built.heldout):
         sentences = [ids for index in range(len(documents)) for ids in documents.sentences(index)]
         assert documents.num_sentences == len(sentences)
@@ -37,7 +37,7 @@ def test_documents_come_back_in_order(built, tokenizer, make_documents, texts_of
                 documents.sentences(index)
 
 
-def test_manifest_tells_what_was_built(built, source, tokenizer):
+def test_manifest_describes_the_corpus(built, source, tokenizer):
     manifest = built.manifest
     assert manifest == msgspec.json.decode((built.directory / "manifest.json").read_bytes(), type=Manifest)
     assert (manifest.version, manifest.dtype, manifest.sources) == (2, "<u2", [str(source)])
@@ -52,7 +52,7 @@ def test_manifest_tells_what_was_built(built, source, tokenizer):
 
 def test_large_vocabularies_take_four_bytes(source, tokenizer, tmp_path, texts_of):
     path = tmp_path / "vocab.txt"
-    pieces = [*tokenizer.pieces(range(tokenizer.size)), *(f"zz{number}" for number in range(70_000))]
+    pieces = [*tokenizer.tokens(range(tokenizer.size)), *(f"zz{number}" for number in range(70_000))]
     path.write_text("\n".join(pieces), encoding="utf-8")
     large = load_tokenizer(tmp_path)
     source.write_text("zz69999 zz1\n\nzz2\n")
@@ -107,14 +107,14 @@ def test_held_out_files_are_held_out(source, tmp_path, tokenizer, texts_of):
     assert built.manifest.sources == [str(source), str(heldout)]
 
 
-def test_what_gives_no_tokens_is_dropped(tmp_path, tokenizer):
+def test_sentences_without_tokens_are_dropped(tmp_path, tokenizer):
     path = tmp_path / "a.txt"
     path.write_text("The cat.\n\n\u200b\u200b\n\nThe dog.\n\n\ufffd\n", encoding="utf-8")
     built = build_corpus([path], tokenizer, tmp_path / "corpus")
     assert built.train.num_sentences + built.heldout.num_sentences == 2
 
 
-def test_D7_D8_what_is_skipped_stands_in_the_manifest(source, tmp_path, tokenizer):
+def test_D7_D8_skipped_documents_are_recorded_in_the_manifest(source, tmp_path, tokenizer):
     with source.open("ab") as stream:
         stream.write(b'{"text": "\xff"}\n{"text"\n')
     lines = []
@@ -130,27 +130,28 @@ def test_D7_D8_what_is_skipped_stands_in_the_manifest(source, tmp_path, tokenize
 def test_D9_empty_corpus_is_an_error(source, tmp_path, tokenizer):
     empty = tmp_path / "empty.jsonl"
     for content, message in (
-        ("", "no text to train on; is it the right file, and --documents"),
+        ("", "no text to train on; check the files and --documents"),
         ("{\n", rf"1 document was skipped, the first at {empty}:1: broken JSON"),
         ("[]\n[]\n", rf"2 documents were skipped, the first at {empty}:1: not a JSON object$"),
         (
             '{"title": "a", "body": "b"}\n',
-            rf"1 document was skipped, the first at {empty}:1: no field 'text'; pass --field NAME \(known here: title",
+            rf"1 document was skipped, the first at {empty}:1: no field 'text'; pass "
+            r"--field NAME \(the line has: title, body\)",
         ),
     ):
         empty.write_text(content)
         with pytest.raises(UserError, match=message):
             build_corpus([empty], tokenizer, tmp_path / "corpus")
-    with pytest.raises(UserError, match="the held-out files hold no text; 1 document was skipped"):
+    with pytest.raises(UserError, match="the held-out files contain no text; 1 document was skipped"):
         build_corpus([source], tokenizer, tmp_path / "corpus", heldout=[empty])
     assert not list(tmp_path.glob("corpus*"))
 
 
 def test_paths_are_checked_before_anything_is_read(source, tmp_path, tokenizer, monkeypatch):
     for paths, heldout, message in (
-        ([source, tmp_path / "x" / ".." / source.name], [], "is named twice"),
-        ([source], [source], "is named twice"),
-        (["-", "-"], [], "standard input: is named twice"),
+        ([source, tmp_path / "x" / ".." / source.name], [], "is given twice"),
+        ([source], [source], "is given twice"),
+        (["-", "-"], [], "standard input: is given twice"),
         ([source, tmp_path / "missing"], [], "missing: does not exist"),
         ([tmp_path], [], "is a directory"),
     ):

@@ -1,4 +1,4 @@
-"""Any number of workers gives the same corpus, in bounded memory; what goes wrong in one is said as it is with one."""
+"""Tests of encoding in several processes: the same corpus and errors for any number of workers, in bounded memory."""
 
 import json
 import multiprocessing
@@ -17,7 +17,7 @@ from unmask.tokenizers.bpe import train_bpe
 
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch):
-    """So that a small text makes many."""
+    """Make small texts consist of many chunks."""
     monkeypatch.setattr(encode, "_CHUNK", 500)
 
 
@@ -91,20 +91,22 @@ def test_a_worker_that_is_killed_ends_the_build(source, built, tokenizer, tmp_pa
     def kill(line):
         lines.append(line)
         if line.startswith("train-00000"):
-            for worker in multiprocessing.active_children():  # all: one alone might finish the rest before it is seen
+            for worker in multiprocessing.active_children():  # all: one might finish the rest
                 worker.kill()
 
     settings = {"shard_tokens": 2000, "workers": 2, "report": kill}
-    with pytest.raises(UnmaskError, match="a worker was killed; if memory was short, take fewer --workers") as error:
+    with pytest.raises(
+        UnmaskError, match="a worker process was killed; if memory ran out, use fewer --workers"
+    ) as error:
         build_corpus([source], tokenizer, tmp_path / "other", **settings)
     assert error.value.status == 1
     assert multiprocessing.active_children() == []
-    assert "other.partial holds " in lines[-1]
+    assert "other.partial contains " in lines[-1]
     corpus = build_corpus([source], tokenizer, tmp_path / "other", shard_tokens=2000)
     assert files_of(corpus.directory) == files_of(built.directory)
 
 
-def test_words_have_their_space_at_the_start_of_a_sentence_too(tmp_path):
+def test_sentences_include_the_space_before_them(tmp_path):
     text = "He came home. She left early!  They met\n\nagain. 你好。再見。"
     tokenizer = train_bpe([text] * 3, size=300)
     (document,) = Encoder(tokenizer, "<u2")([text])

@@ -1,11 +1,11 @@
-"""Ten times the text takes the same memory, in building, in the workers, and in reading."""
+"""Tests that memory does not grow with the text: in building, in the workers, and in reading."""
 
 import subprocess
 import sys
 
 import pytest
 
-GROWTH = 2_500  # kB; what is hoarded below takes more than twice as much
+GROWTH = 2_500  # kB; the data hoarded below takes more than twice as much
 
 PEAK = """
 import multiprocessing, re, sys
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def peak(process="self"):
-    status = Path(f"/proc/{process}/status").read_text()  # getrusage knows the parent's peak too
+    status = Path(f"/proc/{process}/status").read_text()  # getrusage includes the parent's peak
     return int(re.search(r"VmHWM:\\s+(\\d+)", status)[1])
 
 
@@ -66,7 +66,7 @@ def run(program, *arguments):
 
 @pytest.fixture(scope="module")
 def texts(tokenizer, make_documents, tmp_path_factory):
-    """A text of a quarter of a megabyte, and one that is ten times as long."""
+    """Two texts: one of a quarter of a megabyte, and one that is ten times as long."""
     folder = tmp_path_factory.mktemp("texts")
     tokenizer.save(folder / "tokenizer")
     documents = make_documents(1000)

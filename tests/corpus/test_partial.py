@@ -1,4 +1,4 @@
-"""An interrupted build goes on from the last full shard, or is refused, and never gives other bytes."""
+"""Tests of interrupted builds: they resume from the last full shard, or are refused, and never give other bytes."""
 
 import io
 import json
@@ -22,12 +22,12 @@ SHARD = 2000
 
 
 class Stopped(Exception):
-    """What stops a build in these tests."""
+    """Raised to interrupt a build."""
 
 
 @pytest.fixture
 def interrupted(source, tokenizer, tmp_path):
-    """Leaves a build of the source into `other`, interrupted when it has written its second shard."""
+    """The folder of a build of the source into `other` that was interrupted after its second shard."""
 
     def stop(line):
         if line.startswith("train-00001"):
@@ -39,8 +39,8 @@ def interrupted(source, tokenizer, tmp_path):
 
 
 @pytest.fixture
-def go_on(source, tokenizer, tmp_path, monkeypatch):
-    """Runs the same command again; gives the corpus, how many documents it encoded, and what it said."""
+def resume(source, tokenizer, tmp_path, monkeypatch):
+    """A function that runs the same command again, returning corpus, documents encoded, and lines."""
     encoded = []
     encode = Encoder.__call__
     monkeypatch.setattr(Encoder, "__call__", lambda self, texts: encoded.extend(texts) or encode(self, texts))
@@ -54,19 +54,19 @@ def go_on(source, tokenizer, tmp_path, monkeypatch):
     return build
 
 
-def test_D13_the_same_command_goes_on(interrupted, built, go_on, files_of):
-    corpus, encoded, lines = go_on()
-    assert "an interrupted build goes on: 2 full shards are taken over" in lines
-    taken = built.manifest.train.shards[:2]
-    assert encoded == 300 - sum(shard.documents for shard in taken)
+def test_D13_the_same_command_resumes(interrupted, built, resume, files_of):
+    corpus, encoded, lines = resume()
+    assert "resuming an interrupted build: reusing 2 full shards" in lines
+    reused = built.manifest.train.shards[:2]
+    assert encoded == 300 - sum(shard.documents for shard in reused)
     assert not any(line.startswith(("train-00000", "train-00001")) for line in lines)
     assert any(line.startswith("train-00002") for line in lines)
     assert files_of(corpus.directory) == files_of(built.directory)
     assert not interrupted.exists()
 
 
-def test_D13_it_goes_on_again_and_again(source, built, tokenizer, tmp_path, files_of):
-    """Stopped after each full shard, of the held-out part too."""
+def test_D13_it_resumes_repeatedly(source, built, tokenizer, tmp_path, files_of):
+    """The build is stopped after each full shard, also of the held-out part."""
     held = tmp_path / "held.jsonl"
     held.write_bytes(source.read_bytes())
     settings = {"shard_tokens": SHARD, "heldout": [held], "options": TextOptions(documents="line")}
@@ -85,11 +85,11 @@ def test_D13_it_goes_on_again_and_again(source, built, tokenizer, tmp_path, file
     assert files_of(tmp_path / "other") == files_of(whole.directory)
 
 
-def test_D13_text_that_changed_further_on_is_no_obstacle(interrupted, source, tokenizer, tmp_path, go_on, files_of):
-    """A line that --strict refused and that was mended, or one that was added."""
+def test_D13_text_after_the_full_shards_may_change(interrupted, source, tokenizer, tmp_path, resume, files_of):
+    """For example, a line that --strict refused was fixed, or a line was added."""
     with source.open("a") as stream:
         stream.write('{"text": "The dog ran away. The mat sat."}\n')
-    corpus, encoded, _ = go_on()
+    corpus, encoded, _ = resume()
     assert encoded < 250
     fresh = build_corpus([source], tokenizer, tmp_path / "fresh", shard_tokens=SHARD)
     assert files_of(corpus.directory) == files_of(fresh.directory)
@@ -111,23 +111,25 @@ def swap(lines):
     ],
     ids=["swapped", "removed", "cut", "inserted", "word", "paragraphs"],
 )
-def test_D13_shards_of_another_text_are_refused(interrupted, source, built, go_on, files_of, change):
+def test_D13_shards_of_another_text_are_refused(interrupted, source, built, resume, files_of, change):
     before, original = files_of(interrupted), source.read_bytes()
     lines = original.decode().splitlines()
     change(lines)
     source.write_text("\n".join(lines))
-    with pytest.raises(UserError, match=r"other\.partial: holds shards of an interrupted build, but the text") as error:
-        go_on()
-    assert "of its part 'train' was another one; give the command that began it" in str(error.value)
+    with pytest.raises(
+        UserError, match=r"other\.partial: contains shards of an interrupted build, but the text"
+    ) as error:
+        resume()
+    assert "of its part 'train' was different; run the command that started it to resume it, or" in str(error.value)
     source.write_bytes(original)
     assert before.keys() <= files_of(interrupted).keys()
-    corpus, encoded, _ = go_on()
+    corpus, encoded, _ = resume()
     assert encoded < 250, "the full shards were kept"
     assert files_of(corpus.directory) == files_of(built.directory)
 
 
 @pytest.mark.parametrize("name", ["tokenizer", "tokens of a shard", "unmask", "sentencex"])
-def test_D13_shards_of_other_settings_are_refused(interrupted, built, go_on, files_of, monkeypatch, name):
+def test_D13_shards_of_other_settings_are_refused(interrupted, built, resume, files_of, monkeypatch, name):
     before = files_of(interrupted)
     settings = {}
     with monkeypatch.context() as patch:
@@ -139,13 +141,15 @@ def test_D13_shards_of_other_settings_are_refused(interrupted, built, go_on, fil
             patch.setattr(build, "__version__", "99")
         else:
             patch.setattr(build.importlib.metadata, "version", lambda library: "99" + library)
-        with pytest.raises(UserError, match=rf"was not this one: .*{name} was .+, now .+; give the command"):
-            go_on(**settings)
+        with pytest.raises(
+            UserError, match=rf"with other settings: .*{name} was .+, now .+; run the command that started it"
+        ):
+            resume(**settings)
         assert files_of(interrupted) == before
-    assert files_of(go_on()[0].directory) == files_of(built.directory)
+    assert files_of(resume()[0].directory) == files_of(built.directory)
 
 
-def test_D13_without_a_full_shard_nothing_is_left_and_nothing_is_refused(source, tokenizer, tmp_path, go_on, files_of):
+def test_D13_without_a_full_shard_nothing_is_left_and_nothing_is_refused(source, tokenizer, tmp_path, resume, files_of):
     def stop(line):
         raise Stopped
 
@@ -155,7 +159,7 @@ def test_D13_without_a_full_shard_nothing_is_left_and_nothing_is_refused(source,
     (tmp_path / "other.partial").mkdir()
     progress = partial.Progress({"tokenizer": "another one"}, {"train": [], "heldout": []})
     (tmp_path / "other.partial" / "progress.json").write_bytes(partial.msgspec.json.encode(progress))
-    assert go_on()[1] == 300
+    assert resume()[1] == 300
 
 
 def zero(path):
@@ -167,25 +171,25 @@ def zero(path):
     [("train-00000.tokens.npy", 0), ("train-00001.checksums.npy", 1), ("train-00001.documents.npy", 1)],
 )
 @pytest.mark.parametrize("damage", [Path.unlink, zero])
-def test_D13_a_damaged_shard_is_built_again(interrupted, built, go_on, files_of, name, expected, damage):
-    """As after a power failure, which may take what was not yet on the disk."""
+def test_D13_a_damaged_shard_is_built_again(interrupted, built, resume, files_of, name, expected, damage):
+    """As after a power failure, which loses what was not yet on disk."""
     damage(interrupted / "corpus" / name)
-    corpus, encoded, lines = go_on()
-    assert f"built again from here on: {interrupted / 'corpus' / name}: is " in "\n".join(lines)
+    corpus, encoded, lines = resume()
+    assert f"rebuilding from the first damaged shard: {interrupted / 'corpus' / name}: is " in "\n".join(lines)
     assert encoded == 300 - sum(shard.documents for shard in built.manifest.train.shards[:expected])
     assert files_of(corpus.directory) == files_of(built.directory)
 
 
-def test_D13_what_belongs_to_no_full_shard_is_removed(interrupted, built, go_on, files_of):
+def test_D13_files_outside_full_shards_are_removed(interrupted, built, resume, files_of):
     corpus = interrupted / "corpus"
     (corpus / "tokenizer").mkdir()
     for name in ("tokenizer/extra.json", "manifest.json", "train-00002.tokens.npy", "train-00099.tokens.npy"):
         (corpus / name).write_bytes(b"half")
     (interrupted / "progress.part").write_bytes(b"{")
-    assert files_of(go_on()[0].directory) == files_of(built.directory)
+    assert files_of(resume()[0].directory) == files_of(built.directory)
 
 
-def test_D13_standard_input_goes_on_when_it_is_given_again(source, tokenizer, tmp_path, files_of, monkeypatch):
+def test_D13_standard_input_resumes_when_it_is_given_again(source, tokenizer, tmp_path, files_of, monkeypatch):
     text = "\n".join(json.loads(line)["text"] for line in source.read_text().splitlines())
     options = TextOptions(documents="line")
 
@@ -200,7 +204,7 @@ def test_D13_standard_input_goes_on_when_it_is_given_again(source, tokenizer, tm
     whole = give(text, "whole")
     with pytest.raises(Stopped):
         give(text, "other", stop)
-    with pytest.raises(UserError, match="the text of its part 'train' was another one"):
+    with pytest.raises(UserError, match="the text of its part 'train' was different"):
         give(text[1:], "other")
     assert files_of(give(text, "other").directory) == files_of(whole.directory)
 
@@ -215,11 +219,13 @@ def test_two_builds_of_one_corpus_are_refused(source, built, tokenizer, tmp_path
     assert files_of(corpus.directory) == files_of(built.directory)
 
 
-def test_what_is_no_interrupted_build_is_left_alone(source, tokenizer, tmp_path):
+def test_a_folder_that_is_not_an_interrupted_build_is_left_alone(source, tokenizer, tmp_path):
     folder = tmp_path / "corpus.partial"
     folder.mkdir()
     (folder / "thesis.txt").write_text("mine")
-    with pytest.raises(UserError, match=r"corpus\.partial: is in the way: it holds no interrupted build"):
+    with pytest.raises(
+        UserError, match=r"corpus\.partial: exists but is not an interrupted build; remove or rename it"
+    ):
         build_corpus([source], tokenizer, tmp_path / "corpus")
     assert [path.name for path in folder.iterdir()] == ["thesis.txt"]
     (folder / "progress.json").write_text("{")
@@ -278,30 +284,30 @@ for limit in count(1):
         os._exit(0)
     if not os.WIFSIGNALED(os.waitpid(child, 0)[1]):
         break
-    taken = "whole"
+    reused = "whole"
     if not out.exists():
-        taken = next((line.split()[5] for line in build(out) if "taken over" in line), "0")
-    print(taken)
+        reused = next((line.split()[5] for line in build(out) if "reusing" in line), "0")
+    print(reused)
 """
 
 
 def test_D13_kill_before_and_after_each_call(tokenizer, make_documents, tmp_path, files_of):
-    """What is there is whole, and what is not goes on from the last full shard to the very same bytes."""
+    """A corpus that exists is complete; otherwise the build resumes from the last full shard to the same bytes."""
     source = tmp_path / "a.jsonl"
     source.write_text("".join(json.dumps({"text": text}) + "\n" for text in make_documents(100)))
     tokenizer.save(tmp_path / "tokenizer")
     whole = build_corpus([source], tokenizer, tmp_path / "whole", shard_tokens=700)
     command = [sys.executable, "-c", KILLER, str(source), str(tmp_path / "tokenizer"), str(tmp_path / "killed")]
-    taken = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    reused = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
     expected = files_of(whole.directory)
-    for number in range(1, len(taken) + 1):
+    for number in range(1, len(reused) + 1):
         assert files_of(tmp_path / "killed" / f"{number:03d}") == expected
-    numbers = [int(word) for word in taken if word != "whole"]
+    numbers = [int(word) for word in reused if word != "whole"]
     assert numbers == sorted(numbers), "no full shard is lost"
     assert set(numbers) == set(range(len(whole.manifest.train.shards)))
-    assert taken == [*map(str, numbers), *["whole"] * (len(taken) - len(numbers))]
-    assert taken.count("whole") >= 3
-    assert len(taken) > 60
+    assert reused == [*map(str, numbers), *["whole"] * (len(reused) - len(numbers))]
+    assert reused.count("whole") >= 3
+    assert len(reused) > 60
 
 
 BUILD = """
@@ -326,7 +332,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_D13_a_killed_program_leaves_no_workers_and_goes_on(built, source, tmp_path, go_on, files_of, number):
+def test_D13_a_killed_program_leaves_no_workers_and_resumes(built, source, tmp_path, resume, files_of, number):
     command = [sys.executable, "-c", BUILD, str(source), str(built.directory / "tokenizer"), str(tmp_path / "other")]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -337,12 +343,12 @@ def test_D13_a_killed_program_leaves_no_workers_and_goes_on(built, source, tmp_p
             os.killpg(process.pid, number)  # as Ctrl-C does
         else:
             process.send_signal(number)
-        said = process.communicate()[1]  # ends when the last of its processes does
+        stderr = process.communicate()[1]  # returns when the last of its processes has ended
     assert process.returncode == -number
-    assert ("KeyboardInterrupt" in said) == (number == signal.SIGINT)
-    assert said.count("Traceback") == (number == signal.SIGINT), "workers say nothing"
+    assert ("KeyboardInterrupt" in stderr) == (number == signal.SIGINT)
+    assert stderr.count("Traceback") == (number == signal.SIGINT), "workers print nothing"
     assert not (tmp_path / "other").exists()
-    corpus, _, lines = go_on()
-    assert "an interrupted build goes on: 2 full shards are taken over" in lines
+    corpus, _, lines = resume()
+    assert "resuming an interrupted build: reusing 2 full shards" in lines
     assert files_of(corpus.directory) == files_of(built.directory)
     assert not (tmp_path / "other.partial").exists()

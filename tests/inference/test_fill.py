@@ -29,6 +29,6 @@ def test_candidates_are_readable_and_never_special_tokens(train, size, tokens):
     model = Model(encoder, tokenizer, {"masked_lm": MaskedLM(BuildContext(encoder)).state_dict()})
     (filling,) = Predictor(model).fill(["The [MASK]."], top=10_000)
     candidates = {candidate.piece: candidate for candidate in filling.masks[0].candidates}
-    assert candidates.keys() == {*tokenizer.pieces(range(tokenizer.size))} - {*tokenizer.pieces(tokenizer.special_ids)}
+    assert candidates.keys() == {*tokenizer.tokens(range(tokenizer.size))} - {*tokenizer.tokens(tokenizer.special_ids)}
     assert sum(candidate.probability for candidate in candidates.values()) < 1, "the special tokens keep theirs"
     assert {piece: candidates[piece].token for piece in tokens} == tokens

@@ -1,4 +1,4 @@
-"""Published files are read as they are distributed; what only looks like one of them is refused."""
+"""Tests of the columns of published files, and of files that only resemble them, which are refused."""
 
 import json
 
@@ -8,7 +8,7 @@ from unmask.errors import UserError
 from unmask.tasks.classification import Classification
 from unmask.tasks.regression import Regression
 
-# Headers as published; rows made up, with what is hard in these files: quotes that do not balance, torn rows.
+# Published headers with made-up rows, which have the difficulties of these files: unbalanced quotes, broken rows.
 MNLI = "index promptID pairID genre sentence1_binary_parse sentence2_binary_parse sentence1_parse sentence2_parse"
 SNLI = (
     "gold_label sentence1_binary_parse sentence2_binary_parse sentence1_parse sentence2_parse sentence1 sentence2 "
@@ -163,7 +163,7 @@ def test_test_files_without_labels(tmp_path, header, expected):
     for task in (Classification(), Regression()):
         (row,) = task.read([path], columns={}, gold=False)
         assert tuple(row.values.values()) == expected
-        with pytest.raises(UserError, match="no column called"):
+        with pytest.raises(UserError, match="no column named"):
             task.read([path], columns={})
 
 
@@ -175,20 +175,20 @@ def test_test_files_without_labels(tmp_path, header, expected):
         (
             Classification(),
             *GLUE["QQP"][:2],
-            ("2 pieces of rows torn by a line break in a question", "1 pairs with an empty question"),
+            ("2 fragments of rows broken by a line break in a question", "1 pairs with an empty question"),
         ),
         (Regression(), *NUMBERS["STS"][:2], ("1 pairs without a label",)),
     ],
 )
-def test_what_a_format_leaves_out_is_counted(tmp_path, task, name, content, left):
+def test_rows_that_a_format_excludes_are_counted(tmp_path, task, name, content, left):
     path, notes = tmp_path / name, []
     path.write_text(content, encoding="utf8")
     rows = task.read([path, path], columns={}, notes=notes)
-    assert notes == [f"{path}: left out, as the format says: {what}" for what in left] * 2
+    assert notes == [f"{path}: omitted, as the format specifies: {what}" for what in left] * 2
     assert rows == task.read([path, path], columns={})
 
 
-def test_nothing_is_left_out_of_what_is_no_such_format(tmp_path):
+def test_nothing_is_omitted_from_other_formats(tmp_path):
     single = tmp_path / "a.tsv"
     single.write_text("text\tgold_label\none\t-\ntwo\t+\n")
     assert [row.values["label"] for row in Classification().read([single], columns={})] == ["-", "+"]
@@ -204,33 +204,34 @@ def test_nothing_is_left_out_of_what_is_no_such_format(tmp_path):
 
 def test_a_name_that_two_columns_have_is_refused(tmp_path):
     (tmp_path / "a.tsv").write_text("text\ttext\tlabel\none\ttwo\t1\n")
-    with pytest.raises(UserError, match=r"a\.tsv:1: 2 columns are called text; rename one, or take the header away"):
+    with pytest.raises(UserError, match=r"a\.tsv:1: 2 columns are named text; rename one, or remove the header"):
         Classification().read([tmp_path / "a.tsv"], columns={})
     (tmp_path / "a.tsv").write_text("text\tnote\tnote\tlabel\none\ttwo\tthree\t1\n")
-    assert len(Classification().read([tmp_path / "a.tsv"], columns={})) == 1, "of others it does not matter"
+    assert len(Classification().read([tmp_path / "a.tsv"], columns={})) == 1, "other names need not be unique"
 
 
 @pytest.mark.parametrize(
     ("task", "name", "rows", "message"),
     [
-        # a user's own four columns are none of the corpus that has four
-        (Classification(), "a.tsv", [("id", "2", "", "a body")], "a.tsv:1: no column called "),
-        (Classification(), "a.tsv", [("id", "1", "note", "a body")], "a.tsv:1: no column called "),
-        (Classification(), "a.tsv", [("id", "1", "", "a body", "x")], "a.tsv:1: no column called "),
-        (Classification(), "a.tsv", [("1", "", "a body")], "a.tsv:1: no column called "),
-        (Classification(), "a.csv", [("id,1,,a body",)], "a.csv:1: no column called "),
+        # a user's own four columns are not the corpus that has four
+        (Classification(), "a.tsv", [("id", "2", "", "a body")], "a.tsv:1: no column named "),
+        (Classification(), "a.tsv", [("id", "1", "note", "a body")], "a.tsv:1: no column named "),
+        (Classification(), "a.tsv", [("id", "1", "", "a body", "x")], "a.tsv:1: no column named "),
+        (Classification(), "a.tsv", [("1", "", "a body")], "a.tsv:1: no column named "),
+        (Classification(), "a.csv", [("id,1,,a body",)], "a.csv:1: no column named "),
         (
             Classification(),
             "a.tsv",
             [("id", "1", "", "a body"), ("id", "2", "", "a body")],
-            "a.tsv:2: there is no header, and this row is not one of the Corpus of Linguistic Acceptability",
+            "a.tsv:2: there is no header, and this row, unlike those before it, does not have the format of "
+            "the Corpus of Linguistic Acceptability; fix it, or pass --columns",
         ),
         (Classification(), "a.tsv", [("id", "1", "", "a body"), ("id", "1", "a body")], "a.tsv:2: there is no header"),
         (Classification(), "a.tsv", [("id", "1", "", "a body"), ("id", "1", "*", "")], "a.tsv:2: the text is empty"),
-        (Classification(), "a.tsv", [("4.5", "one", "two")], "a.tsv:1: no column called "),
+        (Classification(), "a.tsv", [("4.5", "one", "two")], "a.tsv:1: no column named "),
         # nor numbered rows with a score at the end
-        (Regression(), "a.tsv", [("1", "one", "4.5")], "a.tsv:1: no column called "),
-        (Regression(), "a.tsv", [("6", "one", "two")], "a.tsv:1: no column called "),
+        (Regression(), "a.tsv", [("1", "one", "4.5")], "a.tsv:1: no column named "),
+        (Regression(), "a.tsv", [("6", "one", "two")], "a.tsv:1: no column named "),
         (
             Regression(),
             "a.tsv",
@@ -243,7 +244,7 @@ def test_a_name_that_two_columns_have_is_refused(tmp_path):
             [(str(n), "one", "two") for n in range(7)],
             "a.tsv:7: there is no header, and this row",
         ),
-        (Regression(), "a.tsv", [("x", "1", "", "a body")], "a.tsv:1: no column called "),
+        (Regression(), "a.tsv", [("x", "1", "", "a body")], "a.tsv:1: no column named "),
     ],
 )
 def test_files_without_header_are_refused_unless_their_shape_is_unmistakable(tmp_path, task, name, rows, message):
@@ -254,12 +255,12 @@ def test_files_without_header_are_refused_unless_their_shape_is_unmistakable(tmp
     assert "--columns" in str(error.value) or "is empty" in str(error.value)
 
 
-def test_columns_come_before_any_shape(tmp_path):
+def test_given_columns_take_precedence_over_the_shape(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_text(GLUE["CoLA"][1])
     (row, *_) = Classification().read([path], columns={"text": "0", "label": "1"})
     assert row.values == {"text": "gj04", "label": "1"}
-    with pytest.raises(UserError, match="no column called body"):
+    with pytest.raises(UserError, match="no column named body"):
         Classification().read([path], columns={"text": "body"})
 
 
@@ -287,8 +288,8 @@ FILES = [
 
 @pytest.mark.shared
 @pytest.mark.parametrize(("name", "examples", "labels", "left"), FILES, ids=[name for name, *_ in FILES])
-def test_the_files_at_hand(shared, name, examples, labels, left):
-    """Sizes are those that their authors give, where they give any (SemEval 2015 and 2016: pairs that were scored)."""
+def test_published_files(shared, name, examples, labels, left):
+    """Sizes are those stated by their authors, if any (SemEval 2015 and 2016: the pairs that were scored)."""
     task, notes = Classification() if labels else Regression(), []
     rows = task.read([shared / "data" / name], columns={}, notes=notes)
     assert len(rows) == examples

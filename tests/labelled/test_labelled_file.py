@@ -1,4 +1,4 @@
-"""Labelled files are read as they are written, and a bad row is named, never dropped."""
+"""Tests of reading labeled files in all formats; bad rows are named, never dropped."""
 
 import gzip
 import io
@@ -53,7 +53,7 @@ def test_formats(tmp_path, suffix, content, mark, compression, newline):
         *(("x.txt.jsonl", None, False), ("a.txt.tsv.xz", None, False), ("a.txt", "tsv", False), ("a", None, False)),
     ],
 )
-def test_the_last_suffix_tells_the_format(name, kind, plain):
+def test_the_last_suffix_determines_the_format(name, kind, plain):
     assert is_plain(name, kind) == plain
 
 
@@ -95,7 +95,9 @@ def test_columns_by_name_and_by_number(tmp_path, name, content, columns):
 def test_standard_input(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TSV.encode())))
     assert rows("-", kind="tsv") == GOOD
-    with pytest.raises(UserError, match="standard input: the format of labelled examples goes by the file's suffix"):
+    with pytest.raises(
+        UserError, match="standard input: the format of labeled examples is determined by the file's suffix"
+    ):
         rows("-")
 
 
@@ -123,14 +125,14 @@ def test_D17_csv_follows_rfc_4180(tmp_path):
             "text\tstars\ngood\t1\n",
             "",
             1,
-            r"no column called label or .*there are: text, stars; pass --columns",
+            r"no column named label or .*; columns: text, stars; pass --columns",
         ),
-        ("a.tsv", "text\tlabel\ngood\t1\n", "text=body", 1, "no column called body"),
+        ("a.tsv", "text\tlabel\ngood\t1\n", "text=body", 1, "no column named body"),
         ("a.tsv", "good\t1\n", "text=0,label=7", 1, "there is no column 7, counted from 0"),
         ("a.tsv", "text\tlabel\n\t1\n", "", 2, "the text is empty"),
         ("a.tsv", "text\tlabel\ngood\t1\n  \t1\n", "", 3, "the text is empty"),
         ("a.csv", "text,label\ngood,\n", "", 2, "the label is empty"),
-        ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "b"}\n', "", 2, "no column called label"),
+        ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "b"}\n', "", 2, "no column named label"),
         ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "b",\n', "", 2, "broken JSON"),
         ("a.jsonl", "[1]\n", "", 1, "not a JSON object"),
         ("a.jsonl", '{"text": 5, "label": 1}\n', "", 1, "'text' is int, not text"),
@@ -141,9 +143,15 @@ def test_D17_csv_follows_rfc_4180(tmp_path):
         ("a.csv", 'text,text_b,label\na,"",1\n', "", 2, "the text_b is empty"),
         ("a.jsonl", '{"text": "a", "text_b": " ", "label": 1}', "", 1, "the text_b is empty"),
         ("a.jsonl", PAIR + '{"text": "a", "text_b": null, "label": 1}', "", 2, "'text_b' is NoneType, not text"),
-        ("a.jsonl", PAIR * 2 + SINGLE, "", 3, r"pairs and single texts are mixed: .*a\.jsonl:1 is not of this kind"),
-        ("a.jsonl", SINGLE + "\n" + PAIR, "", 3, r"pairs and single texts are mixed: .*a\.jsonl:1 is not of this kind"),
-        ("a.jsonl", PAIR + SINGLE, "text=text,text_b=text_b", 2, "no column called text_b"),
+        ("a.jsonl", PAIR * 2 + SINGLE, "", 3, r"pairs and single texts are mixed: .*a\.jsonl:1 is of the other kind"),
+        (
+            "a.jsonl",
+            SINGLE + "\n" + PAIR,
+            "",
+            3,
+            r"pairs and single texts are mixed: .*a\.jsonl:1 is of the other kind",
+        ),
+        ("a.jsonl", PAIR + SINGLE, "text=text,text_b=text_b", 2, "no column named text_b"),
     ],
 )
 def test_D17_a_bad_row_is_named(tmp_path, name, content, columns, line, message):
@@ -173,8 +181,8 @@ def test_bad_utf8_is_named(tmp_path, name):
         ("a.tsv", "", "no examples"),
         ("a.tsv", "text\tlabel\n", "no examples"),
         ("a.jsonl", "\n", "no examples"),
-        ("a.parquet", "x", r"call it \.tsv, \.csv or \.jsonl, or pass --format"),
-        ("a.gz", "x", "goes by the file's suffix"),
+        ("a.parquet", "x", r"rename it to \.tsv, \.csv or \.jsonl, or pass --format"),
+        ("a.gz", "x", "is determined by the file's suffix"),
         ("missing.tsv", None, "cannot be read"),
     ],
 )
@@ -222,9 +230,9 @@ def test_texts_without_labels(tmp_path):
         "two\u2028still two\x0b.",
         "three",
     ]
-    assert notes == [f"{tmp_path / 'a.txt.gz'}: left out: 1 empty lines"]
+    assert notes == [f"{tmp_path / 'a.txt.gz'}: omitted: 1 empty lines"]
     assert read_texts(write(tmp_path / "c.txt", "one\n"), columns={}, notes=notes) == ["one"]
-    assert len(notes) == 1, "the end of the last line begins no other"
+    assert len(notes) == 1, "the line end of the last line does not begin another line"
     assert rows(write(tmp_path / "a.tsv", TSV), wanted=("text",)) == [(line, text) for line, text, _ in GOOD]
     for content, columns, message in (
         ("\n", {}, "no texts"),

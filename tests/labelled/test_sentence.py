@@ -1,4 +1,4 @@
-"""Words of a text, and a text of words; places are code points."""
+"""Tests of splitting texts into words and of joining words into texts; offsets are code points."""
 
 import unicodedata
 
@@ -10,7 +10,7 @@ from transformers.models.bert.tokenization_bert_legacy import BasicTokenizer
 from unmask.labelled.sentence import Sentence, join_words, split_text
 
 OLD = unicodedata.ucd_3_2_0
-"""The tokenizer library's tables are older than Python's: what has become punctuation since is a letter to it."""
+"""The tokenizers library has older tables than Python; it treats later additions to punctuation as letters."""
 
 
 def is_old(character):
@@ -31,7 +31,7 @@ def test_words_of_a_text():
     assert words_of("e\u0301cole “x”") == ["e\u0301cole", "“", "x", "”"]
 
 
-def test_places_are_code_points():
+def test_offsets_are_code_points():
     sentence = split_text("😀 Zürich 𠀀𠀁!")
     assert [*zip(sentence.starts, sentence.stops, strict=True)] == [(0, 1), (2, 8), (9, 10), (10, 11), (11, 12)]
 
@@ -39,13 +39,13 @@ def test_places_are_code_points():
 @given(st.text(st.characters(exclude_categories=["C", "Zl", "Zp"]).filter(is_old)))
 @example("U.S. 李明met 「東京」 €5 naïve—x")
 def test_words_are_those_of_bert(text):
-    """Its normaliser would also drop controls and change letters."""
+    """BERT's normalizer would also remove control characters and change letters."""
     basic = BasicTokenizer(do_lower_case=False, strip_accents=False)
     assert words_of(unicodedata.normalize("NFC", text)) == basic.tokenize(text)
 
 
 @given(st.text(st.characters(codec="utf-8").filter(is_old)))
-def test_words_stand_where_they_are_said_to_stand(text):
+def test_words_are_at_their_offsets(text):
     sentence = split_text(text)
     assert sentence.text == text
     assert sentence.words == [text[start:stop] for start, stop in zip(sentence.starts, sentence.stops, strict=True)]

@@ -1,4 +1,4 @@
-"""Files of SQuAD's format are read as they are written; what is wrong is named, mended and counted, never dropped."""
+"""Tests of reading files in SQuAD format: wrong offsets are repaired and counted, other mistakes are named."""
 
 import gzip
 import json
@@ -197,9 +197,9 @@ SHAPES = {
 @pytest.mark.parametrize(("value", "expected"), SHAPES.values(), ids=SHAPES)
 def test_shapes_of_published_files(tmp_path, value, expected):
     found = read(tmp_path, value)
-    said = [(one.id, one.question, [(it.text, it.start) for it in one.answers], one.impossible) for one in found]
-    assert said == expected
-    assert describe_repairs(found) == [], "the places are those of the file"
+    read_back = [(one.id, one.question, [(it.text, it.start) for it in one.answers], one.impossible) for one in found]
+    assert read_back == expected
+    assert describe_repairs(found) == [], "the offsets are those of the file"
 
 
 def test_without_gold_no_answers_are_needed(tmp_path):
@@ -213,27 +213,26 @@ def test_without_gold_no_answers_are_needed(tmp_path):
 @pytest.mark.parametrize(
     ("start", "expected"), [(13, 13), (14, 13), (0, 13), (-1, 13), (22, 13), (23, 32), (31, 32), (33, 32), (500, 32)]
 )
-def test_a_wrong_offset_is_mended_to_the_nearest_place_and_counted(tmp_path, start, expected):
+def test_a_wrong_offset_is_moved_to_the_nearest_occurrence_and_counted(tmp_path, start, expected):
     found = read(tmp_path, content(question("q", answer("Paris", start), answer("Eiffel"))))
     assert found[0].answers[0] == Answer("Paris", expected, moved=start not in (13, 32))
-    said = describe_repairs(found)
+    repairs = describe_repairs(found)
     if start == 13:
-        assert said == []
+        assert repairs == []
     else:
-        assert len(said) == 1
-        assert said[0].startswith(
-            "answers that are not where the file says, and were taken from the nearest place where"
+        assert len(repairs) == 1
+        assert repairs[0].startswith(
+            "answers that are not at their offset, and were moved to their nearest occurrence: 1 of 2 (the first: "
         )
-        assert "stand: 1 of 2 (the first: " in said[0]
-        assert said[0].endswith("data.json: article 1, paragraph 1, question 1 (id q))")
+        assert repairs[0].endswith("data.json: article 1, paragraph 1, question 1 (id q))")
 
 
-def test_an_answer_that_is_nowhere_serves_for_scoring_and_is_counted(tmp_path):
+def test_an_answer_that_does_not_occur_is_used_for_scoring_and_counted(tmp_path):
     found = read(tmp_path, content(question("q", answer("Rome", 13), answer("Paris"))))
     assert found[0].answers == (Answer("Rome", None), Answer("Paris", 13))
-    (said,) = describe_repairs(found)
-    assert said.startswith(
-        "answers that are nowhere in their passages, and serve for scoring alone: 1 of 2 (the first: "
+    (repair,) = describe_repairs(found)
+    assert repair.startswith(
+        "answers that do not occur in their passages, and are used only for scoring: 1 of 2 (the first: "
     )
 
 
@@ -244,13 +243,13 @@ WHERE = r"data\.json: article 1, paragraph 1, question 1"
     ("value", "message"),
     [
         (b"", r"data\.json: broken JSON"),
-        (b'{"data":\n [}', r"data\.json:2: broken JSON .*; files of SQuAD's format are one JSON object"),
+        (b'{"data":\n [}', r"data\.json:2: broken JSON .*; a file in SQuAD format is a single JSON object"),
         (b'{"data": ["\xff"]}', r"data\.json.*: broken JSON"),
         (b"[" * 100_000, r"data\.json: broken JSON"),
         ([], r"data\.json: list, not an object with 'data'"),
-        ({"data": []}, r"data\.json: no questions are in the file"),
+        ({"data": []}, r"data\.json: there are no questions in the file"),
         ({"data": {}}, r"data\.json: 'data' is dict, not list"),
-        ({"rows": []}, r"data\.json: 'data' is missing; files must be of SQuAD's format"),
+        ({"rows": []}, r"data\.json: 'data' is missing; files must be in SQuAD format"),
         ({"data": [1]}, r"data\.json: article 1: int, not an object"),
         ({"data": [{"title": "x"}]}, r"data\.json: article 1: 'paragraphs' is missing"),
         ({"data": [{"paragraphs": [{"qas": []}]}]}, r"data\.json: article 1, paragraph 1: 'context' is missing"),
@@ -262,7 +261,10 @@ WHERE = r"data\.json: article 1, paragraph 1, question 1"
         (content({"id": True, "question": "Where?"}), WHERE + ": 'id' is bool, not str"),
         (content(question("q", answer("Paris"), text=" ")), WHERE + r" \(id q\): the question is empty"),
         (content({"id": "q", "question": "Where?"}), WHERE + r" \(id q\): 'answers' is missing"),
-        (content(question("q")), WHERE + r" \(id q\): no answer; a question that has none needs \"is_impossible\": t"),
+        (
+            content(question("q")),
+            WHERE + r" \(id q\): no answer; a question without an answer needs \"is_impossible\": t",
+        ),
         (content(question("q", is_impossible=False)), WHERE + r" \(id q\): no answer"),
         (content(question("q", answer("Paris"), is_impossible=True)), "is_impossible is true, but there are answers"),
         (content(question("q", is_impossible="yes")), "'is_impossible' is str, not bool"),
@@ -276,7 +278,7 @@ WHERE = r"data\.json: article 1, paragraph 1, question 1"
         (content(question("q", answer("Paris", "13"))), r"answer 1: 'answer_start' is str, not int"),
         (
             content(question("q", answer("Paris")), question("q", answer("Paris"))),
-            r"question 2: the id 'q' is that of article 1, paragraph 1, question 1 too; ids must differ",
+            r"question 2: the id 'q' is also that of article 1, paragraph 1, question 1; ids must be unique",
         ),
     ],
 )
@@ -287,13 +289,13 @@ def test_what_is_wrong_is_named(tmp_path, value, message):
 
 def test_D10_a_bomb_is_capped(tmp_path, monkeypatch):
     monkeypatch.setattr("unmask.labelled.squad_file.MAX_BYTES", 1000)
-    with pytest.raises(UserError, match="GB of JSON; divide it into several files"):
+    with pytest.raises(UserError, match="GB of JSON; split it into several files"):
         read(tmp_path, content(question("q", answer("Paris"), text="?" * 1000)))
 
 
 @pytest.mark.shared
 @pytest.mark.parametrize(
-    ("name", "questions", "said"),
+    ("name", "questions", "repairs"),
     [
         ("squad/dev-v1.1", 10_570, []),
         ("squad/train_sample", 4847, []),
@@ -302,10 +304,10 @@ def test_D10_a_bomb_is_capped(tmp_path, monkeypatch):
         *((f"xquad/xquad.{language}", 1190, []) for language in ("en", "zh", "es", "ar", "de")),
     ],
 )
-def test_published_files(shared, name, questions, said):
+def test_published_files(shared, name, questions, repairs):
     found = read_squad([shared / f"data/qa/{name}.json.xz"])
     assert len(found) == questions
-    assert [line.split(": ")[1].removesuffix(" (the first") for line in describe_repairs(found)] == said
+    assert [line.split(": ")[1].removesuffix(" (the first") for line in describe_repairs(found)] == repairs
     for one in found:
         assert all(one.passage.startswith(a.text, a.start) for a in one.answers if a.start is not None)
 
@@ -316,5 +318,5 @@ def test_published_mistakes_are_named(shared):
         UserError, match=r"article 189, paragraph 1, question 5 \(id TRIAL_776_QUERY_4\): the question is"
     ):
         read_squad([shared / "data/qa/cmrc2018/trial.json.xz"])
-    with pytest.raises(UserError, match=r"paragraph 1, question 2: the id '5733be284776f41900661182' is that of"):
+    with pytest.raises(UserError, match=r"paragraph 1, question 2: the id '5733be284776f41900661182' is also that of"):
         read_squad([shared / "data/qa/format_samples/squad2.json"])

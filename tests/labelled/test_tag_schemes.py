@@ -1,10 +1,10 @@
-"""Every scheme writes what the rules of chunks read, and is recognised."""
+"""Tests of tagging schemes: tags round-trip, and the scheme of a file is detected."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.labelled.tag_schemes import recognise, write_tags
+from unmask.labelled.tag_schemes import detect_scheme, write_tags
 from unmask.metrics.token_classification import Chunk, chunks
 
 
@@ -31,9 +31,9 @@ def test_round_trip(made, scheme):
 @given(st.lists(entities(least=1), min_size=1, max_size=4), st.sampled_from(["IOB1", "IOB2", "BIOES"]))
 def test_what_a_scheme_writes_is_regular(sentences, scheme):
     tags = [write_tags(found, number, scheme) for found, number in sentences]
-    recognised, irregular = recognise(tags)
+    detected, irregular = detect_scheme(tags)
     assert sum(irregular) == 0
-    assert [write_tags(chunks(one), len(one), recognised) for one in tags] == tags
+    assert [write_tags(chunks(one), len(one), detected) for one in tags] == tags
 
 
 @pytest.mark.parametrize(
@@ -51,5 +51,5 @@ def test_what_a_scheme_writes_is_regular(sentences, scheme):
         (["O O"], "IOB2", [0]),
     ],
 )
-def test_schemes_are_recognised_and_what_they_do_not_allow_is_counted(sentences, scheme, irregular):
-    assert recognise([one.split() for one in sentences]) == (scheme, irregular)
+def test_schemes_are_detected_and_violations_are_counted(sentences, scheme, irregular):
+    assert detect_scheme([one.split() for one in sentences]) == (scheme, irregular)

@@ -1,4 +1,4 @@
-"""Tagged words as people write them down; what cannot be read is named with file and line."""
+"""Tests of reading and writing tagged words; bad lines are named with file and line."""
 
 import collections
 import gzip
@@ -110,7 +110,7 @@ def test_each_file_has_its_own_scheme(tmp_path):
     assert [one.irregular for one in sentences] == [0, 0, 1]
 
 
-def test_what_fits_no_scheme_is_read_as_conlleval_does_and_counted(tmp_path):
+def test_irregular_entities_are_read_as_by_conlleval_and_counted(tmp_path):
     text = "w B-X\nw I-X\n\nw O\nw I-X\n\nw B-X\nw I-Y\n"
     sentences = read(tmp_path / "a", text)
     assert [one.tags for one in sentences] == [("B-X", "I-X"), ("O", "B-X"), ("B-X", "B-Y")]
@@ -127,19 +127,19 @@ def test_what_fits_no_scheme_is_read_as_conlleval_does_and_counted(tmp_path):
 
 
 COLUMNS = [
-    ("", "no sentences are in the file"),
-    ("\n\n-DOCSTART- O\n\n", "no sentences are in the file"),
+    ("", "there are no sentences in the file"),
+    ("\n\n-DOCSTART- O\n\n", "there are no sentences in the file"),
     ("EU B-ORG\nmet\n", "a:2: the word 'met' has no tag"),
     ("EU\nmet\n", "a:1: the word 'EU' has no tag"),
-    ("EU x B-ORG\nmet O\n", "a:2: 2 columns, where the lines before have 3"),
-    ("EU B-ORG\nmet x y O\n", "a:2: 4 columns, where the lines before have 2"),
+    ("EU x B-ORG\nmet O\n", "a:2: 2 columns, but the lines before have 3"),
+    ("EU B-ORG\nmet x y O\n", "a:2: 4 columns, but the lines before have 2"),
     ("EU\tB-ORG\n\tO\n", "a:2: the word is empty"),
     ("EU B-ORG\n\nmet PER\n", "a:3: 'PER' is no tag such as O, B-PER or I-PER; is it the right column"),
     ("EU NNP\n", "a:1: 'NNP' is no tag"),
     ("EU B-\n", "a:1: 'B-' is no tag"),
     ("EU\tB-X\nmet\t\n", "a:2: '' is no tag"),
-    ("a B-X\nb I-X\nc M-X\n", "a:3: 'M-X': no scheme has the prefixes B, I, M together"),
-    ("a E-X\nb L-X\n", "a:2: 'L-X': no scheme has the prefixes E, L together"),
+    ("a B-X\nb I-X\nc M-X\n", "a:3: 'M-X': no scheme combines the prefixes B, I, M"),
+    ("a E-X\nb L-X\n", "a:2: 'L-X': no scheme combines the prefixes E, L"),
     (b"a O\nb\xff O\n", r"a:2: not UTF-8 \(invalid start byte\)"),
 ]
 
@@ -151,13 +151,13 @@ def test_bad_columns_are_refused(tmp_path, text, message):
 
 
 ROWS = [
-    ("\n", "no sentences are in the file"),
+    ("\n", "there are no sentences in the file"),
     ("{", "broken JSON"),
     ('["a"]', "not a JSON object"),
-    ('{"words": ["a"]}', "no key tags or ner_tags or labels; there are: words; pass --columns"),
+    ('{"words": ["a"]}', "no key tags or ner_tags or labels; keys: words; pass --columns"),
     ('{"text": "a", "tags": ["O"]}', "no key words or tokens"),
-    ('{"words": ["a"], "tags": [0]}', "'tags' is no list of strings; tags by name, not by number"),
-    ('{"words": "a", "tags": ["O"]}', "'words' is no list of strings"),
+    ('{"words": ["a"], "tags": [0]}', "'tags' is not a list of strings; give tags by name"),
+    ('{"words": "a", "tags": ["O"]}', "'words' is not a list of strings"),
     ('{"words": ["a"], "tags": ["O", "O"]}', "1 words, but 2 tags"),
     ('{"words": [], "tags": []}', "'words' is empty"),
     ('{"words": [""], "tags": ["O"]}', "a word is empty"),
@@ -179,8 +179,8 @@ def test_bad_rows_are_refused(tmp_path, text, message):
     ("columns", "gold", "message"),
     [
         ({"text_b": "1"}, True, "--columns text_b=… has no effect"),
-        ({"label": "1"}, False, "--columns label=… has no effect: sentences are read with no tags"),
-        ({"text": "word"}, True, "--columns text=word: columns of words have no names; count from 0"),
+        ({"label": "1"}, False, "--columns label=… has no effect: sentences are read without tags"),
+        ({"text": "word"}, True, "--columns text=word: columns of words have no names; use numbers"),
         ({"label": "4"}, True, "a:3: there is no column 4, counted from 0"),
     ],
 )
@@ -190,7 +190,7 @@ def test_columns_without_effect_are_refused(tmp_path, columns, gold, message):
 
 
 def test_csv_is_refused(tmp_path):
-    with pytest.raises(UserError, match="tagged words are no CSV"):
+    with pytest.raises(UserError, match="tagged words cannot be read from CSV"):
         read(tmp_path / "a.csv", "a,O\n")
 
 
@@ -200,14 +200,16 @@ def test_written_columns_are_read_again(tmp_path):
     again = read(tmp_path / "b", text)
     assert [(one.words, one.tags) for one in again] == [(one.words, one.tags) for one in sentences]
     (odd,) = read(tmp_path / "c.jsonl", '{"words": ["a\\tb"], "tags": ["O"]}')
-    with pytest.raises(UserError, match=r"c\.jsonl:1: the word 'a\\tb' cannot stand in a column; write JSON Lines"):
+    with pytest.raises(
+        UserError, match=r"c\.jsonl:1: the word 'a\\tb' cannot be written in a column; write JSON Lines"
+    ):
         write_columns(odd, odd.tags)
-    with pytest.raises(UserError, match="the word '' cannot stand in a column"):
+    with pytest.raises(UserError, match="the word '' cannot be written in a column"):
         write_columns(split_text(" "), [])
 
 
 def count(path):
-    """Sentences, words, and entities by type, of a real file: counted by seqeval from bare lines."""
+    """Count sentences, words, and entities by type of a file with seqeval, directly from its lines."""
     with lzma.open(path, "rt", encoding="utf8") if path.suffix == ".xz" else path.open(encoding="utf8") as lines:
         tags = [cells[-1] if cells and cells[0] != "-DOCSTART-" else "" for cells in map(str.split, lines)]
     sentences = [list(group) for full, group in itertools.groupby(tags, key=bool) if full]
@@ -222,7 +224,7 @@ def count(path):
         ("conll2003/eng.train.xz", 2),  # B- after O in an IOB1 file, in lines 152428 and 175436
         ("conll2003/eng.testa.xz", 0),
         ("conll2003/eng.testb.xz", 0),
-        ("resume_zh/train.char.bmes.xz", 4),  # entities that a blank line cuts in two
+        ("resume_zh/train.char.bmes.xz", 4),  # entities that a blank line splits in two
         ("resume_zh/test.char.bmes", 0),
         ("peopledaily_zh/dev.txt.xz", 11),
     ],

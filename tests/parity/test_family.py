@@ -277,7 +277,7 @@ def test_a_trained_albert_fills_its_masks_as_there(shared):
     assert not model.take("masked_lm", head)
     learner = Learner(model.encoder, {"masked_lm": head}).eval()
     theirs = transformers.AlbertForMaskedLM.from_pretrained(directory).eval()
-    pieces = {model.tokenizer.piece(id): id for id in range(model.tokenizer.size)}
+    pieces = {model.tokenizer.token(id): id for id in range(model.tokenizer.size)}
     frame, hidden = Frame(model.tokenizer.cls, model.tokenizer.sep), []
     for reaction in REACTIONS:
         whole = frame.wrap(np.array([pieces[token] for token in SMILES.findall(reaction)]))

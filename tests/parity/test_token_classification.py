@@ -210,7 +210,7 @@ def test_words_of_robertas_vocabulary_are_read_as_there(shared):
 def test_another_reading_of_words_is_noticed(documents, tmp_path, monkeypatch):
     tokenizer = train_bpe(documents, size=350)
     tokenizer.save(tmp_path)
-    monkeypatch.setattr(type(tokenizer), "encode_apart", type(tokenizer).encode_many)  # without the space
+    monkeypatch.setattr(type(tokenizer), "encode_separately", type(tokenizer).encode_many)  # without the space
     with pytest.raises(AssertionError):
         assert_words_are_read_as_there(tokenizer, tmp_path)
 

@@ -23,7 +23,7 @@ from unmask.text.documents import TextOptions
 TRAINED = "training the tokenizer"
 TOKENIZER = "the tokenizer that was trained here before is used"
 CORPUS = "the corpus that was built here before, from the same files, is used"
-SHARDS = "an interrupted build goes on"
+SHARDS = "resuming an interrupted build"
 SMALL = [
     *("encoder.layers=1", "encoder.width=16", "encoder.heads=2", "encoder.feed_forward=32", "encoder.positions=64"),
     *("layout.length=48", "batch.tokens=256", "budget.steps=2", "tokenizer.vocabulary=200"),

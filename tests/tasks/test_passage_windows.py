@@ -218,7 +218,7 @@ def check_lecture(tokenizer, mark):
     task = QuestionAnswering(length=64, no_answer=False)
     (sample,) = task.frame(tokenizer, [example], (), gold=True).samples
     assert sample.labels["question_answering"].tolist() == [17, 18]
-    assert tokenizer.pieces(sample.ids[17:19]) == ["歐", "洲"]
+    assert tokenizer.tokens(sample.ids[17:19]) == ["歐", "洲"]
     without = Question("q", "彼得住在哪裡", passage, example.answers)
     (sample,) = task.frame(tokenizer, [without], (), gold=True).samples
     assert sample.labels["question_answering"].tolist() == [16, 17]

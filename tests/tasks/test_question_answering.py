@@ -451,7 +451,7 @@ def learnt(recipe_file, tokenizer_directory, documents, tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("asked", "message"),
-    [((None, "b"), "None is no text"), (("a", 5), "5 is no text"), (("a", " "), "none of them empty")],
+    [((None, "b"), "None is not a string"), (("a", 5), "5 is not a string"), (("a", " "), "none of them empty")],
 )
 def test_what_is_no_question_is_refused(learnt, asked, message):
     with pytest.raises(UserError, match=message):
@@ -546,12 +546,12 @@ def test_what_is_mended_and_left_out_is_said(learnt, documents, tmp_path, capsys
     train = squad(tmp_path / "train.json", [*wrong, *examples[2:]])
     tune(recipe_file, tokenizer_directory, train, tmp_path / "run", "budget.steps=1", "task.length=24", dev=[train])
     said = capsys.readouterr().err
-    assert "the nearest place where they stand: 2 of 12 (the first: " in said
-    assert said.count("answers that are not where the file says") == 2, "of the training file, and of the dev file"
+    assert "were moved to their nearest occurrence: 2 of 12 (the first: " in said
+    assert said.count("answers that are not at their offset") == 2, "of the training file, and of the dev file"
     assert re.search(r"^windows left out of the loss, as the answer is not in them: \d+$", said, re.MULTILINE)
     assert main(["evaluate", "--model", str(run), "--data", str(train)]) == 0
     output = capsys.readouterr()
-    assert "the nearest place where they stand: 2 of 12 (the first: " in output.err
+    assert "were moved to their nearest occurrence: 2 of 12 (the first: " in output.err
     assert "by the rules of SQuAD" in output.out
 
 

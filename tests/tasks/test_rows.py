@@ -184,7 +184,7 @@ def test_what_rare_labels_cannot_give_is_not_taken_from_a_small_one():
 
 def test_texts_may_come_from_anywhere():
     assert [one.values["text"] for one in as_rows(map(str, range(3)))] == ["0", "1", "2"]
-    with pytest.raises(UserError, match=r"None is no text"):
+    with pytest.raises(UserError, match=r"None is not a string"):
         as_rows(["a", None])
-    with pytest.raises(UserError, match=r"\('a', 'b'\) is no text"):
+    with pytest.raises(UserError, match=r"\('a', 'b'\) is not a string"):
         as_rows([("a", "b")])

@@ -1,4 +1,4 @@
-"""Files are cut into documents as the command line promises, and what is broken is skipped and counted."""
+"""Tests of splitting files into documents: the modes of the command line, and broken documents, which are skipped."""
 
 import gzip
 import json
@@ -50,7 +50,7 @@ def test_modes(text, mode, expected):
     assert skipped.count == 0
 
 
-def test_auto_takes_each_of_several_text_files_as_a_document(text, tmp_path):
+def test_auto_makes_each_of_several_text_files_a_document(text, tmp_path):
     other = tmp_path / "b.txt.gz"
     other.write_bytes(gzip.compress("Grüße\r\nund\r\n\r\nmehr".encode()))
     assert resolve_documents([text, other], TextOptions()) == "file"
@@ -85,13 +85,13 @@ def test_D8_broken_json_lines_are_skipped_and_counted(tmp_path):
     assert [place.split(": ")[0] for place in skipped.places] == [f"{path}:{line}" for line in range(2, 9)]
     assert skipped.places[1:4] == [
         f"{path}:3: no field 'text'",
-        f"{path}:4: field 'text' is no string",
+        f"{path}:4: field 'text' is not a string",
         f"{path}:5: not a JSON object",
     ]
     with pytest.raises(UserError, match=rf"{path}:2: broken JSON"):
         read(path, strict=True)
     path.write_text('{"txt": "x"}')
-    with pytest.raises(UserError, match=r":1: no field 'text'; pass --field NAME \(known here: txt\)"):
+    with pytest.raises(UserError, match=r":1: no field 'text'; pass --field NAME \(the line has: txt\)"):
         read(path, strict=True)
 
 
@@ -149,7 +149,7 @@ import pathlib, re, sys
 from unmask.text.documents import Skipped, TextOptions, read_documents
 skipped = Skipped()
 found = [len(text) for text in read_documents(sys.argv[2:], TextOptions(documents=sys.argv[1]), skipped)]
-peak = re.search(r"VmHWM:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())  # getrusage knows the parent's too
+peak = re.search(r"VmHWM:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())  # getrusage includes the parent's
 print(len(found), skipped.count, int(peak[1]) // 1024)
 """
 
@@ -165,7 +165,7 @@ def test_D7_D10_compression_bomb_is_skipped_in_flat_memory(tmp_path, mode):
     command = [sys.executable, "-c", MEASURE, mode, str(path)]
     found, skipped, megabytes = map(int, subprocess.run(command, capture_output=True, check=True).stdout.split())
     assert (found, skipped) == (1 if mode == "line" else 0, 1)
-    assert megabytes < 120  # of which Python and its modules take some 30
+    assert megabytes < 120  # of which Python and its modules take about 30
 
 
 def test_documents_that_are_all_skipped_are_refused(tmp_path):

@@ -1,4 +1,4 @@
-"""Files are opened whatever their packing, and read line by line in bounded memory."""
+"""Tests of opening plain and compressed files and of reading their lines in bounded memory."""
 
 import gzip
 import io
@@ -9,14 +9,14 @@ import pytest
 
 from unmask.errors import UserError
 from unmask.text import files
-from unmask.text.files import as_paths, open_bytes, read_lines
+from unmask.text.files import as_paths, decode_object, display_name, open_bytes, read_lines
 
 CONTENT = b"\xef\xbb\xbfone\r\ntwo\n\nlast"
 LINES = [(1, b"one"), (2, b"two"), (3, b""), (4, b"last")]
 
 
 @pytest.mark.parametrize(("suffix", "pack"), [("", bytes), (".gz", gzip.compress), (".xz", lzma.compress)])
-def test_lines_are_the_same_whatever_the_packing(tmp_path, suffix, pack):
+def test_lines_are_the_same_for_any_compression(tmp_path, suffix, pack):
     path = tmp_path / f"a.txt{suffix}"
     path.write_bytes(pack(CONTENT))
     assert list(read_lines(path)) == LINES
@@ -55,6 +55,23 @@ def test_D7_line_at_the_limit_is_kept_and_a_longer_one_is_not(tmp_path, monkeypa
         assert list(read_lines(path)) == [(1, b"x" * length if length <= 10 else None), (2, b"next")]
         path.write_bytes(b"x" * length)
         assert list(read_lines(path)) == [(1, b"x" * length if length <= 10 else None)]
+
+
+def test_a_line_of_json_lines_is_decoded_or_named():
+    assert decode_object(b'{"text": "\xc3\xa9"}', "a.jsonl", 1) == {"text": "é"}
+    for line, message in (
+        (b"{", r"^a\.jsonl:7: broken JSON \("),
+        (b'{"text": "\xff"}', r"^a\.jsonl:7: broken JSON \("),
+        ("[" * 100_000, r"^a\.jsonl:7: broken JSON \("),
+        ("[1]", r"^a\.jsonl:7: not a JSON object$"),
+    ):
+        with pytest.raises(UserError, match=message):
+            decode_object(line, "a.jsonl", 7)
+
+
+def test_standard_input_has_a_name():
+    assert display_name("-") == "standard input"
+    assert display_name(Path("a") / "b.txt") == str(Path("a") / "b.txt")
 
 
 def test_one_path_or_several():

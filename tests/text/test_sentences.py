@@ -1,4 +1,4 @@
-"""Sentences are found in English and Chinese, nothing is lost, and no text takes long."""
+"""Tests of sentence segmentation: English and Chinese sentences are found, no text is lost, and the time is linear."""
 
 import time
 from itertools import accumulate
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.text import sentences
-from unmask.text.sentences import split_sentences
+from unmask.text.sentences import cut_sentences, split_sentences
 
 GOLD = Path(__file__).parents[1] / "data" / "sentences"
 
@@ -43,6 +43,15 @@ def test_languages_mix():
     ]
 
 
+def test_white_space_before_a_sentence_is_reported():
+    assert cut_sentences("你好。再見。 Then he left.\n\nThe end.") == [
+        ("你好。", False),
+        ("再見。", False),
+        ("Then he left.", True),
+        ("The end.", True),
+    ]
+
+
 def test_paragraphs_always_end_a_sentence():
     assert split_sentences("A title\n\nno stop here\n \nthe end") == ["A title", "no stop here", "the end"]
     assert split_sentences(" \n\n ") == []
@@ -70,5 +79,7 @@ def test_windows_do_not_change_the_sentences(monkeypatch):
 def test_long_paragraphs_take_linear_time(text):
     start = time.perf_counter()
     found = split_sentences(text)
-    assert time.perf_counter() - start < 5  # sentencex alone: half a minute for the first, four seconds the second
+    assert (
+        time.perf_counter() - start < 5
+    )  # sentencex alone: half a minute for the first text, four seconds for the second
     assert max(map(len, found)) <= 4_000

@@ -1,15 +1,47 @@
-"""Lines to compare vocabularies on, and the comparison."""
+"""Vocabularies, the texts that they are trained on and compared on, and the comparison with transformers."""
 
 import gzip
 import json
 import lzma
+from pathlib import Path
 
 import pytest
+
+from unmask.tokenizers.bpe import train_bpe
+from unmask.tokenizers.unigram import train_unigram
+
+VOCABULARY = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat ##s . 你 好 e ##t é".split()  # noqa: SIM905
+BPE_TEXT = [
+    "The dog sees the house near the sea, and the teacher likes the old bridge.",
+    "Größe, naïve café; 彼得住在哪裡？ 😀 x=3.5% don't stop",
+    "Привет, мир! Привет, дом! ภาษาไทย",
+] * 20
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+UNIGRAM_TEXT = [line for path in sorted(DOCS.glob("*.md")) for line in path.read_text(encoding="utf8").splitlines()]
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """A directory with a WordPiece vocabulary of these tokens."""
+    (tmp_path / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
+def bpe():
+    """A trained byte-level BPE."""
+    return train_bpe(BPE_TEXT, size=500)
+
+
+@pytest.fixture(scope="session")
+def unigram():
+    """A trained unigram vocabulary."""
+    return train_unigram(UNIGRAM_TEXT, size=600)
 
 
 @pytest.fixture(scope="session")
 def same_ids():
-    """Assert that two tokenizers, ours and one of transformers, give the same ids."""
+    """A function that asserts that two tokenizers, ours and one of transformers, return the same ids."""
 
     def compare(ours, theirs, texts):
         for text in texts:
@@ -20,7 +52,7 @@ def same_ids():
 
 @pytest.fixture(scope="session")
 def mixed_lines(shared):
-    """Over 10,000 lines, raw: English and Chinese articles, passages and questions in Spanish, Arabic and German."""
+    """Over 10,000 raw lines: English and Chinese articles, passages and questions in Spanish, Arabic and German."""
     found, number = [], 3400
     for path in ("text/wikipedia/heldout.jsonl.xz", "text/chinese", "text/wikinews/heldout.jsonl.xz"):
         place = shared / "data" / path

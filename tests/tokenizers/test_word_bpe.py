@@ -1,4 +1,4 @@
-"""GPT's BPE, and GPT-2's without RoBERTa's tokens: ids are those of transformers; missing special tokens are added."""
+"""Tests of GPT's BPE, and of GPT-2's: same ids as transformers; missing special tokens are added."""
 
 import shutil
 
@@ -38,7 +38,7 @@ def test_ids_are_those_of_transformers(theirs, tmp_path, name, same_ids):
     assert {ours.pad, ours.cls, ours.sep, ours.mask} == set(range(len(PIECES), len(PIECES) + 4))
     assert ours.decode(ours.encode("The dog.")) == "the dog ."
     ids = ours.encode("the dogs, bridge")
-    words = "".join("|" * bool(begins) + ours.piece(id) for id, begins in zip(ids, ours.begins_word(ids), strict=True))
+    words = "".join("|" * bool(begins) + ours.token(id) for id, begins in zip(ids, ours.begins_word(ids), strict=True))
     assert words.replace("</w>", "") == "|the|dogs|,|bridge"
 
 
@@ -59,7 +59,7 @@ def test_gpt2s_vocabulary_gets_special_tokens(shared, tmp_path, mixed_lines):
     source = shared / "vocabularies/gpt2"
     ours = load_tokenizer(source)
     assert (ours.kind, ours.size, ours.added) == (BPE, 50_257 + 4, 4)
-    assert ours.piece(ours.unk) == "<|endoftext|>"
+    assert ours.token(ours.unk) == "<|endoftext|>"
     for old, new in (("encoder.json", "vocab.json"), ("vocab.bpe", "merges.txt")):
         shutil.copy(source / old, tmp_path / new)
     theirs = GPT2Tokenizer.from_pretrained(tmp_path)
@@ -68,14 +68,8 @@ def test_gpt2s_vocabulary_gets_special_tokens(shared, tmp_path, mixed_lines):
         assert ids.tolist() == theirs.encode(line, add_special_tokens=False), line
 
 
-def test_a_wordpiece_vocabulary_without_them_is_refused(tmp_path):
-    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\nthe\n")
-    with pytest.raises(UserError, match="lacks"):
-        load_tokenizer(tmp_path)
-
-
 def test_a_published_model_gets_rows_for_them(theirs, tmp_path):
-    """OpenAI's directory: the old tokens as there, four more, told; fine-tuned, written and read back the same."""
+    """OpenAI's model keeps its outputs, gets four more embeddings, which are reported, and is saved and loaded."""
     torch.manual_seed(0)
     config = OpenAIGPTConfig(vocab_size=len(PIECES), n_embd=32, n_layer=2, n_head=2, n_positions=64)
     published = OpenAIGPTLMHeadModel(config).eval()

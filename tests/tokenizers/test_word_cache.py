@@ -1,4 +1,4 @@
-"""Word by word, the ids are those of the whole text, whatever the text; and memory is bounded."""
+"""Tests of the word cache: it returns the ids of the whole text for any text, and its memory is bounded."""
 
 import pickle
 
@@ -54,13 +54,13 @@ def encoded(cache, text):
         make(AddedToken("the cat", normalized=False)),
         make(AddedToken("A.B", normalized=True)),
     ],
-    ids=["uncased", "cased", "stripped", "chinese", "not cleaned", "added", "alone", "space", "normalised"],
+    ids=["uncased", "cased", "stripped", "chinese", "not cleaned", "added", "alone", "space", "normalized"],
 )
 @given(texts=st.lists(TEXTS, max_size=4))
 @settings(max_examples=150, deadline=None)
 def test_ids_are_those_of_the_whole_text(tokenizer, texts):
     cache = WordCache(tokenizer, "<u2")
-    for text in [*texts, *texts]:  # the second time from memory
+    for text in [*texts, *texts]:  # the second time from the cache
         assert encoded(cache, text) == tokenizer.encode(text).tolist()
 
 
@@ -69,11 +69,11 @@ HARDEST = "The cat.s a.b 你好好你x [MASK]ed [thethe the cat"
 
 @pytest.mark.parametrize("token", ["cat.s", "the cat", "A.B", "好你"])
 def test_planted_faults_are_found(token):
-    """An added token that is cut is another one."""
+    """Splitting an added token changes the ids."""
     tokenizer = make(AddedToken(token, normalized=token == "A.B"))
     assert encoded(WordCache(tokenizer, "<u2"), HARDEST) == tokenizer.encode(HARDEST).tolist()
     careless = WordCache(tokenizer, "<u2")
-    careless._added, careless._cuts = [], True
+    careless._added, careless._splits = [], True
     assert encoded(careless, HARDEST) != tokenizer.encode(HARDEST).tolist()
 
 

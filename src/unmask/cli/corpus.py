@@ -59,7 +59,7 @@ def _info(directory: str) -> None:
         print(f"{name}: {part.amounts}, {counted(len(part.shards), 'shard')}")
     frequent = manifest.most_frequent_token
     print(f"tokenizer: {tokenizer.size:,} pieces, {'uncased' if tokenizer.lowercase else 'cased'}")
-    print(f"most frequent token: {tokenizer.piece(frequent.id)} ({100 * frequent.share:.2f} %)")
+    print(f"most frequent token: {tokenizer.token(frequent.id)} ({100 * frequent.share:.2f} %)")
     print(f"sources: {', '.join(manifest.sources)}")
     print(f"skipped: {manifest.skipped.count}")
     for place in manifest.skipped.places:

@@ -134,4 +134,4 @@ def _encoded(tokenizer: Tokenizer, texts: list[str], *, special: bool) -> Iterab
         numbers, offsets = ids.tolist(), places.tolist()
         if special:
             numbers, offsets = frame.wrap(ids).ids.tolist(), [[0, 0], *offsets, [0, 0]]
-        yield {"text": text, "tokens": tokenizer.pieces(numbers), "ids": numbers, "offsets": offsets}
+        yield {"text": text, "tokens": tokenizer.tokens(numbers), "ids": numbers, "offsets": offsets}

@@ -1,1 +1,1 @@
-"""Documents to checksummed shards of tokens."""
+"""Conversion of documents into checksummed shards of tokens, and reading of these."""

@@ -1,8 +1,8 @@
-"""Build a corpus: documents to checksummed shards of token ids, in parallel and in bounded memory.
+"""Building of a corpus: documents to checksummed shards of token ids, in parallel and in bounded memory.
 
-In: raw files and a tokenizer. Out: the directory that `unmask.corpus.manifest` describes, written aside as
-`OUT.partial` and renamed when all of it is on the disk. The same text gives the same bytes, with any number of workers,
-and whether or not the build was interrupted.
+Input: raw files and a tokenizer. Output: the directory that `unmask.corpus.manifest` describes, which is written as
+`OUT.partial` and renamed once all of it is on disk. The same text gives the same bytes for any number of workers, and
+whether or not the build was interrupted.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from unmask.tokenizers.tokenizer import Tokenizer
 from unmask.version import __version__
 
 ALWAYS_HELD = 2
-"""Documents that are held out of any corpus that can spare them."""
+"""Minimum number of documents held out of a corpus that is large enough."""
 _HELDOUT_BELOW = 2**64 // 100  # 1 % of the hashes
 
 
 def _silent(line: str) -> None:
-    """Report to nobody."""
+    """Discard a line of progress."""
 
 
 def build_corpus(
@@ -46,27 +46,28 @@ def build_corpus(
     workers: int = 1,
     report: Callable[[str], None] = _silent,
 ) -> Corpus:
-    """Build a corpus out of raw files, or go on with a build that was interrupted.
+    """Build a corpus from raw files, or resume a build that was interrupted.
 
     Args:
         paths: the files to train on.
-        tokenizer: cuts sentences into ids; a copy goes into the corpus.
-        out: the directory to write, which must not exist or be empty.
-        heldout: the files to measure on. Without any, 1 % of the documents, at least two of four, chosen by a hash of
-            their text, so that equal documents are in the same part. None: nothing is held out.
+        tokenizer: the tokenizer that encodes sentences; a copy is saved with the corpus.
+        out: the directory to write, which must be empty or not exist.
+        heldout: the files to evaluate on. If empty, 1 % of the documents (at least two if there are four), chosen by a
+            hash of their text, so that equal documents are in the same part. None: no documents are held out.
         options: how the files are read.
-        shard_tokens: tokens after which a shard ends (with the document).
-        workers: processes that encode, beside this one that reads and writes; with one, this one does it all. They are
-            spawned, so a script that asks for several needs `if __name__ == "__main__":`.
-        report: is told in a line what was chosen, what was written and what was skipped.
+        shard_tokens: number of tokens after which a shard ends, at the end of the current document.
+        workers: number of processes that encode, in addition to this one, which reads and writes; with one, this
+            process does all the work. They are spawned, so a script that uses several needs
+            `if __name__ == "__main__":`.
+        report: called with lines that report the chosen settings, the written shards and the skipped documents.
 
     Returns:
         The corpus, opened.
 
     Raises:
-        UserError: `out` is not empty, a file cannot be read or is named twice, nothing is left to train on, or an
-            interrupted build beside `out` was another one.
-        UnmaskError: a worker was killed.
+        UserError: `out` is not empty, a file cannot be read or is given twice, there is no text to train on, or
+            `OUT.partial` contains an interrupted build of another text or with other settings.
+        UnmaskError: a worker process was killed.
     """
     paths, heldout = as_paths(paths), None if heldout is None else as_paths(heldout)
     check_sources([*paths, *(heldout or ())], options)
@@ -106,15 +107,15 @@ def build_corpus(
 
 
 def _encode_into(partial: PartialCorpus, documents: Iterable[tuple[str, str]], encoder: Encoder, workers: int) -> None:
-    """Add to a corpus what it lacks of its documents."""
-    missing, again = tee(partial.missing(documents))  # which holds those that the workers are at
+    """Encode the documents that a corpus lacks, and add them."""
+    missing, again = tee(partial.missing(documents))  # tee keeps the documents that the workers are encoding
     with closing(encode_documents((document.text for document in again), encoder, workers)) as encoded:
         for document, ids in zip(missing, encoded, strict=True):
             partial.add(document, ids)
 
 
 def _settings(tokenizer: Tokenizer, shard_tokens: int) -> dict[str, str]:
-    """Say what decides over the bytes of a corpus beside the text."""
+    """Return the settings that, in addition to the text, determine the bytes of a corpus."""
     libraries = {name: importlib.metadata.version(name) for name in ("tokenizers", "sentencex")}
     return {
         "tokenizer": tokenizer.sha256[:16],
@@ -131,7 +132,7 @@ def _divide(
     skipped: Skipped,
     report: Callable[[str], None],
 ) -> Iterable[tuple[str, str]]:
-    """Read all documents, each with the part to which it goes."""
+    """Yield all documents, each with its part."""
     documents = read_documents(paths, options, skipped)
     report(f"documents: {resolve_documents(paths, options)}")
     if heldout is None:
@@ -144,32 +145,32 @@ def _divide(
 
 
 def check_sources(paths: Sequence[str | Path], options: TextOptions) -> None:
-    """Refuse what would only fail, or be read twice, after hours.
+    """Check the files before the build starts, as it would otherwise fail after hours.
 
     Raises:
-        UserError: a file is missing, a directory, or named twice; an option has no effect on any of the files.
+        UserError: a file is missing, is a directory, or is given twice; an option has no effect on any of the files.
     """
     refuse_idle_options(paths, options)
     seen: set[Path] = set()
     for path in paths:
-        place = Path(path) if str(path) == "-" else Path(path).resolve()
-        if place in seen:
-            raise UserError("is named twice", file=display_name(path), remedy="name each file once")
-        if str(path) != "-" and not place.exists():
+        resolved = Path(path) if str(path) == "-" else Path(path).resolve()
+        if resolved in seen:
+            raise UserError("is given twice", file=display_name(path), remedy="give each file once")
+        if str(path) != "-" and not resolved.exists():
             raise UserError("does not exist", file=path)
-        if place.is_dir():
-            raise UserError("is a directory", file=path, remedy=f"name its files, as in {path}/*.txt")
-        seen.add(place)
+        if resolved.is_dir():
+            raise UserError("is a directory", file=path, remedy=f"give its files, as in {path}/*.txt")
+        seen.add(resolved)
 
 
 def _hold_out(documents: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Give each document its part: 1 % are held out, by the hash of their text, so that equal ones stay together.
+    """Assign each document to a part: 1 % are held out by the hash of their text, which keeps equal ones together.
 
-    In a small corpus that may be none, and next sentence prediction needs two. So the `ALWAYS_HELD` documents with the
-    smallest hashes, and their copies, wait until the end and are held out in any case, as long as two others are there
-    to train on; of two or three documents one is held out.
+    In a small corpus this could be none, but next sentence prediction needs two. Therefore the `ALWAYS_HELD` documents
+    with the smallest hashes, and their copies, are kept until the end and are always held out, provided that two others
+    are left to train on; of two or three documents one is held out.
     """
-    waiting: dict[int, tuple[str, int]] = {}  # by hash: text and copies
+    waiting: dict[int, tuple[str, int]] = {}  # hash to text and number of copies
     trained = 0
     for text in documents:
         value = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
@@ -193,9 +194,9 @@ def _check_yield(manifest: Manifest, heldout: Sequence[str | Path] | None, remed
         cause = f"{counted(skipped.count, 'document')} {verb} skipped, the first at {skipped.places[0]}"
         cause += f"; {remedy}" if remedy else ""
     if manifest.train.documents == 0:
-        raise UserError("the files hold no text to train on", remedy=cause or "is it the right file, and --documents?")
+        raise UserError("the files contain no text to train on", remedy=cause or "check the files and --documents")
     if heldout and manifest.heldout.documents == 0:
-        raise UserError("the held-out files hold no text", remedy=cause)
+        raise UserError("the held-out files contain no text", remedy=cause)
 
 
 def _report_yield(manifest: Manifest, report: Callable[[str], None]) -> None:

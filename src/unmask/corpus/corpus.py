@@ -1,10 +1,10 @@
-"""Read a corpus: shards of token ids, cut into sentences and documents.
+"""Reading of a corpus: shards of token ids, divided into documents and sentences.
 
-In: a directory that `unmask.corpus.build` has written (`unmask.corpus.manifest` says what is in it). Out: the sentences
-of a document, by its number. Opening reads the manifest and looks at the sizes of the files, so that a large corpus
+Input: a directory written by `unmask.corpus.build` (`unmask.corpus.manifest` describes its files). Output: the
+sentences of a document, by index. Opening reads the manifest and checks the sizes of the files, so that a large corpus
 opens as fast as a small one; each document is checked whenever it is read; `Corpus.verify` reads everything. Files are
-read, not mapped into memory: a process does not grow with what it has read, and a file that is cut meanwhile is an
-error with a name, not the end of the process.
+read, not memory-mapped: the memory of a process does not grow with what it has read, and a file that is truncated
+meanwhile causes an error that names it instead of killing the process.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from unmask.errors import UserError
 from unmask.tokenizers.load import load_tokenizer
 from unmask.tokenizers.tokenizer import Ids, Tokenizer
 
-_OPEN_SHARDS = 100  # each holds four file descriptors, of which a process often has 1,024
+_OPEN_SHARDS = 100  # each uses four file descriptors, and the limit is often 1,024 per process
 
 
 class _OpenShard:
-    """The files of a shard, open until it is forgotten."""
+    """The files of a shard, which are closed when the object is deleted."""
 
     def __init__(self, directory: Path, shard: ShardEntry, tokens: str) -> None:
         self.entry = shard
@@ -49,30 +49,30 @@ class _OpenShard:
             name = f"{shard.name}.{kind}.npy"
             handle = os.open(directory / name, os.O_RDONLY | getattr(os, "O_BINARY", 0))
             weakref.finalize(self, os.close, handle)
-            # The array lies at the end of its file, behind a header of which the manifest knows all.
+            # The array is at the end of its file, after a header whose contents are known from the manifest.
             self._arrays[kind] = handle, shard.files[name].bytes - count * dtype.itemsize, dtype
 
     def read(self, kind: str, first: int, count: int) -> npt.NDArray[Any]:
-        """Read a part of an array."""
+        """Read `count` elements of an array, starting from `first`."""
         handle, start, dtype = self._arrays[kind]
         return np.frombuffer(_read_at(handle, count * dtype.itemsize, start + first * dtype.itemsize), dtype, count)
 
 
-def _read_at(handle: int, count: int, place: int) -> bytes:
-    """Read bytes from a place in a file."""
+def _read_at(handle: int, count: int, offset: int) -> bytes:
+    """Read bytes from an offset in a file."""
     if hasattr(os, "pread"):
-        return os.pread(handle, count, place)
-    os.lseek(handle, place, os.SEEK_SET)  # Windows
+        return os.pread(handle, count, offset)
+    os.lseek(handle, offset, os.SEEK_SET)  # Windows
     return os.read(handle, count)
 
 
 class Documents:
-    """The documents of one part, over all its shards. Cheap to pickle: files are opened when they are first read.
+    """The documents of a part, across all its shards. It is cheap to pickle: files are opened when first read.
 
     Args:
-        directory: of the corpus.
-        manifest: of the corpus.
-        part: its entry there.
+        directory: directory of the corpus.
+        manifest: manifest of the corpus.
+        part: entry of the part in the manifest.
     """
 
     def __init__(self, directory: Path, manifest: Manifest, part: PartEntry) -> None:
@@ -91,26 +91,26 @@ class Documents:
 
     @property
     def num_sentences(self) -> int:
-        """How many sentences all documents have together."""
+        """Number of sentences in all documents."""
         return self._part.sentences
 
     @property
     def num_tokens(self) -> int:
-        """How many tokens all documents have together, without special tokens."""
+        """Number of tokens in all documents, without special tokens."""
         return self._part.tokens
 
     def sentences(self, index: int) -> list[Ids]:
-        """Read one document and check it.
+        """Read and check a document.
 
         Args:
-            index: its number in this part, from 0.
+            index: index of the document in this part.
 
         Returns:
-            The ids of each of its sentences, of which there is at least one, and none is empty.
+            The ids of each of its sentences. There is at least one sentence, and none is empty.
 
         Raises:
-            IndexError: there are not so many documents.
-            UserError: it is damaged (the message names the file).
+            IndexError: the index is out of range.
+            UserError: the document is damaged (the message names the file).
         """
         if not 0 <= index < len(self):
             raise IndexError(f"document {index} of {len(self)}")
@@ -119,7 +119,7 @@ class Documents:
             return self._read(self._shard(number), index - self._starts[number])
         except (OSError, ValueError) as error:
             shard = self._part.shards[number]
-            verify_shard(self._directory, shard, self._dtype, self._vocabulary)  # names the file that is wrong
+            verify_shard(self._directory, shard, self._dtype, self._vocabulary)  # names the damaged file
             raise UserError(
                 f"document {index} of the corpus cannot be read ({error})",
                 file=self._directory / shard.name,
@@ -127,7 +127,7 @@ class Documents:
             ) from error
 
     def lengths(self) -> npt.NDArray[np.int64]:
-        """Read how many tokens each document has, (documents,), without special tokens: from the index, not the text.
+        """Read the lengths of all documents in tokens, (documents,), without special tokens; only the index is read.
 
         Raises:
             UserError: the index is damaged (the message names the file).
@@ -141,7 +141,7 @@ class Documents:
                 if (found[-1] < 1).any():
                     raise ValueError("the index of documents is wrong")
             except (OSError, ValueError, IndexError) as error:
-                verify_shard(self._directory, shard, self._dtype, self._vocabulary)  # names the file that is wrong
+                verify_shard(self._directory, shard, self._dtype, self._vocabulary)  # names the damaged file
                 raise UserError(
                     f"the index of the corpus cannot be read ({error})",
                     file=self._directory / shard.name,
@@ -156,8 +156,8 @@ class Documents:
             self._open[number] = _OpenShard(self._directory, self._part.shards[number], self._dtype)
         return self._open[number]
 
-    def _read(self, shard: _OpenShard, place: int) -> list[Ids]:
-        first, end = shard.read("documents", place, 2).tolist()
+    def _read(self, shard: _OpenShard, index: int) -> list[Ids]:
+        first, end = shard.read("documents", index, 2).tolist()
         if not 0 <= first < end <= shard.entry.sentences:
             raise ValueError("the index of documents is wrong")
         bounds = shard.read("sentences", first, end - first + 1)
@@ -166,7 +166,7 @@ class Documents:
             raise ValueError("the index of sentences is wrong")
         tokens = shard.read("tokens", start, stop - start)
         ends = bounds - start
-        if checksum(tokens, ends) != shard.read("checksums", place, 1)[0]:
+        if checksum(tokens, ends) != shard.read("checksums", index, 1)[0]:
             raise ValueError("its checksum differs")
         if tokens.max() >= self._vocabulary:
             raise ValueError("a token id is not in the vocabulary")
@@ -178,8 +178,8 @@ class Corpus:
     """A corpus on disk.
 
     Attributes:
-        directory: where it lies.
-        manifest: what it consists of.
+        directory: directory of the corpus.
+        manifest: its manifest.
         train, heldout: the documents of its parts.
     """
 
@@ -191,20 +191,20 @@ class Corpus:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer with which it was built.
+        """The tokenizer that the corpus was built with.
 
         Raises:
-            UserError: it is damaged, or not the one that the manifest names.
+            UserError: it is damaged, or not the one recorded in the manifest.
         """
         tokenizer = load_tokenizer(self.directory / "tokenizer")
         check_tokenizer(tokenizer, self.manifest, self.directory / "tokenizer", BUILD_AGAIN)
         return tokenizer
 
     def verify(self) -> None:
-        """Read every file and check it.
+        """Read and check every file.
 
         Raises:
-            UserError: one is damaged (the message names it).
+            UserError: a file is damaged (the message names it).
         """
         for part in (self.manifest.train, self.manifest.heldout):
             for shard in part.shards:
@@ -213,18 +213,18 @@ class Corpus:
 
 
 def open_corpus(directory: str | Path, *, tokenizer: Tokenizer | None = None) -> Corpus:
-    """Open a corpus; check the manifest and that all files are there in full.
+    """Open a corpus; check the manifest and the sizes of all files.
 
     Args:
-        directory: where it lies.
-        tokenizer: the one that it must have been built with.
+        directory: directory of the corpus.
+        tokenizer: the tokenizer that it must have been built with.
 
     Returns:
         The corpus.
 
     Raises:
-        UserError: it is no corpus, files are missing or cut (the message names the first), or its tokenizer is another
-            one.
+        UserError: it is not a corpus, files are missing or truncated (the message names the first one), or it was built
+            with another tokenizer.
     """
     directory = Path(directory)
     manifest = read_manifest(directory / NAME)
@@ -237,6 +237,6 @@ def open_corpus(directory: str | Path, *, tokenizer: Tokenizer | None = None) ->
         totals = [sum(getattr(shard, count) for shard in part.shards) for count in ("documents", "sentences", "tokens")]
         if totals != [part.documents, part.sentences, part.tokens]:
             raise UserError(
-                f"the counts of '{name}' are not those of its shards", file=directory / NAME, remedy=BUILD_AGAIN
+                f"the counts of '{name}' do not match those of its shards", file=directory / NAME, remedy=BUILD_AGAIN
             )
     return Corpus(directory, manifest)

@@ -1,11 +1,11 @@
-"""Documents to the ids of their sentences: in several processes, in order, in bounded memory.
+"""Encoding of documents into the ids of their sentences: in several processes, in order, and in bounded memory.
 
-In: texts. Out: for each, its ids and how long its sentences are, in the same order and the same for any number of
-processes.
+Input: texts. Output: for each text its ids and the lengths of its sentences, in the same order, and the same for any
+number of processes.
 
-The reader makes chunks of documents, workers encode them, and what they give is taken in the order in which it was
-asked for. Only so many chunks are under way at once: a writer that is slow makes the reader wait. Workers are spawned,
-not forked, because torch's threads may live in the process that builds.
+The reader divides documents into chunks, workers encode them, and the results are collected in the order of submission.
+The number of pending chunks is limited, so a slow writer makes the reader wait. Workers are spawned, not forked, as
+torch threads may be running in the main process.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from unmask.text.sentences import cut_sentences
 from unmask.tokenizers.tokenizer import Tokenizer
 from unmask.tokenizers.word_cache import WordCache
 
-_CHUNK = 1 << 18  # characters that go to a worker at once
-_UNDER_WAY = 4  # chunks for each worker: enough that none waits while a shard is written
+_CHUNK = 1 << 18  # characters that are sent to a worker at a time
+_UNDER_WAY = 4  # pending chunks per worker: enough that none is idle while a shard is written
 
 
 class Encoded(NamedTuple):
-    """A document, as it is sent from worker to writer.
+    """An encoded document, as it is sent from a worker to the writer.
 
     Attributes:
-        ids: of all its tokens.
-        lengths: int64: how many tokens each sentence has; sentences without any are left out.
-        checksum: of the document, as it lies in the corpus.
+        ids: ids of all its tokens.
+        lengths: int64: number of tokens per sentence; sentences without tokens are dropped.
+        checksum: checksum of the document, as stored in the corpus.
     """
 
     ids: bytes
@@ -48,16 +48,16 @@ class Encoded(NamedTuple):
 
 
 class Encoder:
-    """Cuts documents into sentences and encodes these, with the space before each where the vocabulary has words so.
+    """Splits documents into sentences and encodes them, each with the space before it if tokens include it.
 
     Args:
-        tokenizer: gives the ids.
-        dtype: of the ids.
+        tokenizer: the tokenizer to encode with.
+        dtype: data type of the ids.
     """
 
     def __init__(self, tokenizer: Tokenizer, dtype: str) -> None:
         self._words = WordCache(tokenizer, dtype)
-        self._before = tokenizer.kind.before
+        self._prefix = tokenizer.kind.word_prefix
 
     def __call__(self, texts: list[str]) -> list[Encoded]:
         """Encode documents."""
@@ -67,7 +67,7 @@ class Encoder:
         sentences = [
             ids
             for number, (sentence, spaced) in enumerate(cut_sentences(text))
-            if (ids := self._words.encode(self._before + sentence if number and spaced else sentence))
+            if (ids := self._words.encode(self._prefix + sentence if number and spaced else sentence))
         ]
         ids = b"".join(sentences)
         sizes = [0, *map(len, sentences)]  # in bytes
@@ -79,15 +79,15 @@ def encode_documents(texts: Iterable[str], encoder: Encoder, workers: int) -> Ge
     """Encode documents.
 
     Args:
-        texts: the documents; read ahead by a few chunks of each worker.
-        encoder: is copied to each worker.
-        workers: how many processes; with one, or where there is work for one only, this one does it.
+        texts: the documents; a few chunks per worker are read ahead.
+        encoder: the encoder, which is copied to each worker.
+        workers: number of processes; with one, or if there is only one chunk, this process does the work.
 
     Yields:
-        What becomes of each document, in order.
+        The encoded documents, in order.
 
     Raises:
-        UnmaskError: a worker was killed.
+        UnmaskError: a worker process was killed.
     """
     chunks = _chunks(texts)
     head = list(islice(chunks, workers))
@@ -121,14 +121,14 @@ def _in_processes(chunks: Iterable[list[str]], encoder: Encoder, workers: int) -
         while pending:
             yield pending.popleft().result()
     except BrokenProcessPool as error:
-        raise UnmaskError("a worker was killed; if memory was short, take fewer --workers") from error
+        raise UnmaskError("a worker process was killed; if memory ran out, use fewer --workers") from error
     finally:
         pool.shutdown(cancel_futures=True)
 
 
 def _submit(pool: ProcessPoolExecutor, chunk: list[str]) -> Future[list[Encoded]]:
-    """Give a chunk to a worker, which may be started for it and then inherits that Ctrl-C is not for it."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows, where workers look out for Ctrl-C themselves
+    """Submit a chunk; a worker that is started for it inherits the signal mask, and so ignores Ctrl-C."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows, where workers handle Ctrl-C themselves
         return pool.submit(_work, chunk)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -141,16 +141,16 @@ _encode: Callable[[list[str]], list[Encoded]]  # in a worker
 
 
 def _start(encoder: Encoder) -> None:
-    """Prepare a worker."""
+    """Initialize a worker."""
     global _encode
     _encode = encoder
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
-def _leave_with_parent() -> None:
-    """End this worker when the process that builds is killed, of which its queue would not tell."""
+def _exit_with_parent() -> None:
+    """Exit this worker when the main process is killed, which the worker's queue would not signal."""
     parent = multiprocessing.parent_process()
-    assert parent is not None, "this runs in a worker"
+    assert parent is not None, "this must run in a worker"
     parent.join()
     os._exit(1)
 

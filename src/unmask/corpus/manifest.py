@@ -1,11 +1,11 @@
-"""What a corpus on disk is: the names, types and counts of its files.
+"""The format of a corpus on disk: the names, types and counts of its files.
 
 manifest.json                 the `Manifest` below
-tokenizer/                    as `Tokenizer.save` writes it
+tokenizer/                    as written by `Tokenizer.save`
 train-00000.tokens.npy        uint16 or uint32: the ids of the shard's tokens, without special tokens
-train-00000.sentences.npy     int64: the token with which each sentence starts, and the end
-train-00000.documents.npy     int64: the sentence with which each document starts, and the end
-train-00000.checksums.npy     uint32: of each document (`checksum`)
+train-00000.sentences.npy     int64: the index of the first token of each sentence, and the end
+train-00000.documents.npy     int64: the index of the first sentence of each document, and the end
+train-00000.checksums.npy     uint32: the checksum of each document (`checksum`)
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ BUILD_AGAIN = "build the corpus again"
 
 
 class TokenizerEntry(msgspec.Struct, frozen=True):
-    """The tokenizer of a corpus: the checksum of its content and how many pieces it has."""
+    """The tokenizer of a corpus: the checksum of its content, and the size of its vocabulary."""
 
     sha256: str
     size: int
 
 
 class FileEntry(msgspec.Struct, frozen=True):
-    """What a file must be."""
+    """The checksum and the size of a file."""
 
     sha256: str
     bytes: int
 
 
 class ShardEntry(msgspec.Struct, frozen=True):
-    """A shard: its files by name, and what it counts."""
+    """A shard: its files by name, and its numbers of documents, sentences and tokens."""
 
     name: str
     files: dict[str, FileEntry]
@@ -53,7 +53,7 @@ class ShardEntry(msgspec.Struct, frozen=True):
 
 
 class PartEntry(msgspec.Struct, frozen=True):
-    """A part, "train" or "heldout"."""
+    """A part of the corpus, "train" or "heldout"."""
 
     documents: int
     sentences: int
@@ -62,27 +62,27 @@ class PartEntry(msgspec.Struct, frozen=True):
 
     @property
     def amounts(self) -> str:
-        """What is in it, in words."""
+        """The numbers of documents, sentences and tokens, as text."""
         amounts = ((self.documents, "document"), (self.sentences, "sentence"), (self.tokens, "token"))
         return ", ".join(counted(*amount) for amount in amounts)
 
 
 class SkippedEntry(msgspec.Struct, frozen=True):
-    """The documents that could not be used, and the first ten places."""
+    """The number of documents that were skipped, and the first ten of them as "file:line: reason"."""
 
     count: int
     places: list[str]
 
 
 class FrequentToken(msgspec.Struct, frozen=True):
-    """The token that is most frequent in the train part, and its share there."""
+    """The most frequent token of the train part, and its relative frequency there."""
 
     id: int
     share: float
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a corpus is and consists of."""
+    """The manifest of a corpus."""
 
     version: int
     tokenizer: TokenizerEntry
@@ -95,12 +95,12 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def dtypes(tokens: str) -> dict[str, np.dtype[Any]]:
-    """Say of what type the arrays of a shard are, given that of its tokens."""
+    """Return the data types of the arrays of a shard, given that of its tokens."""
     return {"tokens": np.dtype(tokens), "sentences": INDEX, "documents": INDEX, "checksums": CHECKSUM}
 
 
 def lengths(shard: ShardEntry) -> dict[str, int]:
-    """Say how long the arrays of a shard are."""
+    """Return the lengths of the arrays of a shard."""
     return {
         "tokens": shard.tokens,
         "sentences": shard.sentences + 1,
@@ -110,11 +110,11 @@ def lengths(shard: ShardEntry) -> dict[str, int]:
 
 
 def checksum(tokens: npt.NDArray[Any], ends: npt.NDArray[Any]) -> int:
-    """Return the checksum of a document: the CRC-32 of its sentences' ends and then its ids.
+    """Return the checksum of a document: the CRC-32 of the ends of its sentences followed by its ids.
 
     Args:
-        tokens: its ids, as they lie in the file.
-        ends: int64: 0, and after how many tokens of the document each sentence ends.
+        tokens: the ids of the document, as stored in the file.
+        ends: int64: 0, and the end of each sentence, as the number of tokens of the document up to it.
     """
     return zlib.crc32(tokens.data, zlib.crc32(ends.data))
 
@@ -123,20 +123,20 @@ def read_manifest(path: Path) -> Manifest:
     """Read the manifest of a corpus.
 
     Raises:
-        UserError: it is none, or one of another version.
+        UserError: the file is not a manifest, or one of another version.
     """
     try:
         content = path.read_bytes()
     except OSError as error:
         raise UserError(
-            f"cannot be read ({error.strerror})", file=path, remedy="is this the folder of a corpus?"
+            f"cannot be read ({error.strerror})", file=path, remedy="is this the directory of a corpus?"
         ) from error
     try:
         manifest = msgspec.json.decode(content, type=Manifest)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"is no manifest of a corpus ({error})", file=path, remedy=BUILD_AGAIN) from error
+        raise UserError(f"is not the manifest of a corpus ({error})", file=path, remedy=BUILD_AGAIN) from error
     if manifest.version != VERSION:
         raise UserError(f"has version {manifest.version}, not {VERSION}", file=path, remedy=BUILD_AGAIN)
     if manifest.dtype not in ("<u2", "<u4"):
-        raise UserError(f"knows no tokens of type '{manifest.dtype}'", file=path, remedy=BUILD_AGAIN)
+        raise UserError(f"has tokens of the unknown type '{manifest.dtype}'", file=path, remedy=BUILD_AGAIN)
     return manifest

@@ -1,15 +1,15 @@
-"""A corpus that is being written, and what an interrupted build left of one.
+"""A corpus that is being written, and the state that an interrupted build leaves.
 
-In: documents of both parts, as text and then encoded. Out: the directory that `unmask.corpus.manifest` describes, whole
-or not at all.
+Input: documents of both parts, as text and then encoded. Output: the directory that `unmask.corpus.manifest` describes,
+complete or not at all.
 
-    OUT.partial/corpus/          becomes OUT when all of it is on the disk
-    OUT.partial/progress.json    the full shards, and of which text each was made
+    OUT.partial/corpus/          is renamed to OUT once all of it is on disk
+    OUT.partial/progress.json    the full shards, and a digest of the text that each was made from
 
-A build that is started again takes the full shards over. It reads again what they were made of, which is fast, and
-compares its digest: so it is the text that has to be the same, not the names or dates of files, and a line that was
-mended further on, or the same text on standard input, is no obstacle. What else decides over the bytes are the
-`settings`. The last shard of a part, which only ends with the text, is never taken over.
+A build that is run again reuses the full shards. It reads the text that they were made from again, which is fast, and
+compares its digest. So the text must be the same, not the names or dates of the files: a line after it may have been
+fixed, and the text may come from standard input. The `settings` are everything else that determines the bytes. The last
+shard of a part, which ends only with the text, is never reused.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from unmask.lock import acquire
 PARTS = ("train", "heldout")
 
 _PROGRESS, _ASIDE, _LOCK = "progress.json", "progress.part", ".lock"
-_SAME_COMMAND = "give the command that began it, and it goes on; or remove the folder to start again"
+_SAME_COMMAND = "run the command that started it to resume it, or remove the folder to start from scratch"
 
 
 class PlacedDocument(NamedTuple):
-    """A document and its place.
+    """A document and its position in the corpus.
 
     Attributes:
         part: "train" or "heldout".
-        text: of the document.
-        seen, digest: how many documents its part has up to it, and the digest of their text.
+        text: text of the document.
+        seen, digest: number of documents of its part up to and including it, and the digest of their text.
     """
 
     part: str
@@ -56,10 +56,10 @@ class PlacedDocument(NamedTuple):
 
 
 class Progress(msgspec.Struct, forbid_unknown_fields=True):
-    """How far a build is.
+    """The progress of a build.
 
     Attributes:
-        settings: what decides over the bytes beside the text.
+        settings: what determines the bytes in addition to the text.
         whole: the full shards of each part.
     """
 
@@ -68,22 +68,24 @@ class Progress(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class PartialCorpus:
-    """See the module. A context manager: when an error leaves it, the folder stays if it holds a full shard.
+    """A corpus that is being written; see the module.
+
+    As a context manager it removes the folder on exit, except after an error if the folder contains full shards.
 
     Args:
-        out: the corpus that it shall become.
-        settings: what decides over the bytes beside the text.
-        dtype: of the tokens.
-        vocabulary: how many ids there are.
-        shard_tokens: tokens after which a shard is full (with the document).
-        report: is told in a line what was written and what was taken over.
+        out: the directory of the finished corpus.
+        settings: what determines the bytes in addition to the text.
+        dtype: data type of the tokens.
+        vocabulary: size of the vocabulary.
+        shard_tokens: number of tokens after which a shard is full, at the end of the current document.
+        report: called with lines that report the written and the reused shards.
 
     Attributes:
-        corpus: where the files of the corpus lie.
+        corpus: directory of the files of the corpus.
 
     Raises:
-        UserError: the folder beside OUT cannot be written, is in use, is no partial corpus, or holds full shards that
-            were built with other settings.
+        UserError: the folder `OUT.partial` cannot be written, is in use, is not a partial corpus, or contains full
+            shards that were built with other settings.
     """
 
     def __init__(
@@ -101,15 +103,15 @@ class PartialCorpus:
         self._file = self._folder / _PROGRESS
         self._report = report
         self.corpus = self._folder / "corpus"
-        self._held = _lock(self._folder)
+        self._folder_lock = _lock(self._folder)
         try:
-            self._progress = self._take_over(settings, dtype, vocabulary)
+            self._progress = self._resume(settings, dtype, vocabulary)
             self._save()
             self._tidy()
         except BaseException:
-            self._held.release()
+            self._folder_lock.release()
             raise
-        self._taken = {
+        self._reused = {
             part: {shard.seen: shard.digest for shard in whole} for part, whole in self._progress.whole.items()
         }
         self._writers = {
@@ -127,60 +129,60 @@ class PartialCorpus:
     ) -> None:
         num_whole = sum(map(len, self._progress.whole.values()))
         if error is not None and num_whole:
-            self._report(f"{self._folder} holds {num_whole} full shards; {_SAME_COMMAND}")
+            self._report(f"{self._folder} contains {counted(num_whole, 'full shard')}; {_SAME_COMMAND}")
         else:
             shutil.rmtree(self._folder, ignore_errors=True)
-        self._held.release()
-        with suppress(OSError):  # Windows leaves the folder while the lock is held; where it is needed it is not empty
+        self._folder_lock.release()
+        with suppress(OSError):  # Windows keeps the folder while the lock is held; if it is needed, it is not empty
             self._folder.rmdir()
 
     def missing(self, documents: Iterable[tuple[str, str]]) -> Iterator[PlacedDocument]:
-        """Leave out the documents that lie in full shards already.
+        """Yield the documents that are not yet in full shards.
 
         Args:
-            documents: part and text of each, from the first on.
+            documents: part and text of all documents, starting from the first.
 
         Yields:
-            The others.
+            The documents that are missing.
 
         Raises:
-            UserError: those shards were made of another text.
+            UserError: the full shards were made from another text.
         """
         seen: Counter[str] = Counter()
-        digests = dict.fromkeys(self._taken, b"")
-        left = {part: max(taken, default=0) for part, taken in self._taken.items()}
+        digests = dict.fromkeys(self._reused, b"")
+        reused = {part: max(shards, default=0) for part, shards in self._reused.items()}
         for part, text in documents:
             digests[part] = hashlib.blake2b(text.encode(), digest_size=16, key=digests[part]).digest()
             seen[part] += 1
             digest = digests[part].hex()
-            if self._taken[part].get(seen[part], digest) != digest:
+            if self._reused[part].get(seen[part], digest) != digest:
                 raise self._other_text(part)
-            if seen[part] > left[part]:
+            if seen[part] > reused[part]:
                 yield PlacedDocument(part, text, seen[part], digest)
-        for part in left:
-            if seen[part] < left[part]:
+        for part in reused:
+            if seen[part] < reused[part]:
                 raise self._other_text(part)
 
     def add(self, document: PlacedDocument, encoded: Encoded) -> None:
-        """Add the next document; one without tokens is left out."""
+        """Add the next document; a document without tokens is dropped."""
         if not encoded.lengths:
             return
         shard = self._writers[document.part].add(encoded, document.seen, document.digest)
         if shard is not None:
             self._save()
-            self._tell(shard)
+            self._report_shard(shard)
 
     def finish(self) -> tuple[PartEntry, PartEntry, FrequentToken]:
-        """Write what is left; return the train part, the held-out part, and the most frequent token of the former."""
+        """Write the last shards; return the train part, the held-out part, and the train part's most frequent token."""
         parts = []
         for writer in self._writers.values():
             parts.append(writer.finish())
             for shard in parts[-1].shards[len(writer.whole) :]:
-                self._tell(shard)
+                self._report_shard(shard)
         return parts[0], parts[1], self._writers["train"].most_frequent()
 
     def publish(self) -> None:
-        """Rename the corpus once all of it is on the disk, so that OUT is either whole or not there."""
+        """Rename the corpus once all of it is on disk, so that OUT is either complete or does not exist."""
         for path in [*self.corpus.rglob("*"), self.corpus]:
             sync(path)
         with suppress(FileNotFoundError):
@@ -188,8 +190,8 @@ class PartialCorpus:
         self.corpus.replace(self._out)
         sync(self._out.parent)
 
-    def _take_over(self, settings: dict[str, str], dtype: str, vocabulary: int) -> Progress:
-        """Read how far an interrupted build came, and check that it was this one."""
+    def _resume(self, settings: dict[str, str], dtype: str, vocabulary: int) -> Progress:
+        """Read the progress of an interrupted build, and check that its settings are the same."""
         before = _read(self._file) if self._file.exists() else Progress(settings, {})
         if before.settings != settings and any(before.whole.values()):
             differences = [
@@ -198,27 +200,27 @@ class PartialCorpus:
                 if before.settings.get(name) != settings.get(name)
             ]
             raise UserError(
-                f"holds shards of an interrupted build that was not this one: {'; '.join(differences)}",
+                f"contains shards of an interrupted build with other settings: {'; '.join(differences)}",
                 file=self._folder,
                 remedy=_SAME_COMMAND,
             )
         whole = {part: self._undamaged(before.whole.get(part, []), dtype, vocabulary) for part in PARTS}
         if num_whole := sum(map(len, whole.values())):
-            self._report(f"an interrupted build goes on: {num_whole} full shards are taken over")
+            self._report(f"resuming an interrupted build: reusing {counted(num_whole, 'full shard')}")
         return Progress(settings, whole)
 
     def _undamaged(self, whole: list[WholeShard], dtype: str, vocabulary: int) -> list[WholeShard]:
-        """Return the shards before the first damaged one; the power may have failed before all was on the disk."""
+        """Return the shards before the first damaged one; there may have been a power failure before a disk write."""
         for number, shard in enumerate(whole):
             try:
                 verify_shard(self.corpus, shard.entry, dtype, vocabulary)
             except UserError as error:
-                self._report(f"built again from here on: {error}")
+                self._report(f"rebuilding from the first damaged shard: {error}")
                 return whole[:number]
         return whole
 
     def _tidy(self) -> None:
-        """Remove what belongs to no full shard."""
+        """Remove files that do not belong to a full shard."""
         self.corpus.mkdir(exist_ok=True)
         belonging = {name for whole in self._progress.whole.values() for shard in whole for name in shard.entry.files}
         for path in self.corpus.iterdir():
@@ -233,28 +235,28 @@ class PartialCorpus:
         sync(aside)
         aside.replace(self._file)
 
-    def _tell(self, shard: ShardEntry) -> None:
+    def _report_shard(self, shard: ShardEntry) -> None:
         self._report(f"{shard.name}: {counted(shard.documents, 'document')}, {counted(shard.tokens, 'token')}")
 
     def _other_text(self, part: str) -> UserError:
         return UserError(
-            f"holds shards of an interrupted build, but the text of its part '{part}' was another one",
+            f"contains shards of an interrupted build, but the text of its part '{part}' was different",
             file=self._folder,
             remedy=_SAME_COMMAND,
         )
 
 
 def _lock(folder: Path) -> FileLock:
-    """Make the folder, or take one that an interrupted build left, and keep other programs out of it."""
+    """Create the folder, or use that of an interrupted build, and lock it against other programs."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if {path.name for path in folder.iterdir()} - {_LOCK, _ASIDE} and not (folder / _PROGRESS).exists():
-            raise UserError("is in the way: it holds no interrupted build", file=folder, remedy="remove or rename it")
+            raise UserError("exists but is not an interrupted build", file=folder, remedy="remove or rename it")
         lock = acquire(folder / _LOCK)
     except OSError as error:
         raise UserError(f"cannot be written ({error.strerror})", file=folder) from error
     if lock is None:
-        raise UserError("another program is building this corpus", file=folder, remedy="wait for it")
+        raise UserError("another program is building this corpus", file=folder, remedy="wait until it has finished")
     return lock
 
 
@@ -262,4 +264,4 @@ def _read(path: Path) -> Progress:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Progress)
     except ValueError as error:
-        raise UserError(f"is damaged ({error})", file=path, remedy="remove its folder to start again") from error
+        raise UserError(f"is damaged ({error})", file=path, remedy="remove its folder to start from scratch") from error

@@ -1,7 +1,7 @@
-"""Write the shards of one part of a corpus.
+"""Writer of the shards of one part of a corpus.
 
-In: encoded documents, in order. Out: the arrays that `unmask.corpus.manifest` describes, and their entries in the
-manifest. In memory is the shard at hand: 2 or 4 bytes a token, 8 a sentence and 16 a document.
+Input: encoded documents, in order. Output: the arrays that `unmask.corpus.manifest` describes, and their entries in the
+manifest. Only the current shard is in memory: 2 or 4 bytes per token, 8 per sentence and 16 per document.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from unmask.corpus.manifest import ARRAYS, CHECKSUM, INDEX, FileEntry, FrequentT
 from unmask.corpus.verify import map_array
 from unmask.durable import sha256
 
-_COUNTED = 1 << 20  # tokens that are counted at once
+_COUNTED = 1 << 20  # number of tokens that are counted at a time
 
 
 class WholeShard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A shard that is full and written.
+    """A shard that is full and was written to disk.
 
     Attributes:
         entry: its entry in the manifest.
-        seen: how many documents of its part went into it and the shards before it, those without tokens included.
-        digest: of the text of all these documents.
+        seen: number of documents of its part up to the end of this shard, including those without tokens.
+        digest: digest of the text of all these documents.
     """
 
     entry: ShardEntry
@@ -37,15 +37,15 @@ class WholeShard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ShardWriter:
-    """See the module.
+    """Writer of the shards of one part; see the module.
 
     Args:
-        directory: of the corpus.
+        directory: directory of the corpus.
         part: "train" or "heldout".
-        dtype: of the tokens.
-        vocabulary: how many ids there are.
-        shard_tokens: tokens after which a shard is full (with the document).
-        whole: the full shards that are there already; those that follow are added to this list.
+        dtype: data type of the tokens.
+        vocabulary: size of the vocabulary.
+        shard_tokens: number of tokens after which a shard is full, at the end of the current document.
+        whole: the full shards that exist already; new ones are appended to this list.
 
     Attributes:
         whole: the same list.
@@ -73,19 +73,19 @@ class ShardWriter:
 
     def _begin(self) -> None:
         self._tokens = bytearray()
-        self._lengths = bytearray()  # of the sentences, in tokens
-        self._sizes = array("q")  # of the documents, in sentences
+        self._lengths = bytearray()  # lengths of the sentences in tokens
+        self._sizes = array("q")  # lengths of the documents in sentences
         self._checksums = array("I")
 
     def add(self, document: Encoded, seen: int, digest: str) -> ShardEntry | None:
         """Add a document that has tokens.
 
         Args:
-            document: its ids and sentences.
-            seen, digest: of the documents of this part up to it, for `WholeShard`.
+            document: the encoded document.
+            seen, digest: number and digest of the documents of this part up to and including it, for `WholeShard`.
 
         Returns:
-            The shard that is full with it and was written, if one is.
+            The shard that was written, if this document has filled it.
         """
         self._tokens += document.ids
         self._lengths += document.lengths
@@ -97,7 +97,7 @@ class ShardWriter:
         return self.whole[-1].entry
 
     def finish(self) -> PartEntry:
-        """Write what is left and sum up."""
+        """Write the last shard, and return the entry of the part."""
         shards = [shard.entry for shard in self.whole]
         if self._sizes:
             shards.append(self._write())
@@ -109,7 +109,7 @@ class ShardWriter:
         )
 
     def most_frequent(self) -> FrequentToken:
-        """Say which token is the most frequent of all shards written so far."""
+        """Return the most frequent token of all shards written so far."""
         id = int(self._counts.argmax())
         return FrequentToken(id, int(self._counts[id]) / max(1, int(self._counts.sum())))
 
@@ -133,12 +133,12 @@ class ShardWriter:
         return shard
 
     def _count(self, tokens: npt.NDArray[Any]) -> None:
-        for start in range(0, len(tokens), _COUNTED):  # numpy counts in 8 bytes a token
+        for start in range(0, len(tokens), _COUNTED):  # numpy needs 8 bytes per counted token
             self._counts += np.bincount(tokens[start : start + _COUNTED], minlength=len(self._counts))
 
 
 def _ends(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return where pieces of these lengths start, and the end of the last."""
+    """Return the starts of consecutive segments of these lengths, and the end of the last."""
     ends = np.zeros(len(lengths) + 1, INDEX)
     np.cumsum(lengths, out=ends[1:])
     return ends

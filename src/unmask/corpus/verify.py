@@ -1,4 +1,4 @@
-"""Check that the files of a corpus are what its manifest says; every error names the file and the remedy."""
+"""Checks of the files of a corpus against its manifest; every error names the file and the remedy."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from unmask.tokenizers.tokenizer import Tokenizer
 
 
 def verify_shard(directory: Path, shard: ShardEntry, dtype: str, vocabulary: int) -> None:
-    """Read the files of a shard and check their checksums, and what these do not tell: that they were written right.
+    """Read the files of a shard; check their checksums, and that their contents are consistent.
 
     Args:
-        directory: of the corpus.
-        shard: its entry in the manifest.
-        dtype: of the tokens.
-        vocabulary: how many ids there are.
+        directory: directory of the corpus.
+        shard: entry of the shard in the manifest.
+        dtype: data type of the tokens.
+        vocabulary: size of the vocabulary.
 
     Raises:
         UserError: a file is missing or damaged.
@@ -37,53 +37,53 @@ def verify_shard(directory: Path, shard: ShardEntry, dtype: str, vocabulary: int
     for kind in ("tokens", "checksums"):
         want, count = dtypes(dtype)[kind], lengths(shard)[kind]
         if arrays[kind].dtype != want or arrays[kind].shape != (count,):
-            raise UserError(f"does not hold {count} numbers of {want.str}", file=paths[kind], remedy=BUILD_AGAIN)
+            raise UserError(f"does not contain {count} values of type {want.str}", file=paths[kind], remedy=BUILD_AGAIN)
     _check_index(arrays["sentences"], shard.sentences, shard.tokens, paths["sentences"])
     _check_index(arrays["documents"], shard.documents, shard.sentences, paths["documents"])
     if (largest := int(arrays["tokens"].max(initial=0))) >= vocabulary:
         raise UserError(
-            f"has the token id {largest}, but the vocabulary has {vocabulary} pieces",
+            f"has the token id {largest}, but the vocabulary has {vocabulary} tokens",
             file=paths["tokens"],
             remedy=BUILD_AGAIN,
         )
 
 
 def map_array(path: Path) -> npt.NDArray[Any]:
-    """Map a file of numpy's format into memory, read-only.
+    """Memory-map a file in NumPy's format, read-only.
 
     Raises:
-        UserError: it is none.
+        UserError: the file is not in this format.
     """
     try:
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
     except (OSError, ValueError, EOFError) as error:
-        raise UserError(f"is no array ({error})", file=path, remedy=BUILD_AGAIN) from error
+        raise UserError(f"is not an array ({error})", file=path, remedy=BUILD_AGAIN) from error
 
 
-def check_tokenizer(tokenizer: Tokenizer, manifest: Manifest, place: Path, remedy: str) -> None:
+def check_tokenizer(tokenizer: Tokenizer, manifest: Manifest, path: Path, remedy: str) -> None:
     """Check that a tokenizer is the one that a corpus was built with.
 
     Raises:
-        UserError: it is another one.
+        UserError: it is another tokenizer.
     """
     if tokenizer.sha256 != manifest.tokenizer.sha256:
         raise UserError(
-            f"the tokenizer ({tokenizer.size} pieces, sha256 {tokenizer.sha256[:12]}) is not the one that the corpus "
-            f"was built with ({manifest.tokenizer.size} pieces, sha256 {manifest.tokenizer.sha256[:12]})",
-            file=place,
+            f"the tokenizer ({tokenizer.size} tokens, sha256 {tokenizer.sha256[:12]}) is not the one that the corpus "
+            f"was built with ({manifest.tokenizer.size} tokens, sha256 {manifest.tokenizer.sha256[:12]})",
+            file=path,
             remedy=remedy,
         )
 
 
 def check_files(directory: Path, shard: ShardEntry) -> None:
-    """Check that the files of a shard are there in full.
+    """Check that the files of a shard exist and have the right size.
 
     Raises:
-        UserError: one is missing or cut.
+        UserError: a file is missing or truncated.
     """
     if set(shard.files) != {f"{shard.name}.{kind}.npy" for kind in ARRAYS} or Path(shard.name).name != shard.name:
         raise UserError(
-            f"the files of shard '{shard.name}' are not {', '.join(ARRAYS)}",
+            f"the files of shard '{shard.name}' are not those of a shard ({', '.join(ARRAYS)})",
             file=directory / NAME,
             remedy=BUILD_AGAIN,
         )
@@ -100,7 +100,7 @@ def check_files(directory: Path, shard: ShardEntry) -> None:
 
 
 def _check_index(index: npt.NDArray[Any], count: int, end: int, path: Path) -> None:
-    """Check that an index cuts `end` things into `count` pieces, none of them empty."""
+    """Check that an index divides `end` elements into `count` segments, none of them empty."""
     if (
         index.dtype != INDEX
         or index.shape != (count + 1,)
@@ -108,4 +108,4 @@ def _check_index(index: npt.NDArray[Any], count: int, end: int, path: Path) -> N
         or index[-1] != end
         or (np.diff(index) <= 0).any()
     ):
-        raise UserError(f"is no index of {count} pieces of {end}", file=path, remedy=BUILD_AGAIN)
+        raise UserError(f"is not an index of {count} segments of {end} elements", file=path, remedy=BUILD_AGAIN)

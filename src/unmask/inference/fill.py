@@ -91,7 +91,7 @@ def most_probable(tokenizer: Tokenizer, logits: np.ndarray, top: int) -> list[li
 def _candidates(tokenizer: Tokenizer, probabilities: Sequence[float], ids: Sequence[int]) -> list[Candidate]:
     return [
         Candidate(tokenizer.decode([id]).strip() or piece, probability, piece)  # of a lone space nothing would be left
-        for id, piece, probability in zip(ids, tokenizer.pieces(ids), probabilities, strict=True)
+        for id, piece, probability in zip(ids, tokenizer.tokens(ids), probabilities, strict=True)
     ]
 
 

@@ -1,1 +1,1 @@
-"""Readers of labelled files: rows of columns, tagged sentences, questions; none needs torch."""
+"""Readers of labeled files: rows of columns, tagged sentences, and questions; none of them needs torch."""

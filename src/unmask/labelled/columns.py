@@ -1,11 +1,11 @@
-"""Which columns of a labelled file are the texts and the label: by `--columns`, by header, or by a published format.
+"""Selection of the text and label columns of a labeled file: by `--columns`, by header, or by a published format.
 
-In: the first line, or all rows where there is no header. Out: the columns' places, and what the format itself leaves
-out.
+Input: the first line, or all rows of a file without a header. Output: the indices of the columns, and which rows the
+format itself excludes.
 
-Published are those of GLUE (Wang et al. 2019, its files as they are distributed), of SNLI and MultiNLI, of the
-Microsoft Research Paraphrase Corpus, of SICK and of the SemEval tasks on textual similarity. Files without header are
-read without `--columns` only where every row has the shape of such a format; whatever else has no header is refused.
+The published formats are those of GLUE (Wang et al. 2019, its files as distributed), of SNLI and MultiNLI, of the
+Microsoft Research Paraphrase Corpus, of SICK, and of the SemEval tasks on textual similarity. Files without a header
+are read without `--columns` only if every row has the shape of such a format; all others are refused.
 """
 
 from __future__ import annotations
@@ -20,76 +20,76 @@ PAIRS = (
     *(("text", "text_b"), ("text_a", "text_b"), ("sentence1", "sentence2"), ("sentence_A", "sentence_B")),
     *(("premise", "hypothesis"), ("question1", "question2"), ("#1 String", "#2 String"), ("question", "sentence")),
 )
-"""Names under which the texts of a pair are found unless `--columns` says otherwise;"""
+"""Names of the columns with the texts of a pair, unless `--columns` gives others."""
 TEXTS = ("text", "sentence", "review", "content", "text_a")
-"""and, where a file has no pairs, a single text;"""
+"""Names of the text column, if a file has no pairs."""
 LABELS = ("label", "labels", "gold_label", "class", "sentiment", "Quality", "is_duplicate", "entailment_judgment")
-"""and a label;"""
+"""Names of the label column for classification."""
 NUMBERS = ("score", "similarity", "relatedness_score")
-"""and a number."""
+"""Names of the label column for regression."""
 
 QUESTIONS = ("id", "qid1", "qid2", "question1", "question2", "is_duplicate")
-"""The header of Quora's question pairs in GLUE: line breaks in questions have torn some rows, two have an empty one."""
+"""The header of Quora's question pairs in GLUE; line breaks broke some rows, and two rows have an empty question."""
 
 
 @dataclass(frozen=True)
 class Headerless:
-    """A published format without header.
+    """A published format without a header.
 
     Attributes:
-        name: for messages.
-        places: of its columns, by our names.
-        fits: whether a row may be of this format.
-        unlabelled: what stands in the place of a label where a pair has none.
+        name: its name in messages.
+        indices: indices of its columns, by our names.
+        fits: returns whether a row may be of this format.
+        unlabeled: the value in the label column of pairs without a label.
     """
 
     name: str
-    places: Mapping[str, int]
+    indices: Mapping[str, int]
     fits: Callable[[Sequence[str]], bool]
-    unlabelled: str | None = None
+    unlabeled: str | None = None
 
 
 def _fits_acceptability(cells: Sequence[str]) -> bool:
-    """Source, 0 or 1, the mark of the source (a star, question marks) or nothing, the sentence."""
+    """Return whether a row is: source; 0 or 1; the mark of the source (a star, question marks) or nothing; sentence."""
     return len(cells) == 4 and cells[1] in ("0", "1") and re.fullmatch(r"[*?]{0,2}", cells[2].strip()) is not None
 
 
 def _fits_similarity(cells: Sequence[str]) -> bool:
-    """A score from 0 to 5 or nothing, and two texts that are no numbers."""
+    """Return whether a row is: a score from 0 to 5 or nothing; two texts that are not numbers."""
     number = re.compile(r"-?\d+(\.\d+)?")
     score = re.fullmatch(r"[0-4](\.\d+)?|5(\.0+)?|", cells[0].strip()) if len(cells) == 3 else None
     return score is not None and all(text.strip() and not number.fullmatch(text.strip()) for text in cells[1:])
 
 
 ACCEPTABILITY = Headerless("the Corpus of Linguistic Acceptability", {"text": 3, "label": 1}, _fits_acceptability)
-"""Warstadt et al. 2019, in GLUE as in its own release."""
+"""Warstadt et al. 2019; the format is the same in GLUE and in its own release."""
 SIMILARITY = Headerless("SemEval's textual similarity", {"text": 1, "text_b": 2, "label": 0}, _fits_similarity, "")
-"""SemEval 2012 to 2016, a file a source; pairs that nobody scored have no number and are not part of the evaluation."""
+"""SemEval 2012 to 2016, one file per source; pairs without a score are not part of the evaluation."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """Where to look in a row.
+    """The columns that were found in a file.
 
     Attributes:
-        places: of the columns asked for, by our names.
-        unlabelled: what stands in the place of a label where the format has none for a row, which is left out.
-        damaged: whether rows with too few columns or an empty text are known to be in the published file, and are left
-            out.
+        indices: indices of the requested columns, by our names.
+        unlabeled: the value in the label column of rows without a label, which are omitted.
+        damaged: whether the published file is known to contain rows with too few columns or with an empty text, which
+            are omitted.
     """
 
-    places: Mapping[str, int]
-    unlabelled: str | None = None
+    indices: Mapping[str, int]
+    unlabeled: str | None = None
     damaged: bool = False
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which columns to take.
+    """The columns to read.
 
     Attributes:
-        columns: our names to theirs, as the user gave them.
-        labels: names of the label's column; none where no label is wanted.
+        columns: our names to the names in the file, as given by the user.
+        labels: possible names of the label column; empty if labels are not read.
         headerless: the format that needs no header.
     """
 
@@ -98,10 +98,10 @@ class Wanted:
     headerless: Headerless
 
     def numbered(self, name: str) -> Found | None:
-        """Return the columns where they are given as numbers, which say that there is no header.
+        """Return the columns if they are given as numbers, which imply that there is no header; None otherwise.
 
         Raises:
-            UserError: some are given as numbers, but not all that are needed.
+            UserError: only some of the required columns are given as numbers.
         """
         numbers = {ours: int(theirs) for ours, theirs in self.columns.items() if theirs.isdecimal()}
         needed = {"text", *self.columns, *(("label",) if self.labels else ())}
@@ -113,37 +113,37 @@ class Wanted:
         """Find the columns among the names of a header.
 
         Raises:
-            UserError: one is not there.
+            UserError: a column is missing, or its name is not unique.
         """
         names = [cell.strip() for cell in cells]
-        places = {}
+        indices = {}
         for ours, candidates in self._candidates(names).items():
             found = next((theirs for theirs in candidates if theirs in names), None)
             if found is None:
                 raise UserError(
-                    f"no column called {' or '.join(dict.fromkeys(candidates))}; there are: {', '.join(names)[:200]}",
+                    f"no column named {' or '.join(dict.fromkeys(candidates))}; columns: {', '.join(names)[:200]}",
                     file=name,
                     line=line,
                     remedy=f"pass --columns {ours}=NAME, or numbers from 0 if there is no header",
                 )
             if names.count(found) > 1:
                 raise UserError(
-                    f"{names.count(found)} columns are called {found}",
+                    f"{names.count(found)} columns are named {found}",
                     file=name,
                     line=line,
-                    remedy="rename one, or take the header away and pass --columns with numbers from 0",
+                    remedy="rename one, or remove the header and pass --columns with numbers from 0",
                 )
-            places[ours] = names.index(found)
-        # pairs on whose label the annotators did not agree (Bowman et al. 2015, section 2.2)
-        disagreed = "text_b" in places and "label" in places and names[places["label"]] == "gold_label"
-        return Found(places, "-" if disagreed else None, damaged=tuple(names) == QUESTIONS)
+            indices[ours] = names.index(found)
+        # "-" marks pairs on whose label the annotators disagreed (Bowman et al. 2015, section 2.2)
+        may_disagree = "text_b" in indices and "label" in indices and names[indices["label"]] == "gold_label"
+        return Found(indices, "-" if may_disagree else None, damaged=tuple(names) == QUESTIONS)
 
     def may_lack_header(self, first: Sequence[str]) -> bool:
-        """Say whether the first row looks like the one format that needs no header."""
+        """Return whether the first row looks like the format that needs no header."""
         return not self.columns and self.headerless.fits(first)
 
     def unnamed(self, rows: Sequence[tuple[int, Sequence[str]]], name: str) -> Found:
-        """Return the columns of the format that needs no header, given all rows with their lines.
+        """Return the columns of the format that needs no header, given all rows with their line numbers.
 
         Raises:
             UserError: a row is not of this format.
@@ -151,16 +151,17 @@ class Wanted:
         for line, cells in rows:
             if not self.headerless.fits(cells):
                 raise UserError(
-                    f"there is no header, and this row is not one of {self.headerless.name}, as those before it are",
+                    "there is no header, and this row, unlike those before it, does not have the format of "
+                    f"{self.headerless.name}",
                     file=name,
                     line=line,
-                    remedy="mend it, or pass --columns with numbers from 0",
+                    remedy="fix it, or pass --columns with numbers from 0",
                 )
-        places = {ours: place for ours, place in self.headerless.places.items() if ours != "label" or self.labels}
-        return Found(places, self.headerless.unlabelled if self.labels else None)
+        indices = {ours: index for ours, index in self.headerless.indices.items() if ours != "label" or self.labels}
+        return Found(indices, self.headerless.unlabeled if self.labels else None)
 
     def _candidates(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """Return under which names to look for each column."""
+        """Return the possible names of each column."""
         chosen: dict[str, tuple[str, ...]] = {ours: (theirs,) for ours, theirs in self.columns.items()}
         if "text" not in chosen:
             pair = next((pair for pair in PAIRS if set(pair) <= set(names)), None)

@@ -1,10 +1,10 @@
-"""Labelled files: rows of named or numbered columns, from TSV, CSV or JSON Lines, also compressed.
+"""Reader of labeled files: rows of named or numbered columns, in TSV, CSV or JSON Lines, optionally compressed.
 
-In: files and, where columns have other names or there is no header, `--columns text=NAME_OR_NUMBER,label=…`.
-Out: rows with their place, so that an error can name file and line. A bad row ends the reading: nothing is dropped but
-what a published format says has no label, and that is counted.
+Input: files and, if the columns have other names or there is no header, `--columns text=NAME_OR_NUMBER,label=…`.
+Output: rows with their file and line, so that errors can name them. A bad row is an error: no row is dropped, except
+those without a label according to a published format, which are counted.
 
-TSV has no quoting; CSV follows RFC 4180; a byte-order mark is dropped.
+TSV has no quoting; CSV follows RFC 4180; a byte-order mark is removed.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from unmask.labelled.columns import ACCEPTABILITY, LABELS, Found, Headerless, Wa
 from unmask.text.files import MAX_DOCUMENT, decode_object, display_name, open_bytes
 
 NAMES = ("text", "text_b", "label")
-"""What a row consists of."""
+"""Our names of the columns."""
 
 FORMATS = ("tsv", "csv", "jsonl")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One example as it stands in a file.
+    """An example of a file.
 
     Attributes:
-        values: the columns asked for, by our names ("text", "label"; of pairs also "text_b").
-        file, line: where it stands.
+        values: the requested columns, by our names ("text", "label"; for pairs also "text_b").
+        file, line: its location.
     """
 
     values: Mapping[str, str]
@@ -42,10 +42,10 @@ class Row:
 
 
 def parse_columns(text: str | None) -> dict[str, str]:
-    """Read `text=NAME_OR_NUMBER,label=…`.
+    """Parse `text=NAME_OR_NUMBER,label=…`.
 
     Raises:
-        UserError: not of that form, or an unknown name on the left.
+        UserError: the text does not have this form, or there is an unknown name before an equals sign.
     """
     columns = {}
     for part in text.split(",") if text else ():
@@ -68,44 +68,44 @@ def read_rows(
     headerless: Headerless = ACCEPTABILITY,
     notes: list[str] | None = None,
 ) -> list[Row]:
-    """Read all rows of some files: single texts, or all of them pairs.
+    """Read all rows of some files, which must be either all single texts or all pairs.
 
     Args:
-        paths: `.tsv` or `.txt`, `.csv`, `.jsonl` or `.json`, each also `.gz` or `.xz`; `-` is standard input and needs
-            `kind`.
-        columns: our names to theirs, or to numbers from 0, which say that there is no header.
-        kind: the format, where the suffix does not tell.
-        gold: whether labels are wanted.
-        labels: names of their column unless `columns` says otherwise.
+        paths: `.tsv` or `.txt`, `.csv`, `.jsonl` or `.json`, each optionally followed by `.gz` or `.xz`; `-` is
+            standard input and requires `kind`.
+        columns: our names to the names in the file, or to numbers from 0, which imply that there is no header.
+        kind: the format, if it is not that of the suffix.
+        gold: whether to read labels.
+        labels: possible names of the label column, unless `columns` gives another.
         headerless: the published format that needs no header.
-        notes: gets a line for each file of which rows were left out, as its format says.
+        notes: receives a line for each file from which rows were omitted, as its format specifies.
 
     Raises:
-        UserError: a missing column, a bad row, no rows; names file and line.
+        UserError: a column is missing, a row is bad, or there are no rows; the message names file and line.
     """
     if columns.keys() - {"text", "text_b", *(("label",) if gold else ())}:
         raise UserError("--columns label=… has no effect: no labels are read")
     wanted = Wanted(columns, tuple(labels) if gold else (), headerless)
     rows: list[Row] = []
     for path in paths:
-        name, left = display_name(path), Counter[str]()
+        name, omitted = display_name(path), Counter[str]()
         found = _format(path, kind)
         with open_bytes(path) as stream:
             text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="" if found == "csv" else "\n")
             try:
-                rows += list(_read(text, found, wanted, name, left))
+                rows += list(_read(text, found, wanted, name, omitted))
             except UnicodeDecodeError as error:
                 raise UserError(f"not UTF-8 ({error.reason} near line {_bad_line(path)})", file=name) from error
             finally:
                 text.detach()
         if notes is not None:
-            notes += [f"{name}: left out, as the format says: {count:,} {what}" for what, count in left.items()]
+            notes += [f"{name}: omitted, as the format specifies: {count:,} {what}" for what, count in omitted.items()]
     if not rows:
-        raise UserError("no examples are in the file", file=", ".join(map(display_name, paths)))
+        raise UserError("there are no examples in the file", file=", ".join(map(display_name, paths)))
     first = rows[0]
     if mixed := next((row for row in rows if row.values.keys() != first.values.keys()), None):
         raise UserError(
-            f"pairs and single texts are mixed: {first.file}:{first.line} is not of this kind",
+            f"pairs and single texts are mixed: {first.file}:{first.line} is of the other kind",
             file=mixed.file,
             line=mixed.line,
             remedy="pass --columns text=…,text_b=…",
@@ -114,15 +114,15 @@ def read_rows(
 
 
 def is_plain(path: str | Path, kind: str | None) -> bool:
-    """Say whether `read_texts` reads a file: a text a line, by its suffix or the format that was given."""
+    """Return whether a file has one text per line, for `read_texts`, by its suffix or the given format."""
     return (kind or _suffix(path)) == "txt"
 
 
 def read_texts(path: str | Path, *, columns: Mapping[str, str], notes: list[str]) -> list[str]:
-    """Read texts from a plain file, one a line; empty lines are left out and counted in `notes`.
+    """Read texts from a plain file, one per line; empty lines are omitted and counted in `notes`.
 
     Raises:
-        UserError: no text, or not UTF-8.
+        UserError: the file contains no text, or is not UTF-8; `columns` are given.
     """
     if columns:
         raise UserError("--columns has no effect on a text file: each line is a text", file=display_name(path))
@@ -134,14 +134,14 @@ def read_texts(path: str | Path, *, columns: Mapping[str, str], notes: list[str]
     lines = lines[:-1] if not lines[-1] else lines
     texts = [text for line in lines if (text := line.strip())]
     if not texts:
-        raise UserError("no texts are in the file", file=display_name(path))
-    if left := len(lines) - len(texts):
-        notes.append(f"{display_name(path)}: left out: {left:,} empty lines")
+        raise UserError("there are no texts in the file", file=display_name(path))
+    if empty := len(lines) - len(texts):
+        notes.append(f"{display_name(path)}: omitted: {empty:,} empty lines")
     return texts
 
 
 def _suffix(path: str | Path) -> str:
-    """Return what tells a file's format, in small letters and without a dot; that of compression does not."""
+    """Return the suffix that determines a file's format, in lower case, without the dot and that of compression."""
     suffixes = [suffix.lower().removeprefix(".") for suffix in Path(path).suffixes]
     return next((suffix for suffix in reversed(suffixes) if suffix not in ("gz", "xz")), "")
 
@@ -152,20 +152,20 @@ def _format(path: str | Path, kind: str | None) -> str:
     if found not in FORMATS:
         if kind:
             raise UserError(
-                f"--format {kind} has no columns of texts", file=display_name(path), remedy="tsv, csv or jsonl"
+                f"--format {kind} has no columns of texts", file=display_name(path), remedy="use tsv, csv or jsonl"
             )
         raise UserError(
-            "the format of labelled examples goes by the file's suffix",
+            "the format of labeled examples is determined by the file's suffix",
             file=display_name(path),
-            remedy="call it .tsv, .csv or .jsonl, or pass --format",
+            remedy="rename it to .tsv, .csv or .jsonl, or pass --format",
         )
     return found
 
 
-def _read(text: io.TextIOBase, kind: str, wanted: Wanted, name: str, left: Counter[str]) -> Iterator[Row]:
-    """Yield the rows of a file; count in `left` what the format itself leaves out."""
+def _read(text: io.TextIOBase, kind: str, wanted: Wanted, name: str, omitted: Counter[str]) -> Iterator[Row]:
+    """Yield the rows of a file; count in `omitted` those that the format itself excludes."""
     if kind == "jsonl":
-        yield from _read_jsonl(text, wanted, name, left)
+        yield from _read_jsonl(text, wanted, name, omitted)
         return
     lines = _split_csv(text, name) if kind == "csv" else _split_tsv(text)
     rows = ((line, cells) for line, cells in lines if cells not in ([], [""]))
@@ -174,11 +174,11 @@ def _read(text: io.TextIOBase, kind: str, wanted: Wanted, name: str, left: Count
         return
     width = len(first[1])
     found, rest = _find(first, rows, kind, wanted, name)
-    if max(found.places.values()) >= width:
-        raise UserError(f"there is no column {max(found.places.values())}, counted from 0", file=name, line=first[0])
+    if max(found.indices.values()) >= width:
+        raise UserError(f"there is no column {max(found.indices.values())}, counted from 0", file=name, line=first[0])
     for line, cells in rest:
         if len(cells) < width and found.damaged:
-            left["pieces of rows torn by a line break in a question"] += 1
+            omitted["fragments of rows broken by a line break in a question"] += 1
             continue
         if len(cells) != width:
             raise UserError(
@@ -187,15 +187,15 @@ def _read(text: io.TextIOBase, kind: str, wanted: Wanted, name: str, left: Count
                 line=line,
                 remedy="a tab inside a text? TSV has no quoting" if kind == "tsv" else "quote texts with commas",
             )
-        yield from _row({ours: cells[place] for ours, place in found.places.items()}, name, line, found, left)
+        yield from _row({ours: cells[index] for ours, index in found.indices.items()}, name, line, found, omitted)
 
 
 _Line = tuple[int, list[str]]
-"""A row's line and its cells."""
+"""The line number of a row, and its cells."""
 
 
 def _find(first: _Line, rows: Iterator[_Line], kind: str, wanted: Wanted, name: str) -> tuple[Found, Iterable[_Line]]:
-    """Return where to look, and the rows, which the first line is one of where it is no header."""
+    """Return the columns and the rows, which include the first line unless it is a header."""
     if found := wanted.numbered(name):
         return found, chain([first], rows)
     try:
@@ -226,32 +226,32 @@ def _split_csv(text: io.TextIOBase, name: str) -> Iterator[tuple[int, list[str]]
         yield line, cells
 
 
-def _read_jsonl(text: io.TextIOBase, wanted: Wanted, name: str, left: Counter[str]) -> Iterator[Row]:
+def _read_jsonl(text: io.TextIOBase, wanted: Wanted, name: str, omitted: Counter[str]) -> Iterator[Row]:
     for number, line in enumerate(text, start=1):
         if not line.strip():
             continue
         record = decode_object(line, name, number)
         found = wanted.named(list(record), name, number)
         values = list(record.values())
-        chosen = {ours: values[place] for ours, place in found.places.items()}
+        chosen = {ours: values[index] for ours, index in found.indices.items()}
         for ours, value in chosen.items():
             if not isinstance(value, str | int | float) or (ours != "label" and not isinstance(value, str)):
                 raise UserError(f"'{ours}' is {type(value).__name__}, not text", file=name, line=number)
-        yield from _row({ours: str(value) for ours, value in chosen.items()}, name, number, found, left)
+        yield from _row({ours: str(value) for ours, value in chosen.items()}, name, number, found, omitted)
 
 
-def _row(values: Mapping[str, str], name: str, line: int, found: Found, left: Counter[str]) -> Iterator[Row]:
-    """Yield the row, unless its format says that it has no label."""
+def _row(values: Mapping[str, str], name: str, line: int, found: Found, omitted: Counter[str]) -> Iterator[Row]:
+    """Yield the row, unless it is one that its format excludes."""
     values = {ours: value.strip() for ours, value in values.items()}
-    if found.unlabelled is not None and values["label"] == found.unlabelled:
-        left["pairs without a label"] += 1
+    if found.unlabeled is not None and values["label"] == found.unlabeled:
+        omitted["pairs without a label"] += 1
         return
     for ours, value in values.items():
         if not value and ours != "label" and found.damaged:
-            left["pairs with an empty question"] += 1
+            omitted["pairs with an empty question"] += 1
             return
         if not value:
-            raise UserError(f"the {ours} is empty", file=name, line=line, remedy="mend or remove the row")
+            raise UserError(f"the {ours} is empty", file=name, line=line, remedy="fix or remove the row")
     yield Row(values, name, line)
 
 

@@ -1,7 +1,7 @@
-"""A sentence as words with tags, whichever way it came: a raw text, a list of words, a row or some lines of a file.
+"""A sentence as words with tags, from a raw text, a list of words, or a file.
 
-In: a text, whose words are found as BERT's pre-tokenisation finds them, or words, which are joined to a text.
-Out: the text and where its words stand in it, in code points.
+Input: a text, which is split into words as by BERT's pre-tokenizer, or words, which are joined into a text.
+Output: the text and the offsets of its words, in code points.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from unmask.metrics.token_classification import Chunk, chunks
 
 CHINESE = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002ceaf\U0002f800-\U0002fa1f"
-"""Characters that BERT puts spaces around (google-research/bert, `_is_chinese_char`)."""
+"""Characters that BERT surrounds with spaces (google-research/bert, `_is_chinese_char`)."""
 
 _PARTS = re.compile(f"[{CHINESE}]|[^{CHINESE}]+")
 _UNSPACED = re.compile(f"[\u3000-\u30ff\uff00-\uffef{CHINESE}]")  # also kana and full-width punctuation
@@ -24,16 +24,16 @@ _PUNCTUATION = BertPreTokenizer()
 
 @dataclass(frozen=True)
 class Sentence:
-    """Words of a text, and their tags where they are known.
+    """The words of a text, and their tags if known.
 
     Attributes:
-        text: what the places count in.
-        starts, stops: of each word, in code points; a stop is exclusive.
-        tags: of each word, in IOB2; empty where none are known.
-        file, line: where it stands, 0 where in no file.
-        step: how many lines further the next word stands: 1 in columns, 0 in a row.
-        document: number of its document in the file, where documents are marked.
-        irregular: how many of its entities were tagged otherwise than the scheme of the file has it.
+        text: the text.
+        starts, stops: offsets of each word in the text, in code points; stops are exclusive.
+        tags: tag of each word, in IOB2; empty if unknown.
+        file, line: location of the sentence; "" and 0 if it is not from a file.
+        step: number of lines from each word to the next: 1 in columns, 0 in a row.
+        document: index of its document in the file, if documents are marked.
+        irregular: number of its entities whose tags violate the scheme of the file.
     """
 
     text: str
@@ -53,41 +53,44 @@ class Sentence:
 
     @property
     def entities(self) -> list[Chunk]:
-        """The entities that the tags spell, their places in code points of the text."""
+        """The entities of the tags, with offsets in code points of the text."""
         return self.in_text(chunks(self.tags))
 
     def in_text(self, found: Sequence[Chunk]) -> list[Chunk]:
-        """Return entities whose places count words with places that count code points."""
+        """Convert entities from word indices to offsets in code points."""
         return [Chunk(kind, self.starts[start], self.stops[stop - 1]) for kind, start, stop in found]
 
 
 def split_text(text: str) -> Sentence:
-    """Find the words of a text: what stands between white space; punctuation and Chinese characters one by one."""
-    places = [
+    """Split a text into words at white space; punctuation marks and Chinese characters are separate words."""
+    offsets = [
         (start + part.start(), start + part.end())
-        for piece, (start, _) in _PUNCTUATION.pre_tokenize_str(text)
-        for part in _PARTS.finditer(piece)
+        for word, (start, _) in _PUNCTUATION.pre_tokenize_str(text)
+        for part in _PARTS.finditer(word)
     ]
-    return Sentence(text, tuple(start for start, _ in places), tuple(stop for _, stop in places))
+    return Sentence(text, tuple(start for start, _ in offsets), tuple(stop for _, stop in offsets))
 
 
 def join_words(words: Sequence[str]) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
-    """Return the text of words, with a space between two unless both meet in Chinese or Japanese, and their places.
+    """Join words into a text, separated by spaces except between Chinese or Japanese characters.
+
+    Returns:
+        The text, and the starts and the stops of the words in it, in code points.
 
     Raises:
         ValueError: a word is empty.
     """
     text, starts, stops = [], [], []
-    place, before = 0, ""
+    offset, before = 0, ""
     for word in words:
         if not word:
             raise ValueError("a word is empty")
         if before and not (_UNSPACED.match(before[-1]) and _UNSPACED.match(word[0])):
             text.append(" ")
-            place += 1
-        starts.append(place)
-        place += len(word)
-        stops.append(place)
+            offset += 1
+        starts.append(offset)
+        offset += len(word)
+        stops.append(offset)
         text.append(word)
         before = word
     return "".join(text), tuple(starts), tuple(stops)

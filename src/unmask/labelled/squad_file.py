@@ -1,12 +1,12 @@
-"""Files of SQuAD's format: articles of paragraphs, each with questions whose answers are spans of it.
+"""Reader of files in SQuAD format: articles of paragraphs, each with questions whose answers are spans of it.
 
-In: JSON files, also compressed: `{"data": [{"paragraphs": [{"context", "qas": [{"id", "question", "answers": [{"text",
-"answer_start"}], "is_impossible"}]}]}]}`, as of SQuAD 1.1 and 2.0, DRCD, XQuAD, MLQA, SQuAD-it and CMRC 2018. Other
-keys are not read. Out: questions with their place, so that an error can name file, article and paragraph.
+Input: JSON files, optionally compressed: `{"data": [{"paragraphs": [{"context", "qas": [{"id", "question", "answers":
+[{"text", "answer_start"}], "is_impossible"}]}]}]}`, as in SQuAD 1.1 and 2.0, DRCD, XQuAD, MLQA, SQuAD-it and CMRC 2018.
+Other keys are ignored. Output: questions with their location, so that errors can name file, article and paragraph.
 
-Published files have wrong offsets. An answer that does not stand where its offset says is moved to the nearest place
-where it does; one that stands nowhere in its passage keeps its text, for scoring, and has no place to learn from. Both
-can be counted (`describe_repairs`). Everything else that is wrong ends the reading.
+Published files contain wrong offsets. An answer that is not at its offset is moved to its nearest occurrence; one that
+does not occur in its passage keeps its text, for scoring, but has no position and so is not trained on. Both are
+counted by `describe_repairs`. Any other mistake is an error.
 
 Rajpurkar et al. 2016; Rajpurkar et al. 2018 (`is_impossible`).
 """
@@ -25,16 +25,16 @@ from unmask.errors import UserError
 from unmask.text.files import display_name, open_bytes
 
 MAX_BYTES = 1 << 30
-"""Of a file, decompressed: the largest published one has less than a tenth of that."""
+"""Maximum size of a decompressed file; the largest published file is less than a tenth of it."""
 
 
 class Answer(msgspec.Struct, frozen=True):
     """A gold answer.
 
     Attributes:
-        text: as it stands in the file.
-        start: character of the passage where it begins; None where the passage does not have it.
-        moved: whether the file gives another place, where it does not stand.
+        text: its text, as in the file.
+        start: its first character in the passage; None if it does not occur there.
+        moved: whether the file gives another, wrong offset.
     """
 
     text: str
@@ -46,11 +46,11 @@ class Question(msgspec.Struct, frozen=True):
     """A question about a passage.
 
     Attributes:
-        id: its name.
-        question, passage: as given.
-        answers: the gold ones; none where the question has no answer, or where they were not asked for.
-        impossible: whether the passage has no answer.
-        file, place: where it stands ("article 1, paragraph 2, question 57").
+        id: its id.
+        question, passage: their texts, as in the file.
+        answers: the gold answers; empty if the question has no answer, or if answers were not read.
+        impossible: whether the question has no answer in the passage.
+        file, place: its location ("article 1, paragraph 2, question 57").
     """
 
     id: str
@@ -66,26 +66,26 @@ def read_squad(paths: Sequence[str | Path], *, gold: bool = True) -> list[Questi
     """Read all questions of some files.
 
     Args:
-        paths: JSON, each also `.gz` or `.xz`; `-` is standard input.
-        gold: whether answers are wanted; without, none are read, and none need be there.
+        paths: JSON files, optionally `.gz` or `.xz`; `-` is standard input.
+        gold: whether to read answers; if not, they may be missing.
 
     Raises:
-        UserError: not of this format, an empty passage or question, an id that occurs twice in a file, an answer
-            missing or where there should be none; names file, article, paragraph and question.
+        UserError: a file does not have this format, a passage or question is empty, an id occurs twice in a file, or an
+            answer is missing or given for an unanswerable question; the message names the location.
     """
     questions = [question for path in paths for question in _read_file(path, gold)]
     if not questions:
-        raise UserError("no questions are in the file", file=", ".join(map(display_name, paths)))
+        raise UserError("there are no questions in the file", file=", ".join(map(display_name, paths)))
     return questions
 
 
 def describe_repairs(questions: Sequence[Question]) -> list[str]:
-    """Say how many gold answers do not stand where the file says, in a line for each kind; the first is named."""
+    """Return a line for each kind of wrong answer offset with the number of such answers and the first of them."""
     kinds = {
-        "answers that are not where the file says, and were taken from the nearest place where they stand": [
+        "answers that are not at their offset, and were moved to their nearest occurrence": [
             (question, answer) for question in questions for answer in question.answers if answer.moved
         ],
-        "answers that are nowhere in their passages, and serve for scoring alone": [
+        "answers that do not occur in their passages, and are used only for scoring": [
             (question, answer) for question in questions for answer in question.answers if answer.start is None
         ],
     }
@@ -99,7 +99,7 @@ def describe_repairs(questions: Sequence[Question]) -> list[str]:
 
 @dataclass(frozen=True)
 class _Place:
-    """A part of a file, for messages."""
+    """The location of a part of a file, for messages."""
 
     file: str
     path: str = ""
@@ -111,16 +111,16 @@ class _Place:
         raise UserError(f"{self.path}: {message}" if self.path else message, file=self.file, remedy=remedy)
 
     def take(self, record: dict[str, Any], key: str, kind: type) -> Any:
-        """Return the value of a key that must be there, of this type."""
+        """Return the value of a required key, which must be of this type."""
         if key not in record:
-            self.refuse(f"'{key}' is missing", "files must be of SQuAD's format")
+            self.refuse(f"'{key}' is missing", "files must be in SQuAD format")
         value = record[key]
         if not isinstance(value, kind) or isinstance(value, bool) is not (kind is bool):
             self.refuse(f"'{key}' is {type(value).__name__}, not {kind.__name__}")
         return value
 
     def each(self, record: dict[str, Any], key: str, name: str) -> Iterator[tuple[_Place, dict[str, Any]]]:
-        """Walk through a list of objects, each with its place."""
+        """Yield the objects of a list, each with its location."""
         for number, value in enumerate(self.take(record, key, list), start=1):
             place = self.inner(f"{name} {number}")
             if not isinstance(value, dict):
@@ -128,23 +128,23 @@ class _Place:
             yield place, value
 
     def text(self, record: dict[str, Any], key: str) -> str:
-        """Return a text that must not be empty."""
+        """Return the text of a required key, which must not be empty."""
         value: str = self.take(record, key, str)
         if not value.strip():
-            self.refuse(f"the {key} is empty", "mend or remove it")
+            self.refuse(f"the {key} is empty", "fix or remove it")
         return value
 
 
 def _read_file(path: str | Path, gold: bool) -> Iterator[Question]:
     top = _Place(display_name(path))
     seen: dict[str, str] = {}
-    for here, article in top.each(_decode(path, top), "data", "article"):
-        for there, paragraph in here.each(article, "paragraphs", "paragraph"):
-            passage = there.text(paragraph, "context")
-            for place, record in there.each(paragraph, "qas", "question"):
+    for article_place, article in top.each(_decode(path, top), "data", "article"):
+        for paragraph_place, paragraph in article_place.each(article, "paragraphs", "paragraph"):
+            passage = paragraph_place.text(paragraph, "context")
+            for place, record in paragraph_place.each(paragraph, "qas", "question"):
                 question = _question(record, passage, place, gold)
                 if question.id in seen:
-                    place.refuse(f"the id '{question.id}' is that of {seen[question.id]} too", "ids must differ")
+                    place.refuse(f"the id '{question.id}' is also that of {seen[question.id]}", "ids must be unique")
                 seen[question.id] = place.path
                 yield question
 
@@ -153,17 +153,17 @@ def _decode(path: str | Path, top: _Place) -> dict[str, Any]:
     with open_bytes(path) as stream:
         raw = stream.read(MAX_BYTES + 1)
     if len(raw) > MAX_BYTES:
-        top.refuse(f"more than {MAX_BYTES >> 30} GB of JSON", "divide it into several files")
+        top.refuse(f"more than {MAX_BYTES >> 30} GB of JSON", "split it into several files")
     raw = raw.removeprefix(b"\xef\xbb\xbf")
     try:
         content = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         byte = re.search(r"byte (\d+)", str(error))
         line = raw[: int(byte[1])].count(b"\n") + 1 if byte else None
-        remedy = "files of SQuAD's format are one JSON object"
+        remedy = "a file in SQuAD format is a single JSON object"
         raise UserError(f"broken JSON ({error})", file=top.file, line=line, remedy=remedy) from error
     if not isinstance(content, dict):
-        top.refuse(f"{type(content).__name__}, not an object with 'data'", "files must be of SQuAD's format")
+        top.refuse(f"{type(content).__name__}, not an object with 'data'", "files must be in SQuAD format")
     return content
 
 
@@ -177,11 +177,11 @@ def _question(record: dict[str, Any], passage: str, place: _Place, gold: bool) -
     if not gold:
         return found
     impossible = "is_impossible" in record and place.take(record, "is_impossible", bool)
-    answers = tuple(_answer(answer, passage, there) for there, answer in place.each(record, "answers", "answer"))
+    answers = tuple(_answer(answer, passage, inner) for inner, answer in place.each(record, "answers", "answer"))
     if impossible and answers:
-        place.refuse("is_impossible is true, but there are answers", "mend the one or the other")
+        place.refuse("is_impossible is true, but there are answers", "fix one or the other")
     if not impossible and not answers:
-        place.refuse("no answer", 'a question that has none needs "is_impossible": true')
+        place.refuse("no answer", 'a question without an answer needs "is_impossible": true')
     return msgspec.structs.replace(found, answers=answers, impossible=impossible)
 
 
@@ -191,7 +191,7 @@ def _answer(record: dict[str, Any], passage: str, place: _Place) -> Answer:
         return Answer(text, start)
     after = passage.find(text, max(0, start))
     before = passage.rfind(text, 0, max(0, start) + len(text) - 1)
-    places = [found for found in (before, after) if found >= 0]
-    if not places:
+    occurrences = [found for found in (before, after) if found >= 0]
+    if not occurrences:
         return Answer(text, None)
-    return Answer(text, min(places, key=lambda found: abs(found - start)), moved=True)
+    return Answer(text, min(occurrences, key=lambda found: abs(found - start)), moved=True)

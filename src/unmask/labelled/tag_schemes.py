@@ -1,9 +1,9 @@
-"""Schemes in which tags spell entities: which one a file is written in, and how each writes an entity.
+"""Tagging schemes for entities: detection of the scheme of a file, and conversion of entities to tags.
 
-IOB1 (Ramshaw and Marcus 1995): B- only where an entity follows another one of its type at once; IOB2 (Tjong Kim Sang
-and Veenstra 1999): B- on every first word; BIOES, also as BMES, BMEWO and BILOU: first, inner and last words and
-entities of a single word told apart. All are read by the same rules (`metrics.token_classification.chunks`), so which
-one it is matters only to say what is irregular in it.
+IOB1 (Ramshaw and Marcus 1995): B- only if an entity immediately follows another one of the same type; IOB2 (Tjong Kim
+Sang and Veenstra 1999): B- on every first word; BIOES, also known as BMES, BMEWO and BILOU: different prefixes for
+first, inner and last words and for entities of a single word. All are read by the same rules
+(`metrics.token_classification.chunks`), so the scheme is needed only to count irregular entities.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from unmask.metrics.token_classification import Chunk, chunks, split_tag
 Scheme = Literal["IOB1", "IOB2", "BIOES"]
 
 PREFIXES = ("BI", "BIES", "BMES", "BMEW", "BILU")
-"""What occurs together in one file."""
+"""Sets of prefixes that may occur in the same file."""
 
 
 def write_tags(found: Sequence[Chunk], number: int, scheme: Scheme = "IOB2") -> list[str]:
-    """Return the tags of `number` words that spell these entities, which are in order and do not overlap."""
+    """Return the tags of `number` words for these entities, which must be in order and must not overlap."""
     tags = ["O"] * number
     before = Chunk("", -1, -1)
     for chunk in found:
@@ -35,14 +35,14 @@ def write_tags(found: Sequence[Chunk], number: int, scheme: Scheme = "IOB2") -> 
     return tags
 
 
-def recognise(sentences: Sequence[Sequence[str]]) -> tuple[Scheme, list[int]]:
-    """Say in which scheme the sentences of a file are tagged.
+def detect_scheme(sentences: Sequence[Sequence[str]]) -> tuple[Scheme, list[int]]:
+    """Detect the scheme in which the sentences of a file are tagged.
 
     Args:
-        sentences: the tags of each.
+        sentences: the tags of each sentence.
 
     Returns:
-        The scheme that fits most entities, and how many of each sentence's it does not fit.
+        The scheme that most entities conform to, and for each sentence the number of entities that do not.
     """
     roles = {split_tag(tag)[0] for tag in {tag for tags in sentences for tag in tags}}
     candidates: tuple[Scheme, ...] = ("BIOES",) if roles & {"E", "S"} else ("IOB2", "IOB1")
@@ -52,10 +52,10 @@ def recognise(sentences: Sequence[Sequence[str]]) -> tuple[Scheme, list[int]]:
 
 
 def _irregular(tags: Sequence[str], scheme: Scheme) -> int:
-    """Count entities that the scheme would write otherwise."""
+    """Count the entities that are tagged differently in this scheme."""
     found = chunks(tags)
     written = write_tags(found, len(tags), scheme)
     return sum(
-        any(split_tag(tags[place]) != split_tag(written[place]) for place in range(chunk.start, chunk.stop))
+        any(split_tag(tags[index]) != split_tag(written[index]) for index in range(chunk.start, chunk.stop))
         for chunk in found
     )

@@ -1,12 +1,12 @@
-"""Files of tagged words: CoNLL's columns, or JSON Lines, also compressed.
+"""Reader and writer of files of tagged words: CoNLL's columns, or JSON Lines, optionally compressed.
 
-In: columns, a word a line (the first column is the word, the last one its tag; between them spaces, or tabs where the
-first line has one; a blank line ends a sentence, a line -DOCSTART- begins a document); or rows of `words` (or `tokens`)
-and `tags` (or `ner_tags`, `labels`). Out: sentences, their tags in IOB2, with their place, so that an error can name
-file and line. A bad line ends the reading: nothing is silently dropped.
+Input: columns with one word per line (the first column is the word, the last one its tag; they are separated by spaces,
+or by tabs if the first line contains one; a blank line ends a sentence, a line -DOCSTART- begins a document); or rows
+with `words` (or `tokens`) and `tags` (or `ner_tags`, `labels`). Output: sentences with tags in IOB2 and with their
+location, so that errors can name file and line. A bad line is an error: nothing is silently dropped.
 
-What the scheme of a file does not allow (I- without B- among others with it) is read as conlleval reads it, and counted
-in `Sentence.irregular`.
+Entities that violate the scheme of a file (such as I- without B- in a file that uses B-) are read as by conlleval, and
+counted in `Sentence.irregular`.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Any
 
 from unmask.errors import UserError
 from unmask.labelled.sentence import Sentence, join_words, split_text
-from unmask.labelled.tag_schemes import PREFIXES, recognise, write_tags
+from unmask.labelled.tag_schemes import PREFIXES, detect_scheme, write_tags
 from unmask.metrics.token_classification import chunks, split_tag
 from unmask.text.files import decode_object, display_name, read_lines
 
 WORDS = ("words", "tokens")
 TAGS = ("tags", "ner_tags", "labels")
-"""Names under which words and tags are found in JSON Lines unless `--columns` says otherwise;"""
+"""Keys of words and tags in JSON Lines, unless `--columns` gives others."""
 TEXTS = ("text", "sentence")
-"""and, where no tags are wanted, a text whose words are to be found."""
+"""Keys of a text that is split into words, if tags are not read."""
 
 DOCUMENT = "-DOCSTART-"
 
@@ -37,37 +37,38 @@ def read_sentences(
     """Read all sentences of some files.
 
     Args:
-        paths: `.jsonl`, `.json` or `.ndjson` are JSON Lines, all else is columns; each also `.gz` or `.xz`; `-` is
-            standard input.
-        columns: "text" (the words) and "label" (their tags) to numbers of columns from 0, or names in JSON Lines.
-        kind: "jsonl" or "conll", where the suffix does not tell; "tsv" are columns too.
-        gold: whether tags are wanted.
+        paths: `.jsonl`, `.json` or `.ndjson` are JSON Lines, all others are columns; each is optionally followed by
+            `.gz` or `.xz`; `-` is standard input.
+        columns: "text" (the words) and "label" (their tags) to column numbers from 0, or to keys in JSON Lines.
+        kind: "jsonl" or "conll", if it is not the format of the suffix; "tsv" means columns too.
+        gold: whether to read tags.
 
     Raises:
-        UserError: a bad line, unknown tags, no sentence; names file and line.
+        UserError: a line is bad, a tag is unknown, or there are no sentences; the message names file and line.
     """
     if unknown := sorted(columns.keys() - {"text", *(("label",) if gold else ())}):
-        raise UserError(f"--columns {unknown[0]}=… has no effect: sentences are read with {'' if gold else 'no '}tags")
+        how = "with" if gold else "without"
+        raise UserError(f"--columns {unknown[0]}=… has no effect: sentences are read {how} tags")
     sentences: list[Sentence] = []
     for path in paths:
         name, read = display_name(path), _read_rows if _is_jsonl(path, kind) else _read_columns
         found = list(read(path, columns, gold, _Tags(name)))
         if not found:
-            raise UserError("no sentences are in the file", file=name)
+            raise UserError("there are no sentences in the file", file=name)
         sentences += _in_iob2(found) if gold else found
     return sentences
 
 
 def write_columns(sentence: Sentence, tags: Sequence[str]) -> str:
-    """Return the lines of a sentence, `word TAB tag`, and the blank one after it.
+    """Return the lines of a sentence, `word TAB tag`, followed by a blank line.
 
     Raises:
-        UserError: a word holds a tab or a line end, or nothing but spaces; there is no word.
+        UserError: a word contains a tab or a line end, or only spaces; there are no words.
     """
     for word in sentence.words or [""]:
         if "\t" in word or "\n" in word or not word.strip(" \r"):
             raise UserError(
-                f"the word {word!r} cannot stand in a column",
+                f"the word {word!r} cannot be written in a column",
                 file=sentence.file or None,
                 line=sentence.line or None,
                 remedy="write JSON Lines: --out FILE.jsonl",
@@ -79,13 +80,13 @@ def _is_jsonl(path: str | Path, kind: str | None) -> bool:
     suffixes = [suffix for suffix in Path(path).suffixes if suffix.lower() not in (".gz", ".xz")]
     found = kind or (suffixes[-1].lower().removeprefix(".") if suffixes else "")
     if found == "csv":
-        raise UserError("tagged words are no CSV", file=display_name(path), remedy="columns between tabs, for example")
+        raise UserError("tagged words cannot be read from CSV", file=display_name(path), remedy="use tabs, for example")
     return found in ("jsonl", "json", "ndjson")
 
 
 @dataclass
 class _Tags:
-    """The tags of a file, so far: each is looked at once."""
+    """The tags of a file that have been read so far; each distinct tag is checked once."""
 
     name: str
     known: dict[str, str] = field(default_factory=dict)
@@ -95,26 +96,26 @@ class _Tags:
         """Return the tag (always the same object).
 
         Raises:
-            UserError: it is no tag, or its prefix goes with the others in no scheme.
+            UserError: it is not a tag, or no scheme combines its prefix with the others of the file.
         """
         if tag not in self.known:
             try:
                 split_tag(tag)
             except ValueError as error:
-                remedy = "is it the right column? --columns text=0,label=3, for example, counts from 0"
+                remedy = "is it the right column? choose it by number from 0, as in --columns text=0,label=3"
                 raise UserError(str(error), file=self.name, line=line, remedy=remedy) from error
             if tag != "O":
                 self.prefixes.add(tag[0])
             if not any(self.prefixes <= set(together) for together in PREFIXES):
                 prefixes = ", ".join(sorted(self.prefixes))
-                raise UserError(f"'{tag}': no scheme has the prefixes {prefixes} together", file=self.name, line=line)
+                raise UserError(f"'{tag}': no scheme combines the prefixes {prefixes}", file=self.name, line=line)
             self.known[tag] = tag
         return self.known[tag]
 
 
 def _in_iob2(sentences: Sequence[Sentence]) -> list[Sentence]:
-    """Convert the sentences of one file."""
-    _, irregular = recognise([sentence.tags for sentence in sentences])
+    """Convert the tags of the sentences of one file to IOB2."""
+    _, irregular = detect_scheme([sentence.tags for sentence in sentences])
     return [
         replace(
             sentence, tags=tuple(write_tags(chunks(sentence.tags), len(sentence.tags))), irregular=irregular[number]
@@ -128,11 +129,11 @@ def _read_columns(path: str | Path, columns: Mapping[str, str], gold: bool, know
     word_at, tag_at = (_number(columns, ours, default, name) for ours, default in (("text", 0), ("label", -1)))
     words: list[str] = []
     tags: list[str] = []
-    begun, document, width, separator = 0, None, 0, " "
+    first, document, width, separator = 0, None, 0, " "
 
     def finished() -> Iterator[Sentence]:
         if words:
-            yield Sentence(*join_words(words), tuple(tags), name, begun, 1, document)
+            yield Sentence(*join_words(words), tuple(tags), name, first, 1, document)
             words.clear()
             tags.clear()
 
@@ -145,10 +146,12 @@ def _read_columns(path: str | Path, columns: Mapping[str, str], gold: bool, know
             document = 0 if document is None else document + 1
             continue
         separator = separator if width else "\t" if "\t" in line else " "
-        cells = [cell for cell in line.split(separator) if cell or separator == "\t"]  # no break at other white space
+        cells = [
+            cell for cell in line.split(separator) if cell or separator == "\t"
+        ]  # other white space does not separate
         _check_cells(cells, width, max(word_at, tag_at), gold, name, number)
         width = len(cells)
-        begun = begun if words else number
+        first = first if words else number
         words.append(cells[word_at])
         if not cells[word_at].strip("\r"):
             raise UserError("the word is empty", file=name, line=number)
@@ -160,15 +163,17 @@ def _read_columns(path: str | Path, columns: Mapping[str, str], gold: bool, know
 def _number(columns: Mapping[str, str], ours: str, default: int, name: str) -> int:
     theirs = columns.get(ours)
     if theirs is not None and not theirs.isdecimal():
-        raise UserError(f"--columns {ours}={theirs}: columns of words have no names", file=name, remedy="count from 0")
+        raise UserError(f"--columns {ours}={theirs}: columns of words have no names", file=name, remedy="use numbers")
     return default if theirs is None else int(theirs)
 
 
 def _check_cells(cells: Sequence[str], width: int, last: int, gold: bool, name: str, line: int) -> None:
     if gold and len(cells) < 2:
-        raise UserError(f"the word '{cells[0][:40]}' has no tag", file=name, line=line, remedy="columns: WORD … TAG")
+        raise UserError(
+            f"the word '{cells[0][:40]}' has no tag", file=name, line=line, remedy="lines must be WORD … TAG"
+        )
     if width and len(cells) != width:
-        raise UserError(f"{len(cells)} columns, where the lines before have {width}", file=name, line=line)
+        raise UserError(f"{len(cells)} columns, but the lines before have {width}", file=name, line=line)
     if last >= len(cells):
         raise UserError(f"there is no column {last}, counted from 0", file=name, line=line)
 
@@ -197,11 +202,11 @@ def _read_rows(path: str | Path, columns: Mapping[str, str], gold: bool, known: 
 
 
 def _value(record: Mapping[str, Any], keys: Sequence[str], name: str, line: int) -> tuple[str, Any]:
-    """Return the first of the keys that is there, and what is not empty under it."""
+    """Return the first key that is present, and its value, which must not be empty."""
     key = next((key for key in keys if key in record), None)
     if key is None:
         raise UserError(
-            f"no key {' or '.join(keys)}; there are: {', '.join(record)[:200]}",
+            f"no key {' or '.join(keys)}; keys: {', '.join(record)[:200]}",
             file=name,
             line=line,
             remedy="pass --columns text=WORDS,label=TAGS",
@@ -214,7 +219,7 @@ def _value(record: Mapping[str, Any], keys: Sequence[str], name: str, line: int)
 def _strings(record: Mapping[str, Any], keys: Sequence[str], name: str, line: int) -> list[str]:
     key, values = _value(record, keys, name, line)
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise UserError(f"'{key}' is no list of strings", file=name, line=line, remedy="tags by name, not by number")
+        raise UserError(f"'{key}' is not a list of strings", file=name, line=line, remedy="give tags by name")
     return values
 
 

@@ -316,7 +316,9 @@ def _pieces(tokenizer: Tokenizer, examples: Sequence[Sentence]) -> dict[str, Ids
     """Return the ids of each word; of nothing [UNK] is left."""
     words = list(dict.fromkeys(word for sentence in examples for word in sentence.words))
     unknown = np.array([tokenizer.unk], np.int32)
-    return {word: ids if len(ids) else unknown for word, ids in zip(words, tokenizer.encode_apart(words), strict=True)}
+    return {
+        word: ids if len(ids) else unknown for word, ids in zip(words, tokenizer.encode_separately(words), strict=True)
+    }
 
 
 def _check_labels(labels: Sequence[str]) -> None:

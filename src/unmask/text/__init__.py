@@ -1,1 +1,1 @@
-"""Raw files to documents to sentences."""
+"""Reading raw files, and splitting them into documents and sentences."""

@@ -1,8 +1,8 @@
-"""Cut raw files into documents.
+"""Splitting of raw files into documents.
 
-In: plain text or JSON Lines (`.jsonl`, `.ndjson`, `.json`), also compressed, and the text options of the command line.
-Out: the text of each document, its paragraphs divided by blank lines and without newlines inside a paragraph; and an
-account of the documents that were skipped.
+Input: plain text or JSON Lines (`.jsonl`, `.ndjson`, `.json`), optionally compressed, and the text options of the
+command line. Output: the text of each document, with paragraphs separated by blank lines and no newlines inside a
+paragraph; and a record of the documents that were skipped.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ Line = tuple[int, bytes | None]
 
 _MODES = ("auto", "file", "blank-line", "line")
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
-_SHOWN = 10  # fields of a line
+_SHOWN = 10  # fields of a line that an error message lists
 _OVER_LONG = f"longer than {MAX_DOCUMENT:,} bytes"
 _PARAGRAPH_BREAK = re.compile(r"\n\s*\n")
 
 
 @dataclass(frozen=True)
 class TextOptions:
-    """How raw files are read.
+    """Options for reading raw files.
 
     Args:
         field: the field of a JSON line that holds the text.
         documents: what a document is in plain text: "file", "blank-line", "line", or "auto" (see `resolve_documents`).
-        strict: end at the first document that would be skipped.
+        strict: raise an error at the first document that would be skipped.
     """
 
     field: str = "text"
@@ -47,9 +47,9 @@ class Skipped:
     """The documents that could not be used.
 
     Args:
-        count: how many.
+        count: number of skipped documents.
         places: "file:line: reason" of the first ten.
-        remedy: what to do about the first; empty where that is plain.
+        remedy: what to do about the first one; empty if that is obvious.
     """
 
     count: int = 0
@@ -57,7 +57,7 @@ class Skipped:
     remedy: str = ""
 
     def add(self, place: str, remedy: str = "") -> None:
-        """Count one more."""
+        """Record a skipped document."""
         self.remedy = self.remedy if self.count else remedy
         self.count += 1
         if len(self.places) < 10:
@@ -65,7 +65,7 @@ class Skipped:
 
 
 class _Fault(Exception):
-    """Why and at which line a document has to be skipped, and what to do about it."""
+    """Raised when a document must be skipped: the line, the reason, and the remedy."""
 
     def __init__(self, line: int, reason: str, remedy: str = "") -> None:
         super().__init__(reason)
@@ -75,18 +75,18 @@ class _Fault(Exception):
 
 
 def resolve_documents(paths: Sequence[str | Path], options: TextOptions) -> str:
-    """Say what a document is in these files.
+    """Return what a document is in these files.
 
     Args:
         paths: the files.
         options: how they are read.
 
     Returns:
-        "file", "blank-line" or "line". "auto" means: of several plain text files each is a document, in a single one
-        blank lines divide documents, and where all are JSON Lines it is the line.
+        "file", "blank-line" or "line". "auto" resolves to "file" if there are several plain text files, to "blank-line"
+        if there is a single one, and to "line" if all files are JSON Lines.
 
     Raises:
-        UserError: no such choice.
+        UserError: `options.documents` has an unknown value.
     """
     if options.documents not in _MODES:
         raise UserError(f"--documents {options.documents}: no such choice", remedy=nearest(options.documents, _MODES))
@@ -97,10 +97,10 @@ def resolve_documents(paths: Sequence[str | Path], options: TextOptions) -> str:
 
 
 def refuse_idle_options(paths: Sequence[str | Path], options: TextOptions) -> None:
-    """Refuse options that have no effect on any of these files.
+    """Check that each option has an effect on at least one of these files.
 
     Raises:
-        UserError: there is one.
+        UserError: an option has no effect.
     """
     kinds = {_is_json(path) for path in paths}
     if kinds == {False} and options.field != "text":
@@ -113,19 +113,19 @@ def refuse_idle_options(paths: Sequence[str | Path], options: TextOptions) -> No
 
 
 def read_documents(paths: Sequence[str | Path], options: TextOptions, skipped: Skipped) -> Iterator[str]:
-    r"""Read documents one after the other; never more than one is in memory.
+    r"""Read documents one at a time, holding at most one in memory.
 
     Args:
-        paths: plain text or JSON Lines, also `.gz` or `.xz`; `-` is plain text on standard input.
+        paths: plain text or JSON Lines, optionally `.gz` or `.xz`; `-` is plain text on standard input.
         options: how they are read.
-        skipped: gets what is left out: what is not UTF-8, longer than `MAX_DOCUMENT` bytes, or no JSON object with the
-            text in its field. Empty documents are left out without a word.
+        skipped: records the documents that are skipped: those that are not UTF-8, are longer than `MAX_DOCUMENT` bytes,
+            or are not a JSON object with a string in the text field. Empty documents are dropped and not recorded.
 
     Yields:
-        The text of a document: paragraphs divided by "\n\n", without other newlines and without NULs.
+        The text of a document: paragraphs separated by "\n\n", without other newlines and without NULs.
 
     Raises:
-        UserError: a file cannot be read, or with `strict` the first document that would be skipped.
+        UserError: a file cannot be read, or `strict` is set and a document would be skipped.
     """
     mode = resolve_documents(paths, options)
     for path in paths:
@@ -153,7 +153,7 @@ def _is_json(path: str | Path) -> bool:
 
 
 def _groups(lines: Iterator[Line], mode: str) -> Iterator[Iterator[Line]]:
-    """Give the lines of each document, as an iterator that need not be read to its end."""
+    """Yield the lines of each document as an iterator, which need not be exhausted."""
     if mode == "file":
         yield lines
     elif mode == "line":
@@ -185,7 +185,7 @@ def _join(lines: Iterator[Line]) -> str:
 
 
 def _json_parser(name: str) -> Callable[[Iterator[Line]], str]:
-    """Make the function that takes the text out of a JSON line."""
+    """Return a function that extracts the text from a JSON line."""
 
     def parse(lines: Iterator[Line]) -> str:
         number, raw = next(lines)
@@ -202,18 +202,18 @@ def _json_parser(name: str) -> Callable[[Iterator[Line]], str]:
         if not isinstance(record, dict):
             raise _Fault(number, "not a JSON object")
         if name not in record:
-            known = f" (known here: {', '.join(list(record)[:_SHOWN])})" if record else ""
+            known = f" (the line has: {', '.join(list(record)[:_SHOWN])})" if record else ""
             raise _Fault(number, f"no field '{name}'", f"pass --field NAME{known}")
         text = record[name]
         if not isinstance(text, str):
-            raise _Fault(number, f"field '{name}' is no string")
+            raise _Fault(number, f"field '{name}' is not a string")
         return text
 
     return parse
 
 
 def _tidy(text: str) -> str:
-    """Drop NULs, put each paragraph on one line and one blank line between paragraphs."""
+    """Remove NULs, join the lines of each paragraph, and separate paragraphs by one blank line."""
     text = text.replace("\0", "").replace("\r\n", "\n").strip()
     if "\n" not in text:
         return text
@@ -222,10 +222,10 @@ def _tidy(text: str) -> str:
 
 
 def refuse_none(documents: Iterator[str], skipped: Skipped) -> Iterator[str]:
-    """Pass documents on.
+    """Yield the documents unchanged.
 
     Raises:
-        UserError: there is none, because all were skipped.
+        UserError: there were none because all were skipped.
     """
     empty = True
     for document in documents:

@@ -1,6 +1,6 @@
-"""Open raw files and read their lines in bounded memory.
+"""Opening of raw files, and reading of their lines in bounded memory.
 
-In: the path of a plain, `.gz` or `.xz` file, or `-` for standard input. Out: bytes, or numbered lines of bytes.
+Input: the path of a plain, `.gz` or `.xz` file, or `-` for standard input. Output: bytes, or numbered lines of bytes.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import msgspec
 from unmask.errors import UserError
 
 MAX_DOCUMENT = 10_000_000
-"""Bytes that one document, and so one line, may have."""
+"""Maximum size of a document, and so of a line, in bytes."""
 
 _BLOCK = 1 << 20
 
 
 def display_name(path: str | Path) -> str:
-    """Say how messages call this file."""
+    """Return the name of a file for messages."""
     return "standard input" if str(path) == "-" else str(path)
 
 
@@ -35,13 +35,13 @@ def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
     """Open a file for reading, decompressed.
 
     Args:
-        path: a plain file, one that ends in `.gz` or `.xz`, or `-` for standard input (which stays open).
+        path: a plain file, one that ends in `.gz` or `.xz`, or `-` for standard input (which is left open).
 
     Yields:
         The stream of its bytes.
 
     Raises:
-        UserError: the file cannot be opened, or its archive turns out to be damaged while it is read.
+        UserError: the file cannot be opened, or its archive is found to be damaged while it is read.
     """
     if str(path) == "-":
         yield sys.stdin.buffer
@@ -61,7 +61,7 @@ def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
 
 def _open(path: Path) -> BinaryIO:
     match path.suffix.lower():
-        # The buffer spares a call into the Python-written archive classes for each line.
+        # The buffer avoids a call into the archive classes, which are written in Python, for each line.
         case ".gz":
             return io.BufferedReader(cast(io.RawIOBase, gzip.open(path)), _BLOCK)
         case ".xz":
@@ -71,14 +71,14 @@ def _open(path: Path) -> BinaryIO:
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, bytes | None]]:
-    r"""Read the lines of a file, of which never more than one is in memory.
+    r"""Read the lines of a file, holding at most one in memory.
 
     Args:
         path: as for `open_bytes`.
 
     Yields:
         The number of the line, from 1, and the line without its `\n` or `\r\n` (the first one also without a byte-order
-        mark), or None for a line of more than `MAX_DOCUMENT` bytes, which is never held whole.
+        mark), or None for a line of more than `MAX_DOCUMENT` bytes, which is never held in memory as a whole.
 
     Raises:
         UserError: as for `open_bytes`.
@@ -105,12 +105,12 @@ def decode_object(line: str | bytes, name: str, number: int) -> dict[str, Any]:
     """Decode a line of JSON Lines.
 
     Args:
-        line: of the file.
-        name: the file's, for messages.
-        number: the line's, from 1.
+        line: a line of the file.
+        name: name of the file, for messages.
+        number: number of the line, from 1.
 
     Raises:
-        UserError: the line is no JSON, or no object.
+        UserError: the line is not valid JSON, or not an object.
     """
     try:
         record = msgspec.json.decode(line)
@@ -122,5 +122,5 @@ def decode_object(line: str | bytes, name: str, number: int) -> dict[str, Any]:
 
 
 def as_paths(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
-    """Return one path or several as a list."""
+    """Return a path or a sequence of paths as a list."""
     return [paths] if isinstance(paths, str | Path) else [*paths]

@@ -1,4 +1,4 @@
-"""Text that comes from a program or a command line, not from a file that was decoded."""
+"""Validation of text that comes from a program or a command line rather than from a decoded file."""
 
 from __future__ import annotations
 
@@ -8,19 +8,23 @@ from unmask.errors import UserError
 
 
 def check_unicode(texts: Iterable[str]) -> None:
-    """Refuse what is no text, and half characters, which Python makes of bytes on the command line that are not UTF-8.
+    """Check that texts are strings that can be encoded as UTF-8.
+
+    Python decodes bytes of the command line that are not UTF-8 to lone surrogates, which cannot be encoded.
 
     Raises:
-        UserError: something is no string, or has a lone surrogate, so that it cannot be written as UTF-8.
+        UserError: a text is not a string, or contains a lone surrogate.
     """
     for text in texts:
         if not isinstance(text, str):
-            raise UserError(f"{text!r:.60} is no text", remedy="give strings (of pairs the second ones as texts_b)")
+            raise UserError(
+                f"{text!r:.60} is not a string", remedy="pass strings (for pairs, the second texts as texts_b)"
+            )
         try:
             text.encode()
         except UnicodeEncodeError as error:
             shown = text[max(0, error.start - 20) : error.start + 20].encode(errors="replace").decode()
             raise UserError(
-                f"'{shown}': character {error.start + 1} of the text is no character (a lone surrogate)",
-                remedy="give UTF-8",
+                f"'{shown}': character {error.start + 1} of the text is a lone surrogate, not a valid character",
+                remedy="pass UTF-8",
             ) from error

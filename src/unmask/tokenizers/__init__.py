@@ -1,1 +1,1 @@
-"""Train and load subword vocabularies."""
+"""Training, loading and use of subword vocabularies."""

@@ -1,8 +1,8 @@
-"""Byte-level BPE, the kind of vocabulary of GPT-2 and RoBERTa: read from `vocab.json` and `merges.txt`, or trained.
+"""Byte-level BPE vocabularies, as in GPT-2 and RoBERTa, read from `vocab.json` and `merges.txt` or trained.
 
-Trained, it has GPT-2's pre-tokeniser and RoBERTa's special tokens, whose ids are RoBERTa's: `<s>` 0, `<pad>` 1, `</s>`
-2, `<unk>` 3, and `<mask>` last. Every text can be written in its pieces, as all 256 bytes are among them. The same
-texts give the same vocabulary. A vocabulary without special tokens, such as GPT-2's own, gets them at its end.
+A trained vocabulary uses GPT-2's pre-tokenizer and RoBERTa's special tokens with RoBERTa's ids: `<s>` 0, `<pad>` 1,
+`</s>` 2, `<unk>` 3, and `<mask>` last. It can encode any text, as it contains all 256 bytes. Training is deterministic:
+the same texts give the same vocabulary. If a vocabulary, such as GPT-2's own, lacks special tokens, they are appended.
 
 Sennrich et al. 2016; Radford et al. 2019 (GPT-2), section 2.2; Liu et al. 2019 (RoBERTa), section 4.4.
 """
@@ -29,44 +29,44 @@ BPE_SPECIAL_TOKENS = {
     "sep_token": "</s>",
     "mask_token": "<mask>",
 }
-"""What the special tokens are called in RoBERTa."""
+"""Names of the special tokens in RoBERTa."""
 _FIRST = ("cls_token", "pad_token", "sep_token", "unk_token")
-"""The roles of the first four ids; the mask comes last."""
+"""Roles of the first four ids; the mask token has the last id."""
 BYTES = 256
 
 
 def byte_bpe(
     vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]], *, prefix: bool = False
 ) -> tokenizers.Tokenizer:
-    """Put GPT-2's pre-tokeniser, which cuts words and writes bytes as characters, before a vocabulary.
+    """Return a BPE with GPT-2's pre-tokenizer, which splits text into words and represents bytes as characters.
 
     Args:
-        vocabulary: pieces to ids.
-        merges: pairs of pieces, the first merged first.
-        prefix: put a space before a text that has none.
+        vocabulary: tokens to ids.
+        merges: pairs of tokens in the order of merging.
+        prefix: whether to add a space before a text that does not start with one.
     """
     library = tokenizers.Tokenizer(models.BPE(dict(vocabulary), list(merges)))
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
     return library
 
 
-def to_bytes(piece: str) -> bytes:
-    """Return the bytes that a piece of a byte-level BPE is written for."""
-    return bytes(_BYTES.get(character, 0x20) for character in piece)
+def to_bytes(token: str) -> bytes:
+    """Return the bytes that a token of a byte-level BPE represents."""
+    return bytes(_BYTES.get(character, 0x20) for character in token)
 
 
 def _byte_characters() -> dict[str, int]:
-    """Return the byte of each character that GPT-2 writes bytes as (encoder.py of openai/gpt-2)."""
+    """Map the characters by which GPT-2 represents bytes to those bytes (encoder.py of openai/gpt-2)."""
     visible = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    hidden = [byte for byte in range(256) if byte not in visible]
-    return {chr(byte): byte for byte in visible} | {chr(256 + place): byte for place, byte in enumerate(hidden)}
+    others = [byte for byte in range(256) if byte not in visible]
+    return {chr(byte): byte for byte in visible} | {chr(256 + index): byte for index, byte in enumerate(others)}
 
 
 _BYTES = _byte_characters()
 
 
-def _starts(pieces: Sequence[str | None]) -> Starts:
-    return WordStarts(to_bytes(piece) if piece else None for piece in pieces)
+def _starts(tokens: Sequence[str | None]) -> Starts:
+    return WordStarts(to_bytes(token) if token else None for token in tokens)
 
 
 def _save(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
@@ -82,26 +82,29 @@ BPE = Kind(
     starts=_starts,
     save=_save,
     ends_twice=True,
-    before=" ",
-    grows=True,
+    word_prefix=" ",
+    adds_special_tokens=True,
 )
 
 
 def train_bpe(texts: Iterable[str], *, size: int, progress: bool = False) -> Tokenizer:
-    """Train a vocabulary, cased as the text is.
+    """Train a vocabulary, which keeps the case of the text.
 
     Args:
-        texts: read once.
-        size: how many pieces the vocabulary shall have at most, special tokens included; a small text gives fewer,
-            because what occurs only once is not merged.
-        progress: show a progress bar on standard error.
+        texts: the texts, which are iterated over once.
+        size: maximum size of the vocabulary, including special tokens; a small text gives fewer tokens, because pairs
+            that occur only once are not merged.
+        progress: whether to show a progress bar on standard error.
 
     Raises:
-        UserError: there is no text, or `size` has no room for the bytes.
+        UserError: there is no text, or `size` is too small for the 256 bytes and the special tokens.
     """
     fixed = BYTES + len(BPE_SPECIAL_TOKENS)
     if size < fixed:
-        raise UserError(f"a vocabulary of {size} is too small", remedy=f"it needs at least {fixed} pieces: all bytes")
+        raise UserError(
+            f"a vocabulary of {size} is too small",
+            remedy=f"it needs at least {fixed} tokens: all bytes and the special tokens",
+        )
     library = tokenizers.Tokenizer(models.BPE())
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -121,7 +124,7 @@ def train_bpe(texts: Iterable[str], *, size: int, progress: bool = False) -> Tok
     if empty:
         raise UserError("there is no text to train a tokenizer on")
     trained = json.loads(library.to_str())["model"]
-    pieces = sorted(trained["vocab"], key=trained["vocab"].__getitem__)
-    names = [*(BPE_SPECIAL_TOKENS[role] for role in _FIRST), *pieces, BPE_SPECIAL_TOKENS["mask_token"]]
+    tokens = sorted(trained["vocab"], key=trained["vocab"].__getitem__)
+    names = [*(BPE_SPECIAL_TOKENS[role] for role in _FIRST), *tokens, BPE_SPECIAL_TOKENS["mask_token"]]
     merges = [(first, second) for first, second in trained["merges"]]
-    return Tokenizer(byte_bpe({piece: id for id, piece in enumerate(names)}, merges), BPE)
+    return Tokenizer(byte_bpe({token: id for id, token in enumerate(names)}, merges), BPE)

@@ -1,4 +1,4 @@
-"""What tells one kind of tokenizer from another: a constant of its own file each (`wordpiece.py`, `bpe.py`, ...)."""
+"""Properties of a kind of tokenizer; each kind is a constant in a file of its own (`wordpiece.py`, `bpe.py`, ...)."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ from tokenizers import decoders
 from unmask.errors import UserError
 
 Starts = Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]
-"""Ids of a text to whether a word begins at each."""
+"""Maps the ids of a text to whether a word begins at each."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """Beside the library's own tokenizer, which holds vocabulary, normaliser and pre-tokeniser.
+    """A kind of tokenizer: what is not part of the library's own tokenizer (vocabulary, normalizer, pre-tokenizer).
 
     Attributes:
         name: "wordpiece", "bpe", "unigram" or "word_bpe".
-        special: what the special tokens are called where nothing says otherwise.
-        decoder: makes what writes pieces as text.
-        starts: makes of the pieces in order, None for special tokens and "" for the unknown one, what tells where words
-            begin.
-        save: writes what lies beside tokenizer.json, and returns the class and its settings for transformers.
+        special: default names of the special tokens, by role.
+        decoder: returns the decoder that converts tokens to text.
+        starts: takes the tokens in the order of ids, with None for special tokens and "" for the unknown token, and
+            returns a function that finds where words begin.
+        save: writes the files beside tokenizer.json, and returns the tokenizer class and settings for transformers.
         ends_twice: whether the first text of a pair is followed by two separators, as in RoBERTa.
-        before: what stands before a word within a text.
-        grows: whether special tokens that the vocabulary lacks are added at its end; else it is refused.
+        word_prefix: what precedes a word within a text.
+        adds_special_tokens: whether special tokens that the vocabulary lacks are appended to it; otherwise such a
+            vocabulary is an error.
     """
 
     name: str
@@ -41,12 +42,12 @@ class Kind:
     starts: Callable[[Sequence[str | None]], Starts]
     save: Callable[[tokenizers.Tokenizer, Path], dict[str, Any]]
     ends_twice: bool = False
-    before: str = ""
-    grows: bool = False
+    word_prefix: str = ""
+    adds_special_tokens: bool = False
 
 
 def read_text(path: Path) -> str:
-    """Read a file of a tokenizer.
+    """Read a text file of a tokenizer.
 
     Raises:
         UserError: it cannot be read, or is not UTF-8.
@@ -60,22 +61,22 @@ def read_text(path: Path) -> str:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read an optional file that holds a JSON object.
+    """Read a JSON object from an optional file; return an empty one if the file does not exist.
 
     Raises:
-        UserError: it cannot be read, or holds something else.
+        UserError: the file cannot be read, or does not contain a JSON object.
     """
     if not path.exists():
         return {}
     try:
         content = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
-        raise UserError(f"is no JSON ({error})", file=path) from error
+        raise UserError(f"is not valid JSON ({error})", file=path) from error
     if not isinstance(content, dict):
-        raise UserError("holds no JSON object", file=path)
+        raise UserError("does not contain a JSON object", file=path)
     return content
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON object, readable."""
+    """Write a JSON object, indented for reading."""
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,8 +1,8 @@
-"""Which kind of tokenizer lies in a directory, and how it is read.
+"""Loading of a tokenizer of any kind from a directory.
 
-In: a directory as Hugging Face, Google or OpenAI publish them. Out: a `Tokenizer`. As in transformers,
-`tokenizer_config.json` overrules `tokenizer.json`, and of the two files that may name the special tokens,
-`special_tokens_map.json` has the last word.
+Input: a directory in the layout of Hugging Face, Google or OpenAI. Output: a `Tokenizer`. As in transformers,
+`tokenizer_config.json` takes precedence over `tokenizer.json`, and `special_tokens_map.json` over both for the names of
+the special tokens.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ from unmask.tokenizers.word_bpe import END, WORD_BPE, word_bpe
 from unmask.tokenizers.wordpiece import PREFIX, SPECIAL_TOKENS, WORDPIECE, read_vocabulary
 
 SPIECE = ("spiece.model", "30k-clean.model")
-"""SentencePiece's model, as transformers and as ALBERT's own release call it."""
+"""Names of the SentencePiece model in transformers and in ALBERT's own release."""
 FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "encoder.json", *SPIECE)
 SAMPLE = "A ½ ﬁ é 中 ي"
-"""Is normalised to see whether a table of characters is damaged."""
+"""Text that is normalized to check that a normalizer's character table is intact."""
 END_OF_TEXT = "<|endoftext|>"
-"""What GPT-2's vocabulary has in place of all special tokens; it serves as the unknown one there."""
+"""The only special token of GPT-2's vocabulary; it is used as the unknown token there."""
 
 
 def load_tokenizer(directory: str | Path) -> Tokenizer:
     """Load a tokenizer from a directory.
 
     Args:
-        directory: holds `tokenizer.json`, or else `vocab.txt`, or else `vocab.json` and `merges.txt` (of GPT-2 also
+        directory: contains `tokenizer.json`, or else `vocab.txt`, or else `vocab.json` and `merges.txt` (for GPT-2 also
             `encoder.json` and `vocab.bpe`), or else `spiece.model` (`30k-clean.model`). `tokenizer_config.json` and
-            `special_tokens_map.json` may name other special tokens than the family's and settings of the normaliser.
-            Where nothing tells of a `vocab.txt` whether it lower-cases, it does unless a piece has a capital letter.
+            `special_tokens_map.json` may override the names of the special tokens and the normalizer's settings. A
+            `vocab.txt` without such settings lower-cases unless one of its tokens has a capital letter.
 
     Returns:
         The tokenizer.
 
     Raises:
-        UserError: nothing is there, it is corrupt, or it is no tokenizer of these kinds.
+        UserError: there is no tokenizer, it is corrupt, or it is of another kind.
     """
     directory = Path(directory)
     path = next((path for name in FILES if (path := directory / name).is_file()), None)
     if path is None:
         raise UserError(
-            f"holds none of {', '.join(FILES)}",
+            f"contains none of {', '.join(FILES)}",
             file=directory,
-            remedy="is it the right folder?",
+            remedy="is it the right directory?",
         )
     config = read_json(directory / "tokenizer_config.json")
     special = _special_names(config) | _special_names(read_json(directory / "special_tokens_map.json"))
@@ -70,10 +70,11 @@ def load_tokenizer(directory: str | Path) -> Tokenizer:
             library = _read_merges(path, config, special)
     kind = _kind(library, path)
     if kind is UNIGRAM and json.loads(library.to_str())["model"]["unk_id"] is None:
-        raise UserError("says not which piece stands for what the others cannot write (unk_id)", file=path)
-    if kind.grows and special.get("unk_token", kind.special["unk_token"]) not in (pieces := library.get_vocab()):
-        special |= {"unk_token": END_OF_TEXT} if END_OF_TEXT in pieces else {}
-    _check_vocabulary(library.get_vocab(), {**kind.special, **special}, path, grows=kind.grows)
+        raise UserError("does not name the unknown token (unk_id)", file=path)
+    tokens = library.get_vocab()
+    if kind.adds_special_tokens and special.get("unk_token", kind.special["unk_token"]) not in tokens:
+        special |= {"unk_token": END_OF_TEXT} if END_OF_TEXT in tokens else {}
+    _check_vocabulary(tokens, {**kind.special, **special}, path, adds_special_tokens=kind.adds_special_tokens)
     if kind is WORDPIECE:
         library.model.unk_token = special.get("unk_token", SPECIAL_TOKENS["unk_token"])
         normalizer = library.normalizer
@@ -83,24 +84,24 @@ def load_tokenizer(directory: str | Path) -> Tokenizer:
             normalizer.handle_chinese_chars = config.get("tokenize_chinese_chars", normalizer.handle_chinese_chars)
         except TypeError as error:
             raise UserError(
-                "do_lower_case, strip_accents and tokenize_chinese_chars are true or false",
+                "do_lower_case, strip_accents and tokenize_chinese_chars must be true or false",
                 file=directory / "tokenizer_config.json",
             ) from error
     return Tokenizer(library, kind, special)
 
 
 def read_length(directory: Path) -> int:
-    """Return where a directory's tokenizer says that texts are cut, in tokens; 512 where it does not say.
+    """Return the maximum length in the configuration of a directory's tokenizer, in tokens; 512 if there is none.
 
     Raises:
-        UserError: its configuration is corrupt.
+        UserError: the configuration is corrupt.
     """
     length = read_json(directory / "tokenizer_config.json").get("model_max_length")
     return length if isinstance(length, int) and 2 < length < 1_000_000 else 512
 
 
 def _special_names(content: Mapping[str, Any]) -> dict[str, str]:
-    """Take the special tokens' names, which are strings or objects, out of a configuration."""
+    """Return the names of the special tokens in a configuration, where they are strings or objects."""
     names = {}
     for role in ROLES:
         name = content.get(role)
@@ -112,7 +113,7 @@ def _special_names(content: Mapping[str, Any]) -> dict[str, str]:
 
 def _read_library(path: Path) -> tokenizers.Tokenizer:
     text = read_text(path)
-    with _damaged(path, "tokenizer"):
+    with _refusing_damage(path, "tokenizer"):
         library = tokenizers.Tokenizer.from_str(text)
         if library.normalizer is not None:
             library.normalizer.normalize_str(SAMPLE)
@@ -120,26 +121,26 @@ def _read_library(path: Path) -> tokenizers.Tokenizer:
 
 
 @contextmanager
-def _damaged(path: Path, what: str) -> Iterator[None]:
-    """Turn whatever the Rust library raises, its panics among it, which are no Exception, into a clear error."""
+def _refusing_damage(path: Path, what: str) -> Iterator[None]:
+    """Turn any error of the Rust library into a `UserError`; its panics do not derive from Exception."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
-        raise UserError(f"is no {what} ({error})", file=path, remedy="copy it again") from error
+        raise UserError(f"is not a valid {what} ({error})", file=path, remedy="copy it again") from error
 
 
 def _kind(library: tokenizers.Tokenizer, path: Path) -> Kind:
-    """Return the kind by what a tokenizer consists of."""
+    """Infer the kind of a tokenizer from its components."""
     model, normalizer, words = library.model, library.normalizer, library.pre_tokenizer
     bert = isinstance(normalizer, normalizers.BertNormalizer) and isinstance(words, pre_tokenizers.BertPreTokenizer)
     if isinstance(model, models.WordPiece) and bert:
         if model.continuing_subword_prefix != PREFIX:
             raise UserError(
-                f"goes on with words by '{model.continuing_subword_prefix}', which BERT's tokenizers call '{PREFIX}'",
+                f"marks continuations of words by '{model.continuing_subword_prefix}', not by '{PREFIX}' as BERT does",
                 file=path,
-                remedy="rename the pieces",
+                remedy="rename the tokens",
             )
         return WORDPIECE
     if isinstance(model, models.BPE) and bert and model.end_of_word_suffix == END:
@@ -149,14 +150,14 @@ def _kind(library: tokenizers.Tokenizer, path: Path) -> Kind:
     if isinstance(model, models.Unigram) and _cuts_at_spaces(library):
         return UNIGRAM
     raise UserError(
-        "is neither a WordPiece tokenizer with BERT's normaliser, nor a byte-level BPE, nor GPT's BPE, nor a unigram "
-        "model of SentencePiece's, the kinds known here",
+        "is of an unsupported kind",
         file=path,
+        remedy="use WordPiece with BERT's normalizer, byte-level BPE, GPT's BPE, or a SentencePiece unigram model",
     )
 
 
 def _cuts_at_spaces(library: tokenizers.Tokenizer) -> bool:
-    """Say whether words are what stands between spaces, as SentencePiece's pieces have them."""
+    """Return whether words are separated by spaces only, as in SentencePiece."""
     words = json.loads(library.to_str())["pre_tokenizer"] or {}
     kinds = [part["type"] for part in words.get("pretokenizers", [words]) if "type" in part]
     return kinds in (["Metaspace"], ["WhitespaceSplit", "Metaspace"])
@@ -170,23 +171,23 @@ def _read_merges(path: Path, config: Mapping[str, Any], special: Mapping[str, st
         if line.startswith("#version") or not line:
             continue
         if len(pair := line.split(" ")) != 2:
-            raise UserError("not two pieces with a space between", file=merges, line=number)
+            raise UserError("not two tokens separated by a space", file=merges, line=number)
         pairs.append((pair[0], pair[1]))
     vocabulary = read_json(path)
     try:
-        pieces = {str(piece): int(id) for piece, id in vocabulary.items()}
+        tokens = {str(token): int(id) for token, id in vocabulary.items()}
         if any(second.endswith(END) for _, second in pairs):
-            return word_bpe(pieces, pairs, special.get("unk_token", WORD_BPE.special["unk_token"]))
-        return byte_bpe(pieces, pairs, prefix=bool(config.get("add_prefix_space")))
+            return word_bpe(tokens, pairs, special.get("unk_token", WORD_BPE.special["unk_token"]))
+        return byte_bpe(tokens, pairs, prefix=bool(config.get("add_prefix_space")))
     except Exception as error:  # the Rust library raises nothing narrower
-        said = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"does not go with {merges.name} ({said})", file=path) from error
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"does not match {merges.name} ({reason})", file=path) from error
 
 
 def _read_spiece(path: Path, config: Mapping[str, Any]) -> tokenizers.Tokenizer:
-    """Read a model of SentencePiece's; as in transformers, case and accents go unless it is said that they stay."""
+    """Read a SentencePiece model; as in transformers, case and accents are removed unless configured otherwise."""
     model = read_spiece(path)
-    with _damaged(path, "model of SentencePiece"):
+    with _refusing_damage(path, "SentencePiece model"):
         library = albert_unigram(
             model.pieces,
             model.unknown,
@@ -198,11 +199,13 @@ def _read_spiece(path: Path, config: Mapping[str, Any]) -> tokenizers.Tokenizer:
     return library
 
 
-def _check_vocabulary(vocabulary: Mapping[str, int], special: Mapping[str, str], path: Path, *, grows: bool) -> None:
-    if not any(vocabulary):  # a file without lines reads as one empty piece
+def _check_vocabulary(
+    vocabulary: Mapping[str, int], special: Mapping[str, str], path: Path, *, adds_special_tokens: bool
+) -> None:
+    if not any(vocabulary):  # an empty file is read as one empty token
         raise UserError("the vocabulary is empty", file=path)
     missing = [name for name in special.values() if name not in vocabulary]
-    if missing and not grows:
+    if missing and not adds_special_tokens:
         raise UserError(f"the vocabulary lacks {', '.join(missing)}", file=path)
     if set(vocabulary.values()) != set(range(len(vocabulary))):
         raise UserError(f"the ids of the vocabulary are not 0 to {len(vocabulary) - 1}", file=path)

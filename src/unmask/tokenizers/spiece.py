@@ -1,7 +1,8 @@
-"""SentencePiece's model files (`spiece.model`): a protocol buffer, of which the few fields that matter are read.
+"""Reader of SentencePiece model files (`spiece.model`), which are protocol buffers.
 
-In: a file. Out: its pieces with scores, which of them is the unknown one, and the table of its normaliser. Nothing but
-bytes is interpreted (sentencepiece_model.proto of google/sentencepiece; encoding: protobuf.dev).
+Input: a file. Output: its pieces with their scores, the id of the unknown piece, and the table of its normalizer. Only
+the few fields needed for this are read, without generated code (sentencepiece_model.proto of google/sentencepiece;
+encoding: protobuf.dev).
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 @dataclass(frozen=True)
 class SentencePieceModel:
-    """What a file holds.
+    """The contents of a file.
 
     Attributes:
-        pieces: with their scores, in the order of ids.
-        unknown: the id of what stands for all that the pieces cannot write.
-        charsmap: the normaliser's table; empty where there is none.
+        pieces: the pieces with their scores, in the order of ids.
+        unknown: the id of the unknown piece.
+        charsmap: the normalizer's table; empty if there is none.
     """
 
     pieces: list[tuple[str, float]]
@@ -38,10 +39,10 @@ class SentencePieceModel:
 
 
 def read_spiece(path: Path) -> SentencePieceModel:
-    """Read a file.
+    """Read a model file.
 
     Raises:
-        UserError: it cannot be read, is no such file, or no unigram model.
+        UserError: it cannot be read, is not a SentencePiece model, or not a unigram model.
     """
     try:
         content = path.read_bytes()
@@ -63,11 +64,11 @@ def read_spiece(path: Path) -> SentencePieceModel:
             elif number == _NORMALIZER:
                 charsmap = _of(bytes, dict(_fields(_of(bytes, value))).get(_CHARSMAP, b""))
     except (ValueError, KeyError, IndexError, TypeError, struct.error) as error:
-        raise UserError("is no model of SentencePiece", file=path, remedy="copy it again") from error
+        raise UserError("is not a valid SentencePiece model", file=path, remedy="copy it again") from error
     if not pieces:
         raise UserError("the vocabulary is empty", file=path)
     if kind != _UNIGRAM:
-        raise UserError("is no unigram model, the kind of SentencePiece's that is known here", file=path)
+        raise UserError("is not a unigram model, the only supported kind of SentencePiece model", file=path)
     if len(unknown) != 1:
         raise UserError(f"has {len(unknown)} unknown pieces instead of one", file=path)
     return SentencePieceModel(pieces, unknown[0], charsmap)
@@ -80,11 +81,11 @@ def _of(kind: type[bytes], value: object) -> bytes:
 
 
 def _fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Give the number and the value of each field of a message: a whole number, or the bytes of anything else.
+    """Yield the number and the value of each field of a message: an integer, or the bytes of any other type.
 
     Raises:
-        ValueError: the message breaks off.
-        IndexError: likewise.
+        ValueError: the message is truncated, or has a field of an unknown wire type.
+        IndexError: the message is truncated.
     """
     at = 0
     while at < len(content):
@@ -101,13 +102,13 @@ def _fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
         else:
             raise ValueError(f"unknown wire type {wire}")
         if at + size > len(content):
-            raise ValueError("the message breaks off")
+            raise ValueError("the message is truncated")
         yield key >> 3, content[at : at + size]
         at += size
 
 
 def _varint(content: bytes, at: int) -> tuple[int, int]:
-    """Return a whole number, and the place after it."""
+    """Return the variable-length integer at a position, and the position after it."""
     value = shift = 0
     while True:
         byte = content[at]

@@ -1,10 +1,10 @@
-"""Text to ids and back, whichever kind of vocabulary there is.
+"""Conversion of text to ids and back, for any kind of vocabulary.
 
-In: a tokenizer of the `tokenizers` library and its kind (see load.py for directories). Out: ids equal to those of
-`transformers.AutoTokenizer` on the same directory, and directories that it loads. As there, a special token that stands
-written out in raw text ("[MASK]", "</s>") becomes its special id. Of two kinds transformers makes other ids: of a
-`spiece.model` alone, whose ids are SentencePiece's here, and of a space before a written-out `<mask>`, which is a part
-of it here where `vocab.json` and `merges.txt` stand alone, as it is in RoBERTa's own `tokenizer.json`.
+Input: a tokenizer of the `tokenizers` library and its kind (load.py reads directories). Output: the same ids as from
+`transformers.AutoTokenizer` for the same directory, and directories that it can load. As in transformers, a special
+token in raw text ("[MASK]", "</s>") is converted to its special id. There are two differences from transformers: with
+`spiece.model` alone the ids are SentencePiece's; and with `vocab.json` and `merges.txt` alone a space before a `<mask>`
+in the text is part of the mask token, as in RoBERTa's own `tokenizer.json`.
 """
 
 from __future__ import annotations
@@ -25,33 +25,35 @@ from unmask.tokenizers.kind import Kind, Starts, write_json
 
 Ids = npt.NDArray[np.int32]
 Summary = Literal["first", "extract", "last"]
-"""Where a model reads a text's vector; see batches/frame.py."""
+"""The position from which a model takes the vector of a text; see batches/frame.py."""
 
 ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
-"""Of the special tokens, as Hugging Face's files call them."""
+"""Roles of the special tokens, named as in Hugging Face's files."""
 
 
 class Tokenizer:
     """A tokenizer with special tokens for the beginning and the end of texts.
 
     Args:
-        library: the tokenizer of the `tokenizers` library, which must know all of the special tokens unless the kind
-            adds them. It is changed: no truncation, no padding, its kind's frame and decoder.
-        kind: of its vocabulary.
-        special: the names of the special tokens, where they are not the kind's.
+        library: the tokenizer of the `tokenizers` library. Its vocabulary must contain all special tokens, unless the
+            kind adds them. It is modified: truncation and padding are disabled, and the post-processor and decoder of
+            its kind are set.
+        kind: the kind of the vocabulary.
+        special: names of special tokens that differ from the kind's default, by role.
 
     Attributes:
         kind: see `Kind`.
-        size: how many pieces the vocabulary has; ids run from 0 to size - 1.
-        added: how many of them, the last ones, are special tokens that the vocabulary itself has not.
-        pad, unk, cls, sep, mask: the ids of the special tokens.
-        special_ids: all five.
+        size: size of the vocabulary, including added tokens; ids run from 0 to size - 1.
+        added: number of added tokens, which have the last ids: special tokens missing from the vocabulary itself.
+        pad, unk, cls, sep, mask: ids of the special tokens.
+        special_ids: all five of them.
         lowercase: whether text is lower-cased.
-        isolates_chinese: whether each Chinese character is a word of its own.
+        isolates_chinese: whether each Chinese character is a separate word.
         ends_twice: whether the first text of a pair is followed by two separators, as in RoBERTa.
-        summary: where the model that it serves reads a text's vector, and so how texts are framed (batches/frame.py).
-        added_tokens: what is looked for in the text before all else, the special tokens among it.
-        mask_token: how the mask is written.
+        summary: the position from which the model takes the vector of a text, which determines where special tokens are
+            added (batches/frame.py).
+        added_tokens: tokens that are matched in the text before it is split, including the special tokens.
+        mask_token: the mask token as a string.
     """
 
     def __init__(self, library: tokenizers.Tokenizer, kind: Kind, special: Mapping[str, str] | None = None) -> None:
@@ -61,8 +63,8 @@ class Tokenizer:
         registered = {token.content for token in library.get_added_tokens_decoder().values()}
         library.add_special_tokens(
             [
-                # the mask takes the space before it where words have it, as in RoBERTa
-                AddedToken(name, special=True, normalized=False, lstrip=bool(kind.before) and role == "mask_token")
+                # the mask includes the space before it if words do, as in RoBERTa
+                AddedToken(name, special=True, normalized=False, lstrip=bool(kind.word_prefix) and role == "mask_token")
                 for role, name in special.items()
                 if name not in registered
             ]
@@ -85,7 +87,7 @@ class Tokenizer:
         library.post_processor = self._frame("first", segments=not self.ends_twice)
 
     def _frame(self, summary: Summary, segments: bool) -> processors.PostProcessor:
-        """Return what puts the special tokens around texts in transformers; here it is batches/frame.py that does."""
+        """Return the post-processor that adds special tokens in transformers; in unmask, batches/frame.py adds them."""
         cls, sep, mask = (self._special[role] for role in ("cls_token", "sep_token", "mask_token"))
         names = [(cls, self.cls), (sep, self.sep)]
         second = int(segments)
@@ -98,41 +100,41 @@ class Tokenizer:
             single = f"{cls}:0 $A:0 {sep}:0"
             pair = f"{single} {f'{sep}:0 ' * self.ends_twice}$B:{second} {sep}:{second}"
         template = processors.TemplateProcessing(single=single, pair=pair, special_tokens=names)
-        if not self.kind.before:
+        if not self.kind.word_prefix:
             return template
-        # offsets do not hold the space before a word
+        # offsets exclude the space before a word
         return processors.Sequence([processors.ByteLevel(trim_offsets=True), template])
 
     @cached_property
     def sha256(self) -> str:
-        """The checksum of all that the tokenizer consists of; equal tokenizers have equal ones, wherever they lie."""
+        """The checksum of all that defines the tokenizer; equal tokenizers have equal checksums in any directory."""
         content = json.loads(self._library.to_str())
         del content["truncation"], content["padding"]
         model = content["model"]
-        if isinstance(pieces := model["vocab"], list):  # with scores, which the library reads up to rounding
-            model["vocab"] = [(piece, round(score, 6)) for piece, score in pieces]
+        if isinstance(tokens := model["vocab"], list):  # with scores, which the library reads with rounding errors
+            model["vocab"] = [(token, round(score, 6)) for token, score in tokens]
         for name in ("continuing_subword_prefix", "end_of_word_suffix"):
             if name in model:
                 model[name] = model[name] or None
-        if content["normalizer"] is None:  # then it is the same whether a token is looked for before it or after
+        if content["normalizer"] is None:  # then it makes no difference whether tokens are matched in normalized text
             content["added_tokens"] = [{**token, "normalized": False} for token in content["added_tokens"]]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def encode(self, text: str) -> Ids:
-        """Encode one text, without adding special tokens."""
+        """Encode a text, without adding special tokens."""
         return np.array(self._library.encode(text, add_special_tokens=False).ids, dtype=np.int32)
 
     def encode_many(self, texts: Sequence[str]) -> list[Ids]:
-        """Encode many texts on all cores, without adding special tokens."""
+        """Encode several texts on all cores, without adding special tokens."""
         encodings = self._library.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
 
-    def encode_apart(self, words: Sequence[str]) -> list[Ids]:
-        """Encode words as they stand within a text, with a space before each where the vocabulary has words so."""
-        return self.encode_many([self.kind.before + word for word in words])
+    def encode_separately(self, words: Sequence[str]) -> list[Ids]:
+        """Encode words separately, each as within a text: with a leading space if tokens include it."""
+        return self.encode_many([self.kind.word_prefix + word for word in words])
 
     def encode_words(self, texts: Sequence[str]) -> list[tuple[Ids, Ids]]:
-        """Encode many texts; with the ids of each come the numbers of the words that its pieces are of."""
+        """Encode several texts; return the ids of each, and for each id the index of its word in the text."""
         encodings = self._library.encode_batch(list(texts), add_special_tokens=False)
         return [
             (np.array(encoding.ids, dtype=np.int32), np.array(encoding.word_ids, dtype=np.int32))
@@ -140,19 +142,19 @@ class Tokenizer:
         ]
 
     def encode_offsets(self, text: str) -> tuple[Ids, list[tuple[int, int]]]:
-        """Encode one text and say where each piece stands.
+        """Encode a text with the offsets of its tokens.
 
         Returns:
-            The ids, and for each the place of its first character in the text and of the one after its last.
+            The ids, and for each the start and end (exclusive) of its token in the text, in characters.
         """
         encoding = self._library.encode(text, add_special_tokens=False)
         return np.array(encoding.ids, dtype=np.int32), encoding.offsets
 
     def encode_offsets_many(self, texts: Sequence[str]) -> list[tuple[Ids, npt.NDArray[np.int64]]]:
-        """Encode many texts on all cores and say where each piece stands; see `encode_offsets`.
+        """Encode several texts on all cores with the offsets of their tokens; see `encode_offsets`.
 
         Returns:
-            For each text the ids and, (pieces, 2), the places.
+            For each text the ids and the offsets, (tokens, 2).
         """
         return [
             (np.array(encoding.ids, dtype=np.int32), np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2))
@@ -160,45 +162,45 @@ class Tokenizer:
         ]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Write ids as text; special tokens are written out."""
+        """Convert ids to text, including special tokens."""
         return self._library.decode([int(id) for id in ids], skip_special_tokens=False)
 
-    def piece(self, id: int) -> str:
-        """Give the piece as it stands in the vocabulary.
+    def token(self, id: int) -> str:
+        """Return the token with an id, as it is written in the vocabulary.
 
         Raises:
-            IndexError: no piece has this id.
+            IndexError: no token has this id.
         """
-        piece = self._library.id_to_token(int(id)) if 0 <= id < self.size else None
-        if piece is None:
-            raise IndexError(f"no piece has the id {id}; the vocabulary has {self.size}")
-        return piece
+        token = self._library.id_to_token(int(id)) if 0 <= id < self.size else None
+        if token is None:
+            raise IndexError(f"no token has the id {id}; the vocabulary has {self.size} tokens")
+        return token
 
-    def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Give the pieces as they stand in the vocabulary."""
-        return [self.piece(id) for id in ids]
+    def tokens(self, ids: Iterable[int]) -> list[str]:
+        """Return the tokens with these ids, as they are written in the vocabulary."""
+        return [self.token(id) for id in ids]
 
     def begins_word(self, ids: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Say of each piece of a text whether a word begins with it."""
+        """Return for each token of a text whether a word begins with it."""
         return self._word_starts(ids)
 
     @cached_property
     def _word_starts(self) -> Starts:
         special = {token.content for token in self.added_tokens}
-        pieces = [None if piece in special else piece for piece in self.pieces(range(self.size))]
-        pieces[self.unk] = ""
-        return self.kind.starts(pieces)
+        tokens = [None if token in special else token for token in self.tokens(range(self.size))]
+        tokens[self.unk] = ""
+        return self.kind.starts(tokens)
 
     def save(
         self, directory: str | Path, *, length: int = 512, summary: Summary = "first", segments: bool | None = None
     ) -> None:
-        """Write a directory that `load_tokenizer` and `transformers.AutoTokenizer` load.
+        """Write a directory that `load_tokenizer` and `transformers.AutoTokenizer` can load.
 
         Args:
-            directory: made where it is missing; other files in it stay.
-            length: where transformers cuts a text, in tokens.
-            summary: where the model that it is for reads a text's vector; see `Frame`.
-            segments: whether its model tells the second text of a pair by segment ids; None: as is usual with the kind.
+            directory: created if it does not exist; other files in it are kept.
+            length: the length to which transformers truncates a text, in tokens.
+            summary: the position from which the model takes the vector of a text; see `Frame`.
+            segments: whether the model marks the second text of a pair by segment ids; None: the default of the kind.
         """
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
@@ -210,7 +212,7 @@ class Tokenizer:
         self._library.post_processor = frame
         config = self.kind.save(self._library, directory)
         if summary != "first" or segments != usual:
-            config = {"tokenizer_class": "PreTrainedTokenizerFast"}  # of the classes only this takes the frame as it is
+            config = {"tokenizer_class": "PreTrainedTokenizerFast"}  # the only class that keeps the post-processor
         inputs = ("input_ids", *(("token_type_ids",) if segments else ()), "attention_mask")
         config["model_input_names"] = list(inputs)
         config |= {"model_max_length": length, **self._special}

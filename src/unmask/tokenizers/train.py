@@ -1,4 +1,4 @@
-"""Train a vocabulary of any kind."""
+"""Training of a vocabulary of any kind."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from unmask.tokenizers.unigram import train_unigram
 from unmask.tokenizers.wordpiece import train_wordpiece
 
 Trained = Literal["wordpiece", "bpe", "unigram"]
+"""Kinds of vocabulary that can be trained."""
 CASED = ("bpe",)
-"""Kinds that never lower-case."""
+"""Those that are always cased."""
 PADDING: dict[Trained, int] = {"wordpiece": 0, "bpe": 1, "unigram": 0}
-"""The id of padding in what is trained."""
+"""The id of the padding token in a trained vocabulary."""
 
 
 def train_tokenizer(
@@ -23,7 +24,7 @@ def train_tokenizer(
     """Train a vocabulary; see `train_wordpiece`, `train_bpe` and `train_unigram`.
 
     Raises:
-        UserError: there is no text, or `size` is too small for it.
+        UserError: there is no text, or `size` is too small.
     """
     if kind == "bpe":
         return train_bpe(texts, size=size, progress=progress)

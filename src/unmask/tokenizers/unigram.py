@@ -1,12 +1,12 @@
-"""Unigram vocabularies, ALBERT's kind: read from `spiece.model`, or trained on one's own text.
+"""Unigram vocabularies, as in ALBERT, read from `spiece.model` or trained.
 
-Trained, the special tokens have ALBERT's ids: `<pad>` 0, `<unk>` 1, `[CLS]` 2, `[SEP]` 3, `[MASK]` 4. A text's pieces
-are those whose probabilities have the largest product; what no piece can write becomes `<unk>`. The same texts give the
-same vocabulary.
+In a trained vocabulary the special tokens have ALBERT's ids: `<pad>` 0, `<unk>` 1, `[CLS]` 2, `[SEP]` 3, `[MASK]` 4. A
+text is segmented into the pieces with the largest product of probabilities; characters that are in no piece become
+`<unk>`. Training is deterministic: the same texts give the same vocabulary.
 
 Kudo 2018; Kudo and Richardson 2018 (SentencePiece); Lan et al. 2020 (ALBERT), section 4.1. Quotation marks, accents and
-case are treated as ALBERT's code does (tokenization.py of google-research/albert, preprocess_text); different from it,
-and as in transformers, a digit before a comma is not split off.
+case are treated as in ALBERT's code (tokenization.py of google-research/albert, preprocess_text); unlike there, and as
+in transformers, a digit before a comma is not split off.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ UNIGRAM_SPECIAL_TOKENS = {
     "sep_token": "[SEP]",
     "mask_token": "[MASK]",
 }
-"""What the special tokens are called in ALBERT, in the order of their ids."""
+"""Names of the special tokens in ALBERT, in the order of their ids."""
 SPACE = "▁"
-"""How pieces write the space before a word."""
+"""Represents the space before a word in pieces."""
 LONGEST_PIECE = 16
-"""Characters of a piece that is trained, as in SentencePiece."""
+"""Maximum length of a trained piece in characters, as in SentencePiece."""
 ROUNDS = 4
-"""Of estimating the pieces' probabilities."""
+"""Iterations in which the probabilities of the pieces are estimated."""
 UNSEEN = 0.1
-"""So often counts a piece beside its uses: one that no word needs stays possible."""
+"""Pseudo-count added to the count of each piece, so that unused pieces keep a positive probability."""
 
 
 def albert_unigram(
     pieces: Sequence[tuple[str, float]], unknown: int, charsmap: bytes = b"", *, lowercase: bool, accents: bool = False
 ) -> tokenizers.Tokenizer:
-    """Put ALBERT's normaliser and pre-tokeniser before a vocabulary.
+    """Return a unigram model with ALBERT's normalizer and pre-tokenizer.
 
     Args:
-        pieces: with the logarithms of their probabilities, in the order of ids.
-        unknown: the id for what the pieces cannot write.
-        charsmap: SentencePiece's table of characters to replace; empty: none are.
+        pieces: pieces and the logarithms of their probabilities, in the order of ids.
+        unknown: the id of the unknown piece.
+        charsmap: SentencePiece's table of character replacements; empty for none.
         lowercase: whether text is lower-cased.
-        accents: whether accents stay.
+        accents: whether accents are kept.
 
     Raises:
         Exception: the library cannot read the table.
@@ -76,7 +76,7 @@ def _words() -> pre_tokenizers.PreTokenizer:
 
 
 def _starts(pieces: Sequence[str | None]) -> Starts:
-    # a character that is not known is a letter: it may stand in the middle of a word
+    # an unknown character counts as a letter, as it may be in the middle of a word
     return WordStarts(None if piece is None else (piece or "x").replace(SPACE, " ").encode() for piece in pieces)
 
 
@@ -101,18 +101,20 @@ UNIGRAM = Kind(
 def train_unigram(texts: Iterable[str], *, size: int, lowercase: bool = True, progress: bool = False) -> Tokenizer:
     """Train a vocabulary.
 
-    The library finds the pieces. Their probabilities, which it adds up in the order of a hash map, are estimated anew:
-    each word is cut by the best pieces, first by the fewest, then by the shares that the last cut gave (Kudo 2018,
-    section 3.2, with the best segmentation in place of the expected one; as good after `ROUNDS` of them).
+    The library finds the pieces. Their probabilities, which it sums in the order of a hash map and which are therefore
+    not deterministic, are estimated again: in each of `ROUNDS` iterations every word is split into its best pieces (in
+    the first iteration into as few as possible), and the relative frequencies of the pieces are their probabilities in
+    the next. This is Kudo 2018, section 3.2, with the best segmentation instead of the expectation over all of them,
+    and gives equally good results.
 
     Args:
-        texts: read once; what is kept of them are the counts of their words.
-        size: how many pieces the vocabulary shall have at most, special tokens included; a small text gives fewer.
-        lowercase: lower-case and strip accents, in training and in use.
-        progress: show a progress bar on standard error.
+        texts: the texts, which are iterated over once; only the counts of their words are kept in memory.
+        size: maximum size of the vocabulary, including special tokens; a small text gives fewer pieces.
+        lowercase: whether to lower-case and to strip accents, in training and in use.
+        progress: whether to show a progress bar on standard error.
 
     Raises:
-        UserError: there is no text, or its characters alone are more than `size`.
+        UserError: there is no text, or `size` is too small for its characters.
     """
     refuse_string(texts)
     names = list(UNIGRAM_SPECIAL_TOKENS.values())
@@ -127,7 +129,7 @@ def train_unigram(texts: Iterable[str], *, size: int, lowercase: bool = True, pr
     if size < len(names) + len(characters):
         raise UserError(
             f"a vocabulary of {size} is too small for the characters of this text",
-            remedy=f"it needs at least {len(names) + len(characters)} pieces",
+            remedy=f"it needs at least {len(names) + len(characters)} tokens",
         )
     trainer = trainers.UnigramTrainer(
         vocab_size=size,
@@ -137,7 +139,7 @@ def train_unigram(texts: Iterable[str], *, size: int, lowercase: bool = True, pr
         show_progress=progress,
     )
     library.train_from_iterator(repeat(counts), trainer)
-    if size == len(names) + len(characters):  # the trainer would go past this
+    if size == len(names) + len(characters):  # the trainer would exceed this size
         found = sorted(characters)
     else:
         found = sorted(set(library.get_vocab()) - set(names))
@@ -145,7 +147,7 @@ def train_unigram(texts: Iterable[str], *, size: int, lowercase: bool = True, pr
 
 
 def _estimate(pieces: list[str], unknown: int, counts: Mapping[str, int], lowercase: bool) -> tokenizers.Tokenizer:
-    """Return the library's tokenizer with the pieces' probabilities, and the most probable first."""
+    """Return the library's tokenizer with estimated probabilities and with its pieces sorted by them, descending."""
     first = len(UNIGRAM_SPECIAL_TOKENS)
     words = sorted(counts)
     times = np.array([counts[word] for word in words])

@@ -1,8 +1,8 @@
-"""BPE over words whose last piece is marked (`</w>`), GPT's kind of vocabulary: read from `vocab.json`, `merges.txt`.
+"""BPE vocabularies in which `</w>` marks the last token of a word, as in GPT, read from `vocab.json` and `merges.txt`.
 
-Text is lower-cased and cut into words as BERT does (transformers, tokenization_openai.py, which takes spaCy's words
-only where spaCy is installed). Its vocabulary has no special tokens but `<unk>`: the others are added at its end, as
-the reference code does for each task (Radford et al. 2018, section 3.3).
+Text is lower-cased and split into words as in BERT (transformers, tokenization_openai.py, which uses spaCy's words only
+if spaCy is installed). `<unk>` is the only special token of such a vocabulary; the others are appended to it, as the
+reference code does for each task (Radford et al. 2018, section 3.3).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from unmask.tokenizers.bpe import BPE_SPECIAL_TOKENS
 from unmask.tokenizers.kind import Kind, Starts
 
 END = "</w>"
-"""Of the last piece of a word."""
+"""Suffix of the last token of a word."""
 
 
 def word_bpe(vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]], unk: str) -> tokenizers.Tokenizer:
-    """Put BERT's normaliser and pre-tokeniser before a vocabulary.
+    """Return a BPE with BERT's normalizer and pre-tokenizer.
 
     Args:
-        vocabulary: pieces to ids.
-        merges: pairs of pieces, the first merged first.
-        unk: the piece for what the vocabulary cannot write.
+        vocabulary: tokens to ids.
+        merges: pairs of tokens in the order of merging.
+        unk: the unknown token.
     """
     model = models.BPE(dict(vocabulary), list(merges), end_of_word_suffix=END, unk_token=unk)
     library = tokenizers.Tokenizer(model)
@@ -38,9 +38,9 @@ def word_bpe(vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]], u
     return library
 
 
-def _starts(pieces: Sequence[str | None]) -> Starts:
-    alone = np.array([not piece for piece in pieces])
-    ends = alone | np.array([(piece or "").endswith(END) for piece in pieces])
+def _starts(tokens: Sequence[str | None]) -> Starts:
+    alone = np.array([not token for token in tokens])
+    ends = alone | np.array([(token or "").endswith(END) for token in tokens])
 
     def starts(ids: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         before: npt.NDArray[np.bool_] = np.concatenate([[True], ends[ids]])[: len(ids)]
@@ -51,7 +51,7 @@ def _starts(pieces: Sequence[str | None]) -> Starts:
 
 def _save(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
     library.model.save(str(directory))  # vocab.json and merges.txt
-    return {"tokenizer_class": "PreTrainedTokenizerFast"}  # transformers' own class for it adds no special tokens
+    return {"tokenizer_class": "PreTrainedTokenizerFast"}  # GPT's own class in transformers adds no special tokens
 
 
 WORD_BPE = Kind(
@@ -60,5 +60,5 @@ WORD_BPE = Kind(
     decoder=lambda: decoders.BPEDecoder(suffix=END),
     starts=_starts,
     save=_save,
-    grows=True,
+    adds_special_tokens=True,
 )

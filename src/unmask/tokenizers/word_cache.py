@@ -1,10 +1,10 @@
-"""Encode much text, each word once: several times as fast on a corpus, where most words come again.
+"""Encoding with a cache of words, which is several times as fast on a corpus, where most words are repeated.
 
-In: texts. Out: the very ids of `Tokenizer.encode`, as bytes.
+Input: texts. Output: the same ids as those of `Tokenizer.encode`, as bytes.
 
-BERT's normaliser and pre-tokeniser (google-research/bert, tokenization.py) look at one character at a time. Spaces end
-words, and ASCII punctuation and Chinese characters are words of their own, so a text may be cut there and its pieces be
-encoded one by one. What is in memory does not grow with the text.
+BERT's normalizer and pre-tokenizer (google-research/bert, tokenization.py) look at one character at a time. Spaces end
+words, and each ASCII punctuation mark and each Chinese character is a separate word, so a text can be split there and
+its parts encoded separately. Memory use is bounded.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import numpy as np
 
 from unmask.tokenizers.tokenizer import Tokenizer
 
-_WORDS = 1 << 17  # remembered at once, twice: some 50 MB, and 95 % of English text
-_LONGEST = 40  # characters; longer words hardly come again
+_WORDS = 1 << 17  # capacity of each of the two generations of the cache: about 50 MB, and 95 % of English text
+_LONGEST = 40  # characters; longer words are rarely repeated
 _PUNCTUATION = r"!-/:-@\[-`{-~"
-_CHINESE = "\u4e00-\u9fff"  # the common ones of those that BERT puts spaces around
+_CHINESE = "\u4e00-\u9fff"  # the common ones among the characters that BERT surrounds with spaces
 
 
 class WordCache(dict[str, bytes]):
-    """The ids of the words that were seen of late.
+    """A cache of the ids of recently encoded words.
 
     Args:
-        tokenizer: whose ids they are.
-        dtype: of the ids in the bytes that it gives.
+        tokenizer: the tokenizer to encode with.
+        dtype: data type of the ids in the returned bytes.
     """
 
     def __init__(self, tokenizer: Tokenizer, dtype: str) -> None:
@@ -36,15 +36,15 @@ class WordCache(dict[str, bytes]):
         alone = _PUNCTUATION + _CHINESE * tokenizer.isolates_chinese
         self._parts = re.compile(f"[{alone}]|[^{alone}]+")
         self._added = [token.content for token in tokenizer.added_tokens]
-        # A token that holds a space, or that is looked for in normalised text, may lie across a cut.
-        self._cuts = tokenizer.kind.name == "wordpiece" and not any(
+        # A token that contains a space, or that is matched in normalized text, may extend across a split.
+        self._splits = tokenizer.kind.name == "wordpiece" and not any(
             token.normalized or re.search(r"\s", token.content) for token in tokenizer.added_tokens
         )
         self._older: dict[str, bytes] = {}
 
     def encode(self, text: str) -> bytes:
-        """Encode one text, without adding special tokens."""
-        if not self._cuts:
+        """Encode a text, without adding special tokens."""
+        if not self._splits:
             return self._encode(text)
         return b"".join(map(self.__getitem__, text.split(" ")))
 
@@ -54,7 +54,7 @@ class WordCache(dict[str, bytes]):
             parts = [word] if any(token in word for token in self._added) else self._parts.findall(word)
             ids = self._encode(word) if len(parts) == 1 else b"".join(map(self.__getitem__, parts))
         if len(word) <= _LONGEST:
-            if len(self) >= _WORDS:  # forget those that did not come up since the last time
+            if len(self) >= _WORDS:  # drop the words that were not used since the last time
                 self._older = dict(self)
                 self.clear()
             self[word] = ids

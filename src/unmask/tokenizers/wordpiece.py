@@ -1,10 +1,11 @@
-"""WordPiece, BERT's kind of vocabulary: read from `vocab.txt`, or trained on one's own text.
+"""WordPiece vocabularies, as in BERT, read from `vocab.txt` or trained.
 
-Trained, special tokens have the ids 0 to 4, then come all characters, those of them that continue a word (##), and the
-merged pieces in the order of merging. The same texts give the same vocabulary.
+In a trained vocabulary the special tokens have the ids 0 to 4; then follow all characters, the characters that continue
+a word (##), and the merged tokens in the order of merging. Training is deterministic: the same texts give the same
+vocabulary.
 
-Devlin et al. 2019, section 3; Wu et al. 2016, section 4.1. As in BERT's successors the pieces are merged by frequency
-(byte-pair encoding), not by likelihood: Google never published the trainer of BERT.
+Devlin et al. 2019, section 3; Wu et al. 2016, section 4.1. As in BERT's successors, tokens are merged by frequency
+(byte-pair encoding), not by likelihood: Google never published BERT's trainer.
 """
 
 from __future__ import annotations
@@ -30,25 +31,25 @@ SPECIAL_TOKENS = {
     "sep_token": "[SEP]",
     "mask_token": "[MASK]",
 }
-"""What the special tokens are called in BERT."""
+"""Names of the special tokens in BERT."""
 PREFIX = "##"
 _BRACKETED = re.compile(r"\[.*\]", re.DOTALL)
-_REPEATS = 10_000  # words in one text for the trainer
-_LONGEST_WORD = 100  # characters; WordPiece reads what is longer as [UNK], so nothing is to be learned from it
+_REPEATS = 10_000  # maximum number of words in a text for the trainer
+_LONGEST_WORD = 100  # characters; WordPiece encodes longer words as [UNK], so nothing can be learned from them
 
 
-def _starts(pieces: Sequence[str | None]) -> Starts:
-    return np.array([piece is None or not piece.startswith(PREFIX) for piece in pieces]).__getitem__
+def _starts(tokens: Sequence[str | None]) -> Starts:
+    return np.array([token is None or not token.startswith(PREFIX) for token in tokens]).__getitem__
 
 
 def _save(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
-    pieces = sorted(library.get_vocab().items(), key=lambda item: item[1])
-    lines = "".join(f"{piece}\n" for piece, _ in pieces)
+    tokens = sorted(library.get_vocab().items(), key=lambda item: item[1])
+    lines = "".join(f"{token}\n" for token, _ in tokens)
     (directory / "vocab.txt").write_text(lines, encoding="utf-8", newline="\n")
     normalizer = library.normalizer
     return {
-        # transformers builds the tokenizer anew from the vocabulary and these settings; of its classes only this one
-        # gives segment ids.
+        # transformers rebuilds the tokenizer from the vocabulary and these settings; only this class returns segment
+        # ids.
         "tokenizer_class": "BertTokenizerFast",
         "do_lower_case": normalizer.lowercase,
         "strip_accents": normalizer.strip_accents,
@@ -60,28 +61,28 @@ WORDPIECE = Kind(name="wordpiece", special=SPECIAL_TOKENS, decoder=decoders.Word
 
 
 def read_vocabulary(path: Path, special: Mapping[str, str]) -> tokenizers.Tokenizer:
-    """Read a vocabulary of one piece a line.
+    """Read a vocabulary with one token per line.
 
     Args:
         path: vocab.txt.
         special: the names of its special tokens.
 
     Raises:
-        UserError: it cannot be read, or a piece stands there twice.
+        UserError: it cannot be read, or contains a token twice.
     """
-    # No splitlines: pieces may be characters that it takes for line ends.
-    pieces = read_text(path).removeprefix("\ufeff").replace("\r\n", "\n").removesuffix("\n").split("\n")
+    # Not splitlines, which would split at characters that may be tokens.
+    tokens = read_text(path).removeprefix("\ufeff").replace("\r\n", "\n").removesuffix("\n").split("\n")
     vocabulary: dict[str, int] = {}
-    for id, piece in enumerate(pieces):
-        if piece in vocabulary:
-            raise UserError(f"'{piece}' stands in line {vocabulary[piece] + 1} too", file=path, line=id + 1)
-        vocabulary[piece] = id
-    ordinary = (piece for piece in pieces if not _BRACKETED.fullmatch(piece) and piece not in special.values())
-    return bert_wordpiece(vocabulary, lowercase=all(piece == piece.lower() for piece in ordinary))
+    for id, token in enumerate(tokens):
+        if token in vocabulary:
+            raise UserError(f"'{token}' is also in line {vocabulary[token] + 1}", file=path, line=id + 1)
+        vocabulary[token] = id
+    ordinary = (token for token in tokens if not _BRACKETED.fullmatch(token) and token not in special.values())
+    return bert_wordpiece(vocabulary, lowercase=all(token == token.lower() for token in ordinary))
 
 
 def bert_wordpiece(vocabulary: Mapping[str, int], *, lowercase: bool) -> tokenizers.Tokenizer:
-    """Put BERT's normaliser and pre-tokeniser before a vocabulary."""
+    """Return a WordPiece model with BERT's normalizer and pre-tokenizer."""
     library = tokenizers.Tokenizer(models.WordPiece(dict(vocabulary), unk_token=SPECIAL_TOKENS["unk_token"]))
     library.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -92,17 +93,17 @@ def train_wordpiece(texts: Iterable[str], *, size: int, lowercase: bool = True, 
     """Train a vocabulary.
 
     Args:
-        texts: read once; what is kept of them are the counts of their words.
-        size: how many pieces the vocabulary shall have at most, special tokens included; a small text gives fewer,
-            because what occurs only once is not merged.
-        lowercase: lower-case and strip accents, in training and in use.
-        progress: show a progress bar on standard error.
+        texts: the texts, which are iterated over once; only the counts of their words are kept in memory.
+        size: maximum size of the vocabulary, including special tokens; a small text gives fewer tokens, because pairs
+            that occur only once are not merged.
+        lowercase: whether to lower-case and to strip accents, in training and in use.
+        progress: whether to show a progress bar on standard error.
 
     Returns:
         The tokenizer.
 
     Raises:
-        UserError: there is no text, or its characters alone are more than `size`.
+        UserError: there is no text, or `size` is too small for its characters.
     """
     refuse_string(texts)
     words = _count_words(texts, lowercase, progress)
@@ -114,10 +115,10 @@ def train_wordpiece(texts: Iterable[str], *, size: int, lowercase: bool = True, 
     if size < len(fixed):
         raise UserError(
             f"a vocabulary of {size} is too small for the characters of this text",
-            remedy=f"it needs at least {len(fixed)} pieces",
+            remedy=f"it needs at least {len(fixed)} tokens",
         )
-    # The library numbers continuing characters in the order of a hash map, which differs from run to run and breaks
-    # ties between merges. Named beforehand, as if they were special tokens, they have the same numbers in every run.
+    # The library numbers continuing characters in the order of a hash map, which differs from run to run and decides
+    # ties between merges. Listed as special tokens, they have the same numbers in every run.
     trainer = trainers.WordPieceTrainer(
         vocab_size=size,
         min_frequency=2,
@@ -129,12 +130,12 @@ def train_wordpiece(texts: Iterable[str], *, size: int, lowercase: bool = True, 
     library.train_from_iterator(repeat(words), trainer)
     trained = library.get_vocab()
     merged = sorted(trained.keys() - set(fixed), key=trained.__getitem__)
-    vocabulary = {piece: id for id, piece in enumerate([*fixed, *merged])}
+    vocabulary = {token: id for id, token in enumerate([*fixed, *merged])}
     return Tokenizer(bert_wordpiece(vocabulary, lowercase=lowercase), WORDPIECE)
 
 
 def _count_words(texts: Iterable[str], lowercase: bool, progress: bool) -> dict[str, int]:
-    """Count words as BERT cuts them: in the library, on all cores. It shows them only in a trainer's pickled state."""
+    """Count words as split by BERT. The library does it on all cores; the counts are in the trainer's pickled state."""
     trainer = trainers.WordPieceTrainer(vocab_size=0, show_progress=progress)
     bert_wordpiece({"[UNK]": 0}, lowercase=lowercase).train_from_iterator(texts, trainer)
     state = json.loads(trainer.__getstate__())
@@ -143,7 +144,7 @@ def _count_words(texts: Iterable[str], lowercase: bool, progress: bool) -> dict[
 
 
 def repeat(words: Mapping[str, int]) -> Iterator[str]:
-    """Write each word as often as it was counted, for a trainer that reads only texts."""
+    """Yield texts that contain each word as many times as it was counted, for a trainer that accepts only texts."""
     for word, count in sorted(words.items()):
         for start in range(0, count, _REPEATS):
             yield f"{word} " * min(_REPEATS, count - start)
