@@ -105,7 +105,7 @@ class Work:
 
 def single_token_words(tokenizer: Tokenizer) -> list[str]:
     """Return the words of a vocabulary that are one token each."""
-    found = [token for token in tokenizer.pieces(range(tokenizer.size)) if token.isascii() and token.isalpha()]
+    found = [token for token in tokenizer.tokens(range(tokenizer.size)) if token.isascii() and token.isalpha()]
     return [word for word in found if word == word.lower()]
 
 
