@@ -16,8 +16,8 @@ BPE_TEXT = [
     "Größe, naïve café; 彼得住在哪裡？ 😀 x=3.5% don't stop",
     "Привет, мир! Привет, дом! ภาษาไทย",
 ] * 20
-DOCS = Path(__file__).resolve().parents[2] / "docs"
-UNIGRAM_TEXT = [line for path in sorted(DOCS.glob("*.md")) for line in path.read_text(encoding="utf8").splitlines()]
+REVIEWS = Path(__file__).resolve().parents[2] / "src" / "unmask" / "samples" / "reviews"
+UNIGRAM_TEXT = [line for path in sorted(REVIEWS.glob("*.tsv")) for line in path.read_text(encoding="utf8").splitlines()]
 
 
 @pytest.fixture
