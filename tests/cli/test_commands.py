@@ -107,7 +107,7 @@ def test_pretrain_on_text_then_adapt(line, text_file, tmp_path, capsys):
     assert json.loads((tmp_path / "adapted" / "model" / "config.json").read_text())["hidden_size"] == 32
     assert run("pretrain", "bert-mini", "--text", text_file, *options, "--resume")[1] == ""
     assert main(list(map(str, ["pretrain", "bert-mini", "--text", here / "train.tsv", *options, "--resume"]))) == 2
-    assert f"was started on the text of {text_file}; resume with" in capsys.readouterr().err
+    assert f"was started on other text: {text_file}; resume with" in capsys.readouterr().err
 
 
 SCORES = {"accuracy", "f1", "f1_macro", "matthews_correlation"}
@@ -437,11 +437,11 @@ FILES = ("--train", "{line}/train.tsv")
         (("predict", *MODEL, "bad \udcff"), "character 5 of the text is no character (a lone surrogate); give UTF-8"),
         (("fill", "--model", "{line}/run", "\udcff [MASK]"), "a lone surrogate"),
         (("evaluate", *MODEL, "--data", "{here}/bad.tsv", "--format", "conll"), "--format conll has no columns of"),
-        (("predict", "--model", "{line}/run", "a"), "fine-tuned for no task; train one: unmask finetune"),
+        (("predict", "--model", "{line}/run", "a"), "not fine-tuned for a task; fine-tune it: unmask finetune"),
         (("fill", *MODEL, "The [MASK]."), "no masked-LM head"),
         (("fill", "--model", "{line}/run", "No mask here."), "no mask in 'No mask here.'"),
         (("fill", "--model", "{line}/run", "The [MASK].", "--top", "0"), "pass --top 1 or more"),
-        (("fill", "--model", "{line}/run", "dog " * 70 + "[MASK]"), "the model reads 64; shorten it"),
+        (("fill", "--model", "{line}/run", "dog " * 70 + "[MASK]"), "but the model reads at most 64; shorten it"),
         (("recipes", "show", "bert-tinny"), "did you mean 'bert-tiny'?"),
         (("runs", "list", "{here}"), "or below; name the --out of a run"),
         (("runs", "list", "{here}/no"), "no: no such folder"),

@@ -169,7 +169,7 @@ def test_the_whole_way(name, files, text_file, tmp_path):
         filled = json.loads(run("fill", "--model", out, "The [MASK] sees the sea.", "--json")[0])
         assert len(filled["masks"]) == 1
     else:
-        why = "reads from left to right" if "causal_lm" in HEADS[name] else "pretrained for replaced_token alone"
+        why = "reads from left to right" if "causal_lm" in HEADS[name] else "pretrained only with replaced_token"
         assert why in run("fill", "--model", out, "The [MASK] sees the sea.", status=2)[1]
 
     little = sets(["budget.steps=2", "batch.sequences=4", "task.length=32"])
@@ -234,7 +234,7 @@ def test_a_combination_is_the_same_saved_and_loaded(name, text_file, tmp_path, m
 
 def test_bad_combinations_are_refused_at_the_start(text_file, tmp_path):
     for name, settings, message in (
-        ("roberta-mini", ["encoder.offset=7"], "does not go with the id of padding in this vocabulary, 1; pass --set"),
+        ("roberta-mini", ["encoder.offset=7"], "in which the padding token has id 1; pass --set"),
         (
             "roberta-mini",
             ["encoder.shared=all"],

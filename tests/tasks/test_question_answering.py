@@ -451,7 +451,7 @@ def learnt(recipe_file, tokenizer_directory, documents, tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("asked", "message"),
-    [((None, "b"), "None is no text"), (("a", 5), "5 is no text"), (("a", " "), "none of them empty")],
+    [((None, "b"), "None is no text"), (("a", 5), "5 is no text"), (("a", " "), "the question or the passage is empty")],
 )
 def test_what_is_no_question_is_refused(learnt, asked, message):
     with pytest.raises(UserError, match=message):
@@ -507,7 +507,7 @@ def test_the_command_line_answers(learnt, tmp_path, capsys, documents):
     [
         (["--question", "who?"], "--question and --passage go together"),
         (["a text", "--question", "who?", "--passage", "x"], "give texts, --question and --passage, or --data FILE"),
-        (["--question", "who?", "--passage", " "], "a question and a passage are needed, none of them empty"),
+        (["--question", "who?", "--passage", " "], "the question or the passage is empty; give both"),
         (["--question", "who?", "--passage", "x", "--text-b", "y"], "--text-b has no effect without TEXT"),
         (["--question", "who?", "--passage", "x", "--columns", "text=0"], "--columns and --format have no effect"),
         (["a text"], "this model is for question answering; ask it with --question"),
@@ -534,7 +534,7 @@ def test_other_models_answer_no_questions(recipe_file, tokenizer_directory):
 
     model = load_model(f"random:{recipe_file}", tokenizer=tokenizer_directory)
     with pytest.raises(
-        UserError, match="this model answers no questions; train one: unmask finetune question-answering"
+        UserError, match="not fine-tuned for question answering; fine-tune it: unmask finetune question-answering"
     ):
         Predictor(model, CPU).answer("who?", "the dog")
 
