@@ -451,7 +451,7 @@ def learnt(recipe_file, tokenizer_directory, documents, tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("asked", "message"),
-    [((None, "b"), "None is no text"), (("a", 5), "5 is no text"), (("a", " "), "the question or the passage is empty")],
+    [((None, "b"), "None is no text"), (("a", 5), "5 is no text"), (("a", " "), "or the passage is empty")],
 )
 def test_what_is_no_question_is_refused(learnt, asked, message):
     with pytest.raises(UserError, match=message):
@@ -505,7 +505,7 @@ def test_the_command_line_answers(learnt, tmp_path, capsys, documents):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--question", "who?"], "--question and --passage go together"),
+        (["--question", "who?"], "--question and --passage must be given together"),
         (["a text", "--question", "who?", "--passage", "x"], "give texts, --question and --passage, or --data FILE"),
         (["--question", "who?", "--passage", " "], "the question or the passage is empty; give both"),
         (["--question", "who?", "--passage", "x", "--text-b", "y"], "--text-b has no effect without TEXT"),
@@ -552,7 +552,7 @@ def test_what_is_mended_and_left_out_is_said(learnt, documents, tmp_path, capsys
     assert main(["evaluate", "--model", str(run), "--data", str(train)]) == 0
     output = capsys.readouterr()
     assert "the nearest place where they stand: 2 of 12 (the first: " in output.err
-    assert "by the rules of SQuAD" in output.out
+    assert "scored by the rules of SQuAD" in output.out
 
 
 def test_a_threshold_is_found_on_training_passages_set_aside(
