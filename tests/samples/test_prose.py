@@ -89,6 +89,7 @@ def test_paragraphs_are_separated_by_blank_lines_items_and_indents():
         crane (str): no sentence
     """
     assert list(prose(docstring)) == [
+        "Read the list aloud.",
         "Begin with the boats that are due before noon.",
         "Go on with the boats that are late today.",
         "The number of the boat that is due, counted from one.",

@@ -506,7 +506,7 @@ def test_the_command_line_answers(learnt, tmp_path, capsys, documents):
     ("options", "message"),
     [
         (["--question", "who?"], "--question and --passage must be given together"),
-        (["a text", "--question", "who?", "--passage", "x"], "give texts, --question and --passage, or --data FILE"),
+        (["a text", "--question", "who?", "--passage", "x"], "give exactly one of: texts, --question with"),
         (["--question", "who?", "--passage", " "], "the question or the passage is empty; give both"),
         (["--question", "who?", "--passage", "x", "--text-b", "y"], "--text-b has no effect without TEXT"),
         (["--question", "who?", "--passage", "x", "--columns", "text=0"], "--columns and --format have no effect"),
