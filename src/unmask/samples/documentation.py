@@ -158,7 +158,7 @@ def _parse(source: bytes) -> ast.Module | None:
 
 
 def _docstrings(node: ast.AST) -> Iterator[str]:
-    """Yield the docstrings of a module, class or function and of the definitions in it, also inside `if` and `try`."""
+    """Yield the docstrings of a definition and of those in it, also inside `if` and `try` but not in functions."""
     if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         docstring = ast.get_docstring(node, clean=False)
         if docstring:
