@@ -1,4 +1,4 @@
-"""Fixtures that many tests share: small text, a tokenizer and a corpus of it, and what may not be at hand."""
+"""Fixtures shared by all tests: a small text with its tokenizer and corpus, and data that may not be installed."""
 
 import os
 import random
@@ -17,9 +17,9 @@ from unmask.recipe import read_recipe
 from unmask.settings import parse_overrides
 from unmask.tokenizers.wordpiece import train_wordpiece
 
-hypothesis.settings.register_profile("untimed", deadline=None)  # other programs may keep the cores busy
+hypothesis.settings.register_profile("untimed", deadline=None)  # cores may be busy with other programs
 hypothesis.settings.load_profile("untimed")
-torch.set_num_threads(1)  # tiny tensors: threads would only wait for each other
+torch.set_num_threads(1)  # with tiny tensors, several threads are slower
 
 NOUNS = "dog cat river house teacher engine market letter garden window doctor village mountain poem bridge".split()  # noqa: SIM905
 VERBS = "sees finds likes carries paints follows answers builds forgets opens".split()  # noqa: SIM905
@@ -39,10 +39,10 @@ SMALL = [
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder of data sets beside the checkout."""
+    """The folder of data sets next to the checkout."""
     path = Path(__file__).resolve().parent.parent.parent / "shared"
     if not path.is_dir():
-        pytest.skip("the data sets do not lie beside the checkout")
+        pytest.skip("there is no folder of data sets next to the checkout")
     return path
 
 
@@ -67,7 +67,7 @@ def documents() -> list[str]:
 
 @pytest.fixture(scope="session")
 def text_file(documents, tmp_path_factory) -> Path:
-    """The documents in one file, divided by blank lines."""
+    """The documents in one file, separated by blank lines."""
     path = tmp_path_factory.mktemp("text") / "documents.txt"
     path.write_text("\n\n".join(documents), encoding="utf8")
     return path
@@ -75,13 +75,13 @@ def text_file(documents, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def tokenizer(documents):
-    """A vocabulary of the documents."""
+    """A WordPiece tokenizer trained on the documents."""
     return train_wordpiece(documents, size=200)
 
 
 @pytest.fixture(scope="session")
 def tokenizer_directory(tokenizer, tmp_path_factory) -> Path:
-    """The same on disk."""
+    """The directory of the saved tokenizer."""
     path = tmp_path_factory.mktemp("tokenizer")
     tokenizer.save(path)
     return path
@@ -89,7 +89,7 @@ def tokenizer_directory(tokenizer, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def corpus(text_file, tokenizer, tmp_path_factory):
-    """The corpus of the documents."""
+    """The documents as a corpus."""
     return build_corpus([text_file], tokenizer, tmp_path_factory.mktemp("corpus") / "corpus")
 
 
@@ -100,5 +100,5 @@ def recipe():
 
 
 @pytest.fixture(autouse=True)
-def _same_chance():
+def _seed():
     torch.manual_seed(0)

@@ -146,7 +146,7 @@ def test_the_command_rewrites_in_place_and_keeps_what_was_there(tmp_path, capsys
     assert "heads = 4  # four of them" in path.read_text()
     assert (tmp_path / "mine.toml.old").read_text() == old
     assert main(["recipes", "migrate", str(path)]) == 0
-    assert capsys.readouterr().out == f"{path}: is of this version: left as it is\n"
+    assert capsys.readouterr().out == f"{path}: already of this version, not changed\n"
 
 
 def test_the_command_writes_elsewhere(tmp_path):

@@ -294,9 +294,9 @@ def test_an_unknown_name_proposes_the_nearest(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"set": ["tokenizer.vocabulary=9"], "corpus": "c"}, "the corpus brings its tokenizer"),
-        ({"set": ["tokenizer.vocabulary=9"], "text": ["t"], "init": "m"}, "the model brings its tokenizer"),
-        ({"set": ["encoder.width=9"], "corpus": "c", "init": "m"}, "--init brings the encoder"),
+        ({"set": ["tokenizer.vocabulary=9"], "corpus": "c"}, "the corpus has its own tokenizer"),
+        ({"set": ["tokenizer.vocabulary=9"], "text": ["t"], "init": "m"}, "the model has its own tokenizer"),
+        ({"set": ["encoder.width=9"], "corpus": "c", "init": "m"}, "--init determines the encoder"),
         ({"corpus": "c", "strict": True}, "--field, --documents and --strict have no effect on a corpus"),
         ({"corpus": "c", "documents": "line"}, "--field, --documents and --strict have no effect on a corpus"),
     ],

@@ -1,4 +1,4 @@
-"""Imports run downwards, in the order in which data walks through the rooms; verbs are thin; nothing forbidden."""
+"""Packages import only packages below them, in the order in which data flows; optional dependencies stay optional."""
 
 import ast
 import subprocess
@@ -31,7 +31,7 @@ ORDER = [
     {"cli"},
     {"__init__", "__main__"},
 ]
-RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
+RANK = {package: rank for rank, packages in enumerate(ORDER) for package in packages}
 NO_TORCH = (
     *("text", "tokenizers", "corpus", "samples", "metrics", "labelled"),
     *("durable", "errors", "lock", "settings", "version"),
@@ -39,7 +39,7 @@ NO_TORCH = (
 
 
 def imports(path: Path) -> set[str]:
-    """All modules that a file imports anywhere, in full."""
+    """Return the full names of all modules that a file imports, also inside functions."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -49,7 +49,8 @@ def imports(path: Path) -> set[str]:
     return found
 
 
-def room(module: str) -> str:
+def package_of(module: str) -> str:
+    """Return the package of `unmask` to which a module belongs."""
     return module.split(".")[1]
 
 
@@ -58,11 +59,11 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_run_downwards(path):
-    here = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    assert here in RANK, f"{here} has no place in the order"
+    package = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    assert package in RANK, f"{package} is missing in ORDER"
     for module in imports(path):
-        if module.startswith("unmask.") and room(module) in RANK and room(module) != here:
-            assert RANK[room(module)] < RANK[here], f"{here} imports {module}"
+        if module.startswith("unmask.") and package_of(module) in RANK and package_of(module) != package:
+            assert RANK[package_of(module)] < RANK[package], f"{package} imports {module}"
 
 
 def test_the_order_would_catch_a_cycle():
@@ -70,7 +71,7 @@ def test_the_order_would_catch_a_cycle():
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_rooms_of_text_need_no_torch(path):
+def test_packages_for_text_need_no_torch(path):
     if path.relative_to(PACKAGE).parts[0].removesuffix(".py") in NO_TORCH:
         assert not any(module.split(".")[0] == "torch" for module in imports(path))
 
@@ -84,15 +85,16 @@ def test_text_and_labelled_files_are_read_without_torch():
     assert done.returncode == 0, done.stderr
 
 
-def test_the_loop_knows_no_paper():
+def test_the_training_loop_is_independent_of_models_and_objectives():
     allowed = {"batches", "durable", "errors", "runs", "training"}
     for path in (PACKAGE / "training").glob("*.py"):
         for module in imports(path):
             if module.startswith("unmask."):
-                assert room(module) in allowed or module.startswith("unmask.objectives.learner"), (path.name, module)
+                allowed_here = package_of(module) in allowed or module.startswith("unmask.objectives.learner")
+                assert allowed_here, (path.name, module)
 
 
-def test_transformers_is_no_dependency():
+def test_transformers_is_not_a_dependency():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf8"))["project"]
     assert not any(name.startswith(("transformers", "scikit-learn")) for name in project["dependencies"])
     assert not any(module.split(".")[0] in ("transformers", "sklearn") for path in FILES for module in imports(path))
@@ -108,8 +110,8 @@ def test_every_objective_is_in_the_table():
 def test_every_task_is_in_the_table():
     from unmask.tasks import CLASSES, TASKS
 
-    for kind, place in CLASSES.items():
-        module, name = place.split(":")
+    for kind, target in CLASSES.items():
+        module, name = target.split(":")
         assert (module, name) == (TASKS[kind].__module__, TASKS[kind].__name__)
         assert msgspec.to_builtins(TASKS[kind]())["kind"] == kind
 
@@ -123,7 +125,7 @@ def test_every_verb_has_a_file():
 
 def test_no_data_set_or_checkpoint_is_named_in_the_code():
     for path in FILES:
-        if path.name == "demo.py":  # the demonstration names the package that it looks for
+        if path.name == "demo.py":  # the demonstration names the package of a published checkpoint
             continue
         text = path.read_text(encoding="utf8").lower()
         for name in ("sst-2", "sst2", "minilm", "cola", "imdb", "chnsenticorp"):

@@ -1,4 +1,4 @@
-"""Two models compared, and the page of mistakes, where mistakes are parts of a text: answers and entities."""
+"""Comparison of two models, and the page of errors, for tasks that predict spans: answers and entities."""
 
 import json
 import re
@@ -7,11 +7,12 @@ from html import unescape
 import pytest
 import torch
 
-from unmask.cli.main import main
 from unmask.families.bert import BertSettings
 from unmask.model import Model, save_model
 from unmask.tasks.question_answering import QuestionAnswering
 from unmask.tasks.token_classification import TokenClassification
+
+from .conftest import run
 
 SETTINGS = BertSettings(layers=1, width=16, heads=2, feed_forward=32, positions=64, dropout=0.0, init_std=0.9)
 TASKS = {
@@ -21,18 +22,12 @@ TASKS = {
 ENTITIES = re.compile(r"\b(?:(?P<PER>dog|cat|teacher|doctor)|(?P<LOC>old town))\b")
 
 
-def ask(capsys, *arguments):
-    capsys.readouterr()
-    assert main(list(map(str, arguments))) == 0
-    return capsys.readouterr().out
-
-
 def entities(text):
     return [(it.lastgroup, *it.span()) for it in ENTITIES.finditer(text)]
 
 
 def tagged(text):
-    """A sentence in columns."""
+    """Return a sentence in columns."""
     lines = []
     for word in re.finditer(r"\S+", text):
         tag = "O"
@@ -44,8 +39,8 @@ def tagged(text):
 
 
 @pytest.fixture
-def asked(request, documents, tokenizer, tmp_path):
-    """A folder with two random models, their data, and the gold spans of each example by its caption."""
+def example(request, documents, tokenizer, tmp_path):
+    """The task, a folder with two random models, their data, and the gold spans of each example by its caption."""
     kind = request.param
     task, labels = TASKS[kind]
     for name, seed in (("first", 0), ("second", 1)):
@@ -74,12 +69,12 @@ def asked(request, documents, tokenizer, tmp_path):
     return kind, tmp_path, data, gold
 
 
-def predicted(kind, folder, data, capsys):
-    """The spans that the first model predicts, by the caption of the example, from what `predict` writes."""
-    out = folder / "said.json"
-    ask(capsys, "predict", "--model", folder / "first", "--data", data, "--out", out)
+def predicted(kind, folder, data):
+    """Return the spans that the first model predicts, by the caption of the example, from the output of `predict`."""
+    out = folder / "predictions.json"
+    run("predict", "--model", folder / "first", "--data", data, "--out", out)
     if kind == "question-answering":
-        spans = json.loads((folder / "said.json.nbest.json").read_text())
+        spans = json.loads((folder / "predictions.json.nbest.json").read_text())
         return {f"{data}: {id}": [("", best[0]["start"], best[0]["end"])] for id, best in spans.items()}
     found, line = {}, 1
     for one in map(json.loads, out.read_text().splitlines()):
@@ -89,7 +84,7 @@ def predicted(kind, folder, data, capsys):
 
 
 def read_page(page):
-    """Of each article its caption, and of its last text the letters, which of them are marked, and the labels."""
+    """Return, by the caption of each article, its last text, the marked characters, the labels, and the answers."""
     found = {}
     for article in re.findall(r"<article>(.*?)</article>", page, re.DOTALL):
         caption = unescape(re.search(r"<bdi>(.*?)</bdi>", article)[1])
@@ -106,25 +101,25 @@ def read_page(page):
     return found
 
 
-def letters(spans):
-    return {place for _, start, end in spans for place in range(start, end)}
+def characters(spans):
+    return {index for _, start, end in spans for index in range(start, end)}
 
 
 def same(kind, text, *both):
-    """Whether spans are the same entities, or the same answer but for articles."""
+    """Return whether spans are the same entities, or the same answer except for articles."""
     if kind == "token-classification":
         return both[0] == both[1]
     one, other = (re.findall(r"\w+", text[start:end].lower()) for ((_, start, end),) in both)
     return [word for word in one if word not in ("a", "the")] == [word for word in other if word not in ("a", "the")]
 
 
-@pytest.mark.parametrize("asked", TASKS, indirect=True)
-def test_both_are_scored_and_what_is_wrong_is_marked(asked, capsys):
-    kind, folder, data, gold = asked
+@pytest.mark.parametrize("example", TASKS, indirect=True)
+def test_both_models_are_scored_and_errors_are_marked(example):
+    kind, folder, data, gold = example
     command = ("evaluate", "--data", data, "--json", "--model")
     page = folder / "errors.html"
-    result = json.loads(ask(capsys, *command, folder / "first", "--against", folder / "second", "--errors", page))
-    other = json.loads(ask(capsys, *command, folder / "second"))["metrics"]
+    result = json.loads(run(*command, folder / "first", "--against", folder / "second", "--errors", page).out)
+    other = json.loads(run(*command, folder / "second").out)["metrics"]
     assert (result["task"], result["examples"]) == (kind, 20)
     assert result["against"]["metrics"] == other != result["metrics"]
     assert result["against"]["differences"].keys() == other.keys()
@@ -133,17 +128,17 @@ def test_both_are_scored_and_what_is_wrong_is_marked(asked, capsys):
         assert found["interval"][0] <= found["difference"] <= found["interval"][1]
         assert 0 < found["p"] <= 1
 
-    said, html = predicted(kind, folder, data, capsys), page.read_text(encoding="utf8")
+    predictions, html = predicted(kind, folder, data), page.read_text(encoding="utf8")
     articles = read_page(html)
-    assert said.keys() == gold.keys()
-    wrong = {caption for caption, (text, spans) in gold.items() if not same(kind, text, spans, said[caption])}
+    assert predictions.keys() == gold.keys()
+    wrong = {caption for caption, (text, spans) in gold.items() if not same(kind, text, spans, predictions[caption])}
     assert articles.keys() == wrong
     assert len(wrong) > 10
     assert html.count("What is &lt;there&gt;?") == (len(wrong) if kind == "question-answering" else 0)
     for caption, (text, marks, labels, below) in articles.items():
         assert text == gold[caption][0]
-        spans = {"gold": gold[caption][1], "said": said[caption]}
-        assert marks == {name: letters(one) for name, one in spans.items()}
+        spans = {"gold": gold[caption][1], "said": predictions[caption]}
+        assert marks == {name: characters(one) for name, one in spans.items()}
         assert labels == {name: [label for label, *_ in one if label] for name, one in spans.items()}
         if kind == "question-answering":
             assert below == {name: text[start:end] for name, ((_, start, end),) in spans.items()}

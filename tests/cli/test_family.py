@@ -1,7 +1,5 @@
-"""Each member of the family goes the whole way: raw text, encoder, every kind of task, transformers."""
+"""Each model of the family is pretrained, fine-tuned for each task, and read by transformers."""
 
-import contextlib
-import io
 import json
 
 import numpy as np
@@ -14,13 +12,14 @@ import unmask
 from unmask.batches.batch import collate
 from unmask.batches.feed import Feed
 from unmask.batches.frame import Frame
-from unmask.cli.main import main
 from unmask.corpus.corpus import open_corpus
 from unmask.errors import UserError
 from unmask.model import load_model
 from unmask.pretraining.learner import build_learner
 from unmask.recipe import read_recipe
 from unmask.training.checkpoint import load_checkpoint, newest_checkpoint
+
+from .conftest import run, sets
 
 TINY = [
     *("encoder.layers=2", "encoder.width=32", "encoder.heads=2", "encoder.feed_forward=64", "encoder.positions=64"),
@@ -29,7 +28,7 @@ TINY = [
 
 
 def tiny(name):
-    """GPT's feed-forward layers have their width by themselves."""
+    """Return the settings that a recipe accepts: GPT's feed-forward width is not a setting."""
     return [text for text in TINY if not (name.startswith("gpt") and "feed_forward" in text)]
 
 
@@ -61,7 +60,7 @@ MEMBERS = {
         *("encoder.kind=distilbert", "layout.kind=full_sentences", "objective.next_sentence=false"),
     ],
 }
-"""What is trained (a recipe, and more), what reads it, and with which settings."""
+"""By recipe and variant: the class of transformers that reads the result, and the settings."""
 HEADS = {
     "roberta-mini": {"masked_lm"},
     "spanbert-mini": {"masked_lm", "span_boundary"},
@@ -103,19 +102,11 @@ COMBINATIONS = {
         *("layout.kind=sentence_pairs", "layout.second=next"),
     ],
 }
-"""What is trained, its heads and its settings."""
-
-
-def run(*arguments, status=0):
-    output, said = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(said):
-        found = main(list(map(str, arguments)))
-    assert found == status, said.getvalue()
-    return output.getvalue(), said.getvalue()
+"""By recipe and variant: the heads of the result, and the settings."""
 
 
 def check_in_transformers(directory, model, kind):
-    """A pair of texts has the same ids there, and its tokens have the same vectors."""
+    """Check that transformers reads a pair of texts as the same ids, and computes the same hidden states."""
     theirs = kind.from_pretrained(directory).eval()
     reader = transformers.AutoTokenizer.from_pretrained(directory)
     text, other = "The dog sees the sea.", "A cat wakes."
@@ -127,10 +118,6 @@ def check_in_transformers(directory, model, kind):
         body = getattr(theirs, theirs.base_model_prefix, theirs)
         last = body(**asked).last_hidden_state[0]
     assert (ours - last).abs().max() <= 1e-5 * last.abs().max()
-
-
-def sets(settings):
-    return [word for setting in settings for word in ("--set", setting)]
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +141,7 @@ def files(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", MEMBERS)
-def test_the_whole_way(name, files, text_file, tmp_path):
+def test_from_text_to_each_task(name, files, text_file, tmp_path):
     (kind, *settings), out = MEMBERS[name], tmp_path / "run"
     run("pretrain", name.partition(",")[0], "--text", text_file, *sets([*tiny(name), *settings]), "--out", out)
     lines = (out / "metrics.jsonl").read_text().splitlines()
@@ -169,8 +156,8 @@ def test_the_whole_way(name, files, text_file, tmp_path):
         filled = json.loads(run("fill", "--model", out, "The [MASK] sees the sea.", "--json")[0])
         assert len(filled["masks"]) == 1
     else:
-        why = "reads from left to right" if "causal_lm" in HEADS[name] else "pretrained for replaced_token alone"
-        assert why in run("fill", "--model", out, "The [MASK] sees the sea.", status=2)[1]
+        reason = "reads from left to right" if "causal_lm" in HEADS[name] else "pretrained only with replaced_token"
+        assert reason in run("fill", "--model", out, "The [MASK] sees the sea.", status=2)[1]
 
     little = sets(["budget.steps=2", "batch.sequences=4", "task.length=32"])
     for task, file in (
@@ -205,9 +192,11 @@ def test_the_whole_way(name, files, text_file, tmp_path):
 
 
 @pytest.mark.parametrize("name", COMBINATIONS)
-def test_a_combination_is_the_same_saved_and_loaded(name, text_file, tmp_path, monkeypatch):
-    """The weights of the last step, and the model that is left: the same vectors and losses to the bit."""
-    monkeypatch.setattr("unmask.pretraining.pretrain.plot_training", lambda run: None)  # takes longer than all else
+def test_a_combination_is_the_same_after_saving_and_loading(name, text_file, tmp_path, monkeypatch):
+    """The checkpoint of the last step and the saved model have bitwise equal hidden states and losses."""
+    monkeypatch.setattr(
+        "unmask.pretraining.pretrain.plot_training", lambda run: None
+    )  # takes longer than everything else
     (heads, *settings), out = COMBINATIONS[name], tmp_path / "run"
     wanted = sets([*tiny(name), *settings, "budget.steps=2"])
     run("pretrain", name.partition(",")[0], "--text", text_file, *wanted, "--out", out)
@@ -220,7 +209,7 @@ def test_a_combination_is_the_same_saved_and_loaded(name, text_file, tmp_path, m
     assert model.heads.keys() == heads
     check_in_transformers(out / "model", model, transformers.AutoModel)
     loaded, created = build_learner(recipe, corpus.tokenizer.size, model)
-    assert created == (["the pooler"] if "DistilBERT" in name else []), "nothing reads it there"
+    assert created == (["the pooler"] if "DistilBERT" in name else []), "nothing reads a pooler there"
     feed = Feed(recipe.layout, recipe.masking, recipe.seed, corpus.tokenizer, trained.prepare)
     (batch,) = feed.heldout(corpus.heldout, 1000)
     with torch.inference_mode():
@@ -234,7 +223,7 @@ def test_a_combination_is_the_same_saved_and_loaded(name, text_file, tmp_path, m
 
 def test_bad_combinations_are_refused_at_the_start(text_file, tmp_path):
     for name, settings, message in (
-        ("roberta-mini", ["encoder.offset=7"], "does not go with the id of padding in this vocabulary, 1; pass --set"),
+        ("roberta-mini", ["encoder.offset=7"], "in which the padding token has id 1; pass --set"),
         (
             "roberta-mini",
             ["encoder.shared=all"],
@@ -256,21 +245,21 @@ def test_bad_combinations_are_refused_at_the_start(text_file, tmp_path):
         assert message in run(*arguments, status=2)[1], name
 
 
-def test_a_model_goes_on_with_a_recipe_that_reads_as_it_does(text_file, tmp_path):
+def test_a_model_is_adapted_only_by_a_recipe_that_reads_as_it_does(text_file, tmp_path):
     for name in ("bert-mini", "gpt-mini"):
         run("pretrain", name, "--text", text_file, *sets(tiny(name)), "--out", tmp_path / name)
-    for name, other, said in (
+    for name, other, lacking in (
         ("bert-mini", "gpt-mini", "a pooler, context on both sides, which"),
         ("gpt-mini", "bert-mini", "reading from left to right"),
     ):
         arguments = ("pretrain", name, "--text", text_file, "--init", tmp_path / other, *sets(TINY[5:7]))
-        assert f"the recipe {name} needs {said}" in run(*arguments, "--out", tmp_path / "x", status=2)[1]
+        assert f"the recipe {name} needs {lacking}" in run(*arguments, "--out", tmp_path / "x", status=2)[1]
     settings = sets(["layout.length=48", "batch.tokens=512", "budget.steps=2"])
     arguments = ("pretrain", "gpt-mini", "--text", text_file, "--init", tmp_path / "gpt-mini", *settings)
     run(*arguments, "--out", tmp_path / "further")
 
 
-def test_gpt_learns_numbers_far_from_zero_and_that_there_is_no_answer(files, text_file, tmp_path):
+def test_gpt_learns_scores_far_from_zero_and_unanswerable_questions(files, text_file, tmp_path):
     settings = sets(tiny("gpt-mini"))
     run("pretrain", "gpt-mini", "--text", text_file, *settings, "--out", tmp_path / "gpt")
     rows = [f"The year {number}.\t{2000 + number % 5}" for number in range(40)]

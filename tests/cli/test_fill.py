@@ -1,4 +1,4 @@
-"""The masks of a published ALBERT, by the command."""
+"""`unmask fill` as a user types it, with a tiny model and a published ALBERT; and user errors."""
 
 import json
 
@@ -8,8 +8,28 @@ import torch
 from unmask.cli.main import main
 from unmask.tokenizers.load import load_tokenizer
 
+from .conftest import name_case, run_process
+
 REACTION = "C C ( = O ) [MASK] . O C C"
-"""Acetic acid, of which an oxygen is hidden, and ethanol."""
+"""Acetic acid with a masked oxygen, and ethanol."""
+
+
+def test_fill(line):
+    texts = ["The [MASK] sees the [MASK].", "Ünï 😀 [MASK]"]
+    output, errors = run_process("fill", "--model", line / "run", *texts, "--top", 3, "--json")
+    assert errors == ""
+    fillings = [json.loads(text) for text in output.splitlines()]
+    assert [one["text"] for one in fillings] == texts
+    assert [[mask["position"] for mask in one["masks"]] for one in fillings] == [[4, 20], [6]]
+    vocabulary = set((line / "run" / "model" / "vocab.txt").read_text().splitlines())
+    for mask in (mask for one in fillings for mask in one["masks"]):
+        probabilities = [candidate["probability"] for candidate in mask["candidates"]]
+        assert len(probabilities) == 3
+        assert probabilities == sorted(probabilities, reverse=True)
+        assert 0 < sum(probabilities) < 1
+        assert {candidate["piece"] for candidate in mask["candidates"]} <= vocabulary
+    output, _ = run_process("fill", "--model", line / "run", texts[0])
+    assert output.startswith(f"{texts[0]}\n  at 4: ")
 
 
 @pytest.mark.shared
@@ -31,3 +51,21 @@ def test_a_trained_albert_fills_masks_as_in_transformers(shared, capsys):
     assert [one["piece"] for one in mask["candidates"]] == tokenizer.tokens(best[0].tolist())
     assert [one["probability"] for one in mask["candidates"]] == pytest.approx(probabilities[0].tolist(), rel=1e-4)
     assert mask["candidates"][0]["token"] == "O"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("fill", "--model", "{line}/run", "\udcff [MASK]"), "a lone surrogate"),
+        (("fill", "--model", "{line}/tuned", "The [MASK]."), "no masked-LM head"),
+        (("fill", "--model", "{line}/run", "No mask here."), "no mask in 'No mask here.'"),
+        (("fill", "--model", "{line}/run", "The [MASK].", "--top", "0"), "pass --top 1 or more"),
+        (
+            ("fill", "--model", "{line}/run", "dog " * 70 + "[MASK]"),
+            "but the model reads at most 64; shorten it",
+        ),
+    ],
+    ids=name_case,
+)
+def test_a_users_mistake_is_one_line_and_status_2(refused, arguments, message):
+    refused(arguments, message)

@@ -1,44 +1,34 @@
-"""Pairs and numbers as a user types it: fine-tune, evaluate, compare, predict; and the mistakes that can be made."""
+"""Pairs of texts and scores on the command line: fine-tune, evaluate, compare, predict; and user errors."""
 
-import contextlib
-import io
 import json
 
 import numpy as np
 import pytest
 
-from unmask.cli.main import main
 from unmask.model import Model, build_encoder, save_model
 from unmask.recipe import read_recipe
 from unmask.settings import parse_overrides
 from unmask.tasks.classification import Classification, ClassificationHead
 
+from .conftest import run, sets
+
 NLI = ("entailment", "neutral", "contradiction")
 
 
-def run(*arguments, status=0):
-    """Run a command line in this process; return what it wrote on standard output and error."""
-    output, said = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(said):
-        found = main(list(map(str, arguments)))
-    assert found == status, said.getvalue()
-    return output.getvalue(), said.getvalue()
-
-
 def nli(rng, number, unlabelled=()):
-    """Pairs as SNLI's JSON Lines have them, some without gold label."""
+    """Return pairs in the JSON Lines format of SNLI, some without a gold label."""
     made = []
-    for place in range(number):
-        gold = "-" if place in unlabelled else NLI[rng.integers(3)]
+    for index in range(number):
+        gold = "-" if index in unlabelled else NLI[rng.integers(3)]
         first, second = rng.choice(["The dog sees", "A cat likes", "The teacher finds"], 2)
         pair = {"gold_label": gold, "sentence1": f"{first} the sea.", "sentence2": f"{second} a {gold} house."}
-        made.append(json.dumps({"annotator_labels": [gold], **pair, "pairID": str(place)}))
+        made.append(json.dumps({"annotator_labels": [gold], **pair, "pairID": str(index)}))
     return "\n".join(made) + "\n"
 
 
 @pytest.fixture(scope="module")
-def line(tmp_path_factory, tokenizer):
-    """A start whose labels are not in alphabetical order, and two classifiers and a regression made from it."""
+def models(tmp_path_factory, tokenizer):
+    """A model whose labels are not in alphabetical order, and two classifiers and a regression fine-tuned from it."""
     here, rng = tmp_path_factory.mktemp("pairs"), np.random.default_rng(0)
     (here / "train.jsonl").write_text(nli(rng, 60, unlabelled=(3, 5)))
     (here / "test.jsonl").write_text(nli(rng, 30, unlabelled=(0,)))
@@ -59,39 +49,38 @@ def line(tmp_path_factory, tokenizer):
     heads = {"classification": ClassificationHead(encoder.head, 3).state_dict()}
     start = Model(build_encoder(encoder, tokenizer.size), tokenizer, heads, NLI, Classification(length=64))
     save_model(here / "start", start, "card")
-    said = {}
+    messages = {}
     for name, task, data, settings in (
         ("first", "classification", "train.jsonl", ["budget.steps=12", "task.weights=balanced"]),
         ("second", "classification", "train.jsonl", ["budget.steps=1", "seed=1"]),
         ("number", "regression", "sts.tsv", ["budget.steps=3"]),
     ):
-        sets = [word for setting in (*settings, "task.length=32") for word in ("--set", setting)]
-        _, said[name] = run(
-            "finetune", task, "--model", here / "start", "--train", here / data, *sets, "--out", here / name
-        )
-    return here, said
+        chosen = sets([*settings, "task.length=32"])
+        given = ("--model", here / "start", "--train", here / data, *chosen, "--out", here / name)
+        messages[name] = run("finetune", task, *given).err
+    return here, messages
 
 
-def test_what_was_left_out_is_said_and_the_order_of_the_labels_stays(line):
-    here, said = line
+def test_omitted_rows_are_reported_and_the_order_of_the_labels_is_kept(models):
+    here, messages = models
     note = f"{here / 'train.jsonl'}: omitted, as the format specifies: 2 pairs without a label"
-    assert said["first"].splitlines()[0] == note
-    assert "labels: entailment, neutral, contradiction\n" in said["first"]
-    assert "created" not in said["first"], "the head is the model's own, as the labels are in its order"
+    assert messages["first"].splitlines()[0] == note
+    assert "labels: entailment, neutral, contradiction\n" in messages["first"]
+    assert "created" not in messages["first"], "the head is the model's, as the labels are the same"
     config = json.loads((here / "first" / "model" / "config.json").read_text())
     assert config["id2label"] == {"0": "entailment", "1": "neutral", "2": "contradiction"}
-    assert f"{here / 'sts.tsv'}: omitted, as the format specifies: 1 pairs without a label" in said["number"]
-    assert "36 examples to train on, 4 to score on\n" in said["number"]
-    assert "the regression head (its own is for entailment, neutral, contradiction)" in said["number"]
+    assert f"{here / 'sts.tsv'}: omitted, as the format specifies: 1 pairs without a label" in messages["number"]
+    assert "36 examples to train on, 4 to score on\n" in messages["number"]
+    assert "the regression head (its own is for entailment, neutral, contradiction)" in messages["number"]
 
 
-def test_evaluate_pairs(line):
-    here, _ = line
-    output, said = run("evaluate", "--model", here / "first", "--data", here / "test.jsonl", "--json")
+def test_evaluate_pairs(models):
+    here, _ = models
+    output, messages = run("evaluate", "--model", here / "first", "--data", here / "test.jsonl", "--json")
     result = json.loads(output)
-    assert said == f"{here / 'test.jsonl'}: omitted, as the format specifies: 1 pairs without a label\n"
+    assert messages == f"{here / 'test.jsonl'}: omitted, as the format specifies: 1 pairs without a label\n"
     assert (result["examples"], result["labels"]) == (29, list(NLI))
-    assert said.strip() in result["notes"]
+    assert messages.strip() in result["notes"]
     assert "against" not in result
     output, _ = run("evaluate", "--model", here / "number", "--data", here / "sts.tsv", "--json")
     result = json.loads(output)
@@ -99,8 +88,8 @@ def test_evaluate_pairs(line):
     assert result["metrics"].keys() == result["intervals"].keys() == {"pearson", "spearman"}
 
 
-def test_evaluate_against(line):
-    here, _ = line
+def test_evaluate_against(models):
+    here, _ = models
     command = ("evaluate", "--model", here / "first", "--data", here / "test.jsonl", "--against", here / "second")
     result = json.loads(run(*command, "--json")[0])
     assert result["against"].keys() == {"metrics", "differences"}
@@ -109,18 +98,18 @@ def test_evaluate_against(line):
     assert found.keys() == {"difference", "interval", "p"}
     assert found["difference"] == result["metrics"]["accuracy"] - result["against"]["metrics"]["accuracy"]
     output, _ = run(*command)
-    heading, columns, *rows = output[output.index("against") :].splitlines()
-    assert heading == f"against {here / 'second'}, by a paired bootstrap:"
+    heading, columns, *rows = output[output.index("compared with") :].splitlines()
+    assert heading == f"compared with {here / 'second'}, by a paired bootstrap:"
     assert columns.split() == ["other", "model", "this", "minus", "other", "[95", "%]", "p"]
     accuracy = next(row for row in rows if row.split()[0] == "accuracy")
     assert accuracy.split()[1] == f"{result['against']['metrics']['accuracy']:.4g}"
-    places = [columns.index(name) for name in ("other model", "this minus", " p")]
-    assert accuracy[places[1] :].startswith(f"{found['difference']:+.4g} [")
-    assert accuracy[places[2] :].strip() == f"{found['p']:.2g}"
+    starts = [columns.index(name) for name in ("other model", "this minus", " p")]
+    assert accuracy[starts[1] :].startswith(f"{found['difference']:+.4g} [")
+    assert accuracy[starts[2] :].strip() == f"{found['p']:.2g}"
 
 
-def test_evaluate_errors(line):
-    here, _ = line
+def test_evaluate_errors(models):
+    here, _ = models
     for model, data in (("first", "test.jsonl"), ("number", "sts.tsv")):
         page = here / f"{model}.html"
         run("evaluate", "--model", here / model, "--data", here / data, "--errors", page)
@@ -130,12 +119,12 @@ def test_evaluate_errors(line):
         assert f"<bdi>{here / data}:" in text
 
 
-def test_predict_pairs(line):
-    here, _ = line
+def test_predict_pairs(models):
+    here, _ = models
     texts = ("The dog sees the sea.", "A cat likes it.")
-    output, said = run("predict", "--model", here / "first", texts[0], "--text-b", texts[1], "--json")
+    output, messages = run("predict", "--model", here / "first", texts[0], "--text-b", texts[1], "--json")
     (found,) = map(json.loads, output.splitlines())
-    assert said == ""
+    assert messages == ""
     assert found.keys() == {"text", "text_b", "label", "scores"}
     assert (found["text"], found["text_b"], tuple(found["scores"])) == (*texts, NLI)
     output, _ = run("predict", "--model", here / "number", texts[0], "--text-b", texts[1], "--json")
@@ -147,52 +136,65 @@ def test_predict_pairs(line):
     )
     swapped = json.loads(run("predict", "--model", here / "number", texts[0], "--text-b", texts[0], "--json")[0])
     assert swapped["score"] != number["score"], "the second text counts"
-    _, said = run("predict", "--model", here / "number", texts[0], status=2)
-    assert "one text, but the model has learnt from pairs of texts; give the second text" in said
+    _, messages = run("predict", "--model", here / "number", texts[0], status=2)
+    assert "one text, but the model has learnt from pairs of texts; give the second text" in messages
 
 
-def test_predict_pairs_of_files(line):
-    here, _ = line
-    output, said = run("predict", "--model", here / "first", "--data", here / "test.jsonl", "--json")
-    assert (len(output.splitlines()), said) == (30, ""), "without labels nothing is left out"
+def test_predict_pairs_of_files(models):
+    here, _ = models
+    output, messages = run("predict", "--model", here / "first", "--data", here / "test.jsonl", "--json")
+    assert (len(output.splitlines()), messages) == (30, ""), "without labels no pair is omitted"
     assert {tuple(json.loads(text)) for text in output.splitlines()} == {("text", "label", "scores", "text_b")}
-    out = here / "said.jsonl"
-    _, said = run("predict", "--model", here / "number", "--data", here / "sts.tsv", "--out", out)
-    assert said == f"41 predictions: {out}\n"
+    out = here / "predictions.jsonl"
+    _, messages = run("predict", "--model", here / "number", "--data", here / "sts.tsv", "--out", out)
+    assert messages == f"41 predictions: {out}\n"
     assert json.loads(out.read_text().splitlines()[0])["text_b"] == "this one."
     (here / "sick.txt").write_text("pair_ID\tsentence_A\tsentence_B\n1\tA dog\tA cat\n")
     output, _ = run("predict", "--model", here / "first", "--data", here / "sick.txt", "--json")
-    assert (json.loads(output)["text"], json.loads(output)["text_b"]) == ("A dog", "A cat"), "of pairs .txt is .tsv"
+    assert (json.loads(output)["text"], json.loads(output)["text_b"]) == ("A dog", "A cat"), (
+        "for pairs .txt is read as .tsv"
+    )
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("evaluate", "--model", "{line}/first", "--against", "{line}/number"), "first is for classification; "),
-        (("evaluate", "--model", "{line}/first", "--against", "{line}/none"), "no directory is called"),
-        (("evaluate", "--model", "{line}/first", "--errors", "{here}/a.pdf"), "a.pdf: the page of mistakes is HTML"),
-        (("evaluate", "--model", "{line}/first", "--errors", "{here}/no/a.html"), "no: there is no such folder"),
-        (("evaluate", "--model", "{line}/number"), "' is no number"),
-        (("evaluate", "--model", "{here}/bare", "--errors", "{here}/a.html"), "--errors has no effect: the model is"),
+        (("evaluate", "--model", "{models}/first", "--against", "{models}/number"), "first is for classification; "),
+        (("evaluate", "--model", "{models}/first", "--against", "{models}/none"), "no directory is called"),
         (
-            ("evaluate", "--model", "{here}/bare", "--errors", "{here}/a.html", "--against", "{line}/first"),
-            "--against, --errors have no effect: the model is fine-tuned for no task",
+            ("evaluate", "--model", "{models}/first", "--errors", "{here}/a.pdf"),
+            "a.pdf: the page of errors is HTML; name it FILE.html",
+        ),
+        (
+            ("evaluate", "--model", "{models}/first", "--errors", "{here}/no/a.html"),
+            "no: there is no such directory; create it",
+        ),
+        (("evaluate", "--model", "{models}/number"), "' is no number"),
+        (
+            ("evaluate", "--model", "{here}/bare", "--errors", "{here}/a.html"),
+            "--errors has no effect: the model is not",
+        ),
+        (
+            ("evaluate", "--model", "{here}/bare", "--errors", "{here}/a.html", "--against", "{models}/first"),
+            "--against, --errors have no effect: the model is not fine-tuned, so the data is plain text; omit them",
         ),
     ],
 )
-def test_mistakes_of_a_user(line, tokenizer, tmp_path, arguments, message):
-    here, _ = line
+def test_mistakes_of_a_user(models, tokenizer, tmp_path, arguments, message):
+    here, _ = models
     encoder = build_encoder(read_recipe("bert-tiny").encoder, tokenizer.size)
     save_model(tmp_path / "bare", Model(encoder, tokenizer), "card")
-    arguments = [word.format(line=here, here=tmp_path) for word in arguments]
-    output, said = run(*arguments, "--data", here / "test.jsonl", status=2)
+    arguments = [word.format(models=here, here=tmp_path) for word in arguments]
+    output, messages = run(*arguments, "--data", here / "test.jsonl", status=2)
     assert output == ""
-    assert message in said
-    assert said.count("\n") == 1
+    assert message in messages
+    assert messages.count("\n") == 1
 
 
-def test_numbers_of_texts_must_agree(line):
-    _, said = run("predict", "--model", line[0] / "first", "a", "b", "--text-b", "c", status=2)
-    assert "2 texts and 1 second texts are no pairs" in said
-    _, said = run("predict", "--model", line[0] / "first", "--text-b", "c", "--data", line[0] / "test.jsonl", status=2)
-    assert "--text-b has no effect without TEXT" in said
+def test_the_number_of_first_and_second_texts_must_agree(models):
+    _, messages = run("predict", "--model", models[0] / "first", "a", "b", "--text-b", "c", status=2)
+    assert "2 texts and 1 second texts are no pairs" in messages
+    _, messages = run(
+        "predict", "--model", models[0] / "first", "--text-b", "c", "--data", models[0] / "test.jsonl", status=2
+    )
+    assert "--text-b has no effect without TEXT" in messages

@@ -1,4 +1,4 @@
-"""A tagger on the command line: trained, scored, asked, and its answers read again."""
+"""Token classification on the command line: fine-tune, evaluate, predict, and read the predictions again."""
 
 import json
 
@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from seqeval.metrics import f1_score
 
-from unmask.cli.main import main
 from unmask.labelled.tagged_file import read_sentences
+
+from .conftest import run
 
 ROWS = [("The", "O"), ("dog", "B-PER"), ("River", "I-PER"), ("sees", "O"), ("the", "O"), ("sea", "B-LOC"), (".", "O")]
 SENTENCE = "".join(f"{word} {tag}\n" for word, tag in ROWS)
@@ -20,82 +21,76 @@ def here(tmp_path_factory, tokenizer_directory):
     command = ["finetune", "token-classification", "--model", "random:bert-tiny", "--tokenizer", tokenizer_directory]
     sets = ["--set", "budget.steps=12", "--set", "optimizer.learning_rate=3e-3"]
     files = ["--train", folder / "train.conll", "--dev", folder / "train.conll", "--out", folder / "run"]
-    assert main(list(map(str, [*command, *files, *sets, "--device", "cpu"]))) == 0
+    run(*command, *files, *sets, "--device", "cpu")
     return folder
 
 
-def ask(capsys, *arguments, status=0):
-    capsys.readouterr()
-    assert main(list(map(str, arguments))) == status
-    return capsys.readouterr()
-
-
-def test_evaluate(here, capsys):
+def test_evaluate(here):
     command = ("evaluate", "--model", here / "run", "--data", here / "train.conll")
-    result = json.loads(ask(capsys, *command, "--json").out)
+    result = json.loads(run(*command, "--json").out)
     assert list(result) == ["task", "metrics", "intervals", "examples", "by_type", "notes", "seconds"]
     assert (result["task"], result["examples"], list(result["by_type"])) == ("token-classification", 13, ["LOC", "PER"])
     assert result["metrics"].keys() == result["intervals"].keys() == {"precision", "recall", "f1"}
-    said = ask(capsys, *command)
-    assert "  f1 " in said.out
-    assert "  PER " in said.out
-    assert said.err == (
+    output = run(*command)
+    assert "  f1 " in output.out
+    assert "  PER " in output.out
+    assert output.err == (
         f"{here / 'train.conll'}: 1 entities are not tagged as the others are (I- without B-, for example), the first "
         "in the sentence of line 97; they are read as conlleval reads them\n"
     )
 
 
-def test_scores_are_those_of_seqeval_on_the_columns_that_predict_writes(here, capsys, tmp_path):
+def test_scores_equal_those_of_seqeval_on_the_columns_that_predict_writes(here, tmp_path):
     rng = np.random.default_rng(0)
     text = "\n".join("".join(f"{ROWS[n][0]} {ROWS[n][1]}\n" for n in rng.integers(7, size=9)) for _ in range(40))
     (tmp_path / "test.conll").write_text(text)
     model = ("--model", here / "run", "--data", tmp_path / "test.conll")
-    found = json.loads(ask(capsys, "evaluate", *model, "--json").out)["metrics"]["f1"]
-    ask(capsys, "predict", *model, "--out", tmp_path / "out.conll")
-    gold, said = (
+    found = json.loads(run("evaluate", *model, "--json").out)["metrics"]["f1"]
+    run("predict", *model, "--out", tmp_path / "out.conll")
+    gold, predicted = (
         [[line.split()[1] for line in one.splitlines()] for one in path.read_text().strip().split("\n\n")]
         for path in (tmp_path / "test.conll", tmp_path / "out.conll")
     )
     assert 10 < found < 99
-    assert found == pytest.approx(100 * f1_score(gold, said))
+    assert found == pytest.approx(100 * f1_score(gold, predicted))
 
 
-def test_predict_texts(here, capsys, tmp_path):
+def test_predict_texts(here, tmp_path):
     text = "The dog River sees the sea."
     model = ("predict", "--model", here / "run")
-    found = json.loads(ask(capsys, *model, "--json", text).out)
+    found = json.loads(run(*model, "--json", text).out)
     assert list(found) == ["text", "entities"]
-    assert found["entities"], "it has learnt something"
+    assert found["entities"], "the model has learned something"
     for one in found["entities"]:
         assert list(one) == ["label", "start", "end", "text", "probability"]
         assert text[one["start"] : one["end"]] == one["text"]
     (tmp_path / "texts.txt").write_text(f"{text}\n\n{text}\n")
-    lines = ask(capsys, *model, "--data", tmp_path / "texts.txt").out.splitlines()
+    lines = run(*model, "--data", tmp_path / "texts.txt").out.splitlines()
     assert len(lines) == 2
     assert lines[0].startswith(f"{text}\t{found['entities'][0]['label']} ")
-    assert "no pairs" not in ask(capsys, *model, text, "--text-b", text, status=2).err
+    assert "no pairs" not in run(*model, text, "--text-b", text, status=2).err
 
 
 @pytest.mark.parametrize("suffix", [".conll", ".tsv", ".txt"])
-def test_predicted_columns_are_read_again(here, capsys, tmp_path, suffix):
+def test_predicted_columns_are_read_again(here, tmp_path, suffix):
     out = tmp_path / f"out{suffix}"
-    said = ask(capsys, "predict", "--model", here / "run", "--data", here / "train.conll", "--out", out)
-    assert said.err == f"13 predictions: {out}\n"
-    result = ask(capsys, "evaluate", "--model", here / "run", "--data", out, "--json").out
+    output = run("predict", "--model", here / "run", "--data", here / "train.conll", "--out", out)
+    assert output.err == f"13 predictions: {out}\n"
+    result = run("evaluate", "--model", here / "run", "--data", out, "--json").out
     assert json.loads(result)["metrics"]["f1"] == 100
     sentences = read_sentences([out], columns={})
     assert [one.words for one in sentences] == [one.words for one in read_sentences([here / "train.conll"], columns={})]
 
 
-def test_predicted_rows(here, capsys, tmp_path):
+def test_predicted_rows(here, tmp_path):
     (tmp_path / "words.jsonl").write_text(json.dumps({"words": ["The", "dog", "River"]}) + "\n")
     out = tmp_path / "out.jsonl"
-    ask(capsys, "predict", "--model", here / "run", "--data", tmp_path / "words.jsonl", "--out", out)
+    run("predict", "--model", here / "run", "--data", tmp_path / "words.jsonl", "--out", out)
     assert json.loads(out.read_text())["text"] == "The dog River"
     (tmp_path / "texts.jsonl").write_text(json.dumps({"text": "The dog-River"}) + "\n")
-    ask(capsys, "predict", "--model", here / "run", "--data", tmp_path / "texts.jsonl", "--out", tmp_path / "a.conll")
+    run("predict", "--model", here / "run", "--data", tmp_path / "texts.jsonl", "--out", tmp_path / "a.conll")
     assert [one.words for one in read_sentences([tmp_path / "a.conll"], columns={})] == [["The", "dog", "-", "River"]]
-    ask(capsys, "predict", "--model", here / "run", "--data", here / "train.conll", "--format", "conll", "--out", out)
+    run("predict", "--model", here / "run", "--data", here / "train.conll", "--format", "conll", "--out", out)
     assert len(out.read_text().splitlines()) == 13
 
 
@@ -107,6 +102,6 @@ def test_predicted_rows(here, capsys, tmp_path):
         ("a.csv", "sea,O\n", "a.csv: tagged words cannot be read from CSV"),
     ],
 )
-def test_mistakes(here, capsys, tmp_path, name, content, message):
+def test_mistakes(here, tmp_path, name, content, message):
     (tmp_path / name).write_text(content)
-    assert message in ask(capsys, "evaluate", "--model", here / "run", "--data", tmp_path / name, status=2).err
+    assert message in run("evaluate", "--model", here / "run", "--data", tmp_path / name, status=2).err

@@ -1,4 +1,4 @@
-"""`unmask tokenizer encode` as a user types it, and the mistakes made with it."""
+"""`unmask tokenizer train` and `unmask tokenizer encode` as a user types them, and user errors."""
 
 import gzip
 import io
@@ -18,23 +18,25 @@ from unmask.model import Model, save_model
 from unmask.tokenizers.load import load_tokenizer
 from unmask.tokenizers.train import train_tokenizer
 
+from .conftest import name_case
+
 TEXTS = ["The dog sees the unriver.", "Café 😀 [MASK] house", ""]
 
 
 @pytest.fixture
 def encode(tokenizer_directory, capsys):
-    """Encodes with the tokenizer; returns the lines that were printed."""
+    """Return a function that tokenizes with the command and returns the printed lines."""
 
     def encode(*given, directory=tokenizer_directory):
         assert main(["tokenizer", "encode", "--tokenizer", str(directory), *map(str, given)]) == 0
-        said = capsys.readouterr()
-        assert said.err == ""
-        return said.out.splitlines()
+        output = capsys.readouterr()
+        assert output.err == ""
+        return output.out.splitlines()
 
     return encode
 
 
-def test_pieces_ids_and_json(encode, tokenizer, tokenizer_directory):
+def test_tokens_ids_and_json(encode, tokenizer, tokenizer_directory):
     theirs = AutoTokenizer.from_pretrained(tokenizer_directory)
     expected = [theirs(text, add_special_tokens=False, return_offsets_mapping=True) for text in TEXTS]
     assert encode(*TEXTS) == [" ".join(theirs.convert_ids_to_tokens(one["input_ids"])) for one in expected]
@@ -47,8 +49,7 @@ def test_pieces_ids_and_json(encode, tokenizer, tokenizer_directory):
         assert line["offsets"] == [list(pair) for pair in one["offset_mapping"]]
     first, mask = lines[0], lines[1]
     assert [first["text"][begin:end] for begin, end in first["offsets"][:2]] == ["The", "dog"]
-    place = mask["tokens"].index("[MASK]")
-    assert mask["offsets"][place] == [7, 13], "code points, not bytes"
+    assert mask["offsets"][mask["tokens"].index("[MASK]")] == [7, 13], "code points, not bytes"
 
 
 def test_special_tokens_are_added_around(encode, tokenizer_directory):
@@ -62,7 +63,7 @@ def test_special_tokens_are_added_around(encode, tokenizer_directory):
     assert encode("--special", "") == ["[CLS] [SEP]"]
 
 
-def test_a_file_gives_a_line_for_each_of_its_lines(encode, tmp_path, monkeypatch):
+def test_each_line_of_a_file_is_printed_as_a_line(encode, tmp_path, monkeypatch):
     content = ("The dog\r\n\n" + "near the sea\n" * 1500 + "a house").encode()
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbf" + content)
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(content))
@@ -92,7 +93,7 @@ def test_the_tokenizer_of_a_model(encode, tokenizer, tmp_path, causal):
     kind = GptSettings if causal else partial(BertSettings, feed_forward=64)
     shape = kind(layers=1, width=16, heads=2, positions=16)
     save_model(tmp_path / "model", Model(shape.build(tokenizer.size), tokenizer), "card")
-    for directory in (tmp_path, tmp_path / "model"):  # a run has its model there
+    for directory in (tmp_path, tmp_path / "model"):  # a run, with its model inside
         (line,) = encode("--special", "the dog", directory=directory)
         assert line == ("[CLS] the dog [MASK]" if causal else "[CLS] the dog [SEP]")
 
@@ -102,10 +103,10 @@ def test_the_tokenizer_of_a_model(encode, tokenizer, tmp_path, causal):
     [
         (
             ("--tokenizer", "{here}/none", "a"),
-            "none: no such folder; name that of a tokenizer, a model or a run",
+            "none: there is no such directory; name that of a tokenizer, a model or a run",
         ),
         (("--tokenizer", "{here}", "a"), "{here}: contains none of tokenizer.json, vocab.txt"),
-        (("--tokenizer", "{good}"), "there is no text to encode; give texts, or --data FILE"),
+        (("--tokenizer", "{good}"), "there is no text to tokenize; give texts, or --data FILE"),
         (("--tokenizer", "{good}", "a", "--data", "{here}/a.txt"), "give texts or --data FILE, not both"),
         (("--tokenizer", "{good}", "--data", "{here}/none.txt"), "none.txt: cannot be read (No such file"),
         (("--tokenizer", "{good}", "--data", "{here}/empty.txt"), "empty.txt: there is no text in the file"),
@@ -116,14 +117,14 @@ def test_the_tokenizer_of_a_model(encode, tokenizer, tmp_path, causal):
         ),
     ],
 )
-def test_mistakes(given, message, tokenizer_directory, tmp_path, capsys):
+def test_mistakes_of_encoding(given, message, tokenizer_directory, tmp_path, capsys):
     (tmp_path / "empty.txt").touch()
     (tmp_path / "latin.txt").write_bytes("first\ncaf\xe9\n".encode("latin1"))
     words = [word.format(here=tmp_path, good=tokenizer_directory) for word in given]
     assert main(["tokenizer", "encode", *words]) == 2
-    said = capsys.readouterr().err
-    assert message.format(here=tmp_path) in said
-    assert said.startswith("unmask: ") and said.count("\n") == 1
+    errors = capsys.readouterr().err
+    assert message.format(here=tmp_path) in errors
+    assert errors.startswith("unmask: ") and errors.count("\n") == 1
 
 
 def test_ids_and_json_exclude_each_other(tokenizer_directory, capsys):
@@ -133,8 +134,8 @@ def test_ids_and_json_exclude_each_other(tokenizer_directory, capsys):
     assert "not allowed with argument" in capsys.readouterr().err
 
 
-def test_lines_come_as_they_are_read(tokenizer_directory, tmp_path):
-    """A reader that leaves early is no error."""
+def test_lines_are_printed_while_the_file_is_read(tokenizer_directory, tmp_path):
+    """A reader that closes the pipe early is not an error."""
     (tmp_path / "long.txt").write_text("the dog\n" * 100_000)
     command = [sys.executable, "-m", "unmask", "tokenizer", "encode", "--tokenizer", str(tokenizer_directory)]
     given = [*command, "--data", str(tmp_path / "long.txt")]
@@ -148,3 +149,37 @@ def test_lines_come_as_they_are_read(tokenizer_directory, tmp_path):
 def test_encoding_with_the_tokenizer_just_loaded(encode, tokenizer_directory):
     words = load_tokenizer(tokenizer_directory)
     assert encode("--ids", TEXTS[0]) == [" ".join(map(str, words.encode(TEXTS[0])))]
+
+
+def test_train(main_line):
+    folder, outputs = main_line
+    assert f"tokenizer with 170 tokens: {folder / 'tokenizer'}" in outputs["tokenizer"].err
+    assert len((folder / "tokenizer" / "vocab.txt").read_text().splitlines()) == 170
+
+
+def test_skipped_documents_are_reported(tmp_path, text_file, capsys):
+    (tmp_path / "bad.txt").write_bytes(text_file.read_bytes() + b"\n\ncaf\xe9\n")
+    given = ["tokenizer", "train", str(tmp_path / "bad.txt"), "--vocab-size", "170", "--out", str(tmp_path / "out")]
+    assert main(given) == 0
+    count, skipped = capsys.readouterr().err.splitlines()
+    assert count == f"tokenizer with 170 tokens: {tmp_path / 'out'}"
+    assert skipped.startswith(f"skipped: 1 document: {tmp_path / 'bad.txt'}:")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("tokenizer", "train", "{here}/missing.txt", "--out", "{here}/t"), "missing.txt"),
+        (("tokenizer", "train", "{line}/train.tsv", "--out", "{line}"), "the directory is not empty"),
+        (("tokenizer", "train", "{line}/train.tsv", "--out", "{line}/train.tsv"), "Not a directory"),
+        (("tokenizer", "train", "{line}/train.tsv", "--vocab-size", "5", "--out", "{here}/t"), "needs at least"),
+        (("tokenizer", "train", "{here}/empty.txt", "--out", "{here}/t"), "no text"),
+        (
+            ("tokenizer", "train", "{line}/train.tsv", "--kind", "bpe", "--cased", "--out", "{here}/t"),
+            "--cased has no effect on --kind bpe, which always keeps capitals and accents",
+        ),
+    ],
+    ids=name_case,
+)
+def test_a_users_mistake_is_one_line_and_status_2(refused, arguments, message):
+    refused(arguments, message)

@@ -1,4 +1,4 @@
-"""Features are the hidden states of transformers and the words of its tokenizer, in memory and in a file."""
+"""Features equal the hidden states of transformers and the word ids of its tokenizer, in memory and in a file."""
 
 import numpy as np
 import pytest
@@ -34,12 +34,12 @@ def predictor(directory):
     return unmask.load(directory, device="cpu")
 
 
-def assert_features_are_theirs(predictor, directory, layers, second=None):
+def assert_features_match(predictor, directory, layers, second=None):
     found = predictor.features(TEXTS, layers, second)
-    words, model = AutoTokenizer.from_pretrained(directory), AutoModel.from_pretrained(directory).eval()
+    reader, model = AutoTokenizer.from_pretrained(directory), AutoModel.from_pretrained(directory).eval()
     for number, text in enumerate(TEXTS):
         pair = [second[number]] if second else []
-        inputs = words(text, *pair, truncation=True, max_length=SETTINGS.positions, return_tensors="pt")
+        inputs = reader(text, *pair, truncation=True, max_length=SETTINGS.positions, return_tensors="pt")
         with torch.no_grad():
             states = model(**inputs, output_hidden_states=True).hidden_states
         start, stop = found.offsets[number : number + 2].tolist()
@@ -53,12 +53,12 @@ def assert_features_are_theirs(predictor, directory, layers, second=None):
 
 @pytest.mark.parametrize("layers", [(-1,), (0,), (0, 1, 2, 3), (-1, -4)])
 def test_features_are_the_hidden_states_of_transformers(predictor, directory, layers):
-    found = assert_features_are_theirs(predictor, directory, layers)
+    found = assert_features_match(predictor, directory, layers)
     assert found.cut == 1 and found.values.shape[1:] == (len(layers), 32)
 
 
-def test_pairs_too(predictor, directory):
-    assert assert_features_are_theirs(predictor, directory, (-1, 1), SECOND).cut == 2
+def test_features_of_pairs(predictor, directory):
+    assert assert_features_match(predictor, directory, (-1, 1), SECOND).cut == 2
     with pytest.raises(UserError, match="2 texts and 1 second texts are no pairs"):
         predictor.features(["a", "b"], (-1,), ["c"])
 
@@ -71,15 +71,15 @@ def test_the_comparison_notices_a_planted_fault(predictor, directory, monkeypatc
         right = inference.resolve_layers
         monkeypatch.setattr(inference, "resolve_layers", lambda *given: [max(0, one - 1) for one in right(*given)])
     elif planted == "words":
-        monkeypatch.setattr(module, "_between", lambda *given: np.zeros(2 + len(given[1]), np.int64))
+        monkeypatch.setattr(module, "_frame_word_ids", lambda *given: np.zeros(2 + len(given[1]), np.int64))
     else:
         right = TorchBackend.layers
         monkeypatch.setattr(TorchBackend, "layers", lambda *given: [(0, rows) for _, rows in right(*given)])
     with pytest.raises((AssertionError, ValueError)):
-        assert_features_are_theirs(predictor, directory, (1, -1))
+        assert_features_match(predictor, directory, (1, -1))
 
 
-def test_one_text_and_none(predictor):
+def test_one_text_and_no_texts(predictor):
     assert predictor.features("poem").values.shape == predictor.features(["poem"]).values.shape
     nothing = predictor.features([])
     assert (nothing.values.shape, nothing.offsets.tolist()) == ((0, 1, 32), [0])
@@ -95,7 +95,7 @@ def test_pairs_among_single_texts_are_refused(tokenizer, order):
 def test_the_file_holds_the_same(predictor, tmp_path, monkeypatch):
     monkeypatch.setattr(batching, "BATCH_TOKENS", 40)  # several batches, written out of order
     rows = [Row({"text": text}, "a.tsv", 1) for text in TEXTS]
-    said = predictor.write_features(rows, (0, -1), tmp_path / "new" / FILE)
+    counts = predictor.write_features(rows, (0, -1), tmp_path / "new" / FILE)
     expected = predictor.features(TEXTS, (0, -1))
     with safe_open(tmp_path / "new" / FILE, framework="pt") as file:
         assert set(file.keys()) == {"values", "offsets", "word_ids"}
@@ -103,7 +103,7 @@ def test_the_file_holds_the_same(predictor, tmp_path, monkeypatch):
         about = file.metadata()
     assert about["model"] == predictor.model.fingerprint()
     assert (about["layers"], about["texts"], about["cut"]) == ("0,3", "5", "1")
-    assert said == (len(expected.values), 1)
+    assert counts == (len(expected.values), 1)
     assert [path.name for path in (tmp_path / "new").iterdir()] == [FILE]
     assert np.array_equal(open_table(tmp_path / "new" / FILE), expected.values.numpy())
 
@@ -124,21 +124,21 @@ def test_the_same_features_twice_are_equal_to_the_bit(predictor, tokenizer, tmp_
         rows = predictor.backend.layers(words.samples, (1, 3))
         write_features(tmp_path / name, rows, words.offsets, (2, 32), half=True)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-    anew = predictor.features(TEXTS, (1, 3)).values.half().numpy()
-    assert np.array_equal(open_table(tmp_path / "a"), anew)
+    again = predictor.features(TEXTS, (1, 3)).values.half().numpy()
+    assert np.array_equal(open_table(tmp_path / "a"), again)
     assert open_table(tmp_path / "a").dtype == np.float16
 
 
 def test_rows_are_streamed_and_a_full_disk_leaves_nothing(predictor, tmp_path, monkeypatch):
     monkeypatch.setattr(batching, "BATCH_TOKENS", 16)
     words = frame_words(predictor.model.tokenizer, [Row({"text": text}, "", 0) for text in TEXTS], 32)
-    alive = []
+    computed = []
 
     def rows():
         for number, values in predictor.backend.layers(words.samples, (0,)):
-            alive.append(number)
-            if len(alive) == 3:
-                assert (tmp_path / f".{FILE}.part").stat().st_size > 0  # what is done is in the file
+            computed.append(number)
+            if len(computed) == 3:
+                assert (tmp_path / f".{FILE}.part").stat().st_size > 0  # rows are written as they are computed
                 raise OSError(28, "No space left on device")
             yield number, values
 
@@ -147,7 +147,7 @@ def test_rows_are_streamed_and_a_full_disk_leaves_nothing(predictor, tmp_path, m
     assert not list(tmp_path.iterdir())
 
 
-def test_what_float16_cannot_hold_is_refused(tmp_path):
+def test_values_out_of_range_of_float16_are_refused(tmp_path):
     rows = iter([(0, np.full((1, 1, 2), 1e6, np.float32))])
     with pytest.raises(UnmaskError, match="not finite in float16"):
         write_features(tmp_path / FILE, rows, np.array([0, 1]), (1, 2), half=True)
@@ -155,10 +155,10 @@ def test_what_float16_cannot_hold_is_refused(tmp_path):
 
 def test_layers_are_parsed():
     assert parse_layers(["-4,-3", "0"]) == (-4, -3, 0)
-    with pytest.raises(UserError, match=r"--layers last: not numbers; for example"):
+    with pytest.raises(UserError, match=r"--layers last: not numbers; pass for example"):
         parse_layers(["last"])
 
 
-def test_no_such_layer(predictor):
+def test_a_layer_that_does_not_exist_is_refused(predictor):
     with pytest.raises(UserError, match="there is no layer 4; this model has 0"):
         predictor.features(["a"], [4])

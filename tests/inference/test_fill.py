@@ -1,8 +1,14 @@
-"""What a filled mask reads like, whatever the vocabulary."""
+"""Candidates for masks are readable with every kind of vocabulary; texts and models without masks are refused."""
 
+import re
+
+import numpy as np
 import pytest
 
+from unmask.errors import UserError
 from unmask.families.bert import BertSettings
+from unmask.families.gpt import GptSettings
+from unmask.inference.fill import find_masks, most_probable, no_masked_lm
 from unmask.inference.predictor import Predictor
 from unmask.model import Model
 from unmask.objectives.masked_lm import MaskedLM
@@ -11,6 +17,7 @@ from unmask.tokenizers.bpe import train_bpe
 from unmask.tokenizers.unigram import train_unigram
 from unmask.tokenizers.wordpiece import train_wordpiece
 
+BODY = BertSettings(layers=1, width=8, heads=1, feed_forward=16)
 TEXT = ["The teacher sees the engine near the sea.", "老师 看 河 里 的 市场。"] * 20
 
 
@@ -24,11 +31,52 @@ TEXT = ["The teacher sees the engine near the sea.", "老师 看 河 里 的 市
 )
 def test_candidates_are_readable_and_never_special_tokens(train, size, tokens):
     tokenizer = train(TEXT, size=size)
-    settings = BertSettings(layers=1, width=8, heads=1, feed_forward=16)
-    encoder = settings.build(tokenizer.size)
+    encoder = BODY.build(tokenizer.size)
     model = Model(encoder, tokenizer, {"masked_lm": MaskedLM(BuildContext(encoder)).state_dict()})
     (filling,) = Predictor(model).fill(["The [MASK]."], top=10_000)
     candidates = {candidate.piece: candidate for candidate in filling.masks[0].candidates}
     assert candidates.keys() == {*tokenizer.tokens(range(tokenizer.size))} - {*tokenizer.tokens(tokenizer.special_ids)}
-    assert sum(candidate.probability for candidate in candidates.values()) < 1, "the special tokens keep theirs"
+    assert sum(candidate.probability for candidate in candidates.values()) < 1, "special tokens keep their probability"
     assert {piece: candidates[piece].token for piece in tokens} == tokens
+
+
+def test_masks_are_found_in_both_spellings(tokenizer):
+    text = "A [MASK] sees [MASK]."
+    starts, sample = find_masks(tokenizer, text, 64)
+    assert starts == [2, 14]
+    assert sample.ids[sample.positions["masked"]].tolist() == [tokenizer.mask] * 2
+    bpe = train_bpe(TEXT, size=320)
+    starts, sample = find_masks(bpe, f"A {bpe.mask_token} sees [MASK].", 64)
+    assert starts == [2, 8 + len(bpe.mask_token)]
+    assert np.flatnonzero(sample.ids == bpe.mask).tolist() == sample.positions["masked"].tolist()
+
+
+def test_texts_without_a_mask_or_too_long_are_refused(tokenizer):
+    with pytest.raises(UserError, match=r"no mask in 'The dog\.'; write \[MASK\] where a word is missing"):
+        find_masks(tokenizer, "The dog.", 64)
+    assert len(find_masks(tokenizer, "dog " * 6 + "[MASK]", 9)[1]) == 9
+    with pytest.raises(UserError, match=r"'dog dog .*…' has 10 tokens, but the model reads at most 9; shorten it"):
+        find_masks(tokenizer, "dog " * 7 + "[MASK]", 9)
+
+
+def test_candidates_are_sorted_and_leave_out_rows_without_a_token(tokenizer):
+    logits = np.zeros((1, tokenizer.size + 8), np.float32)
+    logits[0, [7, 9, tokenizer.mask, tokenizer.size + 1]] = 2, 3, 9, 99
+    (candidates,) = most_probable(tokenizer, logits, 2)
+    assert [one.piece for one in candidates] == [tokenizer.token(9), tokenizer.token(7)]
+    total = np.exp(logits[0, : tokenizer.size].astype(float)).sum()
+    assert [one.probability for one in candidates] == pytest.approx([np.exp(3) / total, np.exp(2) / total], rel=1e-5)
+    assert np.count_nonzero(logits) == 4, "the logits are not changed"
+
+
+@pytest.mark.parametrize(
+    ("settings", "heads", "message"),
+    [
+        (GptSettings(layers=1, width=8, heads=1), {}, "reads from left to right .* use a masked language model"),
+        (BODY, {"replaced_token": {}}, "pretrained only with replaced_token"),
+        (BODY, {"classification": {}}, "no masked-LM head .* use a pretrained"),
+    ],
+    ids=["gpt", "electra", "fine-tuned"],
+)
+def test_the_error_explains_why_a_model_fills_no_masks(tokenizer, settings, heads, message):
+    assert re.search(message, str(no_masked_lm(Model(settings.build(20), tokenizer, heads))))

@@ -1,4 +1,4 @@
-"""A predictor is built once, changes no model and draws nothing; it tells what it did not read whole."""
+"""A predictor never changes the model and uses no random numbers; it warns of texts that it truncates."""
 
 import json
 import warnings
@@ -11,58 +11,19 @@ import torch
 
 import unmask
 from unmask.cli.main import main
-from unmask.encoders.downstream import Downstream, DownstreamSettings
-from unmask.errors import InputWarning, UserError
+from unmask.errors import InputWarning
 from unmask.evaluation.model import evaluate_encoder, evaluate_task
-from unmask.families.bert import BertSettings
 from unmask.inference import batching
-from unmask.inference.backend import TorchBackend
 from unmask.inference.predictor import Predictor
 from unmask.labelled.labelled_file import Row
 from unmask.model import Model, save_model
-from unmask.objectives.masked_lm import MaskedLM
-from unmask.objectives.objective import BuildContext
 from unmask.tasks.classification import Classification
-from unmask.tasks.question_answering import QuestionAnswering
-from unmask.tasks.regression import Regression
-from unmask.tasks.token_classification import TokenClassification
-from unmask.training.machine import choose_machine
 
-SETTINGS = BertSettings(layers=2, width=16, heads=2, feed_forward=32, positions=32, init_std=0.3, dropout=0.5)
-LSTM = DownstreamSettings(kind="rnn", layers=(-1, -2), width=8)
-TASKS = {
-    "classification": (Classification(length=12), ("no", "yes")),
-    "regression": (Regression(length=12, mean=2.0, deviation=3.0), ()),
-    "token-classification": (TokenClassification(length=12), ("O", "B-X", "I-X")),
-    "question-answering": (QuestionAnswering(length=20, question=4), ()),
-}
-CPU = choose_machine("cpu", "float32")
-BF16 = choose_machine("cpu", "bf16")
-TEXTS = ["the dog", "the cat near the sea", "a garden", "poem"]
-
-
-@pytest.fixture
-def make(tokenizer):
-    """Builds a model in training mode, as fine-tuning leaves it."""
-
-    def build(kind="classification", downstream=None):
-        torch.manual_seed(1)
-        task, labels = TASKS[kind]
-        encoder = SETTINGS.build(tokenizer.size).train()
-        body = encoder if downstream is None else Downstream(downstream, encoder)
-        heads = {
-            task.part: task.build(body.head, labels).published(),
-            "masked_lm": MaskedLM(BuildContext(encoder)).published(),
-        }
-        if downstream is not None:
-            heads["downstream"] = body.own_state()
-        return Model(encoder, tokenizer, heads, labels, task, downstream=downstream)
-
-    return build
+from .conftest import BF16, CPU, LSTM, TASKS, TEXTS
 
 
 def ask(predictor, kind):
-    """All that a predictor does."""
+    """Return the results of all that a predictor does."""
     if kind == "question-answering":
         used = [predictor.answer("who?", "the dog sees the cat")]
     else:
@@ -74,7 +35,7 @@ def ask(predictor, kind):
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 @pytest.mark.parametrize("downstream", [None, LSTM], ids=["", "rnn"])
 @pytest.mark.parametrize("kind", TASKS)
-def test_two_calls_are_identical_and_draw_nothing(make, kind, downstream, precision):
+def test_two_calls_are_identical_and_use_no_random_numbers(make, kind, downstream, precision):
     before = torch.get_rng_state()
     model = make(kind, downstream)
     torch.set_rng_state(before)
@@ -86,7 +47,7 @@ def test_two_calls_are_identical_and_draw_nothing(make, kind, downstream, precis
 
 
 @pytest.mark.parametrize("machine", [CPU, BF16], ids=["float32", "bf16"])
-def test_the_model_stays_as_it_is(make, tmp_path, machine):
+def test_the_model_is_not_changed(make, tmp_path, machine):
     def state(model):
         own = [(one.dtype, one.device, one.requires_grad, one.data_ptr()) for one in model.encoder.parameters()]
         return own, [module.training for module in model.encoder.modules()], model.fingerprint()
@@ -101,16 +62,8 @@ def test_the_model_stays_as_it_is(make, tmp_path, machine):
 
 
 def without_task(model):
-    """The model without its task, as pretraining leaves it."""
+    """Return the model without its task, as pretraining leaves it."""
     return Model(model.encoder, model.tokenizer, {"masked_lm": model.heads["masked_lm"]})
-
-
-def test_float32_on_the_same_device_holds_no_second_copy_of_the_weights(make):
-    model = make()
-    shared = {one.data_ptr() for one in model.encoder.parameters()}
-    assert {one.data_ptr() for one in TorchBackend(model, CPU).encoder.parameters()} == shared
-    own = list(TorchBackend(model, BF16).encoder.parameters())
-    assert {one.dtype for one in own} == {torch.bfloat16} and shared.isdisjoint(one.data_ptr() for one in own)
 
 
 def test_results_come_in_the_order_of_the_texts(make, monkeypatch):
@@ -124,7 +77,7 @@ def test_results_come_in_the_order_of_the_texts(make, monkeypatch):
     assert len(set(alone)) == 4
 
 
-def test_another_backend_may_compute(make):
+def test_another_backend_can_be_passed(make):
     class Constant:
         precision = "float32"
 
@@ -140,20 +93,14 @@ def test_another_backend_may_compute(make):
     assert predictor.features(["dog", "cat"]).values[:, 0, 0].unique().tolist() == [0, 1]
 
 
-def test_a_head_that_is_missing_is_said(make):
-    model = make()
-    with pytest.raises(UserError, match="this model has no classification head"):
-        Predictor(Model(model.encoder, model.tokenizer, {}, model.labels, model.task), CPU).predict("a")
-
-
 @pytest.mark.parametrize("kind", ["classification", "regression"])
-def test_a_text_that_was_cut_says_so(make, kind):
+def test_truncated_texts_are_reported(make, kind):
     predictor = Predictor(make(kind), CPU)
     with pytest.warns(InputWarning) as caught:
         found = predictor.predict(["the dog", "the dog " * 20, "the cat " * 30])
-    (warning,) = caught  # one, whatever the number of texts
+    (warning,) = caught  # a single one, whatever the number of texts
     assert str(warning.message) == "2 of 3 texts are longer than 12 tokens and were cut"
-    assert Path(warning.filename) == Path(__file__)  # where the user called
+    assert Path(warning.filename) == Path(__file__)  # the line of the user's call
     assert [one.cut for one in found] == [False, True, True]
     written = [json.loads(msgspec.json.encode(one)) for one in found]
     assert "cut" not in written[0] and written[1]["cut"] is True
@@ -161,7 +108,7 @@ def test_a_text_that_was_cut_says_so(make, kind):
         assert predictor.predict("the dog", "the cat " * 20)[0].cut
 
 
-def test_a_question_that_was_cut_says_so(make):
+def test_truncated_questions_are_reported(make):
     predictor = Predictor(make("question-answering"), CPU)
     with pytest.warns(InputWarning, match="^questions cut after 4 tokens: 1$"):
         found = predictor.answer("which dog sees the cat near the sea?", "the dog")
@@ -193,12 +140,12 @@ def test_notes_and_warnings_are_not_both_given(make):
 def test_the_command_line_prints_notes(make, tmp_path, capsys):
     save_model(tmp_path / "model", make(), "card")
     assert main(["predict", "--model", str(tmp_path / "model"), "the dog " * 20, "", "dog", "--json"]) == 0
-    output, said = capsys.readouterr()
-    assert said.splitlines() == ["1 of 3 texts are longer than 12 tokens and were cut", "1 of 3 texts are empty"]
+    output, errors = capsys.readouterr()
+    assert errors.splitlines() == ["1 of 3 texts are longer than 12 tokens and were cut", "1 of 3 texts are empty"]
     assert [json.loads(line).get("cut") for line in output.splitlines()] == [True, None, None]
 
 
-def test_what_is_empty_or_cut_is_noted_of_labelled_files(make, tmp_path):
+def test_empty_and_truncated_rows_of_labeled_files_are_noted(make, tmp_path):
     path = tmp_path / "rows.tsv"
     path.write_text("text\tlabel\nthe dog\tyes\n\u200b\tno\n" + "the dog " * 20 + "\tno\n")
     notes = evaluate_task(make(), path, machine=CPU)["notes"]
@@ -209,6 +156,6 @@ def test_what_is_empty_or_cut_is_noted_of_labelled_files(make, tmp_path):
     )
 
 
-def test_what_python_offers():
+def test_the_public_names_of_the_package():
     assert unmask.load.__module__ == Predictor.__module__ == "unmask.inference.predictor"
     assert unmask.Predictor is Predictor and unmask.InputWarning is InputWarning

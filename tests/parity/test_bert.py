@@ -1,15 +1,15 @@
-"""The same weights in transformers' BertForPreTraining give the same outputs, losses and gradients.
+"""Parity with transformers' BertForPreTraining: the same weights have the same outputs, losses and gradients.
 
-Both directions: its `save_pretrained` read by us, our directory read by its `from_pretrained`. Weights are scaled up,
-biases and LayerNorms drawn at random, so that outputs differ between inputs and no parameter is idle.
+Both directions are tested: its `save_pretrained` read by us, our directory read by its `from_pretrained`. Weights are
+scaled up, and biases and LayerNorms are drawn at random, so that outputs differ between inputs and every parameter
+affects them.
 
 Outputs agree within 1e-5 of their largest magnitude (at least 1: logits of scaled weights are far from 1), each
-parameter's gradient within 1e-4 of its norm. Gradients are compared as our tensors: query, key and value are one, for
-the gradient of a key's bias alone is 0 in theory and noise in practice.
+parameter's gradient within 1e-4 of its norm. Gradients are compared in our layout, where query, key and value are one
+tensor, because the gradient of a key's bias alone is 0 in theory and noise in practice.
 """
 
 from contextlib import nullcontext
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,7 +21,6 @@ from transformers import BertConfig, BertForPreTraining
 from unmask.batches.batch import collate
 from unmask.batches.frame import Frame
 from unmask.checkpoints import huggingface
-from unmask.encoders.transformer import Transformer
 from unmask.layers import fused_attention
 from unmask.layers.attention import SelfAttention
 from unmask.layers.pooler import Pooler
@@ -31,6 +30,16 @@ from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.next_sentence import NextSentence
 from unmask.objectives.objective import BuildContext
+
+from .conftest import (
+    assert_same_gradients,
+    change_tokens,
+    gradients_by_our_names,
+    load_theirs,
+    our_gradients,
+    pad,
+    scale,
+)
 
 SIZES = {
     "2x128": {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 2},
@@ -47,34 +56,21 @@ def config(size, **other):
 
 
 def ragged(texts, vocabulary):
-    """Texts and pairs of random tokens; a seventh of them and the first are hidden."""
+    """Return texts and pairs of random tokens; the first token and a seventh of the others are masked."""
     rng, frame = np.random.default_rng(0), Frame(cls=2, sep=3)
     made = []
     for number, lengths in enumerate(texts):
         sample = frame.wrap(*(rng.integers(5, vocabulary, n) for n in lengths)).named((number,))
-        hidden = np.unique(np.append(rng.integers(0, len(sample), len(sample) // 7), 0))
-        gold = rng.integers(0, vocabulary, len(hidden))
+        masked = np.unique(np.append(rng.integers(0, len(sample), len(sample) // 7), 0))
+        gold = rng.integers(0, vocabulary, len(masked))
         labels = {"masked": gold, "next_sentence": np.array([number % 2])}
-        counts = {"masked_lm": len(hidden), "next_sentence": 1}
-        made.append(sample.add(positions={"masked": hidden}, labels=labels, counts=counts))
+        counts = {"masked_lm": len(masked), "next_sentence": 1}
+        made.append(sample.add(positions={"masked": masked}, labels=labels, counts=counts))
     return made
 
 
-@torch.no_grad()
-def scale(model):
-    """Make every parameter count."""
-    for module in model.modules():
-        if isinstance(module, torch.nn.Linear):
-            module.weight.mul_(3)
-        if isinstance(module, torch.nn.LayerNorm):
-            module.weight.normal_(1, 0.3)
-        if isinstance(module, torch.nn.Linear | torch.nn.LayerNorm):
-            module.bias.normal_(0, 0.3)
-    return model.eval()
-
-
 def from_theirs(theirs, directory):
-    """Our learner with their weights, by way of their directory."""
+    """Return our learner with the weights of transformers' model, read from the directory that it writes."""
     theirs.save_pretrained(directory)
     found = huggingface.read(directory)
     encoder = found.settings.build(found.vocabulary)
@@ -93,36 +89,25 @@ def heads(encoder):
 
 
 def to_theirs(learner, directory):
-    """Their model with our weights, by way of our directory."""
+    """Return transformers' model with our weights, loaded from the directory that we write."""
     huggingface.write(directory, learner.encoder, {name: part.state_dict() for name, part in learner.parts.items()})
-    theirs, report = BertForPreTraining.from_pretrained(directory, output_loading_info=True)
-    assert not any(report.values()), report
-    return theirs.eval()
+    return load_theirs(BertForPreTraining, directory)
 
 
 def run_theirs(theirs, samples, directory):
-    """Outputs in the order of our batch, the loss that transformers reckons, and gradients by our names."""
+    """Return outputs in the order of our batch, the loss that transformers computes, and gradients by our names."""
     samples = [samples[number] for (number,) in collate(samples).keys]
-    ids, segments, mask = (torch.zeros(len(samples), max(map(len, samples)), dtype=torch.int64) for _ in range(3))
+    ids, segments, mask = pad(samples)
     labels = torch.full_like(ids, -100)
     for row, sample in enumerate(samples):
-        ids[row, : len(sample)] = torch.from_numpy(sample.ids)
-        segments[row, : len(sample)] = torch.from_numpy(sample.segments)
-        mask[row, : len(sample)] = 1
         labels[row, sample.positions["masked"]] = torch.from_numpy(sample.labels["masked"])
     kinds = torch.tensor([int(sample.labels["next_sentence"][0]) for sample in samples])
     body = theirs.bert(ids, attention_mask=mask, token_type_ids=segments)
     out = theirs(ids, attention_mask=mask, token_type_ids=segments, labels=labels, next_sentence_label=kinds)
     theirs.zero_grad()
     out.loss.backward()
-    gradients = {name: parameter.grad for name, parameter in theirs.named_parameters()}
-    assert all(gradient is not None for gradient in gradients.values())
-    directory.mkdir()  # gradients read like weights have our names
-    safetensors.torch.save_file(gradients, directory / "model.safetensors")
-    theirs.config.save_pretrained(directory)
-    read = huggingface.read(directory)
-    found = {f"encoder.{name}": value for name, value in read.encoder.items()}
-    found |= {f"objectives.{head}.{name}": value for head, part in read.heads.items() for name, value in part.items()}
+    assert all(parameter.grad is not None for parameter in theirs.parameters())
+    gradients = gradients_by_our_names(theirs, directory)
     outputs = {
         "last": body.last_hidden_state[mask.bool()],
         "pooled": body.pooler_output,
@@ -130,7 +115,7 @@ def run_theirs(theirs, samples, directory):
         "next_sentence": out.seq_relationship_logits,
         "loss": out.loss,
     }
-    return {name: value.detach() for name, value in outputs.items()}, found
+    return {name: value.detach() for name, value in outputs.items()}, gradients
 
 
 def run_ours(learner, samples):
@@ -141,8 +126,7 @@ def run_ours(learner, samples):
     outputs["loss"] = sum(part.sum / batch.counts[name] for name, part in learner(batch).items())
     learner.zero_grad()
     outputs["loss"].backward()
-    gradients = {name: parameter.grad for name, parameter in learner.named_parameters()}
-    return {name: value.detach() for name, value in outputs.items()}, gradients
+    return {name: value.detach() for name, value in outputs.items()}, our_gradients(learner)
 
 
 def assert_parity(learner, theirs, samples, directory):
@@ -153,23 +137,21 @@ def assert_parity(learner, theirs, samples, directory):
         assert outputs[name].shape == value.shape, name
         worst = (outputs[name] - value).abs().max()
         assert worst <= 1e-5 * max(1, value.abs().max()), f"{name}: {worst}"
-    assert gradients.keys() == their_gradients.keys()
     for name, value in their_gradients.items():
         assert value.any(), f"the gradient of {name} is 0"
-        worst = (gradients[name] - value).norm() / value.norm()
-        assert worst <= 1e-4, f"gradient of {name}: {worst}"
+    assert_same_gradients(gradients, their_gradients)
     return outputs
 
 
 def assert_outputs_differ(outputs):
-    """No two rows are within a hundred tolerances; whoever reads [CLS] alone would give each sequence the same."""
+    """Check that no two rows are closer than a hundred tolerances, as they would be if only [CLS] were read."""
     for name in ("pooled", "next_sentence", "masked_lm"):
         assert torch.pdist(outputs[name]).min() > 1e-3, name
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_parity_of_their_directory(size, tmp_path):
-    theirs = scale(BertForPreTraining(config(size)))
+    theirs = scale(BertForPreTraining(config(size)), 3)
     learner = from_theirs(theirs, tmp_path / "theirs")
     assert_outputs_differ(assert_parity(learner, theirs, ragged(TEXTS, 1000), tmp_path / "gradients"))
 
@@ -177,7 +159,7 @@ def test_parity_of_their_directory(size, tmp_path):
 @pytest.mark.parametrize("size", SIZES)
 def test_parity_of_our_directory(size, tmp_path):
     theirs = BertForPreTraining(config(size))
-    learner = scale(from_theirs(theirs, tmp_path / "shape"))
+    learner = scale(from_theirs(theirs, tmp_path / "shape"), 3)
     torch.nn.init.normal_(learner.objectives["masked_lm"].bias)
     theirs = to_theirs(learner, tmp_path / "ours")
     assert_outputs_differ(assert_parity(learner, theirs, ragged(SHORT, 1000), tmp_path / "gradients"))
@@ -196,13 +178,6 @@ def test_parity_of_a_published_checkpoint(minilm, tmp_path):
     assert all(torch.equal(value, published[name].float()) for name, value in state.items())
     samples = ragged([(1,), (2,), (17,), (128,), (5, 9), (40, 60)], 30522)
     assert_outputs_differ(assert_parity(learner, theirs, samples, tmp_path / "gradients"))
-
-
-def change_tokens(monkeypatch, change):
-    forward = Transformer.forward
-    monkeypatch.setattr(
-        Transformer, "forward", lambda self, tokens, *more: forward(self, replace(tokens, **change(tokens)), *more)
-    )
 
 
 def change_decoder(monkeypatch, change):
@@ -228,7 +203,7 @@ def attend_to_padding(monkeypatch):
 
 
 def pool_losses(monkeypatch):
-    """One mean over the terms of both losses."""
+    """Plant a fault: one mean over the terms of both losses."""
     forward = Learner.forward
 
     def pooled(self, batch):
@@ -244,7 +219,7 @@ def swap_query_and_key(learner):
     weight.data = weight.data.view(3, -1, 128)[[1, 0, 2]].reshape(weight.shape)
 
 
-FAULTS = {  # what is planted in ours, and what the comparison must complain of
+FAULTS = {  # the fault planted in our model, and the output that the comparison must report
     "epsilon": (lambda ours, patch: change_modules(ours, torch.nn.LayerNorm, eps=1e-5), "last"),
     "large epsilon": (lambda ours, patch: change_modules(ours, torch.nn.LayerNorm, eps=1e-2), "last"),
     "tanh for exact gelu": (lambda ours, patch: change_modules(ours, torch.nn.GELU, approximate="tanh"), "last"),
@@ -276,7 +251,7 @@ FAULTS = {  # what is planted in ours, and what the comparison must complain of
 
 @pytest.mark.parametrize("fault", [None, *FAULTS])
 def test_parity_notices_a_planted_fault(fault, tmp_path, monkeypatch):
-    theirs = scale(BertForPreTraining(config("2x128")))
+    theirs = scale(BertForPreTraining(config("2x128")), 3)
     torch.nn.init.normal_(theirs.cls.predictions.bias)
     learner = from_theirs(theirs, tmp_path / "theirs")
     plant, complaint = FAULTS.get(fault, (lambda ours, patch: None, ""))

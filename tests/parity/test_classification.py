@@ -1,4 +1,4 @@
-"""A classifier gives the same in transformers, whoever wrote it, and so does a pretrained model that fills masks."""
+"""Parity of classifiers and of filled masks with transformers, for directories written by us and by transformers."""
 
 import json
 
@@ -9,26 +9,25 @@ from transformers import (
     AutoModelForPreTraining,
     AutoModelForSequenceClassification,
     AutoTokenizer,
-    BertConfig,
     BertForSequenceClassification,
 )
 
 import unmask
 from unmask.errors import InputWarning
-from unmask.families.bert import BertSettings
 from unmask.model import Model, save_model
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import BuildContext
 from unmask.tasks.classification import Classification, ClassificationHead
 
-SETTINGS = BertSettings(layers=2, width=32, heads=4, feed_forward=64, positions=64, init_std=0.3)
+from .conftest import SETTINGS, load_theirs, their_config
+
 LABELS = ("negative", "neutral", "äußerst gut")
 TEXTS = ["The dog sees the cat near the sea.", "The poem", "", "The garden opens the letter under a tree. " * 20]
 
 
 @pytest.fixture
 def ours(tokenizer):
-    """A model of ours with all heads drawn at random."""
+    """Return a function that builds a model of ours with random heads."""
 
     def make(*names, labels=()):
         encoder = SETTINGS.build(tokenizer.size)
@@ -44,22 +43,21 @@ def ours(tokenizer):
     return make
 
 
-def chances_of_theirs(directory, texts):
-    """What transformers says with nothing but its own tokenizer and classes."""
-    theirs, report = AutoModelForSequenceClassification.from_pretrained(directory, output_loading_info=True)
-    assert not any(report.values()), report
-    words = AutoTokenizer.from_pretrained(directory)
-    inputs = words(texts, padding=True, truncation=True, max_length=SETTINGS.positions, return_tensors="pt")
+def their_probabilities(directory, texts):
+    """Return the configuration and the probabilities of transformers, computed with its own tokenizer and classes."""
+    theirs = load_theirs(AutoModelForSequenceClassification, directory)
+    reader = AutoTokenizer.from_pretrained(directory)
+    inputs = reader(texts, padding=True, truncation=True, max_length=SETTINGS.positions, return_tensors="pt")
     with torch.no_grad():
-        return theirs.config, theirs.eval()(**inputs).logits.softmax(1)
+        return theirs.config, theirs(**inputs).logits.softmax(1)
 
 
 def assert_same_predictions(directory, labels):
-    config, expected = chances_of_theirs(directory, TEXTS)
+    config, expected = their_probabilities(directory, TEXTS)
     pipeline = unmask.load(directory, device="cpu")
     assert pipeline.labels == labels == tuple(config.id2label[number] for number in range(len(labels)))
     assert config.label2id == {label: number for number, label in enumerate(labels)}
-    assert torch.pdist(expected).min() > 1e-3  # the texts are told apart
+    assert torch.pdist(expected).min() > 1e-3  # predictions differ between the texts
     with pytest.warns(InputWarning, match="^1 of 4 texts are longer than 64 tokens and were cut; 1 of 4 .* empty$"):
         found = pipeline.predict(TEXTS)
     for text, row, prediction in zip(TEXTS, expected, found, strict=True):
@@ -75,41 +73,30 @@ def test_our_classifier_in_transformers(ours, tmp_path, labels):
     assert_same_predictions(tmp_path, labels)
 
 
-def theirs(tokenizer, directory, labels=LABELS):
-    config = BertConfig(
-        vocab_size=tokenizer.size,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=64,
-        max_position_embeddings=64,
-        initializer_range=0.3,
-        id2label=dict(enumerate(labels)),
-        label2id={label: number for number, label in enumerate(labels)},
-    )
-    model = BertForSequenceClassification(config)
+def write_theirs(tokenizer, directory, labels=LABELS):
+    """Write a random model and the tokenizer as transformers does."""
+    model = BertForSequenceClassification(their_config(tokenizer, labels))
     torch.nn.init.normal_(model.classifier.bias)
     model.save_pretrained(directory)
     tokenizer.save(directory)
-    words = AutoTokenizer.from_pretrained(directory)
-    words.save_pretrained(directory)  # what lies there now is all theirs
+    AutoTokenizer.from_pretrained(directory).save_pretrained(directory)  # now all files are written by transformers
 
 
 @pytest.mark.parametrize("labels", [LABELS, LABELS[::-1]])
 def test_their_classifier_in_ours(tokenizer, tmp_path, labels):
-    theirs(tokenizer, tmp_path, labels)
+    write_theirs(tokenizer, tmp_path, labels)
     assert_same_predictions(tmp_path, labels)
 
 
-def test_a_classifier_read_and_written_again_stays_the_same(tokenizer, tmp_path):
-    theirs(tokenizer, tmp_path / "theirs")
+def test_reading_and_writing_a_classifier_preserves_it(tokenizer, tmp_path):
+    write_theirs(tokenizer, tmp_path / "theirs")
     save_model(tmp_path / "ours", unmask.load(tmp_path / "theirs").model, "card")
-    first, again = (chances_of_theirs(tmp_path / name, TEXTS)[1] for name in ("theirs", "ours"))
+    first, again = (their_probabilities(tmp_path / name, TEXTS)[1] for name in ("theirs", "ours"))
     assert torch.equal(first, again)
 
 
 def test_a_classifier_without_names_gets_those_of_transformers(tokenizer, tmp_path):
-    theirs(tokenizer, tmp_path)
+    write_theirs(tokenizer, tmp_path)
     path = tmp_path / "config.json"
     config = {key: value for key, value in json.loads(path.read_text()).items() if key not in ("id2label", "label2id")}
     path.write_text(json.dumps(config))
@@ -128,7 +115,7 @@ def test_the_comparison_notices_a_planted_fault(ours, tmp_path, monkeypatch, pla
     elif planted == "pooler":
         monkeypatch.setattr(type(model.encoder), "pool", lambda self, rows: rows)
     else:
-        monkeypatch.setattr(Model, "take", lambda self, name, head: [])  # the head stays untrained
+        monkeypatch.setattr(Model, "take", lambda self, name, head: [])  # the head keeps its random weights
     with pytest.raises(AssertionError):
         assert_same_predictions(tmp_path, LABELS)
 
@@ -144,25 +131,25 @@ FILLED = ["The [MASK] sees the cat near the [MASK].", "[MASK]", "The garden open
         (AutoModelForMaskedLM, ("masked_lm",)),
     ],
 )
-def test_a_pretrained_directory_fills_masks_alike(ours, tmp_path, auto, heads):
+def test_a_pretrained_directory_fills_masks_as_transformers_does(ours, tmp_path, auto, heads):
     save_model(tmp_path, ours(*heads), "card")
     theirs, report = auto.from_pretrained(tmp_path, output_loading_info=True)
     assert not report["missing_keys"]
-    words = AutoTokenizer.from_pretrained(tmp_path)
+    reader = AutoTokenizer.from_pretrained(tmp_path)
     for text, filling in zip(
-        FILLED, unmask.load(tmp_path, device="cpu").fill(FILLED, top=words.vocab_size), strict=True
+        FILLED, unmask.load(tmp_path, device="cpu").fill(FILLED, top=reader.vocab_size), strict=True
     ):
-        inputs = words(text, return_tensors="pt")
+        inputs = reader(text, return_tensors="pt")
         with torch.no_grad():
             out = theirs.eval()(**inputs)
         logits = out.prediction_logits if "prediction_logits" in out else out.logits
-        expected = logits[inputs["input_ids"] == words.mask_token_id].softmax(1)
+        expected = logits[inputs["input_ids"] == reader.mask_token_id].softmax(1)
         assert [mask.position for mask in filling.masks] == [
             i for i in range(len(text)) if text.startswith("[MASK]", i)
         ]
         for mask, row in zip(filling.masks, expected, strict=True):
-            ids = words.convert_tokens_to_ids([candidate.piece for candidate in mask.candidates])
+            ids = reader.convert_tokens_to_ids([candidate.piece for candidate in mask.candidates])
             found = torch.tensor([candidate.probability for candidate in mask.candidates])
-            assert sorted(ids) == sorted(set(range(words.vocab_size)) - set(words.all_special_ids))
+            assert sorted(ids) == sorted(set(range(reader.vocab_size)) - set(reader.all_special_ids))
             torch.testing.assert_close(found, row[ids], rtol=0, atol=1e-5)
             assert found.equal(found.sort(descending=True).values)

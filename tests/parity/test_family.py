@@ -1,16 +1,15 @@
-"""RoBERTa, ALBERT, ELECTRA, DistilBERT and GPT: the same weights in transformers give the same outputs and gradients.
+"""Parity of RoBERTa, ALBERT, ELECTRA, RoFormer, DistilBERT and GPT with transformers: outputs and gradients.
 
-Both directions, for random models of several shapes and with each head, ALBERT's two of pretraining also together (as
-are BERT's in test_bert.py); of replaced token detection the discriminator alone (objectives/test_replaced_token.py has
-its generator too). As in test_bert.py weights are scaled up; outputs agree within 1e-5 of their largest magnitude, each
-parameter's gradient within 1e-4 of its norm.
+Both directions are tested, for random models of several shapes and with each head, ALBERT's two pretraining heads also
+together (as BERT's in test_bert.py). Of replaced token detection only the discriminator is compared
+(objectives/test_replaced_token.py tests the generator too). As in test_bert.py, weights are scaled up; outputs agree
+within 1e-5 of their largest magnitude, each parameter's gradient within 1e-4 of its norm.
 """
 
 import re
 
 import numpy as np
 import pytest
-import safetensors.torch
 import torch
 import transformers
 
@@ -26,6 +25,8 @@ from unmask.tasks.classification import ClassificationHead
 from unmask.tasks.question_answering import QuestionAnsweringHead
 from unmask.tasks.regression import RegressionHead
 from unmask.tasks.token_classification import TokenClassificationHead
+
+from .conftest import assert_same_gradients, gradients_by_our_names, our_gradients, scale
 
 BODY = {"vocab_size": 300, "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 96}
 DISTIL = {"vocab_size": 300, "dim": 48, "n_layers": 3, "n_heads": 4, "hidden_dim": 96}
@@ -48,10 +49,10 @@ SHAPES = {
 }
 BOTH = "masked_lm + sentence_order"
 ONLY = {"sentence_order": "albert", BOTH: "albert", "replaced_token": "electra", "causal_lm": "gpt"}
-"""Heads of one family alone."""
+"""Heads that only one family has."""
 LACKING = {"gpt": ("masked_lm", "regression", "question_answering", "token_classification")}
 EXTRACT = 4
-"""The token at the end of GPT's texts, which is 0 in no other place: there that is padding."""
+"""The token at the end of GPT's texts; it must not be 0, the id that marks padding elsewhere."""
 HEADS = {
     "masked_lm": "ForMaskedLM",
     "sentence_order": "ForPreTraining",
@@ -80,20 +81,6 @@ def theirs_of(shape, head, **other):
     return kind(kind.config_class(**settings, num_labels=labels, **other))
 
 
-@torch.no_grad()
-def scale(model):
-    """Make every parameter count."""
-    linear = torch.nn.Linear | transformers.pytorch_utils.Conv1D
-    for module in model.modules():
-        if isinstance(module, linear):
-            module.weight.mul_(6)
-        if isinstance(module, torch.nn.LayerNorm):
-            module.weight.normal_(1, 0.3)
-        if isinstance(module, linear | torch.nn.LayerNorm) and module.bias is not None:
-            module.bias.normal_(0, 0.3)
-    return model.eval()
-
-
 def build_head(name, settings, vocabulary):
     tasks = {
         "classification": lambda: ClassificationHead(settings.head, 3),
@@ -105,7 +92,7 @@ def build_head(name, settings, vocabulary):
 
 
 def from_theirs(theirs, head, directory):
-    """Our learner with their weights, by way of their directory."""
+    """Return our learner with the weights of transformers' model, read from the directory that it writes."""
     theirs.save_pretrained(directory)
     found = huggingface.read(directory)
     encoder = found.settings.build(found.vocabulary)
@@ -116,23 +103,25 @@ def from_theirs(theirs, head, directory):
     for name, part in parts.items():
         missing, unexpected = part.load_state_dict(found.heads[name], strict=False)
         assert not unexpected
-        assert all(key.startswith("generator.") for key in missing), "theirs is in a directory of its own"
+        assert all(key.startswith("generator.") for key in missing), (
+            "the generator has a directory of its own in transformers"
+        )
     return Learner(encoder, parts).eval()
 
 
 def samples(extract=None):
-    """Texts and pairs; everything but special tokens is predicted by heads of tokens."""
+    """Return texts and pairs; token-level heads predict every token except special tokens."""
     rng, frame, made = np.random.default_rng(0), Frame(cls=2, sep=3, extract=extract), []
     for number, lengths in enumerate(LENGTHS):
         sample = frame.wrap(*(rng.integers(5, 300, n) for n in lengths)).named((number,))
         inside, whole = np.arange(1, len(sample) - 1), np.arange(len(sample))
-        places = {"masked": inside, "first": inside, "before": inside, "passage": whole, "every": whole}
-        made.append(sample.add(positions=places))
+        positions = {"masked": inside, "first": inside, "before": inside, "passage": whole, "every": whole}
+        made.append(sample.add(positions=positions))
     return made
 
 
 def run_ours(learner):
-    """The logits of each head in the samples' order."""
+    """Return the logits of each head in the order of the samples."""
     made = samples(EXTRACT if learner.encoder.settings.summary == "extract" else None)
     batch = collate(made)
     encoded, outputs = learner.encoder(batch.tokens), {}
@@ -145,13 +134,13 @@ def run_ours(learner):
 
 
 def run_theirs(theirs, heads):
-    """The same, each sequence alone, so that nothing is padded."""
+    """Return the logits of transformers' model, each sequence alone, so that nothing is padded."""
     found = {head: [] for head in heads}
     for sample in samples(EXTRACT if theirs.config.model_type == "openai-gpt" else None):
-        asked = {"input_ids": torch.from_numpy(sample.ids)[None]}
+        inputs = {"input_ids": torch.from_numpy(sample.ids)[None]}
         if getattr(theirs.config, "type_vocab_size", 1) > 1:
-            asked["token_type_ids"] = torch.from_numpy(sample.segments)[None]
-        out = theirs(**asked)
+            inputs["token_type_ids"] = torch.from_numpy(sample.segments)[None]
+        out = theirs(**inputs)
         for head, logits in found.items():
             if head == "question_answering":
                 logits.append(torch.stack([out.start_logits[0], out.end_logits[0]], 1))
@@ -166,18 +155,17 @@ def run_theirs(theirs, heads):
     return {head: torch.cat(logits) for head, logits in found.items()}
 
 
-def gradients_of(model, outputs):
-    """Of all outputs together, each weighted at random."""
+def backward(model, outputs):
+    """Compute the gradients of a sum of all outputs, each weighted at random."""
     total = 0.0
     for logits in outputs.values():
         total += (logits * torch.from_numpy(np.random.default_rng(1).normal(size=tuple(logits.shape))).float()).sum()
     model.zero_grad()
     total.backward()
-    return {name: value.grad for name, value in model.named_parameters() if value.grad is not None}
 
 
 def assert_parity(learner, theirs, directory):
-    if learner.encoder.settings.activation == "relu":  # a unit within rounding of 0 may be on in one, off in the other
+    if learner.encoder.settings.activation == "relu":  # a unit near 0 may be on in one model and off in the other
         learner.double()
         theirs.double()
     ours, expected = run_ours(learner), run_theirs(theirs, learner.parts)
@@ -185,31 +173,21 @@ def assert_parity(learner, theirs, directory):
         assert ours[head].shape == value.shape
         assert (ours[head] - value).abs().max() <= 1e-5 * max(1, value.abs().max())
         assert value.std() > 5e-3, "a thousand tolerances"
-    gradients, others = gradients_of(learner, ours), gradients_of(theirs, expected)
-    directory.mkdir()  # gradients read like weights have our names
-    safetensors.torch.save_file(
-        {name: value.contiguous() for name, value in others.items()}, directory / "model.safetensors"
-    )
-    theirs.config.architectures = [type(theirs).__name__]
-    theirs.config.save_pretrained(directory)
-    read = huggingface.read(directory)
-    found = {f"encoder.{name}": value for name, value in read.encoder.items()}
-    for head in learner.parts:
-        found |= {f"objectives.{head}.{name}": value for name, value in read.heads[head].items()}
-    assert gradients.keys() == found.keys()
-    for name, value in found.items():
-        assert (gradients[name].float() - value).norm() <= 1e-4 * value.norm() + 1e-6, name
+    backward(learner, ours)
+    backward(theirs, expected)
+    found = gradients_by_our_names(theirs, directory, learner.parts)
+    assert_same_gradients(our_gradients(learner), found, slack=1e-6)
 
 
 @pytest.mark.parametrize(("shape", "head"), CASES)
 def test_parity_of_their_directory(shape, head, tmp_path):
-    theirs = scale(theirs_of(shape, head))
+    theirs = scale(theirs_of(shape, head), 6)
     assert_parity(from_theirs(theirs, head, tmp_path / "theirs"), theirs, tmp_path / "gradients")
 
 
 @pytest.mark.parametrize(("shape", "head"), CASES)
 def test_parity_of_our_directory(shape, head, tmp_path):
-    learner = scale(from_theirs(theirs_of(shape, head), head, tmp_path / "shape"))
+    learner = scale(from_theirs(theirs_of(shape, head), head, tmp_path / "shape"), 6)
     labels = ("a", "b", "c") if head in ("classification", "token_classification") else ()
     heads = {name: part.state_dict() for name, part in learner.parts.items()}
     huggingface.write(tmp_path / "ours", learner.encoder, heads, labels)
@@ -226,7 +204,7 @@ def test_parity_of_our_directory(shape, head, tmp_path):
 
 @pytest.mark.parametrize("shared", ["attention", "feed_forward"])
 @pytest.mark.parametrize("embedding", [None, 16])
-def test_partly_shared_layers_travel(shared, embedding, tmp_path):
+def test_partly_shared_layers_are_written_and_read(shared, embedding, tmp_path):
     settings = AlbertSettings(
         layers=3,
         width=48,
@@ -238,7 +216,7 @@ def test_partly_shared_layers_travel(shared, embedding, tmp_path):
         dropout=0.0,
     )
     torch.manual_seed(0)
-    encoder = scale(settings.build(300))
+    encoder = scale(settings.build(300), 6)
     huggingface.write(tmp_path / "ours", encoder, {})
     found = huggingface.read(tmp_path / "ours")
     assert found.settings == settings
@@ -248,7 +226,7 @@ def test_partly_shared_layers_travel(shared, embedding, tmp_path):
     ours = encoder.eval()(tokens).last
     assert torch.equal(again.eval()(tokens).last, ours)
     theirs = transformers.AutoModel.from_pretrained(tmp_path / "ours").eval()
-    for sample in samples():  # there every layer has a copy
+    for sample in samples():  # in transformers every layer has a copy
         out = theirs(
             torch.from_numpy(sample.ids)[None], token_type_ids=torch.from_numpy(sample.segments)[None]
         ).last_hidden_state[0]
@@ -268,8 +246,8 @@ REACTIONS = (
 
 
 @pytest.mark.shared
-def test_a_trained_albert_fills_its_masks_as_there(shared):
-    """Its language is reactions written as SMILES; each token is hidden in turn."""
+def test_a_trained_albert_fills_masks_as_in_transformers(shared):
+    """Its language is reactions written as SMILES; each token is masked in turn."""
     directory = shared / "checkpoints/albert-rxnmapper"
     model = load_model(directory, allow_pickle=True)
     assert model.encoder.settings.shared == "all"
@@ -277,25 +255,25 @@ def test_a_trained_albert_fills_its_masks_as_there(shared):
     assert not model.take("masked_lm", head)
     learner = Learner(model.encoder, {"masked_lm": head}).eval()
     theirs = transformers.AlbertForMaskedLM.from_pretrained(directory).eval()
-    pieces = {model.tokenizer.token(id): id for id in range(model.tokenizer.size)}
-    frame, hidden = Frame(model.tokenizer.cls, model.tokenizer.sep), []
+    ids_by_token = {model.tokenizer.token(id): id for id in range(model.tokenizer.size)}
+    frame, masked = Frame(model.tokenizer.cls, model.tokenizer.sep), []
     for reaction in REACTIONS:
-        whole = frame.wrap(np.array([pieces[token] for token in SMILES.findall(reaction)]))
-        for place in range(1, len(whole) - 1):
+        whole = frame.wrap(np.array([ids_by_token[token] for token in SMILES.findall(reaction)]))
+        for position in range(1, len(whole) - 1):
             ids = whole.ids.copy()
-            ids[place] = model.tokenizer.mask
-            labels = {"masked": whole.ids[place : place + 1]}
-            hidden.append(
-                whole.add(ids=ids, positions={"masked": np.array([place])}, labels=labels).named((len(hidden),))
+            ids[position] = model.tokenizer.mask
+            labels = {"masked": whole.ids[position : position + 1]}
+            masked.append(
+                whole.add(ids=ids, positions={"masked": np.array([position])}, labels=labels).named((len(masked),))
             )
     with torch.no_grad():
-        batch = collate(hidden)
+        batch = collate(masked)
         ours = learner.parts["masked_lm"].predict(learner.encoder, learner.encoder(batch.tokens), batch)
         right = 0
         for (number,), logits in zip(batch.keys, ours, strict=True):
-            sample = hidden[number]
+            sample = masked[number]
             expected = theirs(torch.from_numpy(sample.ids)[None]).logits[0, sample.positions["masked"][0]]
             assert (logits - expected).abs().max() <= 1e-5 * expected.abs().max()
             right += int(logits.argmax()) == int(sample.labels["masked"][0])
-    assert len(hidden) > 100
-    assert right > 0.9 * len(hidden), "it was trained for this"
+    assert len(masked) > 100
+    assert right > 0.9 * len(masked), "it was trained for this"

@@ -1,6 +1,7 @@
-"""The floating-point operations that encoder and objectives state are those that torch counts in transformers' BERT.
+"""Our counts of floating-point operations equal those that torch counts in transformers' BERT.
 
-Theirs runs on each sequence alone, so that nothing is padded, and on no device, so that nothing is computed.
+Transformers' model runs on each sequence alone, so that nothing is padded, and on the meta device, so that nothing is
+computed.
 """
 
 import numpy as np
@@ -37,8 +38,8 @@ def batch():
     samples = []
     for length in LENGTHS:
         sample = frame.wrap(rng.integers(5, 700, length))
-        hidden = np.arange(length // 3)
-        samples.append(sample.add(positions={"masked": hidden}, labels={"masked": hidden}))
+        masked = np.arange(length // 3)
+        samples.append(sample.add(positions={"masked": masked}, labels={"masked": masked}))
     return collate(samples)
 
 
@@ -74,7 +75,7 @@ def test_classification():
     assert learner.forward_flops(batch()) == found
 
 
-def test_a_step_costs_as_many_forward_passes_as_the_loop_says():
+def test_a_step_costs_as_many_forward_passes_as_the_loop_assumes():
     with torch.device("meta"):
         theirs = BertModel(BertConfig(**THEIRS), add_pooling_layer=False)
     found = counted(lambda: theirs(torch.zeros(2, 30, dtype=torch.int64)).last_hidden_state.sum().backward())

@@ -1,22 +1,19 @@
-"""Pairs of texts, told apart or given a number: the same in transformers from the text on, whoever wrote the directory.
+"""Parity of classification and regression of pairs with transformers, from the text to the gradients.
 
-Predictions, losses and the gradient of every parameter. Where both texts of a pair are cut and an odd number of tokens
-is left, transformers gives the odd one to the second text, BERT's own program and we to the first: the length here
-leaves an even number.
+Directories are written by us and by transformers. Predictions, losses and the gradient of every parameter are compared.
+Where both texts of a pair are truncated and an odd number of tokens is left, transformers keeps the odd one in the
+second text, BERT's original program and we in the first: the length used here leaves an even number.
 """
 
 import numpy as np
 import pytest
-import safetensors.torch
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForSequenceClassification
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertForSequenceClassification
 
 import unmask.tasks.rows
 from unmask.batches.batch import collate
 from unmask.batches.frame import Frame
-from unmask.checkpoints import huggingface
 from unmask.errors import InputWarning
-from unmask.families.bert import BertSettings
 from unmask.inference.predictor import Predictor
 from unmask.labelled.labelled_file import Row
 from unmask.model import Model, load_model, save_model
@@ -26,7 +23,15 @@ from unmask.tasks.classification import Classification, ClassificationHead
 from unmask.tasks.regression import Regression, RegressionHead
 from unmask.training.machine import choose_machine
 
-SETTINGS = BertSettings(layers=2, width=32, heads=4, feed_forward=64, positions=64, init_std=0.3)
+from .conftest import (
+    SETTINGS,
+    assert_same_gradients,
+    gradients_by_our_names,
+    load_theirs,
+    our_gradients,
+    their_config,
+)
+
 LENGTH = 63
 LABELS = {"classification": ("entailment", "neutral", "contradiction"), "regression": ()}
 LONG = "The garden opens the letter under a tree. " * 9
@@ -58,55 +63,35 @@ def write_ours(kind, tokenizer, directory):
 
 def write_theirs(kind, tokenizer, directory):
     labels = LABELS[kind] or ("LABEL_0",)
-    config = BertConfig(
-        vocab_size=tokenizer.size,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=64,
-        max_position_embeddings=64,
-        initializer_range=0.3,
-        id2label=dict(enumerate(labels)),
-        label2id={label: number for number, label in enumerate(labels)},
-        problem_type="regression" if kind == "regression" else "single_label_classification",
-    )
-    model = BertForSequenceClassification(config)
+    problem = "regression" if kind == "regression" else "single_label_classification"
+    model = BertForSequenceClassification(their_config(tokenizer, labels, problem_type=problem))
     torch.nn.init.normal_(model.classifier.bias)
     model.save_pretrained(directory)
     tokenizer.save(directory, length=LENGTH)
-    AutoTokenizer.from_pretrained(directory).save_pretrained(directory)  # what lies there now is all theirs
+    AutoTokenizer.from_pretrained(directory).save_pretrained(directory)  # now all files are written by transformers
 
 
 def run_theirs(directory, kind):
-    """Logits, the loss and its gradients under our names, with nothing but their own classes."""
-    theirs, report = AutoModelForSequenceClassification.from_pretrained(directory, output_loading_info=True)
-    assert not any(report.values()), report
-    words = AutoTokenizer.from_pretrained(directory)
-    inputs = words(*texts(), padding=True, truncation=True, max_length=LENGTH, return_tensors="pt")
+    """Return logits, the loss and its gradients by our names, computed with the classes of transformers only."""
+    theirs = load_theirs(AutoModelForSequenceClassification, directory)
+    reader = AutoTokenizer.from_pretrained(directory)
+    inputs = reader(*texts(), padding=True, truncation=True, max_length=LENGTH, return_tensors="pt")
     known = theirs.config.label2id
     gold = torch.tensor([number if kind == "regression" else known[label] for *_, label, number in PAIRS])
-    out = theirs.eval()(**inputs, labels=gold)
+    out = theirs(**inputs, labels=gold)
     out.loss.backward()
-    folder = directory / "gradients"
-    folder.mkdir()
-    gradients = {name: parameter.grad for name, parameter in theirs.named_parameters()}
-    safetensors.torch.save_file(gradients, folder / "model.safetensors")
-    theirs.config.save_pretrained(folder)
-    read = huggingface.read(folder)
-    found = {f"encoder.{name}": value for name, value in read.encoder.items()}
-    found |= {f"objectives.{head}.{name}": value for head, part in read.heads.items() for name, value in part.items()}
-    return out.logits.detach(), out.loss.detach(), found
+    return out.logits.detach(), out.loss.detach(), gradients_by_our_names(theirs, directory / "gradients")
 
 
 def run_ours(directory, kind):
-    """The same with our own: what `predict` says, and what training reckons."""
+    """Return our predictions, the loss of training and its gradients."""
     model = load_model(directory)
     assert model.labels == LABELS[kind]
     assert type(model.task) is type(task_of(kind))
     assert model.task.length == LENGTH
     with pytest.warns(InputWarning, match="^3 of 5 pairs are longer than"):
-        said = Predictor(model, choose_machine("cpu", "float32")).predict(*texts())
-    assert [one.cut for one in said] == [False, False, True, True, True]
+        predictions = Predictor(model, choose_machine("cpu", "float32")).predict(*texts())
+    assert [one.cut for one in predictions] == [False, False, True, True, True]
     head = model.task.build(model.encoder.head, model.labels)
     model.take(kind, head)
     learner = Learner(model.encoder, {kind: head}).eval()
@@ -118,24 +103,22 @@ def run_ours(directory, kind):
     batch = collate([learner.prepare(sample) for sample in samples])
     loss = learner(batch)[kind].sum / batch.counts[kind]
     loss.backward()
-    return said, loss.detach(), {name: parameter.grad for name, parameter in learner.named_parameters()}
+    return predictions, loss.detach(), our_gradients(learner)
 
 
 def assert_parity(directory, kind):
     logits, their_loss, theirs = run_theirs(directory, kind)
-    said, loss, ours = run_ours(directory, kind)
-    assert torch.pdist(logits).min() > 1e-3, "the pairs are told apart"
+    predictions, loss, ours = run_ours(directory, kind)
+    assert torch.pdist(logits).min() > 1e-3, "logits differ between the pairs"
     if kind == "regression":
-        found, expected = torch.tensor([[one.score] for one in said]), logits
+        found, expected = torch.tensor([[one.score] for one in predictions]), logits
     else:
-        found, expected = torch.tensor([list(one.scores.values()) for one in said]), logits.softmax(1)
-        assert [one.label for one in said] == [LABELS[kind][row.argmax()] for row in logits]
+        found, expected = torch.tensor([list(one.scores.values()) for one in predictions]), logits.softmax(1)
+        assert [one.label for one in predictions] == [LABELS[kind][row.argmax()] for row in logits]
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-    assert [(one.text, one.text_b) for one in said] == [pair[:2] for pair in PAIRS]
+    assert [(one.text, one.text_b) for one in predictions] == [pair[:2] for pair in PAIRS]
     torch.testing.assert_close(loss, their_loss, rtol=1e-5, atol=1e-6)
-    assert ours.keys() == theirs.keys()
-    for name, value in theirs.items():
-        assert (ours[name] - value).norm() <= 1e-4 * value.norm(), f"gradient of {name}"
+    assert_same_gradients(ours, theirs)
 
 
 @pytest.mark.parametrize("write", [write_ours, write_theirs])
@@ -157,7 +140,7 @@ def test_the_comparison_notices_a_planted_fault(tokenizer, tmp_path, monkeypatch
             monkeypatch.setattr(Frame, "wrap", lambda frame, first, second: wrap(frame, second, first))
         case "the second is cut":
             monkeypatch.setattr(
-                unmask.tasks.rows, "cut_longer", lambda one, two, room: (min(one, 50), room - min(one, 50))
+                unmask.tasks.rows, "cut_longer", lambda one, two, total: (min(one, 50), total - min(one, 50))
             )
         case "pooler":
             monkeypatch.setattr(SETTINGS.build(5).__class__, "pool", lambda self, rows: rows)
@@ -166,7 +149,7 @@ def test_the_comparison_notices_a_planted_fault(tokenizer, tmp_path, monkeypatch
             score = head.score
             monkeypatch.setattr(head, "score", lambda *given: Part(score(*given).sum / 2, {}))
         case "head":
-            monkeypatch.setattr(Model, "take", lambda self, name, head: [])  # the head stays untrained
+            monkeypatch.setattr(Model, "take", lambda self, name, head: [])  # the head keeps its random weights
     with pytest.raises(AssertionError):
         assert_parity(tmp_path, kind)
 

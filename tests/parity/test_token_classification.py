@@ -1,27 +1,24 @@
-"""A tagger is transformers' BertForTokenClassification: logits, loss and gradients, whoever wrote the directory.
+"""Parity of token classification with transformers: logits, loss and gradients.
 
-Their side reads words with `is_split_into_words`, with the label at the first piece of each word and -100 elsewhere.
-Sentences are of lengths that differ, so that theirs are padded and ours are not.
+Directories are written by us and by transformers. Its tokenizer reads words with `is_split_into_words`; labels are at
+the first token of each word, with -100 elsewhere. Sentences have different lengths, so that inputs are padded in
+transformers but not here.
 """
 
 import json
 
 import numpy as np
 import pytest
-import safetensors.torch
 import torch
 from transformers import (
     AutoModelForTokenClassification,
     AutoTokenizer,
-    BertConfig,
     BertForTokenClassification,
     RobertaTokenizerFast,
 )
 
 import unmask
 from unmask.batches.batch import collate
-from unmask.checkpoints import huggingface
-from unmask.families.bert import BertSettings
 from unmask.labelled.sentence import Sentence, join_words
 from unmask.metrics.token_classification import chunks
 from unmask.model import Model, save_model
@@ -31,7 +28,15 @@ from unmask.tasks.token_classification import TokenClassification, TokenClassifi
 from unmask.tokenizers.bpe import train_bpe
 from unmask.tokenizers.load import load_tokenizer
 
-SETTINGS = BertSettings(layers=2, width=32, heads=4, feed_forward=64, positions=64, init_std=0.3)
+from .conftest import (
+    SETTINGS,
+    assert_same_gradients,
+    gradients_by_our_names,
+    load_theirs,
+    our_gradients,
+    their_config,
+)
+
 LABELS = ("O", "B-X", "I-X", "B-Y", "I-Y")
 BIOES = ("E-Y", "S-X", "I-X", "O", "B-X", "S-Y", "I-Y", "E-X", "B-Y")
 SENTENCES = [
@@ -41,12 +46,12 @@ SENTENCES = [
 
 
 def gold_of(sentence, labels):
-    """A number for each word, all of them in use."""
+    """Return a label number for each word; all labels occur."""
     return 3 * np.arange(len(sentence.starts)) % len(labels)
 
 
 def ours(tokenizer, directory, labels=LABELS):
-    """A model of ours, drawn at random and saved."""
+    """Write a random model as we do."""
     encoder = SETTINGS.build(tokenizer.size)
     head = TokenClassificationHead(SETTINGS.head, len(labels))
     for parameter in head.parameters():
@@ -57,19 +62,8 @@ def ours(tokenizer, directory, labels=LABELS):
 
 
 def theirs(tokenizer, directory, labels=LABELS):
-    """A model of theirs, the same way."""
-    config = BertConfig(
-        vocab_size=tokenizer.size,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=64,
-        max_position_embeddings=64,
-        initializer_range=0.3,
-        id2label=dict(enumerate(labels)),
-        label2id={label: number for number, label in enumerate(labels)},
-    )
-    model = BertForTokenClassification(config)
+    """Write a random model as transformers does."""
+    model = BertForTokenClassification(their_config(tokenizer, labels))
     torch.nn.init.normal_(model.classifier.weight, std=0.5)
     torch.nn.init.normal_(model.classifier.bias)
     model.save_pretrained(directory)
@@ -77,30 +71,23 @@ def theirs(tokenizer, directory, labels=LABELS):
 
 
 def of_theirs(directory, labels):
-    """Logits of each sentence's words, the mean loss, and the gradients under our names."""
-    model, report = AutoModelForTokenClassification.from_pretrained(directory, output_loading_info=True)
-    assert not any(report.values()), report
+    """Return the logits of each sentence's words, the mean loss, and the gradients by our names."""
+    model = load_theirs(AutoModelForTokenClassification, directory)
     assert tuple(model.config.id2label[number] for number in range(len(labels))) == labels
-    words = AutoTokenizer.from_pretrained(directory)
-    inputs = words([one.words for one in SENTENCES], is_split_into_words=True, padding=True, return_tensors="pt")
+    reader = AutoTokenizer.from_pretrained(directory)
+    inputs = reader([one.words for one in SENTENCES], is_split_into_words=True, padding=True, return_tensors="pt")
     gold = torch.full(inputs["input_ids"].shape, -100)
     for row, sentence in enumerate(SENTENCES):
-        places = {word: place for place, word in reversed([*enumerate(inputs.word_ids(row))]) if word is not None}
-        gold[row, [places[word] for word in range(len(places))]] = torch.from_numpy(gold_of(sentence, labels))
-    out = model.eval()(**inputs, labels=gold)
+        first = {word: index for index, word in reversed([*enumerate(inputs.word_ids(row))]) if word is not None}
+        gold[row, [first[word] for word in range(len(first))]] = torch.from_numpy(gold_of(sentence, labels))
+    out = model(**inputs, labels=gold)
     out.loss.backward()
-    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
-    (directory / "gradients").mkdir()
-    safetensors.torch.save_file(gradients, directory / "gradients" / "model.safetensors")
-    model.config.save_pretrained(directory / "gradients")
-    read = huggingface.read(directory / "gradients")
-    named = {f"encoder.{name}": value for name, value in read.encoder.items()}
-    named |= {f"objectives.token_classification.{name}": v for name, v in read.heads["token_classification"].items()}
-    return [out.logits[row][gold[row] >= 0].detach() for row in range(len(SENTENCES))], out.loss.detach(), named
+    gradients = gradients_by_our_names(model, directory / "gradients")
+    return [out.logits[row][gold[row] >= 0].detach() for row in range(len(SENTENCES))], out.loss.detach(), gradients
 
 
 def of_ours(directory, labels):
-    """The same of ours."""
+    """Return the same of our model."""
     model = unmask.load(directory, device="cpu").model
     assert model.labels == labels
     head = model.task.build(model.encoder.head, model.labels)
@@ -119,8 +106,7 @@ def of_ours(directory, labels):
     )
     loss = learner(batch)["token_classification"].sum / batch.counts["token_classification"]
     loss.backward()
-    gradients = {name: p.grad for name, p in learner.named_parameters() if p.grad is not None}
-    return [parts[sample.key] for sample in samples], loss.detach(), gradients
+    return [parts[sample.key] for sample in samples], loss.detach(), our_gradients(learner)
 
 
 def assert_parity(directory, labels=LABELS):
@@ -130,15 +116,13 @@ def assert_parity(directory, labels=LABELS):
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(loss, their_loss)
-    assert torch.pdist(torch.cat(expected)).min() > 1e-3, "the words are told apart"
-    assert gradients.keys() == their_gradients.keys()
-    for name, value in their_gradients.items():
-        assert (gradients[name] - value).norm() <= 1e-4 * value.norm(), name
+    assert torch.pdist(torch.cat(expected)).min() > 1e-3, "logits differ between the words"
+    assert_same_gradients(gradients, their_gradients)
     assert_same_entities(directory, expected, labels)
 
 
 def assert_same_entities(directory, expected, labels):
-    """What `predict` says is what the chunk rules read from the labels that their model gives."""
+    """Check that our predictions are the chunks of the labels that transformers' model predicts."""
     predictions = unmask.load(directory, device="cpu").run(SENTENCES)
     assert any(prediction.entities for prediction in predictions)
     for sentence, prediction, rows in zip(SENTENCES, predictions, expected, strict=True):
@@ -156,7 +140,7 @@ def test_parity(make, labels, tokenizer, tmp_path):
     assert_parity(tmp_path, labels)
 
 
-def test_a_tagger_read_and_written_again_stays_the_same(tokenizer, tmp_path):
+def test_reading_and_writing_a_tagger_preserves_it(tokenizer, tmp_path):
     theirs(tokenizer, tmp_path / "theirs")
     save_model(tmp_path / "ours", unmask.load(tmp_path / "theirs").model, "card")
     first, again = (of_theirs(tmp_path / name, LABELS)[0] for name in ("theirs", "ours"))
@@ -171,8 +155,8 @@ WORDS = [
 ]
 
 
-def assert_words_are_read_as_there(tokenizer, directory):
-    """Ids, and the label of each word at its first piece, are those of RoBERTa's tokenizer for words."""
+def assert_words_are_read_as_by_roberta(tokenizer, directory):
+    """Check that ids, and the label of each word at its first token, are those of RoBERTa's tokenizer for words."""
     theirs = RobertaTokenizerFast.from_pretrained(directory, add_prefix_space=True)
     sentences = [
         Sentence(*join_words(words), tuple(LABELS[n] for n in 3 * np.arange(len(words)) % len(LABELS)))
@@ -186,33 +170,33 @@ def assert_words_are_read_as_there(tokenizer, directory):
         owners = inputs.word_ids()
         several += len(owners) - 2 - len(set(owners) - {None})
         expected = [
-            LABELS.index(sentence.tags[word]) if word is not None and owners.index(word) == place else -100
-            for place, word in enumerate(owners)
+            LABELS.index(sentence.tags[word]) if word is not None and owners.index(word) == index else -100
+            for index, word in enumerate(owners)
         ]
         found = np.full(len(sample), -100)
         found[sample.positions["first"]] = sample.labels["token_classification"]
         assert found.tolist() == expected
-    assert several > len(WORDS), "words have several pieces"
+    assert several > len(WORDS), "some words have several tokens"
 
 
-def test_words_of_a_byte_level_bpe_are_read_as_there(documents, tmp_path):
+def test_words_of_a_byte_level_bpe_are_read_as_by_roberta(documents, tmp_path):
     tokenizer = train_bpe(documents, size=350)
     tokenizer.save(tmp_path)
-    assert_words_are_read_as_there(tokenizer, tmp_path)
+    assert_words_are_read_as_by_roberta(tokenizer, tmp_path)
 
 
 @pytest.mark.shared
-def test_words_of_robertas_vocabulary_are_read_as_there(shared):
+def test_words_of_robertas_vocabulary_are_read_as_by_roberta(shared):
     directory = shared / "vocabularies/roberta-base-hf"
-    assert_words_are_read_as_there(load_tokenizer(directory), directory)
+    assert_words_are_read_as_by_roberta(load_tokenizer(directory), directory)
 
 
-def test_another_reading_of_words_is_noticed(documents, tmp_path, monkeypatch):
+def test_reading_words_without_a_leading_space_is_noticed(documents, tmp_path, monkeypatch):
     tokenizer = train_bpe(documents, size=350)
     tokenizer.save(tmp_path)
     monkeypatch.setattr(type(tokenizer), "encode_separately", type(tokenizer).encode_many)  # without the space
     with pytest.raises(AssertionError):
-        assert_words_are_read_as_there(tokenizer, tmp_path)
+        assert_words_are_read_as_by_roberta(tokenizer, tmp_path)
 
 
 @pytest.mark.parametrize("planted", ["last piece", "labels", "head", "a word left out"])
@@ -224,8 +208,8 @@ def test_parity_notices_a_planted_fault(planted, tokenizer, tmp_path, monkeypatc
         def faulty(*arguments, **options):
             framed = frame(*arguments, **options)
             for sample in framed.samples:
-                places = sample.positions["first"]
-                places[:] = np.append(places[1:], len(sample) - 1) - 1
+                first = sample.positions["first"]
+                first[:] = np.append(first[1:], len(sample) - 1) - 1
             return framed
 
         monkeypatch.setattr(TokenClassification, "frame", faulty)
@@ -235,7 +219,7 @@ def test_parity_notices_a_planted_fault(planted, tokenizer, tmp_path, monkeypatc
         config["id2label"] = dict(zip("02134", LABELS, strict=True))
         path.write_text(json.dumps(config))
     elif planted == "head":
-        monkeypatch.setattr(Model, "take", lambda self, name, head: True)  # it stays untrained
+        monkeypatch.setattr(Model, "take", lambda self, name, head: True)  # the head keeps its random weights
     else:
         classify = token_classification.classify
         monkeypatch.setattr(token_classification, "classify", lambda logits, gold: classify(logits[:-1], gold[:-1]))

@@ -1,4 +1,4 @@
-"""What an interrupted preparation of raw text left is used again, if it was made from the same."""
+"""An interrupted preparation of raw text is continued if its inputs are the same."""
 
 import os
 import shutil
@@ -21,8 +21,8 @@ from unmask.settings import parse_overrides
 from unmask.text.documents import TextOptions
 
 TRAINED = "training the tokenizer"
-TOKENIZER = "the tokenizer that was trained here before is used"
-CORPUS = "the corpus that was built here before, from the same files, is used"
+TOKENIZER = "using the tokenizer trained here earlier"
+CORPUS = "using the corpus built here earlier from the same files"
 SHARDS = "resuming an interrupted build"
 SMALL = [
     *("encoder.layers=1", "encoder.width=16", "encoder.heads=2", "encoder.feed_forward=32", "encoder.positions=64"),
@@ -31,7 +31,7 @@ SMALL = [
 
 
 class Killed(BaseException):
-    """Stands for a kill: nothing is tidied up, as the folders are copied before."""
+    """Simulates a killed process: nothing is cleaned up, because the folders are copied before it is raised."""
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def source(documents, tmp_path):
 
 @pytest.fixture
 def prepare(source, tmp_path, monkeypatch):
-    """Prepares tmp_path/run, and returns what was said; `kill` is the function after whose n-th call it is killed."""
+    """Prepare tmp_path/run and return the messages; after the n-th call of the function `kill` it is killed."""
     monkeypatch.setattr(module, "build_corpus", partial(build.build_corpus, shard_tokens=500))
     out = tmp_path / "run"
 
@@ -55,7 +55,7 @@ def prepare(source, tmp_path, monkeypatch):
                 owner, name = kill
                 real = getattr(owner, name)
 
-                def killing(*args, **given):
+                def call_and_kill(*args, **given):
                     result = real(*args, **given)
                     calls.append(name)
                     if len(calls) == number:
@@ -63,7 +63,7 @@ def prepare(source, tmp_path, monkeypatch):
                         raise Killed
                     return result
 
-                patch.setattr(owner, name, killing)
+                patch.setattr(owner, name, call_and_kill)
                 with pytest.raises(Killed):
                     corpus_from_text([source], recipe, out, report=lines.append, **options)
                 shutil.rmtree(out)
@@ -75,7 +75,7 @@ def prepare(source, tmp_path, monkeypatch):
     return prepare
 
 
-def said(lines):
+def steps(lines):
     return [line for line in (TRAINED, TOKENIZER, CORPUS, SHARDS) if any(text.startswith(line) for text in lines)]
 
 
@@ -84,31 +84,31 @@ def files(folder):
 
 
 def test_killed_while_the_tokenizer_trains(prepare):
-    assert said(prepare(kill=(module, "train_tokenizer"))) == [TRAINED]
-    assert said(prepare()) == [TRAINED]
+    assert steps(prepare(kill=(module, "train_tokenizer"))) == [TRAINED]
+    assert steps(prepare()) == [TRAINED]
 
 
 def test_killed_after_the_tokenizer(prepare, tmp_path):
     prepare(kill=(module, "check_words"))
     before = files(tmp_path / "run" / "text" / "tokenizer")
-    assert said(prepare()) == [TOKENIZER]
+    assert steps(prepare()) == [TOKENIZER]
     assert files(tmp_path / "run" / "text" / "tokenizer") == before
 
 
 def test_killed_within_the_corpus(prepare, tmp_path):
     prepare(kill=(build.PartialCorpus, "_save"), number=3)  # at the start, and after each of two full shards
     assert (tmp_path / "run" / "text" / "corpus.partial").exists()
-    assert said(prepare()) == [TOKENIZER, SHARDS]
+    assert steps(prepare()) == [TOKENIZER, SHARDS]
     found = files(tmp_path / "run" / "text" / "corpus")
     shutil.rmtree(tmp_path / "run")
     prepare()
-    assert files(tmp_path / "run" / "text" / "corpus") == found, "the same as at one go"
+    assert files(tmp_path / "run" / "text" / "corpus") == found, "the same as without interruption"
 
 
 def test_killed_after_the_corpus(prepare, tmp_path):
     prepare(kill=(build, "open_corpus"))
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "text").rglob("*")}
-    assert said(prepare()) == [TOKENIZER, CORPUS]
+    assert steps(prepare()) == [TOKENIZER, CORPUS]
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "text").rglob("*")} == before
 
 
@@ -118,27 +118,27 @@ def test_a_changed_source_is_read_again(prepare, source, moment):
     text = source.read_text(encoding="utf8")
     source.write_text(text.replace("dog", "fox", 1), encoding="utf8")  # of the same length
     os.utime(source, ns=(0, 1))
-    assert said(prepare()) == [TRAINED]
+    assert steps(prepare()) == [TRAINED]
 
 
 def test_a_half_made_corpus_of_a_changed_source_is_no_obstacle(prepare, source):
     prepare(kill=(build.PartialCorpus, "_save"), number=3)
     source.write_text("Other words near the sea. " * 30 + "\n\n" + source.read_text(encoding="utf8"), encoding="utf8")
-    assert said(prepare()) == [TRAINED]
+    assert steps(prepare()) == [TRAINED]
 
 
 def test_other_settings_are_another_preparation(prepare):
     prepare(kill=(build, "open_corpus"))
-    assert said(prepare("tokenizer.vocabulary=180")) == [TRAINED]
-    assert said(prepare("tokenizer.vocabulary=180", options=TextOptions(documents="line"))) == [TRAINED]
+    assert steps(prepare("tokenizer.vocabulary=180")) == [TRAINED]
+    assert steps(prepare("tokenizer.vocabulary=180", options=TextOptions(documents="line"))) == [TRAINED]
     again = prepare("tokenizer.vocabulary=180", "optimizer.learning_rate=1e-3", options=TextOptions(documents="line"))
-    assert said(again) == [TOKENIZER, CORPUS], "what is trained later does not matter"
+    assert steps(again) == [TOKENIZER, CORPUS], "what is trained later does not matter"
 
 
 def test_another_version_is_another_preparation(prepare, monkeypatch):
     prepare()
     monkeypatch.setattr(module, "__version__", "0.0.0")
-    assert said(prepare()) == [TRAINED]
+    assert steps(prepare()) == [TRAINED]
 
 
 def test_a_damaged_corpus_is_built_again(prepare, tmp_path):
@@ -146,8 +146,8 @@ def test_a_damaged_corpus_is_built_again(prepare, tmp_path):
     (shard,) = (tmp_path / "run" / "text" / "corpus").glob("heldout*.tokens.npy")
     shard.write_bytes(shard.read_bytes()[:-8])
     lines = prepare()
-    assert said(lines) == [TOKENIZER]
-    assert any(line.startswith("built again: ") for line in lines)
+    assert steps(lines) == [TOKENIZER]
+    assert any(line.startswith("rebuilding the corpus: ") for line in lines)
     open_corpus(tmp_path / "run" / "text" / "corpus").verify()
 
 
@@ -156,9 +156,9 @@ def test_with_a_model_its_tokenizer_decides(prepare, corpus, recipe, tmp_path):
         recipe = read_recipe("bert-tiny", parse_overrides([*SMALL, "budget.steps=1", f"seed={seed}"]))
         pretrain(recipe, corpus, tmp_path / name, quiet=True)
     small = [text for text in SMALL if text.startswith("layout.")]
-    assert said(prepare(*small, init=tmp_path / "one")) == []
-    assert said(prepare(*small, init=tmp_path / "two")) == [CORPUS], "the same words, other weights"
-    assert said(prepare(*small)) == [TRAINED]
+    assert steps(prepare(*small, init=tmp_path / "one")) == []
+    assert steps(prepare(*small, init=tmp_path / "two")) == [CORPUS], "the same words, other weights"
+    assert steps(prepare(*small)) == [TRAINED]
 
 
 def test_a_run_that_broke_off_before_its_first_step_was_saved(prepare, source, tmp_path):
@@ -175,23 +175,23 @@ def test_a_run_that_broke_off_before_its_first_step_was_saved(prepare, source, t
         run._lock()
         with pytest.raises(UserError, match="another program is writing to this run"):
             prepare()
-    assert said(prepare()) == [TOKENIZER, CORPUS]
+    assert steps(prepare()) == [TOKENIZER, CORPUS]
     assert {path.name for path in out.iterdir()} - {".lock"} == {"text"}
     shutil.rmtree(out)
     (tmp_path / "finished").rename(out)
     before = files(out)
     with pytest.raises(UserError, match="not empty"):
         prepare()
-    assert files(out) == before, "what has saved a step is not touched"
+    assert files(out) == before, "a run that has saved a step is not touched"
 
 
-def test_nothing_is_there_to_resume(prepare, source, tmp_path):
+def test_there_is_no_run_to_resume(prepare, source, tmp_path):
     prepare(kill=(module, "check_words"))
-    with pytest.raises(UserError, match=r"no run is here to resume; .* start without --resume"):
+    with pytest.raises(UserError, match=r"there is no run to resume; .* omit --resume"):
         prepare(resume=True)
 
 
-def test_standard_input_is_always_read_anew():
+def test_standard_input_is_never_reused():
     assert module._made_from(["-"], TextOptions(), read_recipe("bert-tiny", parse_overrides([])).tokenizer) == b""
 
 
@@ -221,7 +221,7 @@ main(sys.argv[1:])
     ],
 )
 def test_the_same_command_goes_on_after_kill_9(source, tmp_path, place, expected):
-    """Before the corpus, before the run, while its folder is made, before its first checkpoint, after it."""
+    """Killed before the corpus, before the run, while its folder is created, before its first checkpoint, after it."""
     out = tmp_path / "run"
     given = ["pretrain", "bert-tiny", "--text", str(source), "--out", str(out), "--device", "cpu"]
     given += [word for setting in SMALL for word in ("--set", setting)]
@@ -229,5 +229,5 @@ def test_the_same_command_goes_on_after_kill_9(source, tmp_path, place, expected
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     done = subprocess.run([sys.executable, "-m", "unmask", *given], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert said(done.stderr.splitlines()) == expected
+    assert steps(done.stderr.splitlines()) == expected
     assert (out / "model" / "model.safetensors").exists()

@@ -1,4 +1,4 @@
-"""Documentation strings as text: what is read, in which order, what is cleaned away, and that nothing is executed."""
+"""Docstrings as text: which files are read, in which order, what is dropped, and that nothing is executed."""
 
 import gc
 import sys
@@ -11,7 +11,7 @@ import pytest
 
 from unmask.samples import documentation as module
 from unmask.samples.documentation import documentation, read_docstrings
-from unmask.samples.prose import is_prose, prose
+from unmask.samples.prose import is_prose
 
 LONG = (
     "The harbour keeps a list of the boats that are due, and the list is read aloud each morning before the tide. "
@@ -28,7 +28,7 @@ def about(subject):
     return LONG.replace("harbour", subject).replace("boats", f"{subject} people")
 
 
-def test_one_document_a_module_in_source_order(tmp_path):
+def test_one_document_per_module_in_source_order(tmp_path):
     code = textwrap.dedent(
         '''
         class Crane:
@@ -59,13 +59,13 @@ def test_one_document_a_module_in_source_order(tmp_path):
 
 
 def test_order_of_files_and_roots(tmp_path):
-    for place, subject in (
+    for path, subject in (
         ("second/alpha.py", "meadow"),
         ("first/beta/__init__.py", "orchard"),
         ("first/beta/apples.py", "windmill"),
         ("first/alpha.py", "castle"),
     ):
-        write(tmp_path / place, about(subject))
+        write(tmp_path / path, about(subject))
     roots = [tmp_path / "first", tmp_path / "second", tmp_path / "first"]
     documents = list(documentation(roots=roots))
     assert documents == [about("castle"), about("orchard"), about("windmill"), about("meadow")]
@@ -73,7 +73,7 @@ def test_order_of_files_and_roots(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "place",
+    "path",
     [
         "tests/harbour.py",
         "test/harbour.py",
@@ -84,15 +84,15 @@ def test_order_of_files_and_roots(tmp_path):
         "harbour.txt",
     ],
 )
-def test_tests_and_other_files_are_skipped(tmp_path, place):
-    write(tmp_path / place, LONG)
+def test_tests_and_other_files_are_skipped(tmp_path, path):
+    write(tmp_path / path, LONG)
     assert list(documentation(roots=[tmp_path])) == []
 
 
 @pytest.mark.parametrize(
     "source", [b'"""Not closed', b'"""' + b"\xff\xfe" + b'"""', b'"""A null."""\0', b"print 'old'\n'''x'''"]
 )
-def test_what_does_not_parse_is_skipped(tmp_path, source):
+def test_files_that_cannot_be_parsed_are_skipped(tmp_path, source):
     (tmp_path / "bad.py").write_bytes(source)
     write(tmp_path / "good.py", LONG)
     assert list(documentation(roots=[tmp_path])) == [LONG]
@@ -127,7 +127,7 @@ def test_a_paragraph_of_a_dropped_document_is_not_lost(tmp_path):
     assert list(documentation(roots=[tmp_path])) == [f"{paragraph}\n\n{LONG}"]
 
 
-def test_repeated_paragraphs_are_dropped_over_the_whole_run(tmp_path):
+def test_repeated_paragraphs_are_dropped_across_documents(tmp_path):
     licence = "You may use the harbour as you like, if you leave this note where it is and do not blame us."
     write(tmp_path / "a.py", f"{about('meadow')}\n\n{licence}")
     write(tmp_path / "b.py", f"{about('windmill')}\n\n{licence}")
@@ -168,79 +168,8 @@ def test_lazy(tmp_path, monkeypatch):
     assert gc.isenabled()
 
 
-def test_a_missing_folder_gives_nothing(tmp_path):
+def test_a_missing_folder_yields_nothing(tmp_path):
     assert list(documentation(roots=[tmp_path / "nowhere"])) == []
-
-
-PLAIN = "The list is read aloud each morning."
-CASES = {
-    "doctest": "%s\n\n>>> read(3)\n'The boat is here.'\n",
-    "fence": "%s\n\n```python\nThis is the text of a program.\n```\n",
-    "literal block": "%s Like so::\n\n    This is the text of a program.\n\n    And this is more of the text.\n\nx\n",
-    "directive": "%s\n\n.. plot::\n\n    This is the text of a program.\n",
-    "grid table": "%s\n\n+------+-----+\n| This is | the table. |\n+------+-----+\n",
-    "simple table": "%s\n\n=====  =====\nThis   and that\n=====  =====\n",
-    "references": "%s\n\nReferences\n----------\n.. [1] The Book of the Harbour, by A. Writer.\n",
-    "examples": "%s\n\nExamples:\n    This is how it is used in a program.\n",
-    "parameters": "%s\n\nParameters\n----------\nboat : int\n    the number of the boat\n",
-    "code without a mark": "%s\n\n    for boat in boats: print(boat)\n",
-    "copyright": "%s\n\nCopyright (c) 2001 by the people of the harbour.\n",
-    "heading": "The Harbour\n===========\n\n%s\n",
-    "wrapped": "The list is read\n    aloud each morning.",
-    "no full stop": "The list is read aloud each morning",
-}
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_cleaning(case):
-    assert list(prose(CASES[case].replace("%s", PLAIN))) == [PLAIN]
-
-
-@pytest.mark.parametrize(
-    "docstring",
-    [
-        "Args:\n    boat (int, *optional*): The number of the boat\n        that is due.",
-        "Parameters\n----------\nboat : int, optional\n    The number of the boat that is due.",
-        ":param boat: The number of the boat that is due.",
-        "- The number of the boat that is due.",
-        ".. note::\n    The number of the boat that is due.",
-    ],
-)
-def test_descriptions_that_are_sentences_are_kept(docstring):
-    assert list(prose(f"{PLAIN}\n\n{docstring}")) == [PLAIN, "The number of the boat that is due."]
-
-
-@pytest.mark.parametrize(
-    ("marked", "plain"),
-    [
-        (":class:`~harbour.Boat`", "harbour.Boat"),
-        ("``boat``", "boat"),
-        ("`the boat <https://example.org>`_", "the boat"),
-        ("[`Boat`]", "Boat"),
-        ("[the boat](https://example.org)", "the boat"),
-        ("*the* **boat**", "the boat"),
-        ("`boat'", "'boat'"),
-        ("the boat [1]_", "the boat"),
-    ],
-)
-def test_markup(marked, plain):
-    assert list(prose(f"Ask for {marked} at the office, and wait.")) == [f"Ask for {plain} at the office, and wait."]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "Too short.",
-        "This sentence has no end",
-        "begins in the middle of a sentence.",
-        "Set x = 3 and go on with it.",
-        "Alpha Beta Gamma Delta Epsilon.",
-        "Das Boot liegt heute noch nicht im Hafen.",
-    ],
-)
-def test_not_prose(text):
-    assert not is_prose(text)
 
 
 def test_a_part_of_the_standard_library():

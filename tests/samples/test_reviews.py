@@ -1,4 +1,4 @@
-"""The sample reviews are what their README says: sizes, balance, format, no repetitions, not trivial, not hopeless."""
+"""The sample reviews are as their README describes: sizes, balance, format, no duplicates, and difficulty."""
 
 import itertools
 import re
@@ -18,7 +18,7 @@ FOLDER = files("unmask.samples") / "reviews"
 
 @cache
 def rows(split):
-    """The (text, label) pairs of a split."""
+    """Return the (text, label) pairs of a split."""
     lines = (FOLDER / f"{split}.tsv").read_text(encoding="utf-8").splitlines()
     return [tuple(line.split("\t")) for line in lines[1:]]
 
@@ -56,7 +56,7 @@ def test_format(split):
         assert len(words(text)) >= 3
         assert "  " not in text
         assert text.isprintable()
-        assert not text.startswith('"'), "a reader that takes quotation marks for quoting would misread it"
+        assert not text.startswith('"'), "readers that interpret quotation marks as quoting would misread it"
 
 
 @pytest.mark.parametrize("split", SIZES)
@@ -67,22 +67,22 @@ def test_labels_are_shuffled(split):
 
 
 def test_no_text_twice():
-    gone = str.maketrans("", "", string.punctuation + "’‘“”")
-    plain = Counter(" ".join(text.lower().translate(gone).split()) for _, text, _ in everything())
+    removed = str.maketrans("", "", string.punctuation + "’‘“”")
+    plain = Counter(" ".join(text.lower().translate(removed).split()) for _, text, _ in everything())
     assert [text for text, count in plain.items() if count > 1] == []
 
 
 def test_no_near_duplicates():
-    """Over all pairs, and so across the splits too."""
+    """Over all pairs of texts, including those from different splits."""
     texts = [(text, words(text)) for _, text, _ in everything()]
     bags = [set(tokens) for _, tokens in texts]
     triples = [set(zip(tokens, tokens[1:], tokens[2:], strict=False)) for _, tokens in texts]
     close = []
     for first, second in itertools.combinations(range(len(texts)), 2):
         shared, shared_triples = len(bags[first] & bags[second]), len(triples[first] & triples[second])
-        alike = shared / (len(bags[first]) + len(bags[second]) - shared)
-        alike_triples = shared_triples / max(1, len(triples[first]) + len(triples[second]) - shared_triples)
-        if alike > 0.5 or alike_triples > 0.25:
+        overlap = shared / (len(bags[first]) + len(bags[second]) - shared)
+        overlap_triples = shared_triples / max(1, len(triples[first]) + len(triples[second]) - shared_triples)
+        if overlap > 0.5 or overlap_triples > 0.25:
             close.append((texts[first][0], texts[second][0]))
     assert close == []
 
@@ -113,7 +113,7 @@ def test_length_does_not_decide():
 
 
 def test_no_single_word_decides():
-    """Guessing a label from one word's being there is right for hardly more than half of the texts."""
+    """Predicting the label from the presence of one word is right for hardly more than half of the texts."""
     counts = {"positive": Counter(), "negative": Counter()}
     for _, text, label in everything():
         counts[label].update(set(words(text)))
@@ -125,7 +125,7 @@ def test_no_single_word_decides():
 
 @pytest.mark.parametrize("vectorizer", [CountVectorizer, TfidfVectorizer])
 def test_words_alone_help_but_do_not_suffice(vectorizer):
-    """61 % with counts, 65 % with tf-idf (scikit-learn 1.9); the bounds leave six texts for its other versions."""
+    """61 % with counts, 65 % with tf-idf (scikit-learn 1.9); the bounds allow for six texts in other versions."""
     texts, labels = columns("train")
     model = make_pipeline(vectorizer(), LogisticRegression(max_iter=2000)).fit(texts, labels)
     assert 0.57 <= model.score(*columns("test")) <= 0.75

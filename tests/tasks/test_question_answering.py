@@ -451,7 +451,7 @@ def learnt(recipe_file, tokenizer_directory, documents, tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("asked", "message"),
-    [((None, "b"), "None is not a string"), (("a", 5), "5 is not a string"), (("a", " "), "none of them empty")],
+    [((None, "b"), "None is not a string"), (("a", 5), "5 is not a string"), (("a", " "), "or the passage is empty")],
 )
 def test_what_is_no_question_is_refused(learnt, asked, message):
     with pytest.raises(UserError, match=message):
@@ -505,9 +505,9 @@ def test_the_command_line_answers(learnt, tmp_path, capsys, documents):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--question", "who?"], "--question and --passage go together"),
-        (["a text", "--question", "who?", "--passage", "x"], "give texts, --question and --passage, or --data FILE"),
-        (["--question", "who?", "--passage", " "], "a question and a passage are needed, none of them empty"),
+        (["--question", "who?"], "--question and --passage must be given together"),
+        (["a text", "--question", "who?", "--passage", "x"], "give exactly one of: texts, --question with"),
+        (["--question", "who?", "--passage", " "], "the question or the passage is empty; give both"),
         (["--question", "who?", "--passage", "x", "--text-b", "y"], "--text-b has no effect without TEXT"),
         (["--question", "who?", "--passage", "x", "--columns", "text=0"], "--columns and --format have no effect"),
         (["a text"], "this model is for question answering; ask it with --question"),
@@ -534,7 +534,7 @@ def test_other_models_answer_no_questions(recipe_file, tokenizer_directory):
 
     model = load_model(f"random:{recipe_file}", tokenizer=tokenizer_directory)
     with pytest.raises(
-        UserError, match="this model answers no questions; train one: unmask finetune question-answering"
+        UserError, match="not fine-tuned for question answering; fine-tune it: unmask finetune question-answering"
     ):
         Predictor(model, CPU).answer("who?", "the dog")
 
@@ -552,7 +552,7 @@ def test_what_is_mended_and_left_out_is_said(learnt, documents, tmp_path, capsys
     assert main(["evaluate", "--model", str(run), "--data", str(train)]) == 0
     output = capsys.readouterr()
     assert "were moved to their nearest occurrence: 2 of 12 (the first: " in output.err
-    assert "by the rules of SQuAD" in output.out
+    assert "scored by the rules of SQuAD" in output.out
 
 
 def test_a_threshold_is_found_on_training_passages_set_aside(

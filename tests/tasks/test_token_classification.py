@@ -331,7 +331,7 @@ def test_texts_and_words_are_tagged(tuned):
 
 def test_who_cannot_tag_says_so(tokenizer):
     encoder = read_recipe("bert-tiny").encoder.build(tokenizer.size)
-    with pytest.raises(UserError, match="no token classification head; train one: unmask finetune token-class"):
+    with pytest.raises(UserError, match="token classification; fine-tune it: unmask finetune token-class"):
         Predictor(Model(encoder, tokenizer), CPU).tag("a")
 
 

@@ -1,1 +1,1 @@
-"""The command line: one thin file a verb."""
+"""The command line: one thin module per verb."""

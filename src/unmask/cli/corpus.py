@@ -5,34 +5,46 @@ from __future__ import annotations
 import argparse
 import sys
 
-from unmask.cli.options import add_text, num_cores, report, text_options
+from unmask.cli.options import TEXT_FILES, add_action, add_quiet, add_text, num_cores, report, text_options
 from unmask.errors import UserError, counted
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    verbs = parser.add_subparsers(dest="action", required=True)
-    build = verbs.add_parser("build", help="cut text into checksummed shards of tokens")
-    build.add_argument("files", nargs="+", metavar="FILE", help="text or JSON Lines, also .gz and .xz; - is stdin")
-    build.add_argument("--tokenizer", required=True, metavar="DIR")
-    build.add_argument("--heldout", nargs="+", default=[], metavar="FILE", help="default: 1 %% of the documents")
+    actions = parser.add_subparsers(dest="action", required=True)
+    build = add_action(actions, "build", "tokenize text and write it as checksummed shards")
+    build.add_argument("files", nargs="+", metavar="FILE", help=TEXT_FILES)
     build.add_argument(
-        "--workers", type=int, default=num_cores(), metavar="N", help="processes that encode (default: one a core)"
+        "--tokenizer", required=True, metavar="DIR", help="directory of a tokenizer, or of a model or run that has one"
     )
-    build.add_argument("--out", required=True, metavar="DIR")
-    build.add_argument("--quiet", action="store_true")
+    build.add_argument(
+        "--heldout",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="text to hold out for evaluation during training (default: 1 %% of the documents)",
+    )
+    build.add_argument(
+        "--workers",
+        type=int,
+        default=num_cores(),
+        metavar="N",
+        help="number of processes that tokenize (default: one per core)",
+    )
+    build.add_argument("--out", required=True, metavar="DIR", help="directory of the new corpus")
+    add_quiet(build)
     add_text(build)
-    info = verbs.add_parser("info", help="check a corpus and say what is in it")
-    info.add_argument("directory", metavar="DIR")
+    info = add_action(actions, "info", "verify the checksums of a corpus and describe its content")
+    info.add_argument("directory", metavar="DIR", help="directory of a corpus")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Build or describe."""
+    """Build a corpus, or describe one."""
     if options.action == "info":
         _info(options.directory)
         return
     if options.workers < 1:
-        raise UserError(f"--workers {options.workers}: there must be one", remedy="pass --workers 1 or more")
+        raise UserError(f"--workers {options.workers}: at least one is needed", remedy="pass --workers 1 or more")
     from unmask.corpus.build import build_corpus
     from unmask.model import find_tokenizer
     from unmask.tokenizers.load import load_tokenizer
@@ -58,10 +70,10 @@ def _info(directory: str) -> None:
     for name, part in (("train", manifest.train), ("heldout", manifest.heldout)):
         print(f"{name}: {part.amounts}, {counted(len(part.shards), 'shard')}")
     frequent = manifest.most_frequent_token
-    print(f"tokenizer: {tokenizer.size:,} pieces, {'uncased' if tokenizer.lowercase else 'cased'}")
+    print(f"tokenizer: {tokenizer.size:,} tokens, {'uncased' if tokenizer.lowercase else 'cased'}")
     print(f"most frequent token: {tokenizer.token(frequent.id)} ({100 * frequent.share:.2f} %)")
     print(f"sources: {', '.join(manifest.sources)}")
     print(f"skipped: {manifest.skipped.count}")
-    for place in manifest.skipped.places:
-        print(f"  {place}")
-    print("all checksums are right", file=sys.stderr)
+    for reason in manifest.skipped.places:
+        print(f"  {reason}")
+    print("all checksums match", file=sys.stderr)

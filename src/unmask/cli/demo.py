@@ -1,4 +1,4 @@
-"""`unmask demo`: the whole line with nothing but this package."""
+"""`unmask demo`: from raw text to a classifier, using only this package."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from pathlib import Path
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--out", default="demo", metavar="DIR", help="default: demo")
+    parser.add_argument(
+        "--out", default="demo", metavar="DIR", help="directory for everything that is written (default: demo)"
+    )
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run it."""
+    """Run the demonstration."""
     from unmask.demo import run as demonstrate
 
     demonstrate(Path(options.out))

@@ -1,4 +1,4 @@
-"""`unmask evaluate`: a fine-tuned model on labelled examples, a pretrained encoder on plain text."""
+"""`unmask evaluate`: score a fine-tuned model on labeled examples, or a pretrained encoder on plain text."""
 
 from __future__ import annotations
 
@@ -15,18 +15,26 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_model(parser)
     parser.add_argument(
-        "--data", nargs="+", required=True, metavar="FILE", help="labelled examples, or plain text; several are one set"
+        "--data",
+        nargs="+",
+        required=True,
+        metavar="FILE",
+        help="labeled examples for a fine-tuned model, raw text for a pretrained one; several files form one set",
     )
     add_labelled(parser)
-    parser.add_argument("--against", metavar="MODEL2", help="score this one too, and say whether they differ")
-    parser.add_argument("--errors", metavar="FILE.html", help="write a page of the worst mistakes")
+    parser.add_argument(
+        "--against",
+        metavar="MODEL2",
+        help="score a second model too, and test whether the differences are significant (paired bootstrap)",
+    )
+    parser.add_argument("--errors", metavar="FILE.html", help="write a page that shows the worst errors")
     add_text(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     add_machine(parser, precision="float32")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Score and print."""
+    """Score the model and print the metrics."""
     from unmask.evaluation.model import evaluate_encoder, evaluate_task
     from unmask.labelled.labelled_file import parse_columns
     from unmask.model import load_model
@@ -37,10 +45,13 @@ def run(options: argparse.Namespace) -> None:
         _check_page(Path(options.errors))
     model = load_model(options.model, allow_pickle=options.allow_pickle)
     other = load_model(options.against, allow_pickle=options.allow_pickle) if options.against else None
-    begun, display = time.perf_counter(), Display(quiet=options.quiet)
+    start, display = time.perf_counter(), Display(quiet=options.quiet)
     if model.task:
         if text_options(options) != TextOptions():
-            raise UserError("--field, --documents and --strict have no effect: the model is fine-tuned for a task")
+            raise UserError(
+                "--field, --documents and --strict have no effect: the model is fine-tuned, so the data is labeled",
+                remedy="omit them",
+            )
         result = evaluate_task(
             model,
             options.data,
@@ -53,17 +64,18 @@ def run(options: argparse.Namespace) -> None:
             display=display,
         )
     else:
-        if without := [f"--{name}" for name in ("columns", "format", "against", "errors") if getattr(options, name)]:
-            verb = "has" if len(without) == 1 else "have"
+        if idle := [f"--{name}" for name in ("columns", "format", "against", "errors") if getattr(options, name)]:
+            verb = "has" if len(idle) == 1 else "have"
             raise UserError(
-                f"{', '.join(without)} {verb} no effect: the model is fine-tuned for no task, so the data is text"
+                f"{', '.join(idle)} {verb} no effect: the model is not fine-tuned, so the data is plain text",
+                remedy="omit it" if len(idle) == 1 else "omit them",
             )
         result = evaluate_encoder(
             model, options.data, options=text_options(options), machine=machine(options), display=display
         )
     for note in result.get("notes", []):
         report(options, note)
-    result["seconds"] = round(time.perf_counter() - begun, 3)
+    result["seconds"] = round(time.perf_counter() - start, 3)
     if options.json:
         print_json(result)
         return
@@ -72,7 +84,7 @@ def run(options: argparse.Namespace) -> None:
         low, high = result["intervals"].get(name, (None, None))
         print(f"  {name:24} {value:.4g}" + ("" if low is None else f"  (95 %: {low:.4g} to {high:.4g})"))
     if scorer := result.get("scorer"):
-        print(f"  by the rules of {scorer}")
+        print(f"  scored by the rules of {scorer}")
     for part, scores in {**result.get("by_type", {}), **result.get("by_kind", {})}.items():
         print(f"  {part:24} " + ", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
     if other:
@@ -80,16 +92,16 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _check_page(path: Path) -> None:
-    """Refuse, before anything is computed, a page that could not be written or would not be opened as what it is."""
+    """Raise an error, before anything is computed, if the page of errors cannot be written or is not named as HTML."""
     if path.suffix != ".html":
-        raise UserError("the page of mistakes is HTML", file=path, remedy="call it FILE.html")
+        raise UserError("the page of errors is HTML", file=path, remedy="name it FILE.html")
     if not path.parent.is_dir():
-        raise UserError("there is no such folder", file=path.parent, remedy="make it, or write the page elsewhere")
+        raise UserError("there is no such directory", file=path.parent, remedy="create it, or name another --errors")
 
 
 def _print_differences(name: str, result: dict[str, Any]) -> None:
-    """Print the second model's scores and the differences, metric by metric."""
-    print(f"against {name}, by a paired bootstrap:")
+    """Print the second model's scores and the differences, one line per metric."""
+    print(f"compared with {name}, by a paired bootstrap:")
     print(f"  {'':24} {'other model':12} {'this minus other [95 %]':32} p")
     for metric, found in result["against"]["differences"].items():
         low, high = found["interval"]

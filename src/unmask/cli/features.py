@@ -1,20 +1,23 @@
-"""`unmask features`: the layers of an encoder for each token of texts."""
+"""`unmask features`: write an encoder's hidden states for each token of texts."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from unmask.cli.options import add_labelled, add_machine, add_model, machine, report
+from unmask.cli.options import RANDOM_TOKENIZER, add_labelled, add_machine, add_model, machine, report
 from unmask.errors import UserError
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_model(parser)
-    parser.add_argument("--tokenizer", metavar="DIR", help="for --model random:RECIPE")
+    parser.add_argument("--tokenizer", metavar="DIR", help=RANDOM_TOKENIZER)
     parser.add_argument(
-        "--data", required=True, metavar="FILE", help=".tsv, .csv or .jsonl with columns of texts; .txt: one a line"
+        "--data",
+        required=True,
+        metavar="FILE",
+        help=".tsv, .csv or .jsonl file with columns of texts or pairs, or .txt file with one text per line",
     )
     add_labelled(parser, "txt")
     parser.add_argument(
@@ -22,14 +25,14 @@ def add(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         required=True,
         metavar="LIST",
-        help="0: the embeddings; -1: the last; several as -4 -3 -2 -1 or --layers=-4,-3,-2,-1",
+        help="layers to write: 0 is the embeddings, -1 the last layer; several as -4 -3 -2 -1 or --layers=-4,-3,-2,-1",
     )
-    parser.add_argument("--out", required=True, metavar="DIR", help="for features.safetensors")
+    parser.add_argument("--out", required=True, metavar="DIR", help="new directory for features.safetensors")
     add_machine(parser, precision="float32")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Compute and write."""
+    """Compute the hidden states and write them."""
     from unmask.inference.features import FILE, parse_layers
     from unmask.inference.predictor import Predictor
     from unmask.labelled.labelled_file import is_plain, parse_columns, read_rows, read_texts
@@ -52,4 +55,4 @@ def run(options: argparse.Namespace) -> None:
         report(options, note)
     report(options, f"{tokens:,} tokens of {len(rows):,} texts: {out / FILE}")
     if cut:
-        report(options, f"{cut:,} of them are longer than the {model.encoder.longest} tokens of the model and were cut")
+        report(options, f"{cut:,} texts are longer than the model's {model.encoder.longest} tokens and were truncated")

@@ -1,4 +1,4 @@
-"""`unmask fill`: what may stand at [MASK]."""
+"""`unmask fill`: predict the tokens at [MASK]."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from unmask.cli.options import add_machine, add_model, machine, print_json
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_model(parser)
-    parser.add_argument("texts", nargs="+", metavar="TEXT", help="with [MASK] in it")
-    parser.add_argument("--top", type=int, default=5, metavar="K", help="how many candidates (default: 5)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    parser.add_argument("texts", nargs="+", metavar="TEXT", help="text with one or more [MASK]")
+    parser.add_argument("--top", type=int, default=5, metavar="K", help="number of candidates per mask (default: 5)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per text")
     add_machine(parser, precision="float32", quiet=False)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Fill and print."""
+    """Fill the masks and print the candidates."""
     from unmask.inference.predictor import Predictor
     from unmask.model import load_model
 

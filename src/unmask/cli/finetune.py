@@ -1,4 +1,4 @@
-"""`unmask finetune TASK`."""
+"""`unmask finetune TASK`: fine-tune a model on labeled examples."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from unmask.cli.options import add_labelled, add_machine, add_model, add_workers, machine
+from unmask.cli.options import RANDOM_TOKENIZER, RESUME, add_labelled, add_machine, add_model, add_workers, machine
 from unmask.encoders.downstream_kind import DOWNSTREAM_KINDS
 from unmask.settings import parse_overrides
 from unmask.tasks import TASKS
@@ -14,37 +14,58 @@ from unmask.tasks import TASKS
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("task", choices=tuple(TASKS))
+    parser.add_argument("task", choices=tuple(TASKS), help="what the model learns")
     add_model(parser)
-    parser.add_argument("--tokenizer", metavar="DIR", help="with --model random:RECIPE: a tokenizer, run or model")
+    parser.add_argument("--tokenizer", metavar="DIR", help=RANDOM_TOKENIZER)
     parser.add_argument(
         "--train",
         nargs="+",
         required=True,
         metavar="FILE",
-        help=".tsv, .csv or .jsonl (tags: also columns; questions: .json of SQuAD's format), also .gz, .xz",
+        help="labeled examples: .tsv, .csv or .jsonl (for token-classification also CoNLL columns; for "
+        "question-answering .json in SQuAD format), optionally compressed (.gz, .xz)",
     )
-    parser.add_argument("--dev", nargs="+", default=[], metavar="FILE", help="default: a tenth of --train")
-    add_labelled(parser)
-    parser.add_argument("--seeds", type=int, metavar="N", help="runs RUN/seed-0 …, the best by dev as RUN/model")
-    parser.add_argument("--search", action="store_true", help="try four learning rates on a tenth of --train first")
     parser.add_argument(
-        "--frozen", action="store_true", help="leave the encoder as it is; its features are computed once"
+        "--dev",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="labeled examples to score on after training (default: a tenth of --train is held out)",
+    )
+    add_labelled(parser)
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        metavar="N",
+        help="train N times with different seeds in RUN/seed-0, RUN/seed-1, …, and keep the model with the best dev "
+        "score as RUN/model",
+    )
+    parser.add_argument(
+        "--search", action="store_true", help="first choose among four learning rates, by a tenth of --train held out"
+    )
+    parser.add_argument(
+        "--frozen", action="store_true", help="do not train the encoder; its features are computed only once"
     )
     parser.add_argument(
         "--downstream",
         choices=DOWNSTREAM_KINDS,
-        help="a small model over the encoder's layers (with --frozen default: linear)",
+        help="small model to train on top of the encoder's layers (default with --frozen: linear)",
     )
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for example budget.epochs=5")
-    parser.add_argument("--resume", action="store_true", help="go on where RUN stands")
-    parser.add_argument("--out", required=True, metavar="RUN")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change a setting, for example budget.epochs=5; can be repeated",
+    )
+    parser.add_argument("--resume", action="store_true", help=RESUME)
+    parser.add_argument("--out", required=True, metavar="RUN", help="run directory to write")
     add_workers(parser)
     add_machine(parser, precision="auto")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Fine-tune, once or several times."""
+    """Fine-tune once, or several times with --seeds or --search."""
     from unmask.finetuning.finetune import run_job
     from unmask.finetuning.job import Job, LabelledFiles, Start
     from unmask.finetuning.trials import several

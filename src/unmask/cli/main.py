@@ -1,6 +1,6 @@
-"""`unmask VERB …`: parse, run, and turn errors into one clear line and an exit status.
+"""`unmask VERB …`: parse the command line, run the verb, and report errors as one line and an exit status.
 
-Verbs are imported when they are called, so that `unmask --help` needs no torch.
+A verb's module is imported only when the verb is called, so that `unmask --help` does not import torch.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from unmask.errors import UnmaskError
 from unmask.version import __version__
 
 VERBS = {
-    "tokenizer": "train a tokenizer on text, or show how one cuts texts",
-    "corpus": "build a corpus from text, or describe one",
-    "pretrain": "pretrain an encoder from scratch, or adapt one that exists",
-    "finetune": "fine-tune a model on labelled examples",
-    "evaluate": "score a model on labelled examples, or a pretrained one on text",
-    "predict": "classify texts, find entities, or answer questions",
-    "features": "write the layers of an encoder for each token of texts, for models of your own",
-    "fill": "fill [MASK] in texts",
-    "recipes": "list, show and compare the shipped recipes, or migrate those of earlier versions",
-    "runs": "list runs, describe one, draw the curves of several in one picture",
-    "demo": "from raw text to a sentiment classifier, with nothing but this package",
+    "tokenizer": "train a tokenizer on text, or tokenize texts with one",
+    "corpus": "build a pretraining corpus from text, or check and describe one",
+    "pretrain": "pretrain an encoder from scratch, or adapt an existing model",
+    "finetune": "fine-tune a model on labeled examples",
+    "evaluate": "score a fine-tuned model on labeled examples, or a pretrained model on text",
+    "predict": "classify texts, find entities, or answer questions with a fine-tuned model",
+    "features": "write an encoder's hidden states for each token of texts, as features for other models",
+    "fill": "predict the tokens at [MASK] in texts",
+    "recipes": "list, show and compare the shipped recipes, or migrate recipes of earlier versions",
+    "runs": "list runs, describe one, or plot the curves of several",
+    "demo": "go from raw text to a sentiment classifier, using only this package",
 }
-"""What there is; cli/VERB.py has `add(parser)` and `run(arguments)`."""
+"""Verbs and their summaries; cli/VERB.py defines `add(parser)` and `run(arguments)`."""
 SPINS = "10000"
-"""How often a thread looks before it sleeps when others are not done; torch's OpenMP reads it when it is loaded. Its
-own 300,000 waste milliseconds at each of a step's many meetings if another program holds a core."""
+"""GOMP_SPINCOUNT: iterations for which an OpenMP thread spins at a barrier before it sleeps; read when torch is loaded.
+The default of 300,000 wastes milliseconds at each of a step's many barriers if another program occupies a core."""
 GARBAGE = 20_000
-"""So many new objects before Python looks for garbage among them. Importing torch makes 300,000 that all stay: looking
-every 700 takes an eighth of the time until the first step."""
-MISTAKES = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError)
-"""Errors of the system that a user can mend by naming another path."""
+"""Number of new objects after which Python's garbage collector runs. Importing torch creates 300,000 that all stay
+alive: collecting after every 700 takes an eighth of the time until the first step."""
+PATH_ERRORS = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError)
+"""Operating system errors that a user can fix by giving another path."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line; return its exit status."""
+    """Run a command line and return its exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     gc.set_threshold(GARBAGE)
@@ -55,18 +55,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("unmask: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader of our output has left
+    except BrokenPipeError:  # the reader of our output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        print(f"unmask: {place}{error.strerror or error}", file=sys.stderr)
-        return 2 if isinstance(error, MISTAKES) else 1
+        file = f"{error.filename}: " if error.filename else ""
+        print(f"unmask: {file}{error.strerror or error}", file=sys.stderr)
+        return 2 if isinstance(error, PATH_ERRORS) else 1
     return 0
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse a command line; only the verb that is called is imported."""
+    """Parse a command line, importing only the module of the verb that is called."""
     parser = argparse.ArgumentParser(
         prog="unmask", description="Pretrain, adapt, fine-tune and use language encoders on your own text."
     )

@@ -1,4 +1,4 @@
-"""Options that several verbs share, and what they become."""
+"""Options shared by several verbs, and the objects built from them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,34 @@ from unmask.text.documents import TextOptions
 if TYPE_CHECKING:
     from unmask.training.machine import Machine
 
+TEXT_FILES = "plain text or JSON Lines (.jsonl), optionally compressed (.gz, .xz); - is standard input"
+RANDOM_TOKENIZER = "directory of a tokenizer (or of a model or run) for --model random:RECIPE, an untrained model"
+RESUME = "continue the run in RUN from its last checkpoint"
+
+
+def add_action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str
+) -> argparse.ArgumentParser:
+    """Add the parser of a verb's action, such as `corpus build`."""
+    return actions.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+
 
 def add_text(parser: argparse.ArgumentParser) -> None:
-    """How raw text is read."""
+    """Add the options for reading raw text."""
     group = parser.add_argument_group("text")
-    group.add_argument("--field", default="text", metavar="NAME", help="of JSON Lines (default: text)")
+    group.add_argument(
+        "--field", default="text", metavar="NAME", help="field of JSON Lines that holds the text (default: text)"
+    )
     group.add_argument(
         "--documents",
         default="auto",
         choices=("auto", "file", "blank-line", "line"),
-        help="what a document is in plain text (default: auto: of several files each, in a single one blank lines)",
+        help="what counts as a document in plain text: a whole file, a block between blank lines, or a line (default: "
+        "auto, which is blank-line for a single file, file for several)",
     )
-    group.add_argument("--strict", action="store_true", help="end at the first document that cannot be read")
+    group.add_argument(
+        "--strict", action="store_true", help="stop at the first unreadable document instead of skipping it"
+    )
 
 
 def text_options(options: argparse.Namespace) -> TextOptions:
@@ -34,61 +50,80 @@ def text_options(options: argparse.Namespace) -> TextOptions:
 
 
 def add_workers(parser: argparse.ArgumentParser) -> None:
-    """How many processes make batches."""
+    """Add the number of processes that prepare batches."""
     parser.add_argument(
         "--workers",
         type=int,
         metavar="N",
-        help="processes that make batches ahead (default: 2 for a GPU, none for a CPU); they change no result",
+        help="number of processes that prepare batches in advance, without effect on the results (default: 2 on a "
+        "GPU, 0 on a CPU)",
     )
 
 
 def num_cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def add_machine(parser: argparse.ArgumentParser, *, precision: str, quiet: bool = True) -> None:
-    """Where to compute, and how precisely by default."""
+    """Add the options for device and precision; `precision` is the default."""
     group = parser.add_argument_group("machine")
-    group.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
+    group.add_argument(
+        "--device",
+        default="auto",
+        choices=("auto", "cpu", "cuda"),
+        help="where to compute (default: auto, which is cuda if available)",
+    )
     group.add_argument(
         "--precision",
         default=precision,
         choices=("auto", "float32", "bf16"),
-        help=f"auto: bf16 where the hardware multiplies it (default: {precision})",
+        help=f"number format of the computation; auto is bf16 if the hardware supports it natively, else float32 "
+        f"(default: {precision})",
     )
     if quiet:
-        group.add_argument("--quiet", action="store_true", help="print results and errors only")
+        add_quiet(group)
+
+
+def add_quiet(parser: argparse._ActionsContainer) -> None:
+    """Add the option that silences progress messages."""
+    parser.add_argument("--quiet", action="store_true", help="print only results and errors")
 
 
 def machine(options: argparse.Namespace) -> Machine:
-    """Return where to compute."""
+    """Return the device and precision that the options ask for."""
     from unmask.training.machine import choose_machine
 
     return choose_machine(options.device, options.precision, getattr(options, "workers", None))
 
 
 def add_model(parser: argparse.ArgumentParser, flag: str = "--model", *, required: bool = True) -> None:
-    """Which model."""
-    parser.add_argument(flag, required=required, metavar="MODEL", help="a run or a Hugging Face directory")
-    parser.add_argument("--allow-pickle", action="store_true", help="read pickled weights, tensors only")
+    """Add the options for the model to load."""
+    text = "run directory or Hugging Face model directory" + ("" if required else " to start from")
+    parser.add_argument(flag, required=required, metavar="MODEL", help=text)
+    parser.add_argument(
+        "--allow-pickle", action="store_true", help="load pickled weights (pytorch_model.bin), restricted to tensors"
+    )
 
 
 def add_labelled(parser: argparse.ArgumentParser, *more: str) -> None:
-    """How labelled files are read; `more` are further formats."""
-    parser.add_argument("--columns", metavar="text=…,label=…", help="names of columns, or numbers from 0 (no header)")
+    """Add the options for reading labeled files; `more` are additional formats."""
     parser.add_argument(
-        "--format", choices=("tsv", "csv", "jsonl", "conll", *more), help="where the file's suffix does not tell"
+        "--columns",
+        metavar="text=…,label=…",
+        help="names of the columns to read, or their numbers from 0 for a file without a header",
+    )
+    parser.add_argument(
+        "--format", choices=("tsv", "csv", "jsonl", "conll", *more), help="file format (default: by the file's suffix)"
     )
 
 
 def print_json(value: object) -> None:
-    """Print one JSON object on a line of standard output."""
+    """Print a value as one line of JSON on standard output."""
     sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
 
 
 def report(options: argparse.Namespace, text: str) -> None:
-    """Say something that is no result."""
+    """Print a message that is not a result on standard error, unless --quiet is given."""
     if not getattr(options, "quiet", False):
         print(text, file=sys.stderr)

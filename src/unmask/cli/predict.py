@@ -1,4 +1,4 @@
-"""`unmask predict`: ask a fine-tuned model, from the command line or from a file."""
+"""`unmask predict`: predictions of a fine-tuned model for texts on the command line or in a file."""
 
 from __future__ import annotations
 
@@ -17,28 +17,36 @@ if TYPE_CHECKING:
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_model(parser)
-    parser.add_argument("texts", nargs="*", metavar="TEXT")
-    parser.add_argument("--question", metavar="TEXT", help="to be answered from --passage")
-    parser.add_argument("--passage", metavar="TEXT")
-    parser.add_argument("--text-b", nargs="+", default=[], metavar="TEXT", help="the second text of each pair")
+    parser.add_argument("texts", nargs="*", metavar="TEXT", help="text to classify, score or find entities in")
+    parser.add_argument("--question", metavar="TEXT", help="question to answer from --passage")
+    parser.add_argument("--passage", metavar="TEXT", help="text that holds the answer to --question")
+    parser.add_argument(
+        "--text-b",
+        nargs="+",
+        default=[],
+        metavar="TEXT",
+        help="second text of each pair, for models trained on pairs of texts",
+    )
     parser.add_argument(
         "--data",
         metavar="FILE",
-        help="as for evaluate, without what is to be predicted; .txt: a text a line (of pairs: columns, as .tsv)",
+        help="file of examples as for evaluate, whose labels are not read, or .txt file with one text per line (for "
+        "models trained on pairs, .txt is read as .tsv)",
     )
     add_labelled(parser, "txt")
     parser.add_argument(
         "--out",
         metavar="FILE",
-        help="write JSON Lines there (tags: .conll, .tsv and .txt get columns; questions: {id: answer} and, beside it, "
+        help="write the predictions to a file as JSON Lines (token-classification: CoNLL columns if it ends in .conll, "
+        ".tsv or .txt; question-answering: one JSON object {id: answer}, with the best alternatives in "
         "FILE.nbest.json)",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per prediction")
     add_machine(parser, precision="float32")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Ask and print."""
+    """Compute the predictions and print or write them."""
     from unmask.inference.predictor import Predictor
     from unmask.model import load_model
     from unmask.runs.display import Display
@@ -66,29 +74,29 @@ def run(options: argparse.Namespace) -> None:
 def _check(options: argparse.Namespace) -> None:
     asked = options.question is not None or options.passage is not None
     if sum(map(bool, (options.texts, options.data, asked))) != 1:
-        raise UserError("give texts, --question and --passage, or --data FILE, one of the three")
+        raise UserError("give exactly one of: texts, --question with --passage, --data FILE")
     if asked and (options.question is None or options.passage is None):
-        raise UserError("--question and --passage go together")
+        raise UserError("--question and --passage must be given together")
     if options.out and options.json:
-        raise UserError("--json has no effect with --out, which writes JSON anyway")
+        raise UserError("--json has no effect with --out, which writes JSON in any case", remedy="omit it")
     if not options.data and (options.columns or options.format):
         raise UserError("--columns and --format have no effect without --data")
     if options.out and Path(options.out).suffix in (".gz", ".xz"):
-        raise UserError("predictions are written as they are, not compressed", file=options.out, remedy="leave it away")
+        raise UserError("predictions are not written compressed", file=options.out, remedy="omit the suffix")
     if options.out:
         _check_out(Path(options.out), options.data)
     if options.text_b and not options.texts:
-        raise UserError("--text-b has no effect without TEXT (pairs of a file stand in two columns)")
+        raise UserError("--text-b has no effect without TEXT (pairs in a file are two columns)")
 
 
 def _check_out(out: Path, data: str | None) -> None:
-    """Refuse at once what could not be written at the end, and to write over what is read."""
+    """Raise an error early if the output cannot be written, or would overwrite the input."""
     if data is not None and out.exists() and Path(data).exists() and out.samefile(data):
-        raise UserError("--out is the file of --data", file=out, remedy="name another one")
+        raise UserError("--out is the same file as --data", file=out, remedy="name another file")
     if out.is_dir():
-        raise UserError("is a folder", file=out, remedy="name a file")
+        raise UserError("--out is a directory", file=out, remedy="name a file")
     if not out.parent.is_dir():
-        raise UserError("there is no such folder", file=out.parent, remedy="make it, or name another --out")
+        raise UserError("there is no such directory", file=out.parent, remedy="create it, or name another --out")
 
 
 def _examples(predictor: Predictor, options: argparse.Namespace, notes: list[str]) -> list[Any]:
@@ -99,7 +107,7 @@ def _examples(predictor: Predictor, options: argparse.Namespace, notes: list[str
     if options.texts:
         return predictor.task.from_texts(options.texts, options.text_b or None)
     columns = parse_columns(options.columns)
-    of_pairs = options.format is None and getattr(predictor.task, "pairs", None)  # a text a line has none
+    of_pairs = options.format is None and getattr(predictor.task, "pairs", None)  # one text per line cannot be a pair
     if is_plain(options.data, options.format) and not of_pairs:
         return predictor.task.from_texts(read_texts(options.data, columns=columns, notes=notes))
     return predictor.task.read([options.data], columns=columns, kind=options.format, gold=False, notes=notes)

@@ -1,4 +1,4 @@
-"""`unmask pretrain RECIPE`: from scratch, or with --init from a model that exists."""
+"""`unmask pretrain RECIPE`: pretrain from scratch, or with --init from an existing model."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 from unmask.cli.options import (
+    RESUME,
     add_machine,
     add_model,
     add_text,
@@ -23,23 +24,37 @@ from unmask.cli.options import (
 from unmask.errors import UserError
 
 ATTEMPT = "UNMASK_ATTEMPT"
-"""Environment variable that tells a supervised process how often it was started before."""
+"""Environment variable with the number of earlier attempts of a supervised process."""
 FINAL = (0, 2, 130, 143, -signal.SIGINT, -signal.SIGTERM)
-"""Exit statuses that another attempt would not change: done, a mistake, stopped by a person or a scheduler."""
+"""Exit statuses after which there is no other attempt: success, a user error, stopped by a person or a scheduler."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("recipe", metavar="RECIPE", help="a shipped name (unmask recipes list) or a .toml file")
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--corpus", metavar="DIR", help="built with unmask corpus build")
-    source.add_argument("--text", nargs="+", metavar="FILE", help="raw text: tokenizer and corpus are made in RUN")
-    add_model(parser, "--init", required=False)
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for example budget.steps=100")
-    parser.add_argument("--resume", action="store_true", help="go on where RUN stands")
-    parser.add_argument("--out", required=True, metavar="RUN")
     parser.add_argument(
-        "--restarts", type=int, default=0, metavar="N", help="start again and go on after a crash, at most N times"
+        "recipe", metavar="RECIPE", help="name of a shipped recipe (see unmask recipes list) or a .toml file"
+    )
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--corpus", metavar="DIR", help="corpus built with unmask corpus build")
+    source.add_argument(
+        "--text", nargs="+", metavar="FILE", help="raw text; the tokenizer and the corpus are created inside RUN"
+    )
+    add_model(parser, "--init", required=False)
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change a setting of the recipe, for example budget.steps=100; can be repeated",
+    )
+    parser.add_argument("--resume", action="store_true", help=RESUME)
+    parser.add_argument("--out", required=True, metavar="RUN", help="run directory to write")
+    parser.add_argument(
+        "--restarts",
+        type=int,
+        default=0,
+        metavar="N",
+        help="after a crash, restart and resume at most N times (default: 0)",
     )
     add_workers(parser)
     add_text(parser)
@@ -47,7 +62,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Pretrain."""
+    """Pretrain, under supervision if --restarts is given."""
     if options.restarts and ATTEMPT not in os.environ:  # before torch is imported, so that no signal is missed
         raise SystemExit(supervise(options))
     from unmask.corpus.corpus import open_corpus
@@ -68,7 +83,9 @@ def run(options: argparse.Namespace) -> None:
         raise UserError("--allow-pickle has no effect without --init")
     if options.text:
         if processes() > 1:
-            raise UserError("--text is for one process", remedy="build the corpus first, then pass --corpus")
+            raise UserError(
+                "--text works with a single process only", remedy="build the corpus first, then pass --corpus"
+            )
         corpus = corpus_from_text(
             options.text,
             recipe,
@@ -80,7 +97,9 @@ def run(options: argparse.Namespace) -> None:
             report=lambda text: report(options, text),
         )
     elif (options.field, options.documents, options.strict) != ("text", "auto", False):
-        raise UserError("--field, --documents and --strict have no effect on a corpus that is built already")
+        raise UserError(
+            "--field, --documents and --strict have no effect on a corpus that is already built", remedy="omit them"
+        )
     else:
         corpus = open_corpus(options.corpus)
     pretrain(
@@ -96,27 +115,27 @@ def run(options: argparse.Namespace) -> None:
 
 
 def processes() -> int:
-    """Return how many processes torchrun has started."""
+    """Return the number of processes that torchrun has started."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def restarted() -> bool:
-    """Say whether `supervise`, or torchrun with --max-restarts, has started this process again after a crash."""
+    """Return whether `supervise`, or torchrun with --max-restarts, has restarted this process after a crash."""
     return any(int(os.environ.get(name, "0")) > 0 for name in (ATTEMPT, "TORCHELASTIC_RESTART_COUNT"))
 
 
 def started(out: Path) -> bool:
-    """Say whether there is something to go on with."""
+    """Return whether a run directory has a checkpoint to resume from."""
     return any((out / "checkpoints").glob("step-*"))
 
 
 def supervise(options: argparse.Namespace) -> int:
-    """Run the same command in a process of its own, and again after a crash; return its last exit status.
+    """Run the same command in a child process, restarting it after a crash, and return its last exit status.
 
-    Mistakes and signals are final; Ctrl-C and SIGTERM are for the one that trains, and it is waited for.
+    User errors and signals are final. Ctrl-C and SIGTERM are left to the child process, whose end is awaited.
     """
     if processes() > 1:
-        raise UserError("--restarts is for one process", remedy="torchrun has --max-restarts")
+        raise UserError("--restarts works with a single process only", remedy="use --max-restarts of torchrun")
     stopped = False
     process: subprocess.Popen[bytes] | None = None
 
@@ -131,12 +150,12 @@ def supervise(options: argparse.Namespace) -> int:
     for attempt in range(options.restarts + 1):
         command = [sys.executable, "-m", "unmask", *options.given]
         process = subprocess.Popen(command, env=os.environ | {ATTEMPT: str(attempt)})
-        if stopped:  # the signal came before the process had its name
+        if stopped:  # the signal came before `process` was assigned
             process.terminate()
         status = process.wait()
         if status in FINAL or stopped:
             break
-        report(options, f"it ended with status {status}; {options.restarts - attempt} more attempts")
+        report(options, f"the process ended with status {status}; restarts left: {options.restarts - attempt}")
     return status if status >= 0 else 128 - status
 
 
@@ -145,6 +164,6 @@ def _refuse_idle_settings(options: argparse.Namespace) -> None:
         key = setting.partition("=")[0]
         if key.startswith("tokenizer.") and (options.corpus or options.init):
             owner = "the corpus" if options.corpus else "the model"
-            raise UserError(f"--set {setting} has no effect: {owner} brings its tokenizer", remedy="leave it away")
+            raise UserError(f"--set {setting} has no effect: {owner} has its own tokenizer", remedy="omit it")
         if options.init and key.startswith("encoder.") and key != "encoder.dropout":
-            raise UserError(f"--set {setting} has no effect: --init brings the encoder", remedy="leave it away")
+            raise UserError(f"--set {setting} has no effect: --init determines the encoder", remedy="omit it")

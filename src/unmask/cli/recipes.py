@@ -1,4 +1,4 @@
-"""`unmask recipes list | show NAME | diff A B | migrate FILE...`."""
+"""`unmask recipes list | show NAME | diff A B | migrate FILE…`: print, compare and migrate recipes."""
 
 from __future__ import annotations
 
@@ -6,25 +6,33 @@ import argparse
 import difflib
 from pathlib import Path
 
+from unmask.cli.options import add_action
 from unmask.errors import UserError
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    verbs = parser.add_subparsers(dest="action", required=True)
-    verbs.add_parser("list", help="one a line")
-    show = verbs.add_parser("show", help="print a recipe, to be edited and passed as a file")
-    show.add_argument("name", metavar="NAME")
-    diff = verbs.add_parser("diff", help="what two recipes differ in, as --set takes it, every setting resolved")
-    diff.add_argument("first", metavar="A")
-    diff.add_argument("second", metavar="B")
-    migrate = verbs.add_parser("migrate", help="rewrite recipes of earlier versions as recipes of this one")
-    migrate.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a recipe, or a run (its recipe.toml)")
-    migrate.add_argument("--out", type=Path, metavar="FILE", help="write there; else in place, with a copy FILE.old")
+    actions = parser.add_subparsers(dest="action", required=True)
+    add_action(actions, "list", "print the shipped recipes, one per line")
+    show = add_action(actions, "show", "print a recipe as TOML, for editing and passing as a file")
+    show.add_argument("name", metavar="NAME", help="name of a shipped recipe or a .toml file")
+    diff = add_action(actions, "diff", "print the settings in which two recipes differ, in the syntax of --set")
+    diff.add_argument("first", metavar="A", help="name of a shipped recipe or a .toml file")
+    diff.add_argument("second", metavar="B", help="likewise")
+    migrate = add_action(actions, "migrate", "rewrite recipes of earlier versions for this version")
+    migrate.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE", help="recipe, or run directory with a recipe.toml"
+    )
+    migrate.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="file to write (default: overwrite FILE and keep the old version as FILE.old)",
+    )
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print."""
+    """Print or migrate recipes."""
     from unmask.recipe import migrate_file, read_recipe, recipe_text, shipped
     from unmask.settings import write_lines
 
@@ -36,12 +44,12 @@ def run(options: argparse.Namespace) -> None:
         print(recipe_text(options.name)[0], end="")
     elif options.action == "migrate":
         if options.out is not None and len(options.files) > 1:
-            raise UserError("--out takes one recipe", remedy="migrate them one after the other")
+            raise UserError("--out accepts only one recipe", remedy="migrate them one at a time")
         for path in options.files:
             changes = migrate_file(path, options.out)
-            print(f"{path}: " + ("; ".join(changes) or "is of this version: left as it is"))
+            print(f"{path}: " + ("; ".join(changes) or "already of this version, not changed"))
     else:
         first, second = (write_lines(read_recipe(name)) for name in (options.first, options.second))
         for line in difflib.unified_diff(first, second, options.first, options.second, lineterm="", n=0):
-            if not line.startswith("@@"):  # each line says its table
+            if not line.startswith("@@"):  # each line names its table
                 print(line)

@@ -1,4 +1,4 @@
-"""`unmask runs list FOLDER… | show RUN | plot RUN… --out FILE.png`."""
+"""`unmask runs list FOLDER… | show RUN | plot RUN… --out FILE.png`: list, describe and plot runs."""
 
 from __future__ import annotations
 
@@ -6,25 +6,30 @@ import argparse
 import sys
 from pathlib import Path
 
+from unmask.cli.options import add_action
 from unmask.errors import UserError
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    verbs = parser.add_subparsers(dest="action", required=True)
-    listing = verbs.add_parser("list", help="the runs at and below folders, one a line")
-    listing.add_argument("folders", nargs="+", metavar="FOLDER")
-    show = verbs.add_parser("show", help="what was trained on what, how far it has come, how good it is")
-    show.add_argument("run", metavar="RUN")
-    plot = verbs.add_parser("plot", help="draw a metric of several runs: held out, and smoothed in training")
-    plot.add_argument("runs", nargs="+", metavar="RUN")
-    plot.add_argument("--metric", default="loss", metavar="NAME", help="as in metrics.jsonl (default: loss)")
-    plot.add_argument("--over", default="tokens", choices=("steps", "tokens", "minutes"), help="default: tokens")
-    plot.add_argument("--out", required=True, metavar="FILE.png")
+    actions = parser.add_subparsers(dest="action", required=True)
+    listing = add_action(actions, "list", "print the runs in directories and their subdirectories, one per line")
+    listing.add_argument("folders", nargs="+", metavar="FOLDER", help="run, or directory that contains runs")
+    show = add_action(actions, "show", "describe a run: recipe and data, progress, and held-out metrics")
+    show.add_argument("run", metavar="RUN", help="run directory, or directory of a fine-tuning with --seeds")
+    plot = add_action(actions, "plot", "plot a metric of several runs: held-out values, and smoothed training values")
+    plot.add_argument("runs", nargs="+", metavar="RUN", help="run directory")
+    plot.add_argument(
+        "--metric", default="loss", metavar="NAME", help="name of the metric in metrics.jsonl (default: loss)"
+    )
+    plot.add_argument(
+        "--over", default="tokens", choices=("steps", "tokens", "minutes"), help="horizontal axis (default: tokens)"
+    )
+    plot.add_argument("--out", required=True, metavar="FILE.png", help="image to write")
 
 
 def run(options: argparse.Namespace) -> None:
-    """List, describe or draw."""
+    """List, describe or plot runs."""
     from unmask.runs.overview import describe_run, describe_seeds
     from unmask.runs.plots import plot_runs
     from unmask.runs.summary import read_run, read_seeds
@@ -37,13 +42,13 @@ def run(options: argparse.Namespace) -> None:
     else:
         out = Path(options.out)
         if out.suffix != ".png":
-            raise UserError("a picture is written as PNG", file=out, remedy="name it FILE.png")
+            raise UserError("the plot is written as PNG", file=out, remedy="name it FILE.png")
         paths = []
         for path in map(Path, options.runs):
             seeds = read_seeds(path)
             paths += [path / name for name in seeds.seeds] if seeds else [path]
         plot_runs([read_run(path) for path in paths], out, metric=options.metric, over=options.over)
-        print(f"picture: {out}", file=sys.stderr)
+        print(f"plot: {out}", file=sys.stderr)
 
 
 def _list(folders: list[Path]) -> None:
@@ -57,8 +62,10 @@ def _list(folders: list[Path]) -> None:
         except UserError as error:
             damaged.append(str(error))
     if not runs and not damaged:
-        raise UserError(f"no run lies in {', '.join(map(str, folders))} or below", remedy="name the --out of a run")
+        raise UserError(
+            f"there is no run in {', '.join(map(str, folders))} or its subdirectories", remedy="name the --out of a run"
+        )
     if runs:
         print(list_runs(runs))
     if damaged:
-        print(f"left out, as they cannot be read: {len(damaged)}", *damaged, sep="\n  ", file=sys.stderr)
+        print(f"runs that cannot be read: {len(damaged)}", *damaged, sep="\n  ", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`unmask tokenizer train` and `unmask tokenizer encode`."""
+"""`unmask tokenizer train` and `unmask tokenizer encode`: train a tokenizer, or tokenize texts."""
 
 from __future__ import annotations
 
@@ -9,41 +9,57 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unmask.cli.options import add_text, print_json, report, text_options
+from unmask.cli.options import TEXT_FILES, add_action, add_quiet, add_text, print_json, report, text_options
 from unmask.errors import UserError, counted
 
 if TYPE_CHECKING:
     from unmask.tokenizers.tokenizer import Tokenizer
 
 CHUNK = 1000
-"""How many texts are encoded at once, on all cores."""
+"""Number of texts that are tokenized at once, on all cores."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    verbs = parser.add_subparsers(dest="action", required=True)
-    train = verbs.add_parser("train", help="train a vocabulary on text")
-    train.add_argument("files", nargs="+", metavar="FILE", help="text or JSON Lines, also .gz and .xz; - is stdin")
-    train.add_argument("--kind", default="wordpiece", choices=("wordpiece", "bpe", "unigram"))
-    train.add_argument("--vocab-size", type=int, default=30522, metavar="N")
-    train.add_argument("--cased", action="store_true", help="keep capitals and accents (bpe always does)")
-    train.add_argument("--out", required=True, metavar="DIR")
-    train.add_argument("--quiet", action="store_true")
+    actions = parser.add_subparsers(dest="action", required=True)
+    train = add_action(actions, "train", "train a tokenizer on text")
+    train.add_argument("files", nargs="+", metavar="FILE", help=TEXT_FILES)
+    train.add_argument(
+        "--kind",
+        default="wordpiece",
+        choices=("wordpiece", "bpe", "unigram"),
+        help="WordPiece as in BERT, byte-level BPE as in RoBERTa, or a SentencePiece unigram model as in ALBERT "
+        "(default: wordpiece)",
+    )
+    train.add_argument(
+        "--vocab-size", type=int, default=30522, metavar="N", help="number of tokens in the vocabulary (default: 30522)"
+    )
+    train.add_argument("--cased", action="store_true", help="keep capital letters and accents (bpe always keeps them)")
+    train.add_argument("--out", required=True, metavar="DIR", help="directory of the new tokenizer")
+    add_quiet(train)
     add_text(train)
-    encode = verbs.add_parser("encode", help="print the tokens of texts, a text a line")
-    encode.add_argument("texts", nargs="*", metavar="TEXT")
-    encode.add_argument("--tokenizer", required=True, metavar="DIR", help="of a tokenizer, a model or a run")
-    encode.add_argument("--data", metavar="FILE", help="encode each line of a file, also .gz and .xz; - is stdin")
+    encode = add_action(actions, "encode", "print the tokens of texts, one text per line")
+    encode.add_argument("texts", nargs="*", metavar="TEXT", help="text to tokenize")
     encode.add_argument(
-        "--special", action="store_true", help="add the special tokens that a model reads around a text"
+        "--tokenizer", required=True, metavar="DIR", help="directory of a tokenizer, or of a model or run that has one"
+    )
+    encode.add_argument(
+        "--data",
+        metavar="FILE",
+        help="tokenize each line of a file, optionally compressed (.gz, .xz); - is standard input",
+    )
+    encode.add_argument(
+        "--special", action="store_true", help="add the special tokens that the model expects around a text"
     )
     form = encode.add_mutually_exclusive_group()
-    form.add_argument("--ids", action="store_true", help="print ids instead of tokens")
-    form.add_argument("--json", action="store_true", help="print one JSON object a line: text, tokens, ids, offsets")
+    form.add_argument("--ids", action="store_true", help="print token ids instead of tokens")
+    form.add_argument(
+        "--json", action="store_true", help="print one JSON object per text, with text, tokens, ids and offsets"
+    )
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train and save, or encode and print."""
+    """Train and save a tokenizer, or tokenize and print texts."""
     _train(options) if options.action == "train" else _encode(options)
 
 
@@ -64,7 +80,7 @@ def _train(options: argparse.Namespace) -> None:
         options.kind, documents, size=options.vocab_size, lowercase=not options.cased, progress=progress
     )
     tokenizer.save(out)
-    report(options, f"{tokenizer.size} pieces: {out}")
+    report(options, f"tokenizer with {tokenizer.size:,} tokens: {out}")
     if skipped.count:
         report(options, f"skipped: {counted(skipped.count, 'document')}: " + "; ".join(skipped.places))
 
@@ -75,7 +91,7 @@ def _encode(options: argparse.Namespace) -> None:
     if options.texts and options.data:
         raise UserError("give texts or --data FILE, not both")
     if not options.texts and not options.data:
-        raise UserError("there is no text to encode", remedy="give texts, or --data FILE")
+        raise UserError("there is no text to tokenize", remedy="give texts, or --data FILE")
     check_unicode(options.texts)
     tokenizer = _load(options.tokenizer, special=options.special)
     texts = iter(_lines(options.data) if options.data else options.texts)
@@ -88,12 +104,12 @@ def _encode(options: argparse.Namespace) -> None:
 
 
 def _load(source: str, *, special: bool) -> Tokenizer:
-    """Load the tokenizer of a directory; with `special`, that of a GPT puts its own tokens around texts."""
+    """Load the tokenizer of a directory; with `special`, a GPT model's settings determine its special tokens."""
     from unmask.model import find_tokenizer
     from unmask.tokenizers.load import load_tokenizer
 
     if not Path(source).is_dir():
-        raise UserError("no such folder", file=source, remedy="name that of a tokenizer, a model or a run")
+        raise UserError("there is no such directory", file=source, remedy="name that of a tokenizer, a model or a run")
     directory = find_tokenizer(source)
     tokenizer = load_tokenizer(directory)
     if special and (directory / "config.json").is_file():
@@ -104,17 +120,17 @@ def _load(source: str, *, special: bool) -> Tokenizer:
 
 
 def _lines(path: str) -> Iterator[str]:
-    """Yield the lines of a file; empty ones too, so that each has its line of output.
+    """Yield the lines of a file, including empty ones, so that each has its line of output.
 
     Raises:
-        UserError: a line is not UTF-8 or too long, or there is none.
+        UserError: a line is not UTF-8 or is too long, or the file is empty.
     """
     from unmask.text.files import MAX_DOCUMENT, display_name, read_lines
 
     number = 0
     for number, line in read_lines(path):
         if line is None:
-            raise UserError(f"longer than {MAX_DOCUMENT:,} bytes", file=display_name(path), line=number)
+            raise UserError(f"the line is longer than {MAX_DOCUMENT:,} bytes", file=display_name(path), line=number)
         try:
             yield line.decode()
         except UnicodeDecodeError as error:
@@ -126,12 +142,12 @@ def _lines(path: str) -> Iterator[str]:
 
 
 def _encoded(tokenizer: Tokenizer, texts: list[str], *, special: bool) -> Iterable[dict[str, Any]]:
-    """Yield what is printed of each text; special tokens that are added stand at (0, 0)."""
+    """Yield the fields to print for each text; added special tokens have the offsets (0, 0)."""
     from unmask.batches.frame import Frame
 
     frame = Frame.of(tokenizer)
-    for text, (ids, places) in zip(texts, tokenizer.encode_offsets_many(texts), strict=True):
-        numbers, offsets = ids.tolist(), places.tolist()
+    for text, (ids, spans) in zip(texts, tokenizer.encode_offsets_many(texts), strict=True):
+        numbers, offsets = ids.tolist(), spans.tolist()
         if special:
             numbers, offsets = frame.wrap(ids).ids.tolist(), [[0, 0], *offsets, [0, 0]]
         yield {"text": text, "tokens": tokenizer.tokens(numbers), "ids": numbers, "offsets": offsets}

@@ -1,1 +1,1 @@
-"""Use of a model: text in, predictions, filled masks or features out."""
+"""Inference with a model: text in; predictions, filled masks or features out."""

@@ -1,8 +1,7 @@
-"""What computes in inference: prepared samples in, arrays out.
+"""Inference backends: prepared samples in, arrays out.
 
-`TorchBackend` owns what it computes with: modules of its own in evaluation mode, on the machine's device and in its
-precision. The model that it is made of is never changed, and its weights are shared where neither device nor precision
-differ.
+`TorchBackend` computes with its own copies of the model's modules, in evaluation mode and on the machine's device and
+precision. The model itself is never changed, and its weights are shared if neither device nor precision differs.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ _Module = TypeVar("_Module", bound=nn.Module)
 
 
 class Backend(Protocol):
-    """What computes a model.
+    """Interface of the engine that computes a model's outputs.
 
     Attributes:
-        precision: "float32" or "bf16"; the arrays are float32 in any case.
+        precision: "float32" or "bf16"; the returned arrays are float32 in either case.
     """
 
     @property
@@ -43,34 +42,34 @@ class Backend(Protocol):
         ...
 
     def logits(self, head: str, samples: Sequence[Sample]) -> list[np.ndarray]:
-        """Return the logits of a head for each sample, (targets, classes), in the order of the samples.
+        """Return the logits of a head, (targets, classes), for each sample in the given order.
 
         Raises:
-            UserError: the model has no such head, or a damaged one.
+            UserError: the model has no such head, or the head is damaged.
         """
         ...
 
     def layers(
         self, samples: Sequence[Sample], layers: Sequence[int], *, at: str | None = None, pooled: bool = False
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield each sample's number and its rows, (tokens, layers, width); short samples come first.
+        """Yield each sample's index and its hidden states, (tokens, layers, width); short samples come first.
 
         Args:
-            samples: to read.
-            layers: their numbers; 0 is the embeddings.
-            at: the name of the positions whose rows are wanted; None: all tokens.
-            pooled: apply the pooler to them.
+            samples: inputs of the encoder.
+            layers: layer numbers; 0 is the embeddings.
+            at: name of the positions whose rows are returned; None returns all tokens.
+            pooled: whether to apply the pooler to the rows.
         """
         ...
 
 
 class TorchBackend:
-    """Computes with torch; satisfies `Backend`. Heads are built once, when they are first asked for.
+    """`Backend` that computes with torch. Heads are built once, on first use.
 
     Args:
         model: encoder, heads and task; not changed.
         machine: device and precision.
-        display: shows how far long work is; None: nothing is shown.
+        display: shows the progress of long computations; None shows nothing.
     """
 
     def __init__(self, model: Model, machine: Machine, display: Display | None = None) -> None:
@@ -120,13 +119,13 @@ class TorchBackend:
         return run_in_batches(samples, compute, at, self.display)
 
     def _build(self, name: str) -> Learner:
-        """Return a head with the model's tensors, and what it sits on.
+        """Return a learner of the head and the body below it, with the model's tensors.
 
         Raises:
-            UserError: the model has no such head, or a damaged one.
+            UserError: the model has no such head, or the head is damaged.
         """
         task = self.model.task
-        with torch.random.fork_rng(devices=()):  # what is drawn is overwritten
+        with torch.random.fork_rng(devices=()):  # the initial weights are overwritten
             if task is not None and name == task.part:
                 body = self.model.body()
                 objective: Objective = task.build(body.head, self.model.labels)
@@ -141,7 +140,7 @@ class TorchBackend:
 def inference_copy(module: _Module, machine: Machine) -> _Module:
     """Return a copy in evaluation mode, on the machine's device and in its precision; the module is not changed.
 
-    Where neither differs, the copy has the same tensors: no weights are in memory twice.
+    If neither differs, the copy shares the module's tensors, so that no weights are in memory twice.
     """
     tensors = list(chain(module.parameters(), module.buffers()))
     if all(_fits(tensor, machine) for tensor in tensors):
@@ -150,5 +149,5 @@ def inference_copy(module: _Module, machine: Machine) -> _Module:
 
 
 def _fits(tensor: Tensor, machine: Machine) -> bool:
-    """Return whether a tensor is on the machine's device and in its precision already."""
+    """Return whether a tensor is already on the machine's device and in its precision."""
     return tensor.device == machine.device and (tensor.dtype == machine.dtype or not tensor.is_floating_point())

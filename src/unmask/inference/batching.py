@@ -1,6 +1,6 @@
-"""Samples in batches: the one way in which inference cuts them up, and hands the results back.
+"""Batching for inference: split samples into batches, and return results per sample.
 
-In: samples, and what computes a batch of them. Out: an array for each sample.
+In: samples, and a function that computes a batch. Out: an array for each sample.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from unmask.batches.batch import Batch, Sample, collate, split, total_length
 from unmask.runs.display import Display
 
 BATCH_TOKENS = 8192
-"""How many tokens are computed at once."""
+"""Maximum number of tokens per batch."""
 
 
 def run_in_batches(
     samples: Sequence[Sample], compute: Callable[[Batch], np.ndarray], at: str | None, display: Display
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield each sample's number and its rows of what is computed; short samples come first.
+    """Yield each sample's index and its rows of the computed output; short samples come first.
 
-    One batch is in memory at once, if nobody keeps the rows.
+    Only one batch is in memory at a time, unless the caller keeps the rows.
 
     Args:
-        samples: to compute.
+        samples: inputs.
         compute: returns the rows of a batch, (positions, ...), in the batch's order.
-        at: the name of the positions that have a row; None: all tokens.
-        display: shows how far it is.
+        at: name of the positions that have a row each; None: all tokens.
+        display: shows the progress.
     """
     numbered = [sample.named((number,)) for number, sample in enumerate(samples)]
     for micro_batch in display.count(split(numbered, BATCH_TOKENS), total_length) if numbered else ():
@@ -38,5 +38,5 @@ def run_in_batches(
 
 
 def in_order(found: Iterable[tuple[int, np.ndarray]]) -> list[np.ndarray]:
-    """Return what `run_in_batches` yields in the order of the samples."""
+    """Return the rows that `run_in_batches` yields, in the order of the samples."""
     return [rows for _, rows in sorted(found, key=lambda item: item[0])]

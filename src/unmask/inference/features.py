@@ -1,10 +1,10 @@
-"""An encoder's layers as features: texts as samples with the word of each token, and rows streamed to a file.
+"""Hidden states as features: texts as samples with the word index of each token, and rows streamed to a file.
 
-In: texts, and rows of layers as a back-end computes them. Out: samples; on disk one safetensors file.
+In: texts, and hidden states from an inference backend. Out: samples; on disk, one safetensors file.
 
-Lengths are known as soon as the texts are tokenised, so a file gets its header and full size first, and each sample's
-rows are written to their place as they are computed: what is in memory at once is one batch, however long the file is.
-It is written aside and renamed when it is whole.
+Lengths are known as soon as the texts are tokenized, so the header is written first, and each sample's rows are written
+at their offset as soon as they are computed: only one batch is in memory at a time, however large the file is. The file
+is written under a temporary name and renamed when it is complete.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from unmask.tokenizers.tokenizer import Ids, Tokenizer
 
 FILE = "features.safetensors"
 TYPES = {"F32": np.float32, "F16": np.float16, "I64": np.int64}
-"""What is written, by its name in the format."""
+"""NumPy types by their names in the safetensors format."""
 
 
 @dataclass(frozen=True)
 class Features:
-    """Layers of some texts.
+    """Hidden states of a list of texts.
 
     Attributes:
         values: (tokens, layers, width), float32; special tokens are included.
         offsets: (texts + 1,) int64: text t has the tokens from offsets[t] to offsets[t + 1].
-        word_ids: (tokens,) int64: the number of the word in its text, as BERT's pre-tokeniser cuts them; -1 for special
-            tokens. The second text of a pair counts from 0 again.
-        cut: how many texts were longer than the model reads, and so were cut at their end.
+        word_ids: (tokens,) int64: the index of each token's word in its text, with words split as by BERT's
+            pre-tokenizer; -1 for special tokens. The second text of a pair starts again from 0.
+        cut: number of texts that were longer than the model's maximum length and were truncated at their end.
     """
 
     values: Tensor
@@ -50,7 +50,7 @@ class Features:
 
 @dataclass(frozen=True)
 class Words:
-    """Texts as samples, with the word of each token: `word_ids`, `offsets` and `cut` as in `Features`."""
+    """Texts as samples, with the word index of each token: `word_ids`, `offsets` and `cut` as in `Features`."""
 
     samples: list[Sample]
     word_ids: np.ndarray
@@ -58,15 +58,15 @@ class Words:
 
     @property
     def offsets(self) -> np.ndarray:
-        """Where each text begins, (texts + 1,)."""
+        """Index of the first token of each text, and the total, (texts + 1,)."""
         return np.cumsum([0, *map(len, self.samples)])
 
 
 def frame_words(tokenizer: Tokenizer, rows: Sequence[Row], longest: int) -> Words:
-    """Return a sample for each row, of one text or two; what exceeds `longest` tokens is cut as in fine-tuning.
+    """Return a sample for each row of one or two texts; more than `longest` tokens are truncated as in fine-tuning.
 
     Raises:
-        UserError: see `are_pairs`.
+        UserError: single texts and pairs are mixed (see `are_pairs`).
     """
     frame = Frame.of(tokenizer)
     names = NAMES[: 1 + are_pairs(rows)]
@@ -76,12 +76,12 @@ def frame_words(tokenizer: Tokenizer, rows: Sequence[Row], longest: int) -> Word
         sample, kept = cut_and_wrap(frame, [ids for ids, _ in texts], longest)
         cut += sum(kept) < sum(len(ids) for ids, _ in texts)
         samples.append(sample.named((0, number)))
-        words.append(_between(frame, *(word[:here] for (_, word), here in zip(texts, kept, strict=True))))
+        words.append(_frame_word_ids(frame, *(word[:size] for (_, word), size in zip(texts, kept, strict=True))))
     return Words(samples, np.concatenate([np.zeros(0, np.int64), *words]), cut)
 
 
-def _between(frame: Frame, first: Ids, second: Ids | None = None) -> np.ndarray:
-    """Put -1 where a frame puts special tokens."""
+def _frame_word_ids(frame: Frame, first: Ids, second: Ids | None = None) -> np.ndarray:
+    """Return the word indices of a framed sample, with -1 at the frame's special tokens."""
     extract = None if frame.extract is None else -1
     return replace(frame, cls=-1, sep=-1, extract=extract).wrap(first, second).ids
 
@@ -96,20 +96,21 @@ def write_features(
     word_ids: np.ndarray | None = None,
     about: Mapping[str, str] | None = None,
 ) -> None:
-    """Write `values`, `offsets` and, if given, `word_ids` into a safetensors file; see the module.
+    """Write `values`, `offsets` and, if given, `word_ids` to a safetensors file; see the module's docstring.
 
     Args:
-        path: the file; its folder is made.
-        rows: each sample's number and its rows, (tokens, layers, width), as `Backend.layers` yields them.
-        offsets: (samples + 1,): where each sample's rows stand.
-        shape: layers and width.
-        half: in float16, whose error is an eighth of bf16's: behind a LayerNorm nothing is near its largest number.
+        path: the file; its folder is created.
+        rows: each sample's index and its rows, (tokens, layers, width), as `Backend.layers` yields them.
+        offsets: (samples + 1,): index of each sample's first row, and the total.
+        shape: number of layers, and width.
+        half: write float16, whose rounding error is an eighth of bf16's: after a LayerNorm no value is near its
+            maximum.
         word_ids: as in `Features`.
         about: the file's metadata.
 
     Raises:
-        UnmaskError: a value that float16 cannot hold.
-        OSError: the disk is full; nothing is left.
+        UnmaskError: float16 cannot represent a value.
+        OSError: the disk is full; no partial file is left.
     """
     kind = "F16" if half else "F32"
     others = {"offsets": offsets} | ({} if word_ids is None else {"word_ids": word_ids})
@@ -125,7 +126,7 @@ def write_features(
                 file.seek(len(header) + starts[name])
                 file.write(numbers.astype(np.int64).tobytes())
             for number, values in rows:
-                with np.errstate(over="ignore"):  # it is refused below
+                with np.errstate(over="ignore"):  # checked below
                     data = values.astype(TYPES[kind], copy=False)
                 if half and not np.isfinite(data).all():
                     raise UnmaskError("a feature is not finite in float16: this encoder's layers cannot be stored")
@@ -139,7 +140,7 @@ def write_features(
 
 
 def open_table(path: Path) -> np.ndarray:
-    """Map the `values` of a file that `write_features` made into memory: (rows, layers, width)."""
+    """Return the `values` of a file written by `write_features` as a memory map, (rows, layers, width)."""
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
         entry = json.loads(file.read(size))["values"]
@@ -148,29 +149,29 @@ def open_table(path: Path) -> np.ndarray:
 
 
 def parse_layers(texts: Sequence[str]) -> tuple[int, ...]:
-    """Read layers from the command line: numbers, divided by commas or spaces.
+    """Parse the layer numbers of the command line, separated by commas or spaces.
 
     Raises:
-        UserError: no numbers.
+        UserError: a part is not a number.
     """
     try:
         return tuple(int(part) for text in texts for part in text.split(",") if part)
     except ValueError as error:
         raise UserError(
-            f"--layers {' '.join(texts)}: not numbers", remedy="for example --layers=-4,-3,-2,-1"
+            f"--layers {' '.join(texts)}: not numbers", remedy="pass for example --layers=-4,-3,-2,-1"
         ) from error
 
 
 def _header(
     shapes: Mapping[str, tuple[str, tuple[int, ...]]], about: Mapping[str, str]
 ) -> tuple[bytes, dict[str, int]]:
-    """Return the file's beginning, and where behind it each tensor starts."""
+    """Return the header of the file, and the offset after it at which each tensor starts."""
     entries: dict[str, object] = {"__metadata__": dict(about)} if about else {}
-    starts, place = {}, 0
+    starts, offset = {}, 0
     for name, (kind, shape) in sorted(shapes.items(), key=lambda item: -np.dtype(TYPES[item[1][0]]).itemsize):
-        end = place + int(np.prod(shape)) * np.dtype(TYPES[kind]).itemsize
-        entries[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [place, end]}
-        starts[name], place = place, end
+        end = offset + int(np.prod(shape)) * np.dtype(TYPES[kind]).itemsize
+        entries[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [offset, end]}
+        starts[name], offset = offset, end
     text = json.dumps(entries, ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)  # so that what follows is aligned; larger numbers come first for the same reason
+    text += b" " * (-len(text) % 8)  # aligns the data; types with larger items come first for the same reason
     return len(text).to_bytes(8, "little") + text, starts

@@ -1,6 +1,6 @@
-"""Masks of a text, and what may stand there.
+"""Filling of masks: find the masks of a text, and rank the candidate tokens for each.
 
-In: a text with masks, and the logits of a masked-LM head at them. Out: the most probable tokens at each mask.
+In: a text with masks, and a masked-LM head's logits at the masks. Out: the most probable tokens at each mask.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from unmask.tokenizers.tokenizer import Tokenizer
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """What may stand at a mask.
+    """A candidate token for a mask.
 
     Attributes:
-        token: what is read; of WordPiece with the `##` that joins it to what stands before.
-        probability: among all pieces.
-        piece: the same as it stands in the vocabulary.
+        token: the decoded token; a WordPiece continuation keeps its `##`.
+        probability: its softmax probability over the whole vocabulary.
+        piece: the token as spelled in the vocabulary.
     """
 
     token: str
@@ -36,11 +36,11 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 class Mask(msgspec.Struct, frozen=True):
-    """A mask of a text.
+    """A mask in a text, and its candidates.
 
     Attributes:
-        position: the character where it starts.
-        candidates: the most probable first.
+        position: index of its first character in the text.
+        candidates: the most probable tokens, in descending order.
     """
 
     position: int
@@ -48,14 +48,14 @@ class Mask(msgspec.Struct, frozen=True):
 
 
 class Filling(msgspec.Struct, frozen=True):
-    """A text with masks, as given, and what may stand there."""
+    """A text as given, and its masks with their candidates."""
 
     text: str
     masks: list[Mask]
 
 
 def find_masks(tokenizer: Tokenizer, text: str, longest: int) -> tuple[list[int], Sample]:
-    """Return the characters where a text's masks start, and the sample whose masked tokens they are.
+    """Return the character offsets of a text's masks, and the text as a sample with these tokens masked.
 
     Raises:
         UserError: there is no mask, or the text has more than `longest` tokens.
@@ -65,45 +65,50 @@ def find_masks(tokenizer: Tokenizer, text: str, longest: int) -> tuple[list[int]
     if not len(masked):
         raise UserError(f"no mask in '{text[:60]}'", remedy=f"write {tokenizer.mask_token} where a word is missing")
     if len(ids) + 2 > longest:
-        raise UserError(f"'{text[:40]}…' has {len(ids) + 2} tokens, the model reads {longest}", remedy="shorten it")
+        raise UserError(
+            f"'{text[:40]}…' has {len(ids) + 2} tokens, but the model reads at most {longest}", remedy="shorten it"
+        )
     frame = Frame.of(tokenizer)
     sample = frame.wrap(ids).add(positions={"masked": frame.start + masked})
-    # the mask may be written in two ways: count occurrences in the text as given
-    places = [match.start() for match in re.finditer(f"{re.escape(tokenizer.mask_token)}|\\[MASK\\]", text)]
-    return places, sample
+    # a mask can be spelled in two ways, so offsets are those of the text as given
+    starts = [match.start() for match in re.finditer(f"{re.escape(tokenizer.mask_token)}|\\[MASK\\]", text)]
+    return starts, sample
 
 
 def most_probable(tokenizer: Tokenizer, logits: np.ndarray, top: int) -> list[list[Candidate]]:
-    """Return so many candidates for each mask, the most probable first; special tokens are none.
+    """Return the `top` most probable tokens for each mask in descending order, without special tokens.
 
     Shape:
         logits: (masks, vocabulary).
     """
     logits = logits.copy()
-    logits[:, tokenizer.size :] = -np.inf  # rows that pad the table have no piece
+    logits[:, tokenizer.size :] = -np.inf  # rows that pad the embedding table have no token
     probabilities = torch.from_numpy(logits).softmax(1)  # (masks, vocabulary)
     special = list(tokenizer.special_ids)
-    probabilities[:, special] = -1  # after the softmax: the others' probabilities stay the model's
+    probabilities[:, special] = -1  # after the softmax, so that the other probabilities remain the model's
     values, ids = probabilities.topk(min(top, tokenizer.size - len(special)))  # (masks, top)
     return [_candidates(tokenizer, *row) for row in zip(values.tolist(), ids.tolist(), strict=True)]
 
 
 def _candidates(tokenizer: Tokenizer, probabilities: Sequence[float], ids: Sequence[int]) -> list[Candidate]:
     return [
-        Candidate(tokenizer.decode([id]).strip() or piece, probability, piece)  # of a lone space nothing would be left
+        Candidate(tokenizer.decode([id]).strip() or piece, probability, piece)  # a lone space would decode to nothing
         for id, piece, probability in zip(ids, tokenizer.tokens(ids), probabilities, strict=True)
     ]
 
 
 def no_masked_lm(model: Model) -> UserError:
-    """Return the error that says why a model without a masked-LM head has none."""
+    """Return an error that explains why a model has no masked-LM head."""
     if LEFT_TO_RIGHT in model.encoder.gives:
-        return UserError("this model reads from left to right (GPT), and fills no masks", remedy="take another one")
+        return UserError(
+            "this model reads from left to right (GPT) and cannot fill masks", remedy="use a masked language model"
+        )
     if others := sorted(name for name in model.heads if name in OBJECTIVES):
         return UserError(
-            f"this model was pretrained for {others[0]} alone, and fills no masks", remedy="take a masked LM"
+            f"this model was pretrained only with {others[0]} and cannot fill masks",
+            remedy="use a masked language model",
         )
     return UserError(
         "this model has no masked-LM head (fine-tuned models have none)",
-        remedy="take a pretrained one, or adapt it: unmask pretrain RECIPE --init MODEL",
+        remedy="use a pretrained model, or adapt this one: unmask pretrain RECIPE --init MODEL",
     )

@@ -1,4 +1,4 @@
-"""Text in, answers out: a model ready for use, without any file or network around it."""
+"""`Predictor`, the Python interface to a trained model: text in, predictions out."""
 
 from __future__ import annotations
 
@@ -29,15 +29,16 @@ from unmask.training.machine import Machine, choose_machine
 
 
 class Predictor:
-    """A loaded model: `predict` and `run` do what it was fine-tuned for, `tag` finds entities, `fill` fills masks.
+    """A loaded model ready for inference.
 
-    Built once for a model, which it does not change: what computes is a copy of its own.
+    `predict` and `run` perform the task that it was fine-tuned for, `tag` finds entities, `answer` answers a question,
+    `fill` fills masks, and `features` returns hidden states. The model is not changed: a copy of it computes.
 
     Args:
         model: encoder, tokenizer, heads.
-        machine: device and precision; None: float32 on the best device.
-        display: shows how far long work is.
-        backend: what computes; None: torch on the machine.
+        machine: device and precision; None: float32 on the best available device.
+        display: shows the progress of long computations.
+        backend: computes the outputs; None: torch on the machine.
     """
 
     def __init__(
@@ -53,53 +54,56 @@ class Predictor:
 
     @property
     def task(self) -> Task:
-        """What the model was fine-tuned for.
+        """The task that the model was fine-tuned for.
 
         Raises:
-            UserError: nothing.
+            UserError: the model was not fine-tuned.
         """
         if self.model.task is None:
             raise UserError(
-                "this model was fine-tuned for no task",
-                remedy="train one: unmask finetune classification --model MODEL --train FILE --out RUN",
+                "this model was not fine-tuned for a task",
+                remedy="fine-tune it: unmask finetune classification --model MODEL --train FILE --out RUN",
             )
         return self.model.task
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels that are told apart, in order; empty where the model tells none apart."""
+        """The labels that the model predicts, in the order of its logits; empty if its task has none."""
         return self.model.labels
 
     def predict(self, texts: str | Sequence[str], texts_b: str | Sequence[str] | None = None) -> list[Any]:
-        """Classify texts, or pairs of them, give each its number, or find its entities, as the model was fine-tuned.
+        """Predict the label, the score or the entities of each text or pair, according to the model's task.
 
-        Texts that are cut, and those that are empty, are counted in an `InputWarning`.
+        Truncated and empty texts are counted in an `InputWarning`.
 
         Args:
-            texts: what is cut at its end where it is longer than in training (but to find entities nothing is cut).
-            texts_b: the other texts of pairs.
+            texts: one or more texts; texts longer than the task's maximum length are truncated at their end, but a
+                token classifier reads them whole.
+            texts_b: the second texts of pairs.
 
         Returns:
             `tasks.classification.Prediction`, `tasks.regression.Score` or `tasks.token_classification.Tagged` for each
             text.
 
         Raises:
-            UserError: the model was fine-tuned for nothing of this kind.
+            UserError: the model was not fine-tuned for one of these tasks.
         """
         first = [texts] if isinstance(texts, str) else texts
         second = [texts_b] if isinstance(texts_b, str) else texts_b
         return self._run_and_warn(self.task.from_texts(first, second))
 
     def tag(self, text: str | Sequence[str]) -> Tagged:
-        """Find the entities of a text, or of words (which are joined to a text); of many texts `predict` finds them.
+        """Find the entities of one text, or of a list of words, which are joined into a text.
+
+        For several texts use `predict`.
 
         Raises:
             UserError: the model was not fine-tuned for this, or a word is empty.
         """
         if not isinstance(self.model.task, TokenClassification):
             raise UserError(
-                "this model has no token classification head",
-                remedy="train one: unmask finetune token-classification --model MODEL --train FILE --out RUN",
+                "this model was not fine-tuned for token classification",
+                remedy="fine-tune it: unmask finetune token-classification --model MODEL --train FILE --out RUN",
             )
         found: Tagged = self._run_and_warn([_sentence(text)])[0]
         return found
@@ -108,8 +112,8 @@ class Predictor:
         """Answer a question from a passage.
 
         Args:
-            question: what is cut at its end where it is longer than `task.question` tokens; an `InputWarning` says so.
-            passage: of any length.
+            question: the question; truncated at its end, with an `InputWarning`, if longer than `task.question` tokens.
+            passage: the text to find the answer in, of any length.
 
         Raises:
             UserError: one of them is empty, or the model was not fine-tuned for this.
@@ -118,23 +122,24 @@ class Predictor:
         return answered
 
     def question(self, question: str, passage: str) -> Question:
-        """Return a question and its passage as an example; see `answer`."""
+        """Return a question and its passage as an example for `run`; see `answer`."""
         if not isinstance(self.model.task, QuestionAnswering):
             raise UserError(
-                "this model answers no questions",
-                remedy="train one: unmask finetune question-answering --model MODEL --train FILE --out RUN",
+                "this model was not fine-tuned for question answering",
+                remedy="fine-tune it: unmask finetune question-answering --model MODEL --train FILE --out RUN",
             )
         check_unicode((question, passage))
         if not question.strip() or not passage.strip():
-            raise UserError("a question and a passage are needed, none of them empty")
+            raise UserError("the question or the passage is empty", remedy="give both")
         return Question("", question, passage)
 
     def run(self, examples: Sequence[Any], notes: list[str] | None = None) -> list[Any]:
-        """Return the prediction of the model's task for each of its examples.
+        """Return the prediction for each example.
 
         Args:
-            examples: of the task's type.
-            notes: gets a line for each kind of example that was fixed, cut or left out, or is empty.
+            examples: examples of the model's task.
+            notes: a list to which a line is added for each reason why examples were repaired, truncated or omitted, or
+                are empty.
 
         Raises:
             UserError: the model was not fine-tuned.
@@ -145,7 +150,7 @@ class Predictor:
         return framed.read(self.backend.logits(self.task.part, framed.samples))
 
     def _run_and_warn(self, examples: Sequence[Any]) -> list[Any]:
-        """Return what `run` returns; what it notes becomes one warning, at the line of the caller's caller."""
+        """Return what `run` returns, and issue its notes as one warning at the line of the caller's caller."""
         notes: list[str] = []
         predictions = self.run(examples, notes)
         if notes:
@@ -155,12 +160,12 @@ class Predictor:
     def features(
         self, texts: str | Sequence[str], layers: Sequence[int] = (-1,), texts_b: str | Sequence[str] | None = None
     ) -> Features:
-        """Return layers of texts, or of pairs of them, for all tokens.
+        """Return the hidden states of all tokens of texts or pairs.
 
         Args:
-            texts: what is longer than the model reads is cut at its end.
-            layers: 0 is the embeddings, negatives count from the end.
-            texts_b: the other texts of pairs.
+            texts: one or more texts; truncated at their end if longer than the model's maximum length.
+            layers: layer numbers; 0 is the embeddings, negative numbers count from the last layer.
+            texts_b: the second texts of pairs.
 
         Raises:
             UserError: the model has no such layer.
@@ -178,10 +183,10 @@ class Predictor:
         return Features(torch.from_numpy(values), torch.from_numpy(offsets), word_ids, words.cut)
 
     def write_features(self, examples: Sequence[Row], layers: Sequence[int], path: Path) -> tuple[int, int]:
-        """Stream layers of rows into a safetensors file (see inference/features.py).
+        """Stream the hidden states of examples to a safetensors file (see inference/features.py).
 
         Returns:
-            How many tokens were written, and how many texts were cut.
+            The number of tokens written, and the number of texts truncated.
 
         Raises:
             UserError: the model has no such layer.
@@ -197,10 +202,10 @@ class Predictor:
         return int(words.offsets[-1]), words.cut
 
     def fill(self, texts: Sequence[str], *, top: int = 5) -> list[Filling]:
-        """Return what may stand at each mask of each text.
+        """Return the `top` most probable tokens for each mask of each text.
 
         Raises:
-            UserError: the model has no masked-LM head, a text has no mask, or is too long.
+            UserError: the model has no masked-LM head, or a text has no mask or is too long.
         """
         if top < 1:
             raise UserError(f"{top} candidates cannot be shown", remedy="pass --top 1 or more")
@@ -211,11 +216,11 @@ class Predictor:
         tokenizer, longest = self.model.tokenizer, self.model.encoder.longest
         found = [find_masks(tokenizer, text, longest) for text in texts]
         filled = []
-        for text, (places, _), logits in zip(
+        for text, (starts, _), logits in zip(
             texts, found, self.backend.logits("masked_lm", [sample for _, sample in found]), strict=True
         ):
             candidates = most_probable(tokenizer, logits, top)
-            filled.append(Filling(text, list(map(Mask, places, candidates))))
+            filled.append(Filling(text, list(map(Mask, starts, candidates))))
         return filled
 
 
@@ -232,15 +237,15 @@ def _sentence(text: str | Sequence[str]) -> Sentence:
 def load(
     source: str | Path, *, allow_pickle: bool = False, device: str = "auto", precision: str = "float32"
 ) -> Predictor:
-    """Load MODEL (a run or a Hugging Face directory) for use.
+    """Load a model, from a run directory or a Hugging Face model directory, for inference.
 
     Args:
         source: the directory.
         allow_pickle: read a `pytorch_model.bin`, tensors only.
         device: "cpu", "cuda" or "auto".
-        precision: "float32", "bf16", or "auto": bf16 where the hardware multiplies it.
+        precision: "float32", "bf16", or "auto": bf16 if the hardware supports it natively.
 
     Raises:
-        UserError: no such model, or a damaged one.
+        UserError: there is no such model, or it is damaged.
     """
     return Predictor(load_model(source, allow_pickle=allow_pickle), choose_machine(device, precision))

@@ -1,4 +1,4 @@
-"""What does not go together is refused before there is a run: each raises a `UserError` with reason and remedy."""
+"""Compatibility checks before a run is created: each raises a `UserError` with the reason and a remedy."""
 
 from __future__ import annotations
 
@@ -16,56 +16,59 @@ from unmask.tokenizers.tokenizer import Tokenizer
 
 
 def check_vocabulary(shape: BodySettings, pad: int) -> None:
-    """Refuse a body whose positions transformers would count otherwise: RoBERTa's begin after the id of padding."""
+    """Raise an error if transformers would number the body's positions differently.
+
+    RoBERTa's positions start after the id of the padding token.
+    """
     if wanted := shape.mismatch(pad):
         raise UserError(
-            f"[encoder] does not go with the id of padding in this vocabulary, {pad}",
+            f"[encoder] does not match the vocabulary, in which the padding token has id {pad}",
             remedy=f"pass --set encoder.{wanted}",
         )
 
 
 def check_words(recipe: Recipe, tokenizer: Tokenizer) -> list[str]:
-    """Refuse to hide whole words where every piece is one; say it where several are hidden together.
+    """Raise an error if whole words are to be masked but every token of the vocabulary is a word.
 
     Returns:
-        What the user should know.
+        Notes for the user, if n-grams or spans of several words are masked.
     """
     words = recipe.masking.words
     if not words or not tokenizer.begins_word(np.arange(tokenizer.size)).all():
         return []
     if words == 1:
         raise UserError(
-            "in this vocabulary every piece is a word, so that whole words are single tokens",
-            remedy="pass --set masking.kind=token, or train a vocabulary whose pieces go on words",
+            "every token of this vocabulary is a word, so masking whole words would mask single tokens",
+            remedy="pass --set masking.kind=token, or train a vocabulary with subwords",
         )
-    return ["in this vocabulary every piece is a word: what is hidden together is counted in tokens"]
+    return ["every token of this vocabulary is a word: the length of masked n-grams and spans is counted in tokens"]
 
 
 def check_masked(recipe: Recipe, samples: Sequence[Sample]) -> None:
-    """Refuse text in most samples of which, prepared as at the end of the run, nothing is hidden."""
+    """Raise an error if most samples, prepared as at the end of the run, have no masked tokens."""
     empty = sum(not len(sample.positions.get("masked", [0])) for sample in samples)
     if 2 * empty <= len(samples):
         return
     if recipe.masking.whole_words:
         raise UserError(
-            f"{empty} of the first {len(samples)} samples have no word that could be hidden whole: each is longer than "
-            f"{recipe.masking.rate_at(1.0):.0%} of its text, as where words have no spaces between them",
+            f"{empty} of the first {len(samples)} samples have no word that can be masked as a whole: each is longer "
+            f"than {recipe.masking.rate_at(1.0):.0%} of its sample, as in text without spaces between words",
             remedy="pass --set masking.kind=token (or span)",
         )
     raise UserError(
-        f"{empty} of the first {len(samples)} samples have nothing to hide: the vocabulary does not know their text",
+        f"{empty} of the first {len(samples)} samples have no token to mask: the vocabulary does not cover their text",
         remedy="train a tokenizer on it: unmask tokenizer train FILES --out DIR",
     )
 
 
 def check_shape(shape: BodySettings, recipe: Recipe, init: str | Path) -> None:
-    """Refuse a model that has not what the recipe's objectives ask for, or that reads no sequences of its length."""
+    """Raise an error if a model lacks what the recipe's objectives need, or has too few positions for its layout."""
     given = shape.gives | recipe.masking.gives | recipe.layout.gives
     missing = sorted(frozenset().union(*(one.asks for one in recipe.objectives.values())) - given)
     if missing:
         raise UserError(
-            f"the recipe {recipe.name} needs {', '.join(missing)}, which {init} does not give",
-            remedy=f"take a recipe such as {'gpt-mini' if LEFT_TO_RIGHT in shape.gives else 'bert-mini'}",
+            f"the recipe {recipe.name} needs {', '.join(missing)}, which {init} does not provide",
+            remedy=f"use a recipe such as {'gpt-mini' if LEFT_TO_RIGHT in shape.gives else 'bert-mini'}",
         )
     length = max(stage.length for stage in recipe.layout.all_stages)
     if length > shape.positions:

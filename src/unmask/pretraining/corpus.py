@@ -1,7 +1,7 @@
-"""A corpus made from raw text inside a run directory.
+"""Preparation of a tokenizer and a corpus from raw text inside a run directory.
 
-What an interrupted preparation left there (the tokenizer, a corpus or a part of it) is used again by the next one, if
-it was made from the same files, by their names, sizes and dates, with the same settings and libraries.
+If a preparation is interrupted, the next one reuses its tokenizer and its complete or partial corpus, provided that the
+files (by name, size and modification time), the settings and the versions of the libraries are the same.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from unmask.tokenizers.train import PADDING, train_tokenizer
 from unmask.version import __version__
 
 LIBRARIES = ("tokenizers", "sentencex")
-"""Whose versions decide over a tokenizer and a corpus."""
+"""Libraries whose versions affect the tokenizer and the corpus."""
 
 
 def corpus_from_text(
@@ -44,27 +44,27 @@ def corpus_from_text(
     workers: int = 1,
     report: Callable[[str], None] = print,
 ) -> Corpus:
-    """Make tokenizer and corpus inside a run directory that is about to start; on resume use the ones made then.
+    """Train a tokenizer and build a corpus inside the directory of a new run, or open those of a resumed run.
 
     Args:
         paths: raw files.
-        recipe: its [tokenizer] is trained, unless `init` brings one.
+        recipe: its [tokenizer] describes the tokenizer to train, unless `init` provides one.
         out: the run directory.
-        init: MODEL that the run goes on from.
+        init: model that the run continues from.
         options: how the files are read.
-        resume: the corpus is there already.
-        workers: processes that encode (see `build_corpus`).
-        report: is told in a line what was done, and what was done before.
+        resume: open the corpus of the existing run.
+        workers: number of processes that tokenize (see `build_corpus`).
+        report: called with one-line progress messages.
 
     Raises:
-        UserError: the run is not empty (or, on resume, was started on other files), the files cannot be read twice
-            (standard input), no text is in them, or recipe and `init` do not go together.
+        UserError: the run directory is not empty (or, on resume, the run was started on other files), the files cannot
+            be read twice (standard input) or contain no text, or the recipe does not match `init`.
     """
     if resume:
         return _started_on(paths, out)
     if "-" in map(str, paths) and init is None:
         raise UserError(
-            "standard input can be read only once, and --text reads it for the tokenizer and for the corpus",
+            "standard input can be read only once, but --text reads it twice, for the tokenizer and for the corpus",
             remedy="write it to a file first",
         )
     options = options or TextOptions()
@@ -79,7 +79,7 @@ def corpus_from_text(
         RunDirectory.forget_unstarted(out)
     with RunDirectory.reserved(out, made_from) as folder:
         tokenizer = given or _tokenizer(paths, options, recipe.tokenizer, folder / "tokenizer", report)
-        check_words(recipe, tokenizer)  # again where it trains; here before the corpus is built
+        check_words(recipe, tokenizer)  # before the corpus is built; `pretrain` checks again
         if (found := _finished(folder / "corpus", report)) is not None:
             return found
         return build_corpus(paths, tokenizer, folder / "corpus", options=options, workers=workers, report=report)
@@ -89,22 +89,22 @@ def _started_on(paths: Sequence[str | Path], out: Path) -> Corpus:
     """Return the corpus of a run that is resumed."""
     if not (out / "recipe.toml").is_file():
         raise UserError(
-            "no run is here to resume",
+            "there is no run to resume",
             file=out,
-            remedy="check --out, or start without --resume (which uses a tokenizer and a corpus made here before)",
+            remedy="check --out, or omit --resume (a tokenizer and a corpus prepared here are reused)",
         )
     corpus = open_corpus(out / PREPARED / "corpus")
     if corpus.manifest.sources != [str(path) for path in paths]:
         raise UserError(
-            f"this run was started on the text of {', '.join(corpus.manifest.sources)}",
+            f"this run was started on other text: {', '.join(corpus.manifest.sources)}",
             file=out,
-            remedy="resume with the same command, or start another run",
+            remedy="resume with the same command, or start a new run",
         )
     return corpus
 
 
 def _made_from(paths: Sequence[str | Path], options: TextOptions, words: TokenizerSettings | Tokenizer) -> bytes:
-    """Return what tells this preparation from any other one; empty where that cannot be told (standard input)."""
+    """Return bytes that identify the inputs of a preparation; empty if they cannot be identified (standard input)."""
     if "-" in map(str, paths):
         return b""
     stats = [Path(path).stat() for path in paths]
@@ -128,9 +128,9 @@ def _tokenizer(
     directory: Path,
     report: Callable[[str], None],
 ) -> Tokenizer:
-    """Return the tokenizer that lies in a directory, whole, or else train it and save it there."""
+    """Return the tokenizer saved in a directory, or else train one and save it there atomically."""
     if directory.exists():
-        report("the tokenizer that was trained here before is used")
+        report("using the tokenizer trained here earlier")
         return load_tokenizer(directory)
     report("training the tokenizer")
     documents = refuse_none(read_documents(paths, options, skipped := Skipped()), skipped)
@@ -146,14 +146,14 @@ def _tokenizer(
 
 
 def _finished(directory: Path, report: Callable[[str], None]) -> Corpus | None:
-    """Return the corpus that lies in a directory, if it is whole; a damaged one is removed."""
+    """Return the corpus in a directory if it is complete; remove a damaged one."""
     if not directory.exists():
         return None
     try:
         corpus = open_corpus(directory)
     except UserError as error:
-        report(f"built again: {error}")
+        report(f"rebuilding the corpus: {error}")
         shutil.rmtree(directory)
         return None
-    report("the corpus that was built here before, from the same files, is used")
+    report("using the corpus built here earlier from the same files")
     return corpus

@@ -1,4 +1,4 @@
-"""The learner of a pretraining: a body, drawn anew or a model's, and the recipe's objectives."""
+"""Construction of the learner for pretraining: an encoder, new or from a model, with the recipe's objectives."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from unmask.recipe import Recipe
 def build_learner(
     recipe: Recipe, vocabulary: int, base: Model | None, teacher: Teacher | None = None
 ) -> tuple[Learner, list[str]]:
-    """Return encoder and objectives, and what is newly initialized because `base` lacks it.
+    """Return encoder and objectives, and the names of the parts newly initialized because `base` lacks them.
 
     Args:
-        recipe: what to train.
-        vocabulary: how many token ids there are.
-        base: a model to go on from; None: weights are drawn.
-        teacher: for objectives that learn from one.
+        recipe: encoder and objectives.
+        vocabulary: number of token ids.
+        base: model to continue from; None: all weights are initialized at random.
+        teacher: teacher model, for objectives that need one.
 
     Raises:
-        UserError: a head of `base` is damaged, or its shapes are not those of the recipe's.
+        UserError: a head of `base` is damaged, or its shapes differ from the recipe's.
     """
     encoder = build_encoder(recipe.encoder, vocabulary, seed=recipe.seed) if base is None else base.encoder
     torch.manual_seed(derive_seed(recipe.seed, "heads"))

@@ -1,6 +1,6 @@
-"""Pretrain an encoder on a corpus, from scratch or from a model that exists (adaptation).
+"""Pretrain an encoder on a corpus, from scratch or starting from an existing model (adaptation).
 
-corpus -> layout -> masking -> objectives -> the training loop -> RUN/model
+corpus -> layout -> masking -> objectives -> training loop -> RUN/model
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from unmask.training.processes import Processes
 from unmask.version import __version__
 
 HELDOUT_TOKENS = 40_000
-"""How much of the held-out part each evaluation reads."""
-LOOKED_AT = 64
-"""So many samples show at the start whether there is something to hide."""
+"""Number of held-out tokens that each evaluation reads."""
+CHECKED_SAMPLES = 64
+"""Number of samples checked at the start for tokens that can be masked."""
 
 
 def pretrain(
@@ -56,25 +56,25 @@ def pretrain(
     machine: Machine | None = None,
     quiet: bool = False,
 ) -> Path:
-    """Pretrain and leave a run directory.
+    """Pretrain an encoder and write a run directory.
 
     Args:
-        recipe: what to train; with `init` the body of that model stands in place of [encoder], dropout aside.
-        corpus: text, with the tokenizer that it was built with.
+        recipe: what to train; with `init` the shape of that model replaces [encoder] except for dropout.
+        corpus: training text, with the tokenizer that it was built with.
         out: the run directory.
-        init: MODEL to go on from; the corpus must have been built with its tokenizer.
-        allow_pickle: let `init` hold pickled weights.
-        teacher: a model that objectives learn from; a resumed run must have the same.
-        resume: go on where the run in `out` stands.
-        machine: device and precision; None chooses.
+        init: model to continue from; the corpus must have been built with its tokenizer.
+        allow_pickle: allow `init` to hold pickled weights.
+        teacher: model that objectives learn from; a resumed run needs the same one.
+        resume: continue the run in `out` from its last checkpoint.
+        machine: device and precision; None chooses them automatically.
         quiet: print nothing.
 
     Returns:
-        The model's directory, RUN/model.
+        The directory of the trained model, RUN/model.
 
     Raises:
-        UserError: recipe, corpus, model and run do not go together.
-        UnmaskError: the run broke off; it is saved.
+        UserError: recipe, corpus, model and run are not compatible.
+        UnmaskError: training was aborted; the run is saved.
     """
     processes = Processes.launched()
     display = Display(quiet=quiet or not processes.is_main)
@@ -85,7 +85,7 @@ def pretrain(
     check_vocabulary(recipe.encoder, corpus.tokenizer.pad)
     for note in check_words(recipe, corpus.tokenizer):
         display.say(note)
-    taught_by = {} if teacher is None else {"teacher": teacher.fingerprint()}
+    teacher_inputs = {} if teacher is None else {"teacher": teacher.fingerprint()}
     if teacher is not None:
         teacher.to(machine.device, machine.dtype)
     learner, created = build_learner(recipe, corpus.tokenizer.size, base, teacher)
@@ -93,12 +93,12 @@ def pretrain(
     summary = recipe.encoder.pretraining
     feed = Feed(recipe.layout, recipe.masking, recipe.seed, corpus.tokenizer, learner.prepare, summary)
     source, heldout = _read(feed, recipe, corpus, display)
-    inputs = {"corpus": fingerprint(corpus), "init": "none" if base is None else base.fingerprint(), **taught_by}
+    inputs = {"corpus": fingerprint(corpus), "init": "none" if base is None else base.fingerprint(), **teacher_inputs}
     former = {} if base is None else {"init": base.former_fingerprint}
     earlier = Earlier(partial(resolve_migrated, Recipe), former)
     with processes, open_run(out, write(recipe), inputs, machine, processes, resume=resume, earlier=earlier) as run:
         if created:
-            display.say(f"newly initialized, as {init} lacks it: {', '.join(created)}")
+            display.say(f"newly initialized, because {init} lacks it: {', '.join(created)}")
         if heldout and not resume:
             run.log({"kind": "guess", "step": 0, **baseline(learner, heldout, corpus.manifest.most_frequent_token.id)})
         trainer = Trainer(
@@ -116,20 +116,20 @@ def pretrain(
         if not processes.is_main:
             return run.model
         metrics = evaluate(learner, heldout, machine) if heldout else {}
-        said = _remarks(learner, run, metrics)
+        remarks = _remarks(learner, run, metrics)
         model = Model(learner.encoder, corpus.tokenizer, _heads(learner))
-        _leave(run, recipe, model, trainer.progress, metrics, said, display)
-    for warned in said.warnings:
-        display.say(warned)
+        _write_results(run, recipe, model, trainer.progress, metrics, remarks, display)
+    for warning in remarks.warnings:
+        display.say(warning)
     display.say(f"model: {run.model}")
     return run.model
 
 
 def _load_base(init: str | Path, recipe: Recipe, corpus: Corpus, *, allow_pickle: bool) -> Model:
-    """Return the model to go on from.
+    """Return the model to continue from.
 
     Raises:
-        UserError: recipe and model do not go together, or the corpus was built with another tokenizer.
+        UserError: the recipe does not match the model, or the corpus was built with another tokenizer.
     """
     base = load_model(
         init, allow_pickle=allow_pickle, dropout=recipe.encoder.dropout, keep_head_dropout=True, seed=recipe.seed
@@ -137,33 +137,39 @@ def _load_base(init: str | Path, recipe: Recipe, corpus: Corpus, *, allow_pickle
     check_shape(base.encoder.settings, recipe, init)
     if base.tokenizer.sha256 != corpus.tokenizer.sha256:
         raise UserError(
-            f"the corpus was built with another tokenizer than that of {init}",
+            f"the corpus was not built with the tokenizer of {init}",
             file=corpus.directory,
-            remedy=f"build it again: unmask corpus build FILES --tokenizer {init} --out DIR",
+            remedy=f"rebuild it: unmask corpus build FILES --tokenizer {init} --out DIR",
         )
     return base
 
 
 def _read(feed: Feed, recipe: Recipe, corpus: Corpus, display: Display) -> tuple[Source, list[Batch]]:
-    """Return what is trained on and what is held out.
+    """Return the source of training samples, and the held-out batches.
 
     Raises:
         UserError: the corpus has no samples, or nothing in them can be masked.
     """
     try:
         heldout = feed.heldout(corpus.heldout, HELDOUT_TOKENS)
-    except UserError:  # a single document has no other one to draw a second text from
+    except UserError:  # with a single document there is no other one to draw a second text from
         heldout = []
-        display.say("the held-out text is too short for this layout: nothing to evaluate on while training")
+        display.say("the held-out text is too short for this layout: there is no evaluation during training")
     source = feed.source(corpus.train)
-    samples, _ = source.take(source.start, sequences=LOOKED_AT)  # refuses a corpus without samples
+    samples, _ = source.take(source.start, sequences=CHECKED_SAMPLES)  # raises if the corpus has no samples
     prepare = feed.prepare()
     check_masked(recipe, [prepare(sample.at(1.0)) for sample in samples])
     return source, heldout
 
 
 def baseline(learner: Learner, heldout: Sequence[Batch], token: int) -> dict[str, float]:
-    """Return the metrics of always giving the same answer: the most frequent token, where one is asked for."""
+    """Return the metrics of a constant prediction, which is `token` (the most frequent one) for objectives on tokens.
+
+    Args:
+        learner: encoder and objectives.
+        heldout: batches to score on.
+        token: id of the most frequent token.
+    """
     found: dict[str, float] = {}
     for name, part in learner.parts.items():
         found |= part.baseline(name, heldout, token)
@@ -171,7 +177,7 @@ def baseline(learner: Learner, heldout: Sequence[Batch], token: int) -> dict[str
 
 
 def _remarks(learner: Learner, run: RunDirectory, metrics: Mapping[str, float]) -> Remarks:
-    """Gather what the objectives say of a finished run."""
+    """Gather the objectives' notes, warnings and usage examples for the report of a finished run."""
     guessed = (run.read_metrics("guess") or [{}])[0]
     parts = learner.parts.items()
     return Remarks(
@@ -185,25 +191,25 @@ def _heads(learner: Learner) -> dict[str, dict[str, Tensor]]:
     return {name: part.published() for name, part in learner.parts.items()}
 
 
-def _leave(
+def _write_results(
     run: RunDirectory,
     recipe: Recipe,
     model: Model,
     progress: Progress,
     metrics: Mapping[str, float],
-    said: Remarks,
+    remarks: Remarks,
     display: Display,
 ) -> None:
-    """Write what a finished run leaves: model, report, and then the picture, which may fail."""
+    """Write the results of a finished run: model, report, and then the plot, which may fail."""
     about = f"Pretrained with unmask {__version__}: {', '.join(model.heads)}."
     save_model(run.model, model, model_card(recipe.name, about, metrics))
-    shutil.rmtree(run.plots, ignore_errors=True)  # of an end that is no longer the end
-    run.report(pretraining_report(run, recipe.name, progress, said))
+    shutil.rmtree(run.plots, ignore_errors=True)  # from before the run was extended
+    run.report(pretraining_report(run, recipe.name, progress, remarks))
     try_to_draw(lambda: plot_training(run), display.say)
-    run.report(pretraining_report(run, recipe.name, progress, said))  # with the picture
+    run.report(pretraining_report(run, recipe.name, progress, remarks))  # again, with the plot
 
 
 def fingerprint(corpus: Corpus) -> str:
-    """Return a digest of all that a corpus holds."""
+    """Return a digest of the content of a corpus."""
     manifest = corpus.manifest
     return hashlib.sha256(msgspec.json.encode([manifest.tokenizer, manifest.train, manifest.heldout])).hexdigest()

@@ -1,1 +1,1 @@
-"""What ships with the package for the demonstration."""
+"""Sample texts and reviews for the demonstration."""

@@ -1,11 +1,11 @@
-"""Text that is on every machine with Python: the documentation strings of what is installed.
+"""English text that exists on every machine with Python: the docstrings of installed modules.
 
-In: nothing, or folders of Python source. Out: one document a module, for a demonstration that needs no download.
+In: nothing, or folders of Python source. Out: one document per module, for a demonstration that needs no download.
 
 The docstrings of the standard library come first, then the topics of `help()` (`pydoc_data.topics`), then the installed
 packages by name. Nothing is imported or executed except that one module of topics: the source is parsed with `ast`.
-Paragraphs are cleaned by `unmask.samples.prose`, and a paragraph that was there before is dropped: licences and
-inherited docstrings, and those that differ only in a name or a number. The same installation gives the same text.
+Paragraphs are cleaned by `unmask.samples.prose`, and repeated paragraphs are dropped: licenses, inherited docstrings,
+and those that differ only in a name or a number. The same installation always yields the same text.
 """
 
 import ast
@@ -36,14 +36,14 @@ def documentation(limit_bytes: int = 20_000_000, *, roots: Sequence[Path] | None
 
     Args:
         limit_bytes: stop before the documents (in UTF-8, without separators) exceed this many bytes.
-        roots: read the modules below these folders alone, without the topics of `help()`; the default is the standard
+        roots: read only the modules in these folders, without the topics of `help()`; the default is the standard
             library, the topics, and the folders of installed packages.
 
     Yields:
-        Documents of at least `SHORTEST_DOCUMENT` characters: paragraphs of one line each, with a blank line between.
+        Documents of at least `SHORTEST_DOCUMENT` characters: paragraphs of one line each, separated by blank lines.
 
     Raises:
-        ValueError: when `limit_bytes` is negative.
+        ValueError: `limit_bytes` is negative.
     """
     if limit_bytes < 0:
         raise ValueError(f"limit_bytes must not be negative: {limit_bytes}")
@@ -51,9 +51,9 @@ def documentation(limit_bytes: int = 20_000_000, *, roots: Sequence[Path] | None
 
 
 def _documents(limit_bytes: int, sources: Iterator[list[str]]) -> Iterator[str]:
-    """Clean each module's docstrings into a document, without paragraphs that came before."""
+    """Yield the cleaned docstrings of each module as a document, without paragraphs of earlier documents."""
     seen: set[bytes] = set()
-    read: set[str] = set()  # inherited and copied docstrings need no second cleaning
+    read: set[str] = set()  # inherited and copied docstrings are not cleaned again
     written = 0
     for docstrings in sources:
         fresh: dict[bytes, str] = {}
@@ -76,7 +76,7 @@ def _documents(limit_bytes: int, sources: Iterator[list[str]]) -> Iterator[str]:
 
 
 def _fingerprint(paragraph: str) -> bytes:
-    """Hash a paragraph so that two that differ only in names and numbers (after the first word) are the same."""
+    """Return a hash that is the same for paragraphs that differ only in names and numbers after the first word."""
     first, *others = paragraph.split()
     words = (word if word.islower() and word.strip(_PUNCTUATION).isalpha() else "*" for word in others)
     key = f"{first.lower()} {' '.join(words)}"
@@ -92,7 +92,7 @@ def _default_sources() -> Iterator[list[str]]:
 
 
 def _topics() -> Iterator[list[str]]:
-    """Yield the topics of `help()`; some builds of Python come without them."""
+    """Yield the topics of `help()`, which some builds of Python lack."""
     try:
         from pydoc_data.topics import topics
     except ImportError:
@@ -102,7 +102,7 @@ def _topics() -> Iterator[list[str]]:
 
 
 def _sources_below(roots: Sequence[Path]) -> Iterator[list[str]]:
-    """Yield the docstrings of each module below the folders, a folder given twice once."""
+    """Yield the docstrings of each module in the folders and their subfolders; repeated folders are read once."""
     for root in dict.fromkeys(root.resolve() for root in roots):
         for path in _modules(root):
             docstrings = read_docstrings(path)
@@ -111,7 +111,7 @@ def _sources_below(roots: Sequence[Path]) -> Iterator[list[str]]:
 
 
 def _modules(folder: Path) -> Iterator[Path]:
-    """Yield the Python files below a folder by name, a package's `__init__.py` first, without tests."""
+    """Yield the Python files in a folder and its subfolders by name, `__init__.py` first, without tests."""
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: (entry.name != "__init__.py", entry.name))
     except OSError:
@@ -125,9 +125,10 @@ def _modules(folder: Path) -> Iterator[Path]:
 
 
 def read_docstrings(path: Path) -> list[str]:
-    """Read the docstrings of a module, its classes, methods and functions, in source order, without importing it.
+    """Return the docstrings of a module, its classes, methods and functions, in source order, without importing it.
 
-    A file that cannot be read or parsed, is larger than `LARGEST_FILE` bytes, or has no triple quotes gives none.
+    The result is empty if the file cannot be read or parsed, is larger than `LARGEST_FILE` bytes, or has no triple
+    quotes.
     """
     try:
         if path.stat().st_size > LARGEST_FILE:
@@ -135,16 +136,16 @@ def read_docstrings(path: Path) -> list[str]:
         source = path.read_bytes()
     except OSError:
         return []
-    if b'"""' not in source and b"'''" not in source:  # three files in ten: saves parsing them
+    if b'"""' not in source and b"'''" not in source:  # true of three files in ten, which need no parsing
         return []
     tree = _parse(source)
     return [] if tree is None else list(_docstrings(tree))
 
 
 def _parse(source: bytes) -> ast.Module | None:
-    """Parse a module's source; None where it does not parse."""
+    """Return the syntax tree of a module's source, or None if it cannot be parsed."""
     collecting = gc.isenabled()
-    gc.disable()  # nothing of a syntax tree is garbage while it is built: a third of the time
+    gc.disable()  # saves a third of the time: a syntax tree contains no garbage while it is built
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -157,7 +158,7 @@ def _parse(source: bytes) -> ast.Module | None:
 
 
 def _docstrings(node: ast.AST) -> Iterator[str]:
-    """Yield the docstrings of a module or class and of what it defines, also below `if` and `try`."""
+    """Yield the docstrings of a definition and of those in it, also inside `if` and `try` but not in functions."""
     if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         docstring = ast.get_docstring(node, clean=False)
         if docstring:

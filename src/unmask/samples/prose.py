@@ -1,11 +1,11 @@
-"""Paragraphs of English prose out of one docstring.
+"""Extraction of paragraphs of English prose from a docstring.
 
-In: a docstring in any of the usual dialects (plain, reStructuredText, NumPy, Google, Markdown). Out: its paragraphs
-that read as English, each on one line and without markup.
+In: a docstring in any of the usual formats (plain, reStructuredText, NumPy, Google, Markdown). Out: its paragraphs that
+are English prose, each on one line and without markup.
 
-Three passes: drop the lines of code, tables and headings; group what is left into paragraphs; take off the markup and
-keep a paragraph only where it passes for prose. The rules are meant to be strict: a paragraph lost costs nothing, code
-taken for prose does. Descriptions in parameter lists are kept where they are full sentences, the names before them not.
+There are three passes: drop lines of code, tables and headings; join the remaining lines into paragraphs; remove markup
+and keep only paragraphs that are recognized as prose. The rules are strict on purpose: a lost paragraph costs nothing,
+but code taken for prose does. Descriptions in parameter lists are kept if they are full sentences, without the names.
 """
 
 import inspect
@@ -61,7 +61,7 @@ _LAST_SENTENCE = re.compile(r"(?<=[.!?]) +(?=[^ ].*$)")
 
 
 def prose(docstring: str) -> Iterator[str]:
-    """Yield the paragraphs of `docstring` that read as English, each on one line.
+    """Yield the paragraphs of `docstring` that are English prose, each on one line.
 
     Example:
         >>> list(prose("Find the next stop.\\n\\n>>> next_stop(3)\\n4\\n\\nArgs:\\n  here (int): Where to begin from."))
@@ -69,11 +69,11 @@ def prose(docstring: str) -> Iterator[str]:
     """
     for number, paragraph in enumerate(_paragraphs(_without_code(inspect.cleandoc(docstring).splitlines()))):
         if number and paragraph.rstrip("*_`>)\"'’”")[-1:] not in (".", "!", "?", ":"):
-            continue  # no sentence: saves taking the markup off
+            continue  # not a sentence, so markup need not be removed
         sentence = _without_markup(paragraph)
         if number == 0 and sentence and sentence[-1].isalnum():
-            sentence += "."  # a summary line that lacks its full stop
-        if sentence.endswith(":"):  # what it announces was code or a list
+            sentence += "."  # a summary line without a period
+        if sentence.endswith(":"):  # the colon announces code or a list, which was dropped
             parts = _LAST_SENTENCE.split(sentence)
             sentence = " ".join(parts[:-1])
         if is_prose(sentence):
@@ -81,7 +81,7 @@ def prose(docstring: str) -> Iterator[str]:
 
 
 def is_prose(paragraph: str) -> bool:
-    """Say whether a paragraph on one line reads as English: whole sentences, mostly plain words, few symbols."""
+    """Return whether a paragraph on one line is English prose: whole sentences, mostly plain words, few symbols."""
     if len(paragraph) < 15 or not _SENTENCE_END.search(paragraph) or _NOT_PROSE.search(paragraph):
         return False
     if not paragraph.lstrip("\"'“‘(")[:1].isupper():
@@ -95,17 +95,17 @@ def is_prose(paragraph: str) -> bool:
 
 
 def _indent(line: str) -> int:
-    """Count the blanks before the first character."""
+    """Return the number of spaces before the first character."""
     match = _INDENT.match(line)
     return match.end() if match else 0
 
 
 def _without_code(lines: list[str]) -> Iterator[str]:
-    """Yield the lines without code, doctests, tables, directives and headings; a dropped run leaves a blank line."""
+    """Yield the lines that are not code, doctests, tables, directives or headings, with blank lines instead of them."""
     fenced = False
     in_doctest = False
-    deeper_than: int | None = None  # drop what is indented more than this
-    section_at: int | None = None  # in a section to skip, whose heading has this indent
+    deeper_than: int | None = None  # lines indented more than this are dropped
+    section_at: int | None = None  # indent of the heading of the section being skipped
     for number, line in enumerate(lines):
         text = line.strip()
         following = lines[number + 1].strip() if number + 1 < len(lines) else ""
@@ -150,7 +150,7 @@ def _without_code(lines: list[str]) -> Iterator[str]:
 
 
 def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
-    """Join lines into paragraphs: a blank line, a list item, or another indent begins a new one."""
+    """Yield lines joined into paragraphs; a blank line, a list item, or another indent starts a new one."""
     current: list[str] = []
     indent = 0
     hanging = False
@@ -185,7 +185,7 @@ def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _without_markup(paragraph: str) -> str:
-    """Take the markup off a paragraph."""
+    """Return a paragraph without markup."""
     if not _MARKED.search(paragraph):
         return paragraph.strip()
     for pattern, replacement in _MARKUP:

@@ -1,0 +1,134 @@
+"""The program as a whole: help, exit statuses, errors in one line, progress, and what is on which stream."""
+
+import argparse
+import os
+import re
+import resource
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+
+from unmask.cli.main import VERBS, main
+from unmask.runs import display
+from unmask.version import __version__
+
+from .conftest import COMMAND, run_process
+
+
+def test_only_results_are_on_standard_output(main_line):
+    _, outputs = main_line
+    assert all(output.out == "" for name, output in outputs.items() if name != "info")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("predict", "--model", "{line}/tuned", "--data", "{line}/train.tsv"),
+        ("evaluate", "--model", "{line}/tuned", "--data", "{line}/train.tsv"),
+        ("evaluate", "--model", "{line}/run", "--data", "{text}"),
+        ("features", "--model", "{line}/run", "--data", "{line}/train.tsv", "--layers", "-1", "--out", "{out}"),
+    ],
+    ids=["predict", "evaluate a task", "evaluate on text", "features"],
+)
+def test_long_work_reports_its_progress(line, text_file, tmp_path, monkeypatch, capsys, asked):
+    monkeypatch.setattr(display, "LINE_SECONDS", -1)
+    for quiet in ([], ["--quiet"]):
+        out = tmp_path / f"out{len(quiet)}"
+        assert main([word.format(line=line, text=text_file, out=out) for word in asked] + quiet) == 0
+        errors = capsys.readouterr().err
+        found = re.search(r"^[\d,]+ of [\d,]+ tokens  0 s left  [\d,]+ tokens/s$", errors, re.MULTILINE)
+        assert bool(found) != bool(quiet)
+
+
+def test_threads_do_not_spin_for_long_unless_told_to(monkeypatch, capsys):
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    assert main(["recipes", "list"]) == 0
+    assert os.environ["GOMP_SPINCOUNT"] == "10000"
+    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
+    assert main(["recipes", "list"]) == 0
+    assert os.environ["GOMP_SPINCOUNT"] == "7"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--version"], ["pretrain", "--help"], ["finetune", "--help"], ["recipes", "show", "-h"]],
+)
+def test_help_is_quick_and_needs_no_torch(arguments):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    program = f"from unmask.cli.main import main\ntry: main({arguments})\nfinally: assert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", f"import sys\n{program}"], capture_output=True, text=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("usage: unmask" if arguments != ["--version"] else f"unmask {__version__}")
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.5
+
+
+def parsers(parser):
+    """Yield a parser and those of its actions."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            yield from action.choices.values()
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_option_and_argument_has_a_help_text(verb):
+    parser = argparse.ArgumentParser(description=VERBS[verb])
+    import_module(f"unmask.cli.{verb}").add(parser)
+    for each in parsers(parser):
+        assert each.description
+        for action in each._actions:
+            assert action.help or isinstance(action, argparse._SubParsersAction), action
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "VERB"),
+        (["pretain"], "pretrain"),
+        (["pretrain", "bert-tiny", "--out", "r"], "one of the arguments --corpus --text is required"),
+        (["pretrain", "bert-tiny", "--corpus", "c", "--text", "t", "--out", "r"], "not allowed with argument --corpus"),
+        (["pretrain", "bert-tiny", "--corpus", "c"], "--out"),
+        (["finetune", "guessing", "--model", "m", "--train", "t", "--out", "r"], "invalid choice"),
+        (["fill", "--model", "m", "[MASK]", "--top", "many"], "invalid int value"),
+    ],
+)
+def test_what_the_parser_refuses(capsys, arguments, message):
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_process_ends_with_one_line_and_status_2():
+    """Nothing but one line on standard error; and a reader that closes the pipe early is not an error."""
+    output, errors = run_process("fill", "--model", "bert-base-uncased", "a [MASK]", status=2)
+    assert output == ""
+    assert errors == (
+        "unmask: no directory is called 'bert-base-uncased'; if it is a model on the Hugging Face hub, fetch it with: "
+        "hf download bert-base-uncased --local-dir bert-base-uncased\n"
+    )
+    piped = subprocess.run(
+        f"{' '.join(COMMAND)} recipes show bert-tiny | true", shell=True, capture_output=True, text=True
+    )
+    assert piped.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (KeyboardInterrupt(), 130, "unmask: interrupted\n"),
+        (FileNotFoundError(2, "No such file or directory", "a.txt"), 2, "unmask: a.txt: No such file or directory\n"),
+        (OSError(28, "No space left on device"), 1, "unmask: No space left on device\n"),
+    ],
+    ids=["interrupt", "wrong path", "full disk"],
+)
+def test_the_exit_status_tells_user_errors_from_others(monkeypatch, capsys, error, status, message):
+    def fail(options):
+        raise error
+
+    monkeypatch.setattr("unmask.cli.recipes.run", fail)
+    assert main(["recipes", "list"]) == status
+    assert capsys.readouterr() == ("", message)

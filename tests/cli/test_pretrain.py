@@ -1,0 +1,131 @@
+"""`unmask pretrain` as a user types it: on a corpus, on text, from a model; restarts after a crash; and user errors."""
+
+import argparse
+import json
+import signal
+import sys
+
+import pytest
+
+from unmask.cli import pretrain
+from unmask.cli.main import main
+from unmask.errors import UserError
+
+from .conftest import TINY, name_case, run_process, sets
+
+
+def test_pretrain(main_line):
+    folder, outputs = main_line
+    errors = outputs["pretrain"].err
+    assert "3 steps of " in errors
+    assert "step 3 of 3, " in errors
+    assert errors.endswith(f"model: {folder / 'run' / 'model'}\n")
+
+
+def test_pretrain_on_text_then_adapt(line, text_file, tmp_path, capsys):
+    errors = run_process("pretrain", "bert-tiny", "--text", text_file, *sets(TINY), "--out", tmp_path / "run").err
+    assert "training the tokenizer" in errors
+    assert len((tmp_path / "run" / "model" / "vocab.txt").read_text().splitlines()) == 150
+    settings = ["layout.kind=document_sentences", "objective.next_sentence=false", "layout.length=48", "budget.steps=2"]
+    options = (
+        *("--init", line / "run", *sets(settings)),
+        *("--out", tmp_path / "adapted", "--precision", "float32", "--quiet"),
+    )
+    assert run_process("pretrain", "bert-mini", "--text", text_file, *options).err == ""
+    assert json.loads((tmp_path / "adapted" / "model" / "config.json").read_text())["hidden_size"] == 32
+    assert run_process("pretrain", "bert-mini", "--text", text_file, *options, "--resume").err == ""
+    assert main(list(map(str, ["pretrain", "bert-mini", "--text", line / "train.tsv", *options, "--resume"]))) == 2
+    assert f"was started on other text: {text_file}; resume with" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("statuses", "restarts", "expected"),
+    [
+        ((1, -9, 0), 3, 0),
+        ((1, 1), 1, 1),
+        ((-9,), 0, 137),
+        ((2,), 3, 2),
+        ((143,), 3, 143),
+    ],
+    ids=["two crashes", "one restart is not enough", "killed", "a user error is final", "a signal is final"],
+)
+def test_a_crash_is_followed_by_a_restart(tmp_path, monkeypatch, capsys, statuses, restarts, expected):
+    """The child process is this program, which ends with the given statuses one after the other."""
+    child = tmp_path / "child.py"
+    child.write_text(
+        "import os, sys\n"
+        f"status = {statuses}[int(os.environ['{pretrain.ATTEMPT}'])]\n"
+        "os.kill(os.getpid(), -status) if status < 0 else sys.exit(status)\n"
+    )
+    popen = pretrain.subprocess.Popen
+    commands = []
+
+    def start(command, **options):
+        commands.append(command)
+        return popen([sys.executable, str(child)], **options)
+
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    monkeypatch.setattr(pretrain.subprocess, "Popen", start)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        given = ["pretrain", "bert-tiny"]
+        assert pretrain.supervise(argparse.Namespace(restarts=restarts, given=given)) == expected
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert commands == [[sys.executable, "-m", "unmask", *given]] * len(statuses)
+    left = [int(text.rpartition(": ")[2]) for text in capsys.readouterr().err.splitlines()]
+    crashes = [status for status in statuses if status not in pretrain.FINAL]
+    assert left == [restarts - attempt for attempt in range(len(crashes))]
+
+
+def test_several_processes_are_not_supervised(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="--restarts works with a single process only; use --max-restarts of torchrun"):
+        pretrain.supervise(argparse.Namespace(restarts=1, given=[]))
+
+
+@pytest.mark.parametrize("name", [pretrain.ATTEMPT, "TORCHELASTIC_RESTART_COUNT"])
+def test_a_restarted_process_resumes_if_there_is_a_checkpoint(tmp_path, monkeypatch, name):
+    monkeypatch.delenv(name, raising=False)
+    assert not pretrain.restarted()
+    monkeypatch.setenv(name, "0")
+    assert not pretrain.restarted()
+    monkeypatch.setenv(name, "1")
+    assert pretrain.restarted()
+    assert not pretrain.started(tmp_path)
+    (tmp_path / "checkpoints" / "step-00000002").mkdir(parents=True)
+    assert pretrain.started(tmp_path)
+
+
+CORPUS = ("--corpus", "{line}/corpus")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("pretrain", "bert-tinny", *CORPUS, "--out", "{here}/r"), "did you mean 'bert-tiny'?"),
+        (("pretrain", "bert-tiny", "--corpus", "{here}/no", "--out", "{here}/r"), "is this the directory of a corpus?"),
+        (("pretrain", "bert-tiny", *CORPUS, "--out", "{line}/run"), "not empty; choose another --out"),
+        (("pretrain", "bert-tiny", *CORPUS, "--out", "{here}/r", "--resume"), "no run is here to resume"),
+        (("pretrain", "bert-tiny", *CORPUS, "--out", "{line}/train.tsv/r"), "cannot be written"),
+        (("pretrain", "bert-tiny", *CORPUS, "--out", "{here}/r", "--set", "budget.step=1"), "did you mean 'steps'?"),
+        (("pretrain", "bert-tiny", *CORPUS, "--out", "{here}/r", "--init", "{here}/no"), "no directory is called"),
+        (
+            ("pretrain", "bert-tiny", *CORPUS, "--out", "{here}/r", "--strict"),
+            "have no effect on a corpus that is already built; omit them",
+        ),
+        (("pretrain", "bert-tiny", "--text", "{line}/train.tsv", "--out", "{line}"), "not empty"),
+        (("pretrain", "bert-tiny", "--text", "-", "--out", "{here}/r"), "standard input can be read only once"),
+        (("pretrain", "bert-tiny", "--text", "{here}/no", "--out", "{here}/r"), "no: does not exist"),
+    ],
+    ids=name_case,
+)
+def test_a_users_mistake_is_one_line_and_status_2(refused, arguments, message):
+    refused(arguments, message)
+
+
+def test_text_is_read_by_a_single_process(refused, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    arguments = ("pretrain", "bert-tiny", "--text", "{line}/train.tsv", "--out", "{here}/r")
+    refused(arguments, "--text works with a single process only; build the corpus first, then pass --corpus")

@@ -1,0 +1,80 @@
+"""`unmask recipes`: shipped recipes are listed, printed, migrated and compared, and differ as the papers do."""
+
+import re
+
+import pytest
+
+from unmask.cli.main import main
+from unmask.recipe import read_recipe, recipe_text, shipped
+from unmask.settings import parse_overrides
+
+from .conftest import name_case, run
+
+
+def test_recipes(capsys):
+    assert main(["recipes", "list"]) == 0
+    assert [text.split()[0] for text in capsys.readouterr().out.splitlines()] == shipped()
+    assert main(["recipes", "show", "bert-tiny"]) == 0
+    assert capsys.readouterr().out == recipe_text("bert-tiny")[0]
+    assert main(["recipes", "diff", "bert-tiny", "bert-mini"]) == 0
+    changed = capsys.readouterr().out.splitlines()
+    assert "-encoder.layers=2" in changed
+    assert "+encoder.layers=4" in changed
+    assert not any("dropout" in text for text in changed)
+    assert main(["recipes", "diff", "bert-tiny", "bert-tiny"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+PAIRS = "layout.kind layout.second layout.short_probability layout.single_probability"
+DIFFERENCES = {
+    "roberta": "tokenizer.kind tokenizer.lowercase encoder.kind encoder.segments encoder.epsilon encoder.offset"
+    f" {PAIRS} objective.next_sentence",
+    "spanbert": f"{PAIRS} masking.kind masking.p masking.longest objective.next_sentence objective.span_boundary",
+    "albert": "tokenizer.kind encoder.kind encoder.embedding encoder.shared layout.second masking.kind masking.longest"
+    " objective.next_sentence objective.sentence_order",
+    "electra": "encoder.kind encoder.embedding layout.second layout.short_probability layout.single_probability"
+    " masking.rate masking.final_rate masking.replace"
+    " objective.masked_lm objective.next_sentence objective.replaced_token optimizer.learning_rate",
+    "gpt": "optimizer.epsilon encoder.kind encoder.feed_forward encoder.segments encoder.activation encoder.epsilon"
+    f" {PAIRS} masking.kind masking.rate masking.final_rate masking.replace"
+    " objective.masked_lm objective.next_sentence objective.causal_lm",
+}
+"""The settings in which the family's models of one size differ from BERT; an objective counts as one key, and so does
+`masking.replace`."""
+
+
+@pytest.mark.parametrize("family", DIFFERENCES)
+def test_two_models_differ_only_in_what_their_papers_changed(family, capsys):
+    """At one size and with the same settings for small machines, except GPT's epsilon of the optimizer, and ELECTRA's
+    learning rate, which has to be lower for its discriminator (docs/family.md)."""
+    assert main(["recipes", "diff", "bert-mini", f"{family}-mini"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["--- bert-mini", f"+++ {family}-mini"]
+    assert all(re.fullmatch(r"[-+][a-z_.]+=\S+", text) for text in lines[2:])
+    keys = {text[1:].split("=")[0] for text in lines[2:]}
+    assert {".".join(key.split(".")[:2]) for key in keys} == {"name", *DIFFERENCES[family].split()}
+
+
+@pytest.mark.parametrize("start", shipped())
+def test_the_difference_turns_one_recipe_into_the_other(start, capsys):
+    for end in shipped():
+        assert main(["recipes", "diff", start, end]) == 0
+        changed = [text[1:] for text in capsys.readouterr().out.splitlines()[2:] if text.startswith("+")]
+        assert read_recipe(start, parse_overrides(changed)) == read_recipe(end)
+
+
+def test_migrate_writes_one_recipe_at_a_time(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.toml").write_text(recipe_text("bert-tiny")[0])
+    paths = [tmp_path / "a.toml", tmp_path / "b.toml"]
+    output = run("recipes", "migrate", *paths).out
+    assert output == "".join(f"{path}: already of this version, not changed\n" for path in paths)
+    errors = run("recipes", "migrate", *paths, "--out", tmp_path / "c.toml", status=2).err
+    assert errors == "unmask: --out accepts only one recipe; migrate them one at a time\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"), [(("recipes", "show", "bert-tinny"), "did you mean 'bert-tiny'?")], ids=name_case
+)
+def test_a_users_mistake_is_one_line_and_status_2(refused, arguments, message):
+    refused(arguments, message)

@@ -1,0 +1,47 @@
+"""Fixtures and constants shared by the tests of inference: small random models for each task."""
+
+import pytest
+import torch
+
+from unmask.encoders.downstream import Downstream, DownstreamSettings
+from unmask.families.bert import BertSettings
+from unmask.model import Model
+from unmask.objectives.masked_lm import MaskedLM
+from unmask.objectives.objective import BuildContext
+from unmask.tasks.classification import Classification
+from unmask.tasks.question_answering import QuestionAnswering
+from unmask.tasks.regression import Regression
+from unmask.tasks.token_classification import TokenClassification
+from unmask.training.machine import choose_machine
+
+SETTINGS = BertSettings(layers=2, width=16, heads=2, feed_forward=32, positions=32, init_std=0.3, dropout=0.5)
+LSTM = DownstreamSettings(kind="rnn", layers=(-1, -2), width=8)
+TASKS = {
+    "classification": (Classification(length=12), ("no", "yes")),
+    "regression": (Regression(length=12, mean=2.0, deviation=3.0), ()),
+    "token-classification": (TokenClassification(length=12), ("O", "B-X", "I-X")),
+    "question-answering": (QuestionAnswering(length=20, question=4), ()),
+}
+CPU = choose_machine("cpu", "float32")
+BF16 = choose_machine("cpu", "bf16")
+TEXTS = ["the dog", "the cat near the sea", "a garden", "poem"]
+
+
+@pytest.fixture
+def make(tokenizer):
+    """Build a model in training mode, as fine-tuning leaves it."""
+
+    def build(kind="classification", downstream=None):
+        torch.manual_seed(1)
+        task, labels = TASKS[kind]
+        encoder = SETTINGS.build(tokenizer.size).train()
+        body = encoder if downstream is None else Downstream(downstream, encoder)
+        heads = {
+            task.part: task.build(body.head, labels).published(),
+            "masked_lm": MaskedLM(BuildContext(encoder)).published(),
+        }
+        if downstream is not None:
+            heads["downstream"] = body.own_state()
+        return Model(encoder, tokenizer, heads, labels, task, downstream=downstream)
+
+    return build

@@ -1,0 +1,60 @@
+"""Samples are split into batches of limited size, and results are returned per sample."""
+
+import numpy as np
+import pytest
+
+from unmask.batches.batch import Sample
+from unmask.inference import batching
+from unmask.inference.batching import in_order, run_in_batches
+from unmask.runs.display import Display
+
+LENGTHS = (5, 1, 3, 3, 8, 2)
+
+
+@pytest.fixture
+def samples():
+    """Samples whose token ids encode sample and position, with every second position named."""
+    return [
+        Sample(key=(0,), ids=100 * number + np.arange(length), positions={"even": np.arange(0, length, 2)})
+        for number, length in enumerate(LENGTHS)
+    ]
+
+
+def run(samples, at=None, sizes=None):
+    def compute(batch):
+        if sizes is not None:
+            sizes.append(len(batch.tokens.ids))
+        ids = batch.tokens.ids if at is None else batch.tokens.ids[batch.positions[at]]
+        return ids.numpy()
+
+    return run_in_batches(samples, compute, at, Display(quiet=True))
+
+
+def test_each_sample_gets_its_own_rows(samples, monkeypatch):
+    monkeypatch.setattr(batching, "BATCH_TOKENS", 7)
+    sizes = []
+    found = list(run(samples, sizes=sizes))
+    assert [number for number, _ in found] == [1, 5, 2, 3, 0, 4], "short samples come first"
+    assert sizes == [6, 3, 5, 8], "at most 7 tokens, or a single sample"
+    for number, rows in found:
+        assert rows.tolist() == samples[number].ids.tolist()
+
+
+def test_rows_of_named_positions(samples):
+    for number, rows in run(samples, at="even"):
+        assert rows.tolist() == samples[number].ids[::2].tolist()
+
+
+def test_batches_are_computed_only_when_their_rows_are_read(samples, monkeypatch):
+    monkeypatch.setattr(batching, "BATCH_TOKENS", 1)
+    sizes = []
+    rows = run(samples, sizes=sizes)
+    assert sizes == []
+    next(rows)
+    assert sizes == [1]
+
+
+def test_in_order_sorts_by_sample(samples):
+    rows = in_order(run(samples))
+    assert [one.tolist() for one in rows] == [sample.ids.tolist() for sample in samples]
+    assert in_order(run([])) == []
