@@ -70,7 +70,10 @@ def test_an_output_that_cannot_be_written_is_refused_at_once(tmp_path, monkeypat
             ("predict", *MODEL, "a", "--out", "{here}/a.jsonl.gz"),
             "a.jsonl.gz: predictions are not written compressed; omit the suffix",
         ),
-        (("predict", *MODEL, "bad \udcff"), "character 5 of the text is a lone surrogate, not a valid character; pass UTF-8"),
+        (
+            ("predict", *MODEL, "bad \udcff"),
+            "character 5 of the text is a lone surrogate, not a valid character; pass UTF-8",
+        ),
         (
             ("predict", "--model", "{line}/run", "a"),
             "this model was not fine-tuned for a task; fine-tune it: unmask finetune",
