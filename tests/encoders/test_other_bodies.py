@@ -476,9 +476,3 @@ def test_a_body_of_two_segments_refuses_samples_without_any(tokenizer, corpus):
     feed = Feed(Plain(length=32), NoMaskingSettings(), 0, corpus.tokenizer, lambda sample: sample)
     with pytest.raises(ValueError, match="a body with 2 segments needs samples with segments"):
         body(feed.heldout(corpus.train, 100)[0].tokens)
-
-
-def test_samples_with_and_without_segments_are_not_mixed():
-    sample = Sample(key=(0,), ids=np.arange(4))
-    with pytest.raises(ValueError, match="either all samples of a batch have segments"):
-        collate([sample, replace(sample, segments=np.zeros(4, np.int64))])

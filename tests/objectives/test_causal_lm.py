@@ -117,7 +117,7 @@ def test_nothing_later_is_seen(learner, together):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("masking.kind=token", "objective.causal_lm needs text as it is.* --set masking.kind=none"),
+        ("masking.kind=token", "objective.causal_lm needs unmasked text.* --set masking.kind=none"),
         ("objective.masked_lm.weight=1", "objective.masked_lm needs context on both sides.* encoder.kind=bert"),
         ("encoder.kind=bert", "encoder.feed_forward` is missing"),
         ("encoder.segments=2", "it goes with encoder.kind = bert"),
