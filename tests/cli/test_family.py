@@ -260,8 +260,8 @@ def test_a_model_goes_on_with_a_recipe_that_reads_as_it_does(text_file, tmp_path
     for name in ("bert-mini", "gpt-mini"):
         run("pretrain", name, "--text", text_file, *sets(tiny(name)), "--out", tmp_path / name)
     for name, other, said in (
-        ("bert-mini", "gpt-mini", "a pooler, context on both sides, which"),
-        ("gpt-mini", "bert-mini", "reading from left to right"),
+        ("bert-mini", "gpt-mini", "a pooler, bidirectional context, which"),
+        ("gpt-mini", "bert-mini", "left-to-right context"),
     ):
         arguments = ("pretrain", name, "--text", text_file, "--init", tmp_path / other, *sets(TINY[5:7]))
         assert f"the recipe {name} needs {said}" in run(*arguments, "--out", tmp_path / "x", status=2)[1]

@@ -206,7 +206,7 @@ def test_layers_count_from_the_embeddings_or_from_the_end():
     for wrong in (5, -6):
         with pytest.raises(UserError, match=rf"there is no layer {wrong}; this model has 0 \(the embeddings\) to 4"):
             resolve_layers((wrong,), 4)
-    with pytest.raises(UserError, match="layer 4 is named twice"):
+    with pytest.raises(UserError, match="layer 4 is given twice"):
         resolve_layers((-1, 4), 4)
 
 

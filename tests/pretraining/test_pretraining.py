@@ -136,7 +136,7 @@ def test_a_published_discriminator_keeps_its_head(corpus, tmp_path):
             "gpt-mini",
             [],
             True,
-            "the recipe gpt-mini needs reading from left to right, which .* take a recipe such as bert-mini",
+            "the recipe gpt-mini needs left-to-right context, which .* take a recipe such as bert-mini",
         ),
         ("bert-mini", ["layout.length=512"], True, "the layout's length 512 exceeds the 64 positions of"),
     ],
