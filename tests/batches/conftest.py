@@ -1,11 +1,23 @@
-"""Documents in memory, made to measure."""
+"""Documents in memory, and long texts of words of several tokens for the maskings."""
+
+from collections import Counter
 
 import numpy as np
 import pytest
 
+from unmask.batches.frame import Frame
+from unmask.batches.ngram_masking import NgramMaskingSettings, WholeWordMaskingSettings
+from unmask.batches.rng import derive_rng
+from unmask.batches.span_masking import SpanMaskingSettings
+
+PAD, UNK, CLS, SEP, MASK = SPECIAL = range(5)
+VOCABULARY, CONTINUATION = 1000, 700
+"""Ids from `CONTINUATION` on continue a word."""
+KINDS = {"whole_word": WholeWordMaskingSettings, "ngram": NgramMaskingSettings, "span": SpanMaskingSettings}
+
 
 class Written:
-    """What a layout reads of a corpus; every token is another one, so that each can be traced to its sentence."""
+    """The interface of a corpus that layouts use; all tokens are different, so that each can be traced."""
 
     def __init__(self, documents):
         self.documents = documents
@@ -26,7 +38,7 @@ class Written:
 
 @pytest.fixture(scope="session")
 def written():
-    """Makes documents of sentences of given lengths, their tokens numbered from 10."""
+    """Returns documents of sentences of given lengths, with tokens numbered from 10."""
 
     def write(lengths):
         counter, documents = 10, []
@@ -38,3 +50,65 @@ def written():
         return Written(documents)
 
     return write
+
+
+def begins(ids):
+    """Return whether a word begins at each id."""
+    return ids < CONTINUATION
+
+
+def build_masking(kind, **settings):
+    return KINDS[kind](**settings).build(vocabulary=VOCABULARY, mask=MASK, special=frozenset(SPECIAL), begins=begins)
+
+
+def long_texts(number, length=500, continued=0.3):
+    """Yield long texts; by default a third of their tokens continue a word."""
+    rng = np.random.default_rng(0)
+    for index in range(number):
+        ids = np.where(
+            rng.random(length) < continued,
+            rng.integers(CONTINUATION, VOCABULARY, length),
+            rng.integers(5, CONTINUATION, length),
+        )
+        ids[0] = 5
+        yield Frame(CLS, SEP).wrap(ids).named((0, index))
+
+
+def mask_long_texts(masking, **settings):
+    """Return pairs of a sample before and after masking."""
+    return [(sample, masking(sample, derive_rng(0, "masking", *sample.key))) for sample in long_texts(300, **settings)]
+
+
+def words_of(sample):
+    """Return the word index of each token, -1 for special tokens; an independent, simple implementation."""
+    word, found, fresh = -1, [], True
+    for id in sample.ids:
+        if id in SPECIAL:
+            found.append(-1)
+            fresh = True
+            continue
+        if fresh or id < CONTINUATION:
+            word += 1
+        fresh = False
+        found.append(word)
+    return np.array(found)
+
+
+def run_lengths(positions):
+    """Return the lengths of runs of consecutive positions."""
+    return [len(run) for run in np.split(positions, np.flatnonzero(np.diff(positions) > 1) + 1) if len(run)]
+
+
+def replacements_of(masked):
+    """Return what replaces each masked token: 0 for [MASK], 1 for another token, 2 for the same token."""
+    now = masked.ids[masked.positions["masked"]]
+    return np.where(now == MASK, 0, np.where(now == masked.labels["masked"], 2, 1))
+
+
+def count_replacements(masking):
+    """Return how often each kind of replacement occurs in masked long texts."""
+    found = Counter()
+    for _, masked in mask_long_texts(masking):
+        found.update(replacements_of(masked).tolist())
+        assert not np.isin(masked.ids[masked.positions["masked"]], [PAD, UNK, CLS, SEP]).any()
+    return found

@@ -1,4 +1,6 @@
-"""A batch is its samples laid end to end, cut without loss, however long they are."""
+"""A batch is the concatenation of its samples; groups and micro-batches lose none, whatever their lengths."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,28 +17,28 @@ def make(sizes):
     rng = np.random.default_rng(0)
     made = []
     for number, size in enumerate(sizes):
-        hidden = np.sort(rng.choice(size, rng.integers(0, size + 1), replace=False))
+        masked = np.sort(rng.choice(size, rng.integers(0, size + 1), replace=False))
         ids = rng.integers(0, 1000, size)
-        sample = Sample(key=(number,), ids=ids, segments=rng.integers(0, 2, size), positions={"masked": hidden})
-        made.append(sample.add(labels={"masked": ids[hidden]}, counts={"masked_lm": len(hidden), "pair": 1}))
+        sample = Sample(key=(number,), ids=ids, segments=rng.integers(0, 2, size), positions={"masked": masked})
+        made.append(sample.add(labels={"masked": ids[masked]}, counts={"masked_lm": len(masked), "pair": 1}))
     return made
 
 
 @settings(deadline=None, max_examples=60)
 @given(lengths)
-def test_collate_lays_samples_end_to_end(sizes):
+def test_collate_concatenates_samples(sizes):
     samples = make(sizes)
     batch = collate(samples)
     tokens, offsets = batch.tokens, batch.tokens.offsets.tolist()
     assert tokens.offsets.dtype == torch.int32
     assert np.diff(offsets).tolist() == sorted(sizes)
     assert batch.keys == tuple(sample.key for sample in sorted(samples, key=len))
-    for place, (key,) in enumerate(batch.keys):
-        span = slice(offsets[place], offsets[place + 1])
+    for index, (key,) in enumerate(batch.keys):
+        span = slice(offsets[index], offsets[index + 1])
         assert tokens.ids[span].tolist() == samples[key].ids.tolist()
         assert tokens.segments[span].tolist() == samples[key].segments.tolist()
         assert tokens.position_ids[span].tolist() == list(range(len(samples[key])))
-    # positions count from the batch's start, so the labels stand there
+    # positions are indices in the batch, where the labels' ids are
     assert tokens.ids[batch.positions["masked"]].equal(batch.labels["masked"])
     assert batch.counts == {"masked_lm": len(batch.labels["masked"]), "pair": len(sizes)}
 
@@ -56,7 +58,7 @@ def test_groups_cover_all_tokens_in_order(sizes):
             assert group.slots is group.real is None
             assert set(inside) == {group.longest}
         else:
-            real = [row * group.longest + place for row, length in enumerate(inside) for place in range(length)]
+            real = [row * group.longest + slot for row, length in enumerate(inside) for slot in range(length)]
             assert group.index.tolist() == real
             assert group.real.flatten().nonzero().flatten().tolist() == real
             assert group.real.shape == (group.sequences, group.longest)
@@ -72,15 +74,44 @@ def test_groups_cover_all_tokens_in_order(sizes):
 @given(lengths, st.integers(1, 3000))
 def test_split_respects_what_fits_into_memory(sizes, micro_tokens):
     samples = make(sizes)
-    pieces = split(samples, micro_tokens)
-    assert sorted(sample.key for piece in pieces for sample in piece) == sorted(sample.key for sample in samples)
-    for piece in pieces:
-        assert len(piece) == 1 or sum(map(len, piece)) <= micro_tokens
+    micro_batches = split(samples, micro_tokens)
+    assert sorted(sample.key for some in micro_batches for sample in some) == sorted(sample.key for sample in samples)
+    for some in micro_batches:
+        assert len(some) == 1 or sum(map(len, some)) <= micro_tokens
 
 
 @pytest.mark.parametrize("kind", ["positions", "labels", "counts"])
-def test_a_second_owner_of_a_name_is_refused(kind):
+def test_a_name_in_use_is_refused(kind):
     sample = make([5])[0]
     name = next(iter(getattr(sample, kind)))
-    with pytest.raises(ValueError, match=f"two owners of.*{name}"):
+    with pytest.raises(ValueError, match=f"names already in use: .*{name}"):
         sample.add(**{kind: {name: 1}})
+
+
+def sample_of(length, **settings):
+    return Sample(key=(length,), ids=np.arange(length), segments=np.zeros(length), **settings)
+
+
+def test_streams_follow_their_sequences_when_a_batch_is_sorted():
+    batch = collate([sample_of(5, stream=4), sample_of(3, stream=9, fresh=True), sample_of(4, stream=0)])
+    assert batch.keys == ((3,), (4,), (5,))
+    assert batch.streams.tolist() == [9, 0, 4]
+    assert batch.fresh.tolist() == [True, False, False]
+    independent = collate([sample_of(5), sample_of(3)])
+    assert (independent.streams, independent.fresh, independent.carry) == (None, None, {})
+    for wrong in ([sample_of(3, stream=1), sample_of(4, stream=1)], [sample_of(3, stream=1), sample_of(4)]):
+        with pytest.raises(ValueError, match="windows of different streams"):
+            collate(wrong)
+    moved = replace(batch, carry={"state": batch.streams}).map(lambda value: value + 1)
+    assert moved.carry["state"].equal(batch.streams), "it is on the device already"
+
+
+def test_samples_with_and_without_segments_are_not_mixed():
+    sample = Sample(key=(0,), ids=np.arange(4))
+    with pytest.raises(ValueError, match="either all samples of a batch must have segments"):
+        collate([sample, replace(sample, segments=np.zeros(4, np.int64))])
+
+
+def test_samples_are_not_split_before_the_size_of_a_micro_batch_is_known():
+    with pytest.raises(ValueError, match=r"at least 1: call Trainer\.start\(\)"):
+        split(make([3, 4]), 0)

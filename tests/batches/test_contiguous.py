@@ -1,12 +1,9 @@
-"""Streams read the text of an epoch once, each window where the one before it stopped."""
-
-from dataclasses import replace
+"""Streams read the text of an epoch once; each window continues the previous one."""
 
 import msgspec
 import numpy as np
 import pytest
 
-from unmask.batches.batch import Sample, collate
 from unmask.batches.contiguous import ContiguousSettings, ContiguousSource
 from unmask.batches.feed import Feed
 from unmask.batches.frame import Frame
@@ -40,30 +37,30 @@ def read(one, steps, cursor=(0, 0)):
 
 
 def text_of(one, samples):
-    """What the windows of an epoch say, laid end to end by stream."""
+    """Return the tokens of an epoch's windows, concatenated by stream."""
     ordered = sorted(samples, key=lambda sample: (sample.stream, sample.key[1]))
     assert all(sample.ids[0] == CLS and sample.ids[-1] == SEP and len(sample) == LENGTH for sample in ordered)
     return np.concatenate([sample.ids[1:-1] for sample in ordered]).tolist()
 
 
-def test_windows_go_on_where_the_one_before_stopped(texts):
+def test_windows_continue_where_the_previous_ones_stopped(texts):
     one = source(texts)
     taken, cursor = read(one, one.num_windows)
     assert all([sample.stream for sample in samples] == [0, 1, 2] for samples in taken)
     assert [sample.fresh for sample in flat(taken)] == [True] * 3 + [False] * 3 * (one.num_windows - 1)
-    said = text_of(one, flat(taken))
+    ids = text_of(one, flat(taken))
     whole = texts.num_tokens + len(texts)
-    assert whole - STREAMS * (LENGTH - 2) < len(said) <= whole
+    assert whole - STREAMS * (LENGTH - 2) < len(ids) <= whole
     left = [[*np.concatenate(document).tolist(), SEP] for document in texts.documents]
-    while said:  # the documents one after the other, in any order
-        (found,) = [document for document in left if document[0] == said[0]]
-        assert said[: len(found)] == found[: len(said)]
-        said = said[len(found) :]
+    while ids:  # the documents one after the other, in any order
+        (found,) = [document for document in left if document[0] == ids[0]]
+        assert ids[: len(found)] == found[: len(ids)]
+        ids = ids[len(found) :]
         left.remove(found)
     assert one.epochs(cursor) == 1
 
 
-def test_each_epoch_has_another_order_and_begins_anew(texts):
+def test_each_epoch_has_another_order_and_fresh_streams(texts):
     one = source(texts)
     taken, cursor = read(one, 2 * one.num_windows)
     first, second = taken[: one.num_windows], taken[one.num_windows :]
@@ -97,7 +94,7 @@ def test_settings_that_contradict_are_refused():
     assert msgspec.convert({"kind": "contiguous", "length": 8, "streams": 2}, ContiguousSettings).streams == 2
 
 
-def test_the_index_tells_the_lengths_of_documents(corpus):
+def test_lengths_of_documents(corpus):
     expected = [sum(map(len, corpus.train.sentences(index))) for index in range(len(corpus.train))]
     assert corpus.train.lengths().tolist() == expected
 
@@ -115,21 +112,3 @@ def test_heldout_batches_are_windows_in_order(tokenizer, corpus):
         assert batch.fresh.tolist() == [window == 0] * streams
         assert [key[:2] for key in batch.keys] == [(0, window)] * streams
         assert batch.labels["masked"].numel()
-
-
-def sample(length, **settings):
-    return Sample(key=(length,), ids=np.arange(length), segments=np.zeros(length), **settings)
-
-
-def test_rows_go_with_their_sequences_when_a_batch_is_sorted():
-    batch = collate([sample(5, stream=4), sample(3, stream=9, fresh=True), sample(4, stream=0)])
-    assert batch.keys == ((3,), (4,), (5,))
-    assert batch.streams.tolist() == [9, 0, 4]
-    assert batch.fresh.tolist() == [True, False, False]
-    independent = collate([sample(5), sample(3)])
-    assert (independent.streams, independent.fresh, independent.carry) == (None, None, {})
-    for wrong in ([sample(3, stream=1), sample(4, stream=1)], [sample(3, stream=1), sample(4)]):
-        with pytest.raises(ValueError, match="another stream"):
-            collate(wrong)
-    moved = replace(batch, carry={"state": batch.streams}).map(lambda value: value + 1)
-    assert moved.carry["state"].equal(batch.streams), "it is on the device already"

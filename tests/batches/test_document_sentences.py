@@ -1,4 +1,4 @@
-"""Whole sentences of one document are packed in order, and nothing is lost."""
+"""Whole sentences of one document are packed in order, and no token is lost."""
 
 import numpy as np
 import pytest
@@ -27,10 +27,10 @@ def test_sentences_are_packed_in_order(written, length):
             assert sample.positions["summary"].tolist() == [0]
             if following is None:
                 continue
-            if following[0] in starts:  # a boundary: the next sentence (or its first piece) would not have fitted
+            if following[0] in starts:  # a boundary: the next sentence (or its first part) would not have fitted
                 sentence = next(s for s in sentences if s[0] == following[0])
                 assert len(text) + min(len(sentence), length - 2) > length - 2
-            else:  # a sentence longer than a sequence is cut where one is full
+            else:  # a sentence longer than a sequence is split where a sequence is full
                 assert len(text) == length - 2
 
 

@@ -1,4 +1,4 @@
-"""From documents to prepared samples, and the fixed batches that every evaluation reads."""
+"""From documents to prepared samples, and fixed evaluation batches."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ def same(first, second):
     )
 
 
-def test_heldout_batches_are_fixed_and_one_pass(feed, corpus):
+def test_heldout_batches_are_fixed_and_at_most_an_epoch(feed, corpus):
     batches = feed.heldout(corpus.train, 10**9)
     assert same(batches, feed.heldout(corpus.train, 10**9))
     keys = [key for batch in batches for key in batch.keys]
@@ -42,7 +42,7 @@ def test_heldout_batches_are_as_many_as_asked_for(feed, corpus):
     assert len(few) == 1
     assert len(few[0].tokens.ids) <= 8192
     whole = sum(len(batch.tokens.ids) for batch in many)
-    assert corpus.train.num_tokens <= whole < 1.6 * corpus.train.num_tokens  # one pass, with special tokens
+    assert corpus.train.num_tokens <= whole < 1.6 * corpus.train.num_tokens  # one epoch, with special tokens
     assert feed.heldout(Documents(corpus.directory, corpus.manifest, PartEntry(0, 0, 0, [])), 100) == []
 
 
@@ -56,7 +56,7 @@ def test_heldout_batches_are_those_of_the_last_stage(feed, corpus):
     )
 
 
-def test_preparing_is_pure_and_masks_differ_by_pass(feed, corpus):
+def test_preparing_is_pure_and_masks_differ_by_epoch(feed, corpus):
     prepare, again = feed.prepare(), feed.prepare()
     samples, _ = feed.source(corpus.train).take((0, 0, 0, 0), sequences=30)
     first = [prepare(sample).ids.tolist() for sample in samples]

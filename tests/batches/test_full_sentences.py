@@ -6,7 +6,6 @@ import pytest
 from unmask.batches.document_sentences import DocumentSentencesSettings
 from unmask.batches.frame import Frame
 from unmask.batches.full_sentences import FullSentences, FullSentencesSettings
-from unmask.batches.single import SingleSettings
 from unmask.batches.sources import CorpusSource
 
 CLS, SEP = 2, 3
@@ -34,13 +33,13 @@ def check(layout, documents, length):
         assert 3 <= len(sample) <= length
         assert not sample.segments.any()
         assert sample.positions["summary"].tolist() == [0]
-        for place, token in enumerate(text):  # a separator stands where a document ends, and nowhere else
+        for index, token in enumerate(text):  # there is a separator at each end of a document, and nowhere else
             if token == SEP:
                 crossed += 1
-                assert homes[text[place - 1]] != homes[text[place + 1]]
-            elif place and text[place - 1] != SEP:
-                assert homes[text[place - 1]] == homes[token]
-        if following is not None:  # what follows would not have fitted
+                assert homes[text[index - 1]] != homes[text[index + 1]]
+            elif index and text[index - 1] != SEP:
+                assert homes[text[index - 1]] == homes[token]
+        if following is not None:  # the following text would not have fitted
             wanted = min(starts.get(following[0], length), length - 2) + (homes[text[-1]] != homes[following[0]])
             assert len(text) + wanted > length - 2
     return crossed
@@ -53,7 +52,7 @@ def test_sentences_are_packed_across_documents(written, length):
 
 
 class LosesEnds(FullSentences):
-    """Drops what does not fit behind what stands there."""
+    """Drops texts of at most three tokens."""
 
     def cut(self, documents, indices, rng):
         samples = super().cut(documents, indices, rng)
@@ -61,7 +60,7 @@ class LosesEnds(FullSentences):
 
 
 class NoSeparators(FullSentences):
-    """Joins documents without a word."""
+    """Omits the separators between documents."""
 
     def cut(self, documents, indices, rng):
         samples = super().cut(documents, indices, rng)
@@ -75,8 +74,8 @@ def test_planted_faults_are_found(written, fault):
 
 
 @pytest.mark.parametrize("kind", [FullSentencesSettings, DocumentSentencesSettings])
-def test_a_pass_over_a_corpus_reads_each_token_once(corpus, kind):
-    """In document and full sentences alike; blocks are small here, so samples end with them."""
+def test_an_epoch_reads_each_token_once(corpus, kind):
+    """Blocks are small here, so that samples end where a block ends."""
     source = CorpusSource(corpus.train, kind(length=32), Frame(CLS, SEP), seed=0, block_tokens=500)
     assert source.num_blocks > 4
     samples, cursor = [], source.start
@@ -89,12 +88,3 @@ def test_a_pass_over_a_corpus_reads_each_token_once(corpus, kind):
     )
     again, _ = source.take(source.start, sequences=3)
     assert [sample.ids.tolist() for sample in again] == [sample.ids.tolist() for sample in samples[:3]]
-
-
-def test_single_is_one_document_a_sample_cut_at_its_end(written):
-    documents = written([[3, 4], [30, 30], [1]])
-    layout = SingleSettings(length=16).build(Frame(CLS, SEP), 16)
-    samples = layout.cut(documents, [1, 2, 0], np.random.default_rng(0))
-    for sample, index in zip(samples, [1, 2, 0], strict=True):
-        assert sample.ids[1:-1].tolist() == tokens_of(documents, [index])[:14]
-        assert (sample.ids[0], sample.ids[-1], len(sample.positions["summary"])) == (CLS, SEP, 1)

@@ -1,32 +1,57 @@
-"""Stages follow each other and share out the steps of a run without rest."""
+"""Settings that all layouts share: a length or stages, and the defaults of a layout without labels or streams."""
 
-from collections import Counter
-
+import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from unmask.batches.document_sentences import DocumentSentencesSettings
+from unmask.batches.frame import Frame
 from unmask.batches.layout import LayoutSettings
-from unmask.batches.stages import Stage, stage_at, stage_ends
+from unmask.batches.sources import CorpusSource
+from unmask.batches.stages import Stage, stage_at
 
-
-@settings(deadline=None)
-@given(st.lists(st.integers(1, 20), min_size=1, max_size=4), st.integers(1, 200))
-def test_every_step_has_one_stage_and_every_stage_its_share(weights, total):
-    shares = [weight / sum(weights) for weight in weights]
-    stages = [Stage(share=share, length=8) for share in shares]
-    numbers = [stage_at(stages, step, total) for step in range(total)]
-    assert numbers == sorted(numbers)
-    counts = Counter(numbers)
-    assert [sum(counts[place] for place in range(end + 1)) for end in range(len(stages))] == stage_ends(stages, total)
-    assert all(abs(counts[place] - share * total) <= 1 for place, share in enumerate(shares))
-
-
-@pytest.mark.parametrize(("total", "ends"), [(1_000_000, [900_000, 1_000_000]), (10, [9, 10]), (1, [1, 1])])
-def test_stages_of_the_paper(total, ends):
-    assert stage_ends([Stage(share=0.9, length=128), Stage(share=0.1, length=512)], total) == ends
+STAGES = (Stage(share=0.9, length=128), Stage(share=0.1, length=512))
 
 
 def test_a_length_is_one_stage():
     assert LayoutSettings(length=64).all_stages == (Stage(share=1.0, length=64),)
     assert [stage_at(LayoutSettings(length=64).all_stages, step, 5) for step in range(5)] == [0] * 5
+
+
+def test_stages_are_kept_in_order():
+    assert LayoutSettings(stages=STAGES).all_stages == STAGES
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "exactly one of length and stages"),
+        ({"length": 64, "stages": STAGES}, "exactly one of length and stages"),
+        ({"stages": STAGES[:1]}, "must be positive and add up to 1"),
+        ({"stages": ()}, "must be positive and add up to 1"),
+        ({"stages": (Stage(share=1.0, length=8), Stage(share=0.0, length=8))}, "must be positive and add up to 1"),
+    ],
+)
+def test_contradictory_settings_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        LayoutSettings(**settings)
+
+
+def test_a_plain_layout_gives_no_labels_and_no_streams():
+    settings = DocumentSentencesSettings(length=64)
+    assert (settings.gives, settings.num_streams, settings.without) == (frozenset(), 0, "")
+    assert settings.heldout(1000, 100) is settings
+    with pytest.raises(NotImplementedError):
+        LayoutSettings(length=64).build(Frame(2, 3), 64)
+
+
+def test_the_source_has_a_layout_for_each_stage(written):
+    settings = DocumentSentencesSettings(stages=STAGES)
+    source = settings.source(written([[3, 4]] * 5), Frame(2, 3), seed=7, block_tokens=14)
+    assert isinstance(source, CorpusSource)
+    assert (source.stages, source.seed, source.per_block) == (STAGES, 7, 2)
+    assert [layout.capacity for layout in source.layouts] == [126, 510]
+
+
+def test_unknown_keys_are_refused():
+    with pytest.raises(msgspec.ValidationError, match="unknown field `lenght`"):
+        msgspec.convert({"kind": "document_sentences", "lenght": 8}, DocumentSentencesSettings)

@@ -1,20 +1,22 @@
-"""Masking hides what BERT's does, and the same checks fail on planted faults."""
+"""Masking follows BERT's rules, and the checks fail on planted faults."""
 
 import numpy as np
 import pytest
 
 from unmask.batches.batch import Sample
 from unmask.batches.frame import Frame
-from unmask.batches.masking import Replace
+from unmask.batches.masking import MaskingSettings, Replace, find_words
 from unmask.batches.rng import derive_rng
 from unmask.batches.token_masking import TokenMasking, TokenMaskingSettings
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL = range(5)
 VOCABULARY = 60
+CONTINUATION = 40
+"""Ids from here on continue a word."""
 
 
 def texts(number, longest=120):
-    """Pairs of random texts, [UNK] among their tokens."""
+    """Yield pairs of random texts, with [UNK] among their tokens."""
     rng = np.random.default_rng(0)
     for _ in range(number):
         first, second = (rng.integers(5, VOCABULARY, rng.integers(1, longest // 2)) for _ in range(2))
@@ -26,8 +28,8 @@ def build(settings=TokenMaskingSettings(), kind=TokenMasking):  # noqa: B008 (fr
     return kind(settings, vocabulary=VOCABULARY, mask=MASK, special=frozenset(SPECIAL))
 
 
-class HidesSpecial(TokenMasking):
-    """Takes any token for a candidate."""
+class MasksSpecial(TokenMasking):
+    """Treats all tokens as candidates."""
 
     def __init__(self, *args, **settings):
         super().__init__(*args, **settings)
@@ -51,14 +53,14 @@ class DrawsFew(TokenMasking):
 
 
 class ReusesMasks(TokenMasking):
-    """Draws the same masks in each pass."""
+    """Draws the same masks in each epoch."""
 
     def __call__(self, sample, rng):
         return super().__call__(sample, derive_rng(0, "masking", *sample.key[1:]))
 
 
 class AlwaysMasks(TokenMasking):
-    """Replaces every hidden token by [MASK]."""
+    """Replaces every masked token by [MASK]."""
 
     def __call__(self, sample, rng):
         masked = super().__call__(sample, rng)
@@ -67,7 +69,7 @@ class AlwaysMasks(TokenMasking):
 
 
 class LeaksTargets(TokenMasking):
-    """Gives the labels after, not before, the replacement."""
+    """Takes the labels after the replacement, not before it."""
 
     def __call__(self, sample, rng):
         masked = super().__call__(sample, rng)
@@ -76,7 +78,7 @@ class LeaksTargets(TokenMasking):
 
 
 def mask_all(masking):
-    """(before, after) of many texts."""
+    """Return pairs of a sample before and after masking."""
     found = []
     for number, sample in enumerate(texts(4000)):
         sample = sample.named((0, number))
@@ -85,20 +87,20 @@ def mask_all(masking):
 
 
 def check_number(masking):
-    """Round(15 % of the sequence), specials counted, but at least one and no more than there are candidates."""
+    """Check for round(15 % of the sequence), including special tokens; at least one, at most all candidates."""
     for sample, masked in mask_all(masking):
         candidates = int((sample.ids >= 5).sum())
         assert len(masked.positions["masked"]) == min(candidates, max(1, round(0.15 * len(sample))))
 
 
-def check_what_is_hidden(masking):
+def check_masked_tokens(masking):
     for sample, masked in mask_all(masking):
-        hidden = masked.positions["masked"]
-        assert (np.diff(hidden) > 0).all()
-        assert not np.isin(sample.ids[hidden], SPECIAL).any()
-        assert np.array_equal(masked.labels["masked"], sample.ids[hidden])
-        visible = np.delete(np.arange(len(sample)), hidden)
-        assert np.array_equal(masked.ids[visible], sample.ids[visible])
+        positions = masked.positions["masked"]
+        assert (np.diff(positions) > 0).all()
+        assert not np.isin(sample.ids[positions], SPECIAL).any()
+        assert np.array_equal(masked.labels["masked"], sample.ids[positions])
+        others = np.delete(np.arange(len(sample)), positions)
+        assert np.array_equal(masked.ids[others], sample.ids[others])
         assert np.array_equal(masked.segments, sample.segments)
 
 
@@ -121,10 +123,10 @@ def check_random_tokens(masking):
     before, after = replacements(masking)
     drawn = np.bincount(after[(after != MASK) & (after != before)], minlength=VOCABULARY)
     assert not drawn[list(SPECIAL)].any()
-    assert drawn[5:].min() > 0.5 * drawn[5:].mean(), "every ordinary id is drawn, and none much less than others"
+    assert drawn[5:].min() > 0.5 * drawn[5:].mean(), "all ordinary ids are drawn about equally often"
 
 
-def check_each_pass_is_anew(masking):
+def check_epochs_differ(masking):
     samples = [sample.named((0, number)) for number, sample in enumerate(texts(50)) if len(sample) > 40]
 
     def masks(epoch):
@@ -139,7 +141,7 @@ def check_each_pass_is_anew(masking):
     assert all(first[1] != second[1] for first, second in zip(masks(0), masks(1), strict=True))
 
 
-CHECKS = [check_number, check_what_is_hidden, check_shares, check_random_tokens, check_each_pass_is_anew]
+CHECKS = [check_number, check_masked_tokens, check_shares, check_random_tokens, check_epochs_differ]
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -150,12 +152,12 @@ def test_masking(check):
 @pytest.mark.parametrize(
     ("fault", "check"),
     [
-        (HidesSpecial, check_what_is_hidden),
-        (LeaksTargets, check_what_is_hidden),
+        (MasksSpecial, check_masked_tokens),
+        (LeaksTargets, check_masked_tokens),
         (DrawsSpecial, check_random_tokens),
         (DrawsFew, check_random_tokens),
         (AlwaysMasks, check_shares),
-        (ReusesMasks, check_each_pass_is_anew),
+        (ReusesMasks, check_epochs_differ),
     ],
 )
 def test_planted_faults_are_found(fault, check):
@@ -177,7 +179,7 @@ def test_shares_are_followed(replace, expected):
     assert set(kinds) - ({"keep"} if expected == {"random"} else set()) == expected
 
 
-def test_the_rate_may_change_along_the_run():
+def test_the_rate_may_change_during_the_run():
     masking = build(TokenMaskingSettings(rate=0.4, final_rate=0.1))
     (sample,) = [sample for sample in texts(50) if len(sample) > 100][:1]
     for done, rate in ((0.0, 0.4), (0.5, 0.25), (1.0, 0.1)):
@@ -193,3 +195,50 @@ def test_a_sequence_without_ordinary_tokens_has_no_target():
     masked = build()(Frame(CLS, SEP).wrap(np.array([UNK, UNK])), derive_rng(0, "masking"))
     assert masked.ids.tolist() == [CLS, UNK, UNK, SEP]
     assert masked.positions["masked"].tolist() == masked.labels["masked"].tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("ids", "words"),
+    [
+        ([5, 6, 7], [(0, 1), (1, 2), (2, 3)]),
+        ([5, 40, 41, 6], [(0, 3), (3, 4)]),
+        ([40, 41, 5], [(0, 2), (2, 3)]),  # a text may begin within a word
+        ([CLS, 40, 5, 41, SEP, 42, 6], [(1, 2), (2, 4), (5, 6), (6, 7)]),  # a continuation after a special token
+        ([5, UNK, 40, 6], [(0, 1), (2, 3), (3, 4)]),
+    ],
+)
+def test_words_are_found(ids, words):
+    ids = np.array(ids)
+    starts, stops = find_words(ids, np.flatnonzero(ids >= 5), lambda ids: ids < CONTINUATION)
+    assert list(zip(starts.tolist(), stops.tolist(), strict=True)) == words
+
+
+def test_a_word_with_a_part_that_may_not_be_masked_is_omitted():
+    """As in a unigram vocabulary, where [UNK] may be within a word."""
+    ids = np.array([5, UNK, 40, 6, 41])
+    starts, stops = find_words(ids, np.flatnonzero(ids >= 5), lambda ids: (ids >= 5) & (ids < CONTINUATION))
+    assert (starts.tolist(), stops.tolist()) == ([3], [5])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"rate": 0.0}, "rate must lie between 0 and 1"),
+        ({"rate": 1.0}, "rate must lie between 0 and 1"),
+        ({"final_rate": 1.5}, "final_rate must lie between 0 and 1"),
+    ],
+)
+def test_rates_outside_of_0_to_1_are_refused(settings, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        MaskingSettings(**settings)
+
+
+@pytest.mark.parametrize("shares", [(0.8, 0.1, 0.2), (1.2, -0.1, -0.1), (float("nan"), 0.1, 0.1)])
+def test_shares_that_do_not_add_up_to_1_are_refused(shares):
+    with pytest.raises(ValueError, match="shares that add up to 1"):
+        Replace(mask=shares[0], random=shares[1], keep=shares[2])
+
+
+def test_settings_report_whether_all_tokens_are_kept():
+    assert MaskingSettings(replace=Replace(mask=0, random=0, keep=1)).keeps_all
+    assert not MaskingSettings().keeps_all

@@ -1,4 +1,4 @@
-"""Chance is a pure function of its key."""
+"""Generators, seeds and permutations are pure functions of their keys."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Half of the pairs are true, the others really random, and no text is lost."""
+"""Half of the pairs are true, the others are from different documents, and no text is lost."""
 
 from collections import Counter
 
@@ -17,14 +17,14 @@ def lengths_of(kind):
     rng = np.random.default_rng(0)
     return {
         "ordinary": [rng.integers(3, 40, rng.integers(2, 40)) for _ in range(400)],
-        "lone sentences": [rng.integers(3, 40, 1 if rng.random() < 0.9 else 12) for _ in range(3000)],
+        "single sentences": [rng.integers(3, 40, 1 if rng.random() < 0.9 else 12) for _ in range(3000)],
         "long sentences": [rng.integers(100, 400, rng.integers(1, 20)) for _ in range(400)],
         "pairs of sentences": [[20, 20] for _ in range(2000)],
         "two documents": [rng.integers(3, 40, 5000) for _ in range(2)],
     }[kind]
 
 
-KINDS = ["ordinary", "lone sentences", "long sentences", "pairs of sentences", "two documents"]
+KINDS = ["ordinary", "single sentences", "long sentences", "pairs of sentences", "two documents"]
 
 
 def cut(documents, rng=None, **settings):
@@ -34,7 +34,7 @@ def cut(documents, rng=None, **settings):
 
 
 def halves(sample):
-    """The two texts, without special tokens."""
+    """Return the two texts, without special tokens."""
     ends = np.flatnonzero(sample.ids == SEP)
     return sample.ids[1 : ends[0]], sample.ids[ends[0] + 1 : ends[1]]
 
@@ -44,7 +44,7 @@ def label(sample):
 
 
 def home(documents):
-    """Token to its document; tokens are unique."""
+    """Return a map from each token to its document; tokens are unique."""
     return {
         int(token): number
         for number in range(len(documents))
@@ -61,7 +61,7 @@ def test_half_of_the_pairs_are_random(written, kind):
         assert abs(np.mean(labels) - 0.5) <= 0.01
 
 
-def test_half_of_the_pairs_are_random_in_a_pass_over_a_corpus(corpus):
+def test_half_of_the_pairs_are_random_in_epochs_of_a_corpus(corpus):
     source = CorpusSource(corpus.train, SentencePairsSettings(length=48), Frame(CLS, SEP), seed=0)
     samples, cursor, labels = [], source.start, []
     while cursor[0] < 4:
@@ -109,14 +109,14 @@ def test_about_a_tenth_of_the_targets_are_shorter(written, probability, share):
     sizes = np.array([len(sample) for sample in samples])
     assert abs((sizes < 128).mean() - share) < 0.03
     shorter = sizes[sizes < 128]
-    assert not share or (shorter.min() < 15 and abs(shorter.mean() - 66) < 12), "evenly from 2 to the room"
+    assert not share or (shorter.min() < 15 and abs(shorter.mean() - 66) < 12), "uniform from 2 to the capacity"
 
 
 @pytest.mark.parametrize("second", ["random", "next"])
 @pytest.mark.parametrize("seed", range(5))
 def test_every_sentence_is_used_exactly_once_when_nothing_is_truncated(written, second, seed):
-    """Those of a random second text are put back, and come again as a first text."""
-    documents = written([np.full(9, 2)] * 100)  # fewer tokens than a sequence has room for
+    """The sentences replaced by a random second text are put back, and are used as a first text."""
+    documents = written([np.full(9, 2)] * 100)  # fewer tokens than fit into a sequence
     used = Counter()
     samples = cut(documents, np.random.default_rng(seed), second=second, short_probability=0.4, length=256)
     for sample in samples:
@@ -125,12 +125,12 @@ def test_every_sentence_is_used_exactly_once_when_nothing_is_truncated(written, 
         used.update([*first.tolist(), *(following.tolist() if true else [])])
     tokens = Counter(home(documents).keys())
     assert not used - tokens
-    missing = tokens - used  # lone last sentences that have no successor, or could not be balanced
+    missing = tokens - used  # single last sentences without a successor, or that could not be balanced
     assert all((token - 10) % 18 >= 16 for token in missing)
     assert second == "next" or sum(missing.values()) <= 2 * MAX_DEBT
 
 
-def test_a_lone_sentence_that_cannot_be_balanced_is_left_out(written):
+def test_a_single_sentence_that_cannot_be_balanced_is_omitted(written):
     documents = written([[5]] * 100)
     assert cut(documents) == []
     with pytest.raises(UserError, match="document_sentences"):
@@ -138,10 +138,10 @@ def test_a_lone_sentence_that_cannot_be_balanced_is_left_out(written):
         source.take(source.start, tokens=9)
 
 
-def reference(first, second, room, rng):
+def reference(first, second, capacity, rng):
     """truncate_seq_pair of google-research/bert, create_pretraining_data.py."""
     first, second = list(first), list(second)
-    while len(first) + len(second) > room:
+    while len(first) + len(second) > capacity:
         longer = first if len(first) > len(second) else second
         if rng.random() < 0.5:
             del longer[0]
@@ -154,10 +154,10 @@ def test_truncation_is_that_of_the_reference_code():
     rng = np.random.default_rng(0)
     for a in range(1, 13):
         for b in range(1, 13):
-            for room in range(2, 26):
-                mine = truncate_pair(np.arange(a), np.arange(100, 100 + b), room, rng)
-                theirs = reference(range(a), range(100, 100 + b), room, rng)
-                assert list(map(len, mine)) == list(map(len, theirs)), (a, b, room)
+            for capacity in range(2, 26):
+                mine = truncate_pair(np.arange(a), np.arange(100, 100 + b), capacity, rng)
+                theirs = reference(range(a), range(100, 100 + b), capacity, rng)
+                assert list(map(len, mine)) == list(map(len, theirs)), (a, b, capacity)
                 for text, whole in zip(mine, (range(a), range(100, 100 + b)), strict=True):
                     start = int(text[0]) - whole[0]
                     assert text.tolist() == list(whole[start : start + len(text)])
@@ -174,7 +174,7 @@ def test_truncation_drops_at_both_ends_as_often_as_the_reference_code():
     assert abs(np.mean(mine) - 10) < 0.25, "half of the twenty dropped"
 
 
-def test_one_document_has_no_other(written):
+def test_a_single_document_is_refused(written):
     with pytest.raises(UserError, match=r"only one document; separate documents by blank lines.*document_sentences"):
         cut(written([[5, 5, 5]]))
     assert cut(written([[5, 5, 5]]), second="next")
@@ -188,7 +188,7 @@ def test_half_of_the_pairs_are_swapped_and_all_are_neighbours(written, kind):
         assert sample.labels.keys() == {"sentence_order"}
         label = int(sample.labels["sentence_order"][0])
         first, second = halves(sample)[:: -1 if label else 1]
-        assert len({homes[int(token)] for token in (*first, *second)}) == 1, "never text from elsewhere"
+        assert len({homes[int(token)] for token in (*first, *second)}) == 1, "never text from another document"
         assert first[-1] < second[0]
         if len(sample) < 128:
             assert first[-1] + 1 == second[0]
@@ -197,26 +197,26 @@ def test_half_of_the_pairs_are_swapped_and_all_are_neighbours(written, kind):
     assert abs(np.mean(labels) - 0.5) <= 0.01
 
 
-def test_swapping_costs_no_text(written):
+def test_swapping_loses_no_text(written):
     documents = written([np.full(9, 2)] * 100)
     used = Counter()
     for sample in cut(documents, second="swapped", short_probability=0.4, length=256):
         used.update(np.concatenate(halves(sample)).tolist())
     tokens = Counter(home(documents).keys())
     assert not used - tokens
-    assert all((token - 10) % 18 >= 16 for token in tokens - used), "lone last sentences alone"
+    assert all((token - 10) % 18 >= 16 for token in tokens - used), "only single last sentences"
 
 
 @pytest.mark.parametrize("probability", [0.03, 0.1, 1.0])
 def test_electras_single_texts_are_as_many_as_set(written, probability):
-    documents = written([[1] * 250_000])  # a single last sentence, so that chance alone decides
+    documents = written([[1] * 250_000])  # a single last sentence, so that only the probability decides
     samples = cut(documents, second="next", single_probability=probability)
     assert len(samples) > 2000
     assert abs(np.mean([not sample.segments.any() for sample in samples]) - probability) < 0.015
 
 
 @pytest.mark.parametrize("probability", [0.1, 1.0])
-def test_single_texts_are_whole_and_have_the_room_of_one(written, probability):
+def test_single_texts_are_whole_and_have_the_capacity_of_one(written, probability):
     samples = cut(written(lengths_of("ordinary")), second="next", single_probability=probability)
     single = [sample for sample in samples if not sample.segments.any()]
     assert (len(single) == len(samples)) == (probability == 1)
@@ -225,10 +225,10 @@ def test_single_texts_are_whole_and_have_the_room_of_one(written, probability):
         assert sample.ids[-1] == SEP
         assert len(sample) <= 128
         assert (np.diff(sample.ids[1:-1]) == 1).all()
-    assert max(map(len, single)) == 128, "the room of one text, not of two"
+    assert max(map(len, single)) == 128, "the capacity of one text, not of two"
 
 
-def test_single_texts_leave_no_sentence_out(written):
+def test_single_texts_omit_no_sentence(written):
     documents = written([np.full(9, 2)] * 100)
     used = Counter()
     for sample in cut(documents, second="next", single_probability=0.1, short_probability=0.4, length=256):

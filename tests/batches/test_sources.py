@@ -1,4 +1,4 @@
-"""Order is a pure function of seed and cursor: every pass visits everything once, in its own order."""
+"""Order is a pure function of seed and cursor: each epoch visits everything once, in its own order."""
 
 from collections import Counter
 
@@ -55,17 +55,17 @@ def test_take_is_pure(make):
         cursor = after
 
 
-def test_each_pass_visits_everything_once_in_another_order(make):
+def test_each_epoch_visits_everything_once_in_another_order(make):
     source = make()
     samples, cursor = source.take(source.start, sequences=60 * 3)
-    passes = [texts(samples[start : start + 60]) for start in (0, 60, 120)]
+    epochs = [texts(samples[start : start + 60]) for start in (0, 60, 120)]
     assert source.epochs(cursor) == 3
-    assert Counter(passes[0]) == Counter(passes[1]) == Counter(passes[2])
-    assert max(Counter(passes[0]).values()) == 1
-    assert passes[0] != passes[1] != passes[2] != passes[0]
+    assert Counter(epochs[0]) == Counter(epochs[1]) == Counter(epochs[2])
+    assert max(Counter(epochs[0]).values()) == 1
+    assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
     assert [sample.key[0] for sample in samples] == [0] * 60 + [1] * 60 + [2] * 60
     assert len({sample.key for sample in samples}) == 180
-    assert texts(make(seed=1).take(source.start, sequences=60)[0]) != passes[0]
+    assert texts(make(seed=1).take(source.start, sequences=60)[0]) != epochs[0]
 
 
 @pytest.mark.parametrize("limit", [1, 7, 20, 61, 150, 1000])
@@ -102,7 +102,7 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_each_layout_goes_on_with_the_same_samples_across_blocks(written, layout):
+def test_each_layout_continues_with_the_same_samples_across_blocks(written, layout):
     documents = written(np.random.default_rng(1).integers(1, 9, (60, 3)))
 
     def source():
@@ -130,21 +130,21 @@ def test_each_layout_goes_on_with_the_same_samples_across_blocks(written, layout
 
 
 class KeepsTheItem(CorpusSource):
-    """Goes on in the same block, as if it were cut alike."""
+    """Continues in the same block, as if it were cut the same way."""
 
     def enter(self, cursor, stage):
         return (*cursor[:3], stage)
 
 
-class BeginsTheBlockAgain(CorpusSource):
-    """Reads the block of the change once more."""
+class RestartsTheBlock(CorpusSource):
+    """Reads the block of the change again."""
 
     def enter(self, cursor, stage):
         return (*cursor[:2], 0, stage)
 
 
 class SkipsABlock(CorpusSource):
-    """Leaves out a block that is untouched."""
+    """Skips an unread block."""
 
     def enter(self, cursor, stage):
         return super().enter((*cursor[:2], 1, cursor[3]), stage)
@@ -153,8 +153,8 @@ class SkipsABlock(CorpusSource):
 STAGES = (Stage(share=0.5, length=12), Stage(share=0.5, length=24))
 
 
-def read_a_pass(source, first):
-    """Take samples of the first stage, then of the second to the end of the pass; also where the change was."""
+def read_an_epoch(source, first):
+    """Return samples of the first stage, then of the second up to the epoch's end, and the cursor of the change."""
     taken, cursor = source.take(source.start, sequences=first) if first else ([], source.start)
     changed = cursor
     cursor = source.enter(cursor, 1)
@@ -165,21 +165,21 @@ def read_a_pass(source, first):
 
 
 def check_a_change(source, first):
-    """Nothing is read twice, and nothing is left out but the rest of the block of the change."""
+    """Check that nothing is read twice, and nothing is skipped except the rest of the block of the change."""
     documents = source.documents
-    samples, (_, block, item, _) = read_a_pass(source, first)
+    samples, (_, block, item, _) = read_an_epoch(source, first)
     used = Counter(int(token) for sample in samples for token in sample.ids[1:-1])
     assert max(used.values()) == 1
     assert max(map(len, samples[:first]), default=0) <= 12 < max(map(len, samples[first:]), default=24)
     assert len({sample.key for sample in samples}) == len(samples)
-    begun = source._block(0, 0, block)
-    rest = [int(token) for sample in begun[item:] for token in sample.ids[1:-1]] if item else []
+    current = source._block(0, 0, block)
+    rest = [int(token) for sample in current[item:] for token in sample.ids[1:-1]] if item else []
     everything = {int(token) for number in range(len(documents)) for s in documents.sentences(number) for token in s}
     assert everything - used.keys() == set(rest)
 
 
-@pytest.mark.parametrize("kind", [CorpusSource, KeepsTheItem, BeginsTheBlockAgain, SkipsABlock])
-def test_a_change_of_length_leaves_the_rest_of_one_block_out_and_repeats_nothing(written, monkeypatch, kind):
+@pytest.mark.parametrize("kind", [CorpusSource, KeepsTheItem, RestartsTheBlock, SkipsABlock])
+def test_a_change_of_length_skips_the_rest_of_one_block_and_repeats_nothing(written, monkeypatch, kind):
     monkeypatch.setattr(sources, "BLOCK_TOKENS", 130)  # some ten documents
     documents = written(np.random.default_rng(1).integers(1, 9, (60, 3)))
     source = kind(documents, DocumentSentencesSettings(stages=STAGES), FRAME, seed=0)
@@ -194,7 +194,7 @@ def test_a_change_of_length_leaves_the_rest_of_one_block_out_and_repeats_nothing
             check_a_change(source, first)
 
 
-def test_entering_a_stage_is_pure_and_free_where_it_has_begun(written, monkeypatch):
+def test_entering_a_stage_is_pure_and_keeps_a_cursor_that_is_in_it(written, monkeypatch):
     monkeypatch.setattr(sources, "BLOCK_TOKENS", 130)
     documents = written(np.random.default_rng(1).integers(1, 9, (60, 3)))
     source = CorpusSource(documents, DocumentSentencesSettings(stages=STAGES), FRAME, seed=0)
@@ -226,7 +226,7 @@ def test_D9_no_examples_are_refused():
         ExampleSource([], seed=0)
 
 
-def test_blocks_without_samples_are_passed_over(written, monkeypatch):
+def test_blocks_without_samples_are_skipped(written, monkeypatch):
     monkeypatch.setattr(sources, "BLOCK_TOKENS", 3)
     documents = written([[3]] * 20 + [[3, 3]])  # only the last one gives a pair
     source = CorpusSource(documents, SentencePairsSettings(length=128, second="next"), FRAME, seed=0)

@@ -1,4 +1,4 @@
-"""Steps are the same whoever makes them, and however many share them."""
+"""Steps do not depend on the number of workers, and are shared evenly among processes."""
 
 from itertools import islice
 
@@ -7,7 +7,8 @@ import pytest
 
 from unmask.batches.batch import Sample
 from unmask.batches.sources import ExampleSource
-from unmask.batches.steps import Steps
+from unmask.batches.steps import Steps, report_lost_workers
+from unmask.errors import UnmaskError
 
 SIZES = np.random.default_rng(1).integers(3, 20, 50)
 SAMPLES = [Sample(key=(), ids=np.full(size, number), segments=np.zeros(size)) for number, size in enumerate(SIZES)]
@@ -23,7 +24,7 @@ def everything(samples):
 
 
 def prepare(sample):
-    """Name what a worker did: the sample's own numbers."""
+    """Add random numbers that depend on the sample's key to its ids, and count its tokens."""
     ids = sample.ids * 1000 + np.random.default_rng(sample.key).integers(1000, size=len(sample))
     return sample.add(ids=ids, counts={"tokens": len(ids)})
 
@@ -33,8 +34,10 @@ def steps(share=everything, micro_tokens=40):
 
 
 def described(step):
-    pieces = [(piece.keys, piece.tokens.ids.tolist(), piece.tokens.offsets.tolist()) for piece in step.micro_batches]
-    return pieces, dict(step.counts), step.tokens, step.sequences, step.cursor
+    micro_batches = [
+        (batch.keys, batch.tokens.ids.tolist(), batch.tokens.offsets.tolist()) for batch in step.micro_batches
+    ]
+    return micro_batches, dict(step.counts), step.tokens, step.sequences, step.cursor
 
 
 def first(many, number=0, cursor=SOURCE.start, workers=0, **settings):
@@ -63,23 +66,31 @@ def test_a_step_knows_its_number():
     assert numbers == [5, 6, 7]
 
 
-def test_pieces_fit_and_lose_nothing():
-    for pieces, counts, tokens, sequences, _ in first(5):
-        assert sum(len(ids) for _, ids, _ in pieces) == counts["tokens"] == tokens <= 100
-        assert sum(len(keys) for keys, _, _ in pieces) == sequences
-        assert all(len(ids) <= 40 for _, ids, _ in pieces)
-        assert len(pieces) > 1
+def test_micro_batches_fit_and_lose_nothing():
+    for micro_batches, counts, tokens, sequences, _ in first(5):
+        assert sum(len(ids) for _, ids, _ in micro_batches) == counts["tokens"] == tokens <= 100
+        assert sum(len(keys) for keys, _, _ in micro_batches) == sequences
+        assert all(len(ids) <= 40 for _, ids, _ in micro_batches)
+        assert len(micro_batches) > 1
 
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_shares_are_even_and_together_the_whole(size):
     whole = first(5)
     shares = [first(5, share=lambda samples, rank=rank: samples[rank::size]) for rank in range(size)]
-    for number, (pieces, _, tokens, sequences, cursor) in enumerate(whole):
+    for number, (micro_batches, _, tokens, sequences, cursor) in enumerate(whole):
         parts = [share[number] for share in shares]
         assert {part[2:] for part in parts} == {(tokens, sequences, cursor)}
         found = sorted(key for part in parts for keys, _, _ in part[0] for key in keys)
-        assert found == sorted(key for keys, _, _ in pieces for key in keys)
+        assert found == sorted(key for keys, _, _ in micro_batches for key in keys)
         sizes = [part[1]["tokens"] for part in parts]
         assert sum(sizes) == tokens
         assert max(sizes) - min(sizes) <= 20
+
+
+def test_a_killed_worker_is_reported_and_other_errors_are_not_changed():
+    message = r"died \(DataLoader worker \(pid 7\) is killed\); .* continue with --resume"
+    with pytest.raises(UnmaskError, match=message), report_lost_workers():
+        raise RuntimeError("DataLoader worker (pid 7) is killed\nby signal: Killed.")
+    with pytest.raises(RuntimeError, match=r"^CUDA error$"), report_lost_workers():
+        raise RuntimeError("CUDA error")

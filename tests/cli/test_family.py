@@ -249,8 +249,8 @@ def test_a_model_is_adapted_only_by_a_recipe_that_reads_as_it_does(text_file, tm
     for name in ("bert-mini", "gpt-mini"):
         run("pretrain", name, "--text", text_file, *sets(tiny(name)), "--out", tmp_path / name)
     for name, other, lacking in (
-        ("bert-mini", "gpt-mini", "a pooler, context on both sides, which"),
-        ("gpt-mini", "bert-mini", "reading from left to right"),
+        ("bert-mini", "gpt-mini", "a pooler, bidirectional context, which"),
+        ("gpt-mini", "bert-mini", "left-to-right context"),
     ):
         arguments = ("pretrain", name, "--text", text_file, "--init", tmp_path / other, *sets(TINY[5:7]))
         assert f"the recipe {name} needs {lacking}" in run(*arguments, "--out", tmp_path / "x", status=2)[1]

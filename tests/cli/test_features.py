@@ -65,8 +65,8 @@ def test_layers_of_pairs(small, tmp_path):
     [
         (["--layers", "3"], "there is no layer 3; this model has 0 (the embeddings) to 2, or -1 to -2"),
         (["--layers", "last"], "--layers last: not numbers; pass for example --layers=-4,-3,-2,-1"),
-        (["--layers", "1", "1"], "layer 1 is named twice"),
-        (["--layers", ","], "no layer is named"),
+        (["--layers", "1", "1"], "layer 1 is given twice"),
+        (["--layers", ","], "no layer is given"),
         (["--layers", "0", "--columns", "text=1"], "--columns has no effect on a text file"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Small models over an encoder's layers: against torch text by text, however a batch is cut, and what is refused."""
+"""Downstream models compared with torch text by text, for any split of a batch; invalid settings are refused."""
 
 from itertools import pairwise
 
@@ -8,10 +8,8 @@ import pytest
 import torch
 
 from unmask.batches.batch import add_counts, collate
-from unmask.batches.frame import Frame
 from unmask.encoders.downstream import Downstream, DownstreamSettings, Lstm, Mix, resolve_layers
 from unmask.encoders.encoder import Keep
-from unmask.encoders.stored import Stored
 from unmask.errors import UserError
 from unmask.families.bert import BertSettings
 from unmask.objectives.learner import Learner
@@ -19,7 +17,6 @@ from unmask.tasks.classification import ClassificationHead
 from unmask.tasks.regression import RegressionHead
 
 SETTINGS = BertSettings(layers=2, width=32, heads=2, feed_forward=64, positions=64, dropout=0.0, init_std=0.2)
-LENGTHS = (3, 40, 5, 61, 17, 17, 1, 30, 9, 55)
 EVERY = {
     "linear": DownstreamSettings(kind="linear", layers=(-2, -1), combine="sum"),
     "average": DownstreamSettings(kind="average", layers=(0,)),
@@ -27,17 +24,6 @@ EVERY = {
     "rnn": DownstreamSettings(kind="rnn", layers=(-2, -1), width=8),
     "rnn-mix": DownstreamSettings(kind="rnn", layers=(0, -1), combine="mix", width=8),
 }
-
-
-@pytest.fixture
-def samples():
-    rng, frame = np.random.default_rng(0), Frame(cls=2, sep=3)
-    made = []
-    for number, length in enumerate(LENGTHS):
-        sample = frame.wrap(rng.integers(5, 100, length)).named((0, number))
-        labels = {"classification": rng.integers(0, 3, 1), "regression": rng.random(1, np.float32)}
-        made.append(sample.add(labels=labels))
-    return made
 
 
 def body_of(name, seed=1):
@@ -51,12 +37,12 @@ def learner_of(name):
 
 
 def theirs(lstm, x):
-    """What torch's LSTM gives for one text: all states, and the last ones of its top layer, forwards and backwards."""
+    """Return the states of torch's LSTM for one text, and the last ones of its top layer in both directions."""
     states, (last, _) = lstm.lstm(x)
     return states, torch.cat([last[-2], last[-1]])
 
 
-def assert_lstm_is_torchs(samples):
+def assert_lstm_equals_torchs(samples):
     tokens = collate(samples).tokens
     lstm, x = Lstm(12, 8, 0.0), torch.randn(len(tokens.ids), 12)
     found = lstm(x, tokens)
@@ -64,10 +50,10 @@ def assert_lstm_is_torchs(samples):
         torch.testing.assert_close(found[start:stop], theirs(lstm, x[start:stop])[0], rtol=0, atol=1e-6)
 
 
-def test_the_lstm_is_torchs_text_by_text(samples):
-    assert_lstm_is_torchs(samples)
-    assert_lstm_is_torchs(samples[:1])
-    assert_lstm_is_torchs([samples[4], samples[5]])
+def test_the_lstm_equals_torchs_text_by_text(samples):
+    assert_lstm_equals_torchs(samples)
+    assert_lstm_equals_torchs(samples[:1])
+    assert_lstm_equals_torchs([samples[4], samples[5]])
 
 
 @pytest.mark.parametrize("planted", ["order", "sizes"])
@@ -78,16 +64,16 @@ def test_the_comparison_notices_a_planted_fault(samples, monkeypatch, planted):
 
     def wrong(tokens):
         order, sizes = right(tokens)
-        if planted == "order":  # the shortest sequence first, as the batch has it
+        if planted == "order":  # the shortest sequence first, as in the batch
             return (tokens.position_ids * len(order) + torch.arange(len(order))).argsort(), sizes
         return tokens.ids.argsort(), sizes
 
     monkeypatch.setattr(downstream, "pack", wrong)
     with pytest.raises(AssertionError):
-        assert_lstm_is_torchs(samples)
+        assert_lstm_equals_torchs(samples)
 
 
-def test_the_last_states_stand_for_the_text(samples):
+def test_the_last_states_represent_the_text(samples):
     body, batch = body_of("rnn"), collate(samples)
     encoded, layers = body(batch.tokens), body.encoder(batch.tokens, Keep(frozenset({1, 2}))).layers
     x = torch.cat([layers[1], layers[2]], 1)
@@ -98,7 +84,7 @@ def test_the_last_states_stand_for_the_text(samples):
         torch.testing.assert_close(encoded.last[start + 1 : stop], states[1:], rtol=0, atol=1e-6)
 
 
-def test_the_mean_runs_over_the_text(samples):
+def test_the_mean_is_over_the_tokens_of_the_text(samples):
     body, batch = body_of("average"), collate(samples)
     encoded, layers = body(batch.tokens), body.encoder(batch.tokens, Keep(frozenset({0}))).layers
     for number, (start, stop) in enumerate(pairwise(batch.tokens.offsets.tolist())):
@@ -133,36 +119,38 @@ def test_mixing_weights_sum_to_1_and_learn():
     assert mix.weights.grad.any() and mix.gamma.grad.any()
 
 
-def gradient(learner, pieces, count):
+def gradient(learner, micro_batches, count):
     learner.zero_grad()
-    for piece in pieces:
-        (learner(piece)["classification"].sum / count).backward()
+    for micro_batch in micro_batches:
+        (learner(micro_batch)["classification"].sum / count).backward()
     return {name: value.grad.clone() for name, value in learner.named_parameters() if value.grad is not None}
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_the_gradient_is_the_same_however_a_step_is_cut(name, samples):
+def test_the_gradient_does_not_depend_on_the_split_of_a_step(name, samples):
     learner = learner_of(name)
     prepared = [learner.prepare(sample) for sample in samples]
     count = add_counts(prepared)["classification"]
     whole = gradient(learner, [collate(prepared)], count)
     cut = gradient(learner, [collate(prepared[:1]), collate(prepared[1:4]), collate(prepared[4:])], count)
     assert whole.keys() == cut.keys()
-    assert {f"encoder.{key}" for key in learner.encoder.own_state()} <= whole.keys()  # the whole small model learns
+    assert {
+        f"encoder.{key}" for key in learner.encoder.own_state()
+    } <= whole.keys()  # the whole downstream model is trained
     for key, value in whole.items():
         assert (cut[key] - value).norm() <= 1e-5 * value.norm() + 1e-8, key
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_operations_add_up_over_pieces(name, samples):
+def test_operations_add_up_over_micro_batches(name, samples):
     learner = learner_of(name)
     prepared = [learner.prepare(sample) for sample in samples]
-    pieces = [collate([sample]) for sample in prepared]
-    assert learner.forward_flops(collate(prepared)) == sum(map(learner.forward_flops, pieces))
+    micro_batches = [collate([sample]) for sample in prepared]
+    assert learner.forward_flops(collate(prepared)) == sum(map(learner.forward_flops, micro_batches))
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_heads_of_other_tasks_sit_on_it_alike(name, samples):
+def test_heads_of_other_tasks_can_be_used(name, samples):
     body = body_of(name)
     learner = Learner(body, {"regression": RegressionHead(body.head)}).eval()
     part = learner(collate([learner.prepare(sample) for sample in samples]))["regression"]
@@ -171,33 +159,14 @@ def test_heads_of_other_tasks_sit_on_it_alike(name, samples):
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_what_is_saved_is_the_small_model_alone(name):
+def test_only_the_downstream_model_is_saved(name):
     body, other = body_of(name), body_of(name, seed=2)
     other.load_own(body.own_state())
     assert all(torch.equal(value, other.own_state()[key]) for key, value in body.own_state().items())
     assert not any(key.startswith("encoder.") for key in body.own_state())
     if name.startswith("rnn"):
-        with pytest.raises(RuntimeError):
+        with pytest.raises(RuntimeError, match="not the state of this downstream model: missing"):
             other.load_own({})
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_stored_layers_stand_in_for_the_encoder(samples, dtype):
-    body, batch = body_of("rnn"), collate(samples)
-    layers = body.encoder(batch.tokens, Keep(frozenset({1, 2}))).layers
-    table = torch.stack([layers[1], layers[2]], 1).detach().numpy()
-    expected = body(batch.tokens).last
-    order = np.random.default_rng(0).permutation(len(table))  # row r of the batch lies at place order[r]
-    body.encoder = Stored(table[np.argsort(order)], (1, 2), SETTINGS.head, SETTINGS.layers, SETTINGS.positions)
-    assert body.encoder.layer_groups == () and not list(body.encoder.state_dict())
-    import copy
-    from dataclasses import replace
-
-    copied = copy.deepcopy(body).to(dtype)
-    assert copied.encoder.table is body.encoder.table  # a map is not read into memory
-    found = copied(replace(batch.tokens, ids=torch.from_numpy(order))).last
-    assert found.dtype == dtype
-    torch.testing.assert_close(found.float(), expected, rtol=0, atol=1e-6 if dtype == torch.float32 else 0.03)
 
 
 def test_layers_count_from_the_embeddings_or_from_the_end():
@@ -206,7 +175,7 @@ def test_layers_count_from_the_embeddings_or_from_the_end():
     for wrong in (5, -6):
         with pytest.raises(UserError, match=rf"there is no layer {wrong}; this model has 0 \(the embeddings\) to 4"):
             resolve_layers((wrong,), 4)
-    with pytest.raises(UserError, match="layer 4 is named twice"):
+    with pytest.raises(UserError, match="layer 4 is given twice"):
         resolve_layers((-1, 4), 4)
 
 

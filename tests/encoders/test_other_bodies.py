@@ -1,7 +1,7 @@
-"""Bodies that are built differently fit in: none of them is a Transformer, and nothing asks what kind they are.
+"""Bodies other than Transformers work everywhere: nothing depends on their kind.
 
-`Characters` reads the bytes of words and knows no token ids; `Echo` has [CLS] last, and rows that tell which token they
-are of, so that each position that a task reads can be seen; `Plain` layouts tell no segments apart.
+`Characters` reads the bytes of words and has no token ids; `Echo` has [CLS] last, and rows that identify their token,
+so that the positions that a task reads can be checked; `Plain` layouts do not distinguish segments.
 """
 
 from dataclasses import replace
@@ -68,7 +68,7 @@ WORDS = [f"word{number}" for number in range(30)]
 
 
 def train(learner, source, path, *, prepare=None, heldout=(), steps=40):
-    """Train a few steps, and return the losses of the first and of the last ones."""
+    """Train for a few steps, and return the mean losses of the first and the last ones."""
     settings = TrainingSettings(
         batch=BatchSettings(sequences=8, micro_tokens=200),
         optimizer=OptimizerSettings(learning_rate=2e-2, weight_decay=0.0),
@@ -91,13 +91,13 @@ def train(learner, source, path, *, prepare=None, heldout=(), steps=40):
 
 
 def made_by_a_worker(source, prepare):
-    """The first step, made here and by another process."""
+    """Return the first step, made in this process and by a worker."""
     steps = Steps(lambda step, cursor: source.take(cursor, sequences=6), lambda them: them, prepare, 1000)
     return [next(steps.stream(0, source.start, workers)) for workers in (0, 1)]
 
 
 class Characters(Encoder):
-    """Adds to the mean of each word's bytes that of the word before it; in no way does it know words by number."""
+    """Mixes the sum of each word's bytes with that of the previous word; it has no word ids."""
 
     width, num_layers, vocabulary, longest, gives = 16, 1, 256, 40, frozenset({BOTH_SIDES})
     head = HeadSpec(16, dropout=0.0)
@@ -122,7 +122,7 @@ class Characters(Encoder):
 
 
 class MaskedWord(Objective):
-    """Which word was masked? With a decoder of its own, over words."""
+    """Predicts the masked word with a separate decoder over words."""
 
     at = MASKED
     needs = frozenset({MASKED})
@@ -152,24 +152,24 @@ class MaskedWordSettings(ObjectiveSettings, frozen=True, kw_only=True, tag="mask
 
 
 def spell(words):
-    """(words, bytes), 0 where a word has ended."""
+    """Return the bytes of words, (words, bytes), padded with 0."""
     return np.array([list(word.encode().ljust(BYTES, b"\0")) for word in words])
 
 
 def spelled_samples(number=64):
-    """Texts in which each masked word is the one before it."""
+    """Return texts in which each masked word equals the previous word."""
     rng, made = np.random.default_rng(0), []
     for one in range(number):
         words = np.repeat(rng.integers(0, len(WORDS), rng.integers(2, 6)), 2)  # (words,)
-        hidden = np.arange(1, len(words), 2)
+        masked = np.arange(1, len(words), 2)
         ids = spell([WORDS[word] for word in words])  # (words, bytes)
-        ids[hidden] = 0
+        ids[masked] = 0
         made.append(
             Sample(
                 key=(0, one),
                 ids=ids,
-                positions={MASKED: hidden, "summary": np.zeros(1, np.int64)},
-                labels={MASKED: words[hidden], "classification": np.array([one % 2])},
+                positions={MASKED: masked, "summary": np.zeros(1, np.int64)},
+                labels={MASKED: words[masked], "classification": np.array([one % 2])},
             )
         )
     return made
@@ -182,7 +182,7 @@ def characters():
     return Learner(body, {"masked_word": MaskedWordSettings().build(context)})
 
 
-def test_a_decoder_over_words_has_as_many_rows_as_the_tokenizer_has_pieces(characters):
+def test_a_decoder_over_words_has_as_many_rows_as_the_tokenizer_has_tokens(characters):
     body = characters.encoder
     assert characters.parts["masked_word"].out.out_features == len(WORDS) != body.vocabulary
     assert BuildContext(body).num_tokens == BuildContext(body).vocabulary == 256
@@ -207,14 +207,14 @@ def test_a_body_that_reads_characters_learns_and_is_evaluated(characters, tmp_pa
     assert evaluate(characters, heldout, CPU)["masked_word_accuracy"] > before["masked_word_accuracy"] + 0.3
 
 
-def test_bytes_of_words_come_from_a_worker_as_they_are(characters):
-    here, there = made_by_a_worker(ExampleSource(spelled_samples(), seed=0), characters.prepare)
-    assert len(here.micro_batches) == len(there.micro_batches) == 1
-    assert torch.equal(here.micro_batches[0].tokens.ids, there.micro_batches[0].tokens.ids)
-    assert here.micro_batches[0].tokens.segments is there.micro_batches[0].tokens.segments is None
+def test_a_worker_returns_the_same_bytes_of_words(characters):
+    own, forked = made_by_a_worker(ExampleSource(spelled_samples(), seed=0), characters.prepare)
+    assert len(own.micro_batches) == len(forked.micro_batches) == 1
+    assert torch.equal(own.micro_batches[0].tokens.ids, forked.micro_batches[0].tokens.ids)
+    assert own.micro_batches[0].tokens.segments is forked.micro_batches[0].tokens.segments is None
 
 
-def test_a_task_sits_on_a_body_that_reads_characters(characters, tokenizer, tmp_path):
+def test_a_task_can_use_a_body_that_reads_characters(characters, tokenizer, tmp_path):
     body, task = characters.encoder, Classification(length=32)
     learner = Learner(body, {"classification": task.build(body.head, ("no", "yes"))})
     samples = [
@@ -230,7 +230,7 @@ def test_a_task_sits_on_a_body_that_reads_characters(characters, tokenizer, tmp_
 
 
 class EchoSettings(BodySettings, frozen=True, kw_only=True, tag="echo"):
-    """A family whose texts end with [CLS], as XLNet's do."""
+    """A family whose texts end with [CLS], as in XLNet."""
 
     summary = "last"
     capabilities = frozenset({BOTH_SIDES, TOKEN_EMBEDDINGS})
@@ -244,7 +244,7 @@ class EchoSettings(BodySettings, frozen=True, kw_only=True, tag="echo"):
 
 
 class Echo(Encoder):
-    """A row is the token's one-hot vector, and half of that of the token before; it has no segments."""
+    """Returns the one-hot vector of each token plus half of the previous token's; it has no segments."""
 
     num_layers = 1
 
@@ -286,7 +286,7 @@ def echo(tokenizer):
 
 
 def points(head, *rows):
-    """Let a linear head tell tokens: each output is large where its token stands."""
+    """Make a linear head detect tokens: each output is large at its token."""
     nn.init.zeros_(head.out.weight)
     nn.init.zeros_(head.out.bias)
     with torch.no_grad():
@@ -311,7 +311,7 @@ def test_pairs_are_classified_at_the_last_token(echo, last):
     assert [one.label for one in predictor.predict(["the dog"], ["the cat"])] == ["cls"]
 
 
-def test_entities_are_found_where_their_words_stand(echo, last):
+def test_entities_are_found_at_their_words(echo, last):
     dog, task, labels = last.encode("dog"), TokenClassification(length=16), ("O", "B-X", "I-X")
     others = [(0, token) for token in range(last.size) if token != dog[0]]
     head = points(task.build(echo.head, labels), (1, dog[0]), *others)
@@ -321,14 +321,14 @@ def test_entities_are_found_where_their_words_stand(echo, last):
 
 
 @pytest.mark.parametrize("passage", ["the cat sees the dog near the sea", "the cat " * 12 + "sees the dog"])
-def test_answers_are_found_where_they_stand(echo, last, passage):
+def test_answers_are_found_at_their_words(echo, last, passage):
     dog, task = last.encode("dog"), QuestionAnswering(length=24, question=6)
     head = task.build(echo.head, ())
     predictor = Predictor(Model(echo, last, {task.part: points(head, (0, dog[0]), (1, dog[0]))}, (), task), CPU)
     assert predictor.answer("dog?", passage).answer == "dog"
 
 
-def test_no_answer_stands_at_the_last_token(echo, last):
+def test_no_answer_is_read_at_the_last_token(echo, last):
     task = QuestionAnswering(length=24, question=6, no_answer=True)
     head = task.build(echo.head, ())
     nothing = points(head, (0, last.cls), (1, last.cls))
@@ -357,7 +357,7 @@ def test_features_have_the_words_of_their_tokens(echo, last):
         ]
 
 
-def test_masks_are_filled_where_they_stand(echo, last):
+def test_masks_are_filled_at_their_positions(echo, last):
     head = OBJECTIVES["masked_lm"]().build(BuildContext(echo))
     nn.init.eye_(head.dense.weight)
     nn.init.zeros_(head.dense.bias)
@@ -365,7 +365,7 @@ def test_masks_are_filled_where_they_stand(echo, last):
         ["[MASK] the [MASK] dog [MASK]"]
     )
     found = [mask.candidates[0].token for mask in filled.masks]
-    assert found[1:] == ["the", "dog"], "what is most probable there is the token before"
+    assert found[1:] == ["the", "dog"], "the most probable token is the previous one"
 
 
 def test_pretraining_frames_texts_with_cls_last_and_learns(echo, tokenizer, corpus, tmp_path):
@@ -381,8 +381,8 @@ def test_pretraining_frames_texts_with_cls_last_and_learns(echo, tokenizer, corp
         assert torch.equal(batch.positions["summary"], ends)
     first, last = train(learner, source, tmp_path / "run", prepare=feed.prepare(), heldout=heldout)
     assert last < first
-    here, there = made_by_a_worker(source, feed.prepare())
-    assert torch.equal(here.micro_batches[0].tokens.ids, there.micro_batches[0].tokens.ids)
+    own, forked = made_by_a_worker(source, feed.prepare())
+    assert torch.equal(own.micro_batches[0].tokens.ids, forked.micro_batches[0].tokens.ids)
 
 
 def test_plain_text_is_framed_as_in_pretraining(echo, tokenizer, text_file, monkeypatch):
@@ -405,14 +405,14 @@ def test_plain_text_is_framed_as_in_pretraining(echo, tokenizer, text_file, monk
         (EchoSettings(layers=1, width=8), "last"),
     ],
 )
-def test_families_say_how_texts_are_framed_in_pretraining(settings, framed):
+def test_families_define_how_texts_are_framed_in_pretraining(settings, framed):
     assert settings.pretraining == framed
     assert settings.head.summary == settings.summary
 
 
 @pytest.mark.parametrize("kind", ["average", "rnn"])
 @pytest.mark.parametrize("summary", ["first", "last", "extract"])
-def test_a_small_model_stands_for_a_text_where_its_body_does(echo, tokenizer, kind, summary):
+def test_a_downstream_model_represents_a_text_at_its_bodys_position(echo, tokenizer, kind, summary):
     words, body = tokenizer, echo
     body.head = replace(body.head, summary=summary)
     frame = Frame.of(words, summary)
@@ -436,7 +436,7 @@ def test_a_small_model_stands_for_a_text_where_its_body_does(echo, tokenizer, ki
 
 
 class Plain(DocumentSentencesSettings, frozen=True, kw_only=True, tag="plain"):
-    """A layout that tells no segments apart."""
+    """A layout without segments."""
 
     def build(self, frame, length):
         inner = super().build(frame, length)
@@ -465,8 +465,8 @@ def test_bodies_without_segments_learn_from_samples_without_any(kind, tokenizer,
     first, last = train(learner, source, tmp_path / "run", prepare=feed.prepare(), heldout=heldout)
     assert last < first
     assert evaluate(learner, heldout, CPU)["masked_lm_loss"] < first
-    here, there = made_by_a_worker(source, feed.prepare())
-    assert here.micro_batches[0].tokens.segments is there.micro_batches[0].tokens.segments is None
+    own, forked = made_by_a_worker(source, feed.prepare())
+    assert own.micro_batches[0].tokens.segments is forked.micro_batches[0].tokens.segments is None
     found = Predictor(Model(body, tokenizer, {"masked_lm": learner.parts["masked_lm"].published()}), CPU)
     assert len(found.fill(["The [MASK] sees."])[0].masks) == 1
 
@@ -476,9 +476,3 @@ def test_a_body_of_two_segments_refuses_samples_without_any(tokenizer, corpus):
     feed = Feed(Plain(length=32), NoMaskingSettings(), 0, corpus.tokenizer, lambda sample: sample)
     with pytest.raises(ValueError, match="a body with 2 segments needs samples with segments"):
         body(feed.heldout(corpus.train, 100)[0].tokens)
-
-
-def test_samples_with_and_without_segments_are_not_mixed():
-    sample = Sample(key=(0,), ids=np.arange(4))
-    with pytest.raises(ValueError, match="either all samples of a batch have segments"):
-        collate([sample, replace(sample, segments=np.zeros(4, np.int64))])

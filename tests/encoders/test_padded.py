@@ -1,4 +1,4 @@
-"""Bodies with padded input: the ragged encoder's numbers at real tokens, eagerly and exported with dynamic shapes."""
+"""Bodies with padded input equal the ragged encoder at real tokens, eagerly and exported with dynamic shapes."""
 
 import copy
 from dataclasses import replace
@@ -43,7 +43,7 @@ ROTATIONS = {"rotated halves": Rotation(), "rotated gpt": Rotation(interleaved=T
 
 
 def build(kind):
-    """A body of two layers with weights that matter."""
+    """Return a body of two layers with large weights."""
     inner = {} if "gpt" in kind else {"feed_forward": 64}
     settings = BODIES[kind](layers=2, width=32, heads=4, positions=40, init_std=0.2, **inner)
     body = settings.build(VOCABULARY).eval()
@@ -53,13 +53,13 @@ def build(kind):
     return body
 
 
-def test_every_family_is_here():
+def test_all_families_are_covered():
     kinds = {settings.func if isinstance(settings, partial) else settings for settings in BODIES.values()}
     assert kinds == {family.settings for family in FAMILIES.values()}
 
 
 def padded_input(lengths, length, seed=0):
-    """Ids, which are real, and segments, with arbitrary ids and segments at padding."""
+    """Return ids, the mask of real tokens, and segments; ids and segments at padding are arbitrary."""
     rng = np.random.default_rng(seed)
     shape = len(lengths), length
     real = np.arange(length) < np.array(lengths)[:, None]
@@ -67,7 +67,7 @@ def padded_input(lengths, length, seed=0):
 
 
 def ragged(body, ids, real, segments):
-    """The last layer of each row's real tokens, from the encoder without padding."""
+    """Return the last layer of each row's real tokens, computed without padding."""
     samples = [
         Sample(key=(number,), ids=row[kept].numpy(), segments=kind[kept].numpy())
         for number, (row, kept, kind) in enumerate(zip(ids, real, segments, strict=True))
@@ -88,7 +88,7 @@ INPUTS = [((3, 9, 6), 9), ((12,), 12), ((1, 2, 17, 5, 17), 23)]
 
 @pytest.mark.parametrize("kernel", [fused, plain])
 @pytest.mark.parametrize("kind", BODIES)
-def test_padded_input_gives_the_ragged_encoders_numbers(kind, kernel):
+def test_padded_input_equals_the_ragged_encoder(kind, kernel):
     body = build(kind)
     for lengths, length in INPUTS:
         inputs = padded_input(lengths, length)
@@ -98,7 +98,7 @@ def test_padded_input_gives_the_ragged_encoders_numbers(kind, kernel):
         assert_same(last, body, *inputs)
 
 
-def test_without_segments_all_are_the_first():
+def test_without_segments_all_are_0():
     body, (ids, real, segments) = build("bert"), padded_input((3, 9), 9)
     padded = Padded(body)
     with torch.no_grad():
@@ -116,7 +116,7 @@ def export(body, inputs, kernel=None):
 
 
 @pytest.mark.parametrize("kind", BODIES)
-def test_an_exported_body_takes_any_batch_and_length(kind):
+def test_an_exported_body_accepts_any_batch_and_length(kind):
     body = build(kind)
     program = export(body, padded_input((4, 7, 5), 7), plain)
     for lengths, length in INPUTS:
@@ -130,8 +130,8 @@ def targets(program):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_export_takes_public_operators_alone(dtype, monkeypatch):
-    """As on a processor for which float32 products go through oneDNN, and without choosing a kernel."""
+def test_export_uses_only_public_operators(dtype, monkeypatch):
+    """Also on a CPU whose float32 products use oneDNN, and without a chosen kernel."""
     monkeypatch.setattr(linear, "_ONEDNN", torch.backends.mkldnn.is_available())
     for module in (linear._Linear, norm._LayerNorm, embeddings._LookUp):
         monkeypatch.setattr(module, "apply", None)
@@ -162,7 +162,7 @@ def test_the_comparison_notices_a_planted_fault(fault, monkeypatch):
         assert_same(last, body, ids, real, segments)
 
 
-def test_padding_in_the_stream_moves_with_its_group():
+def test_the_mask_of_padding_moves_with_its_group():
     body, seen = build("bert"), []
     inputs = padded_input((4, 7), 7)
     body.forward = lambda tokens: seen.append(tokens) or type(body).forward(body, tokens)

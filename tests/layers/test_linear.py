@@ -1,4 +1,4 @@
-"""Linear layers through oneDNN: torch's outputs and gradients."""
+"""Linear layers with oneDNN: outputs and gradients equal torch's."""
 
 import types
 
@@ -11,12 +11,12 @@ from unmask.layers.linear import Linear
 
 @pytest.fixture(autouse=True)
 def through_onednn(monkeypatch):
-    """As on a processor that is not Intel's, whatever this one is."""
+    """Compute as on a CPU not made by Intel."""
     monkeypatch.setattr(linear, "_ONEDNN", torch.backends.mkldnn.is_available())
 
 
 @pytest.mark.parametrize(("maker", "intel"), [("GenuineIntel", True), ("AuthenticAMD", False)])
-def test_the_processor_tells_the_way(monkeypatch, tmp_path, maker, intel):
+def test_the_maker_of_the_processor_is_found(monkeypatch, tmp_path, maker, intel):
     (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nvendor_id\t: {maker}\n")
     monkeypatch.setattr(linear, "CPUS", tmp_path / "cpuinfo")
     assert linear.is_intel() == intel
@@ -33,7 +33,7 @@ def results(layer, x, grad):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("tokens", [1, 7, 300])
-def test_outputs_and_gradients_are_torchs(tokens, dtype):
+def test_outputs_and_gradients_equal_torchs(tokens, dtype):
     ours = Linear(48, 31).to(dtype)
     theirs = torch.nn.Linear(48, 31).to(dtype)
     theirs.load_state_dict(ours.state_dict())
@@ -46,7 +46,7 @@ def test_the_comparison_notices_a_planted_fault(monkeypatch):
     right = linear.product
     monkeypatch.setattr(linear, "product", lambda x, weight, bias=None: right(x, weight, bias) * 1.001)
     with pytest.raises(AssertionError):
-        test_outputs_and_gradients_are_torchs(7, torch.float32)
+        test_outputs_and_gradients_equal_torchs(7, torch.float32)
 
 
 def test_what_needs_no_gradient_gets_none():

@@ -1,4 +1,4 @@
-"""Layer normalisation in bf16: gradients that add up however many tokens there are."""
+"""Layer normalization in bf16: gradients that are accurate for any number of tokens."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ def gradients(norm, x, grad):
 
 
 @pytest.mark.parametrize("tokens", [1, 30, 5000])
-def test_output_and_gradients_in_bf16_are_exact_but_for_rounding(tokens):
+def test_output_and_gradients_in_bf16_are_exact_up_to_rounding(tokens):
     norm = LayerNorm(64, eps=1e-12).bfloat16()
     torch.nn.init.normal_(norm.weight)
     torch.nn.init.normal_(norm.bias)
@@ -25,7 +25,7 @@ def test_output_and_gradients_in_bf16_are_exact_but_for_rounding(tokens):
         assert (ours.double() - theirs).norm() < 0.005 * theirs.norm()
 
 
-def test_in_float32_it_is_torchs():
+def test_in_float32_it_equals_torchs():
     norm, x, grad = LayerNorm(64, eps=1e-12), torch.randn(7, 64), torch.randn(7, 64)
     for ours, theirs in zip(
         gradients(norm, x, grad), gradients(torch.nn.LayerNorm(64, eps=1e-12), x, grad), strict=True
@@ -34,7 +34,7 @@ def test_in_float32_it_is_torchs():
 
 
 def test_the_comparison_notices_torchs_own_sum_in_bf16(monkeypatch):
-    """Planted: what this module is there for."""
+    """The planted fault is the one that this module avoids."""
     monkeypatch.setattr(LayerNorm, "forward", torch.nn.LayerNorm.forward)
     with pytest.raises(AssertionError):
-        test_output_and_gradients_in_bf16_are_exact_but_for_rounding(5000)
+        test_output_and_gradients_in_bf16_are_exact_up_to_rounding(5000)

@@ -1,4 +1,4 @@
-"""Rotary positions: transformers' numbers and the formula's, and tables that outlive what asks for them."""
+"""Rotary positions compared with transformers and with the formula, and cached tables."""
 
 import pytest
 import torch
@@ -16,14 +16,14 @@ ROTATIONS = [Rotation(), Rotation(base=160000.0), Rotation(interleaved=True), Ro
 
 
 def formula(x, rotation):
-    """Each pair as a complex number, multiplied by exp(i m base^(-2i / width))."""
+    """Return each pair as a complex number, multiplied by exp(i m base^(-2i / width))."""
     length, width = x.shape[-2:]
     pairs = torch.arange(width).view(-1, 2) if rotation.interleaved else torch.arange(width).view(2, -1).t()
     speeds = rotation.base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
     angles = torch.arange(length, dtype=torch.float64)[:, None] * speeds
-    turned = torch.complex(*x.double()[..., pairs].unbind(-1)) * torch.exp(1j * angles)
+    product = torch.complex(*x.double()[..., pairs].unbind(-1)) * torch.exp(1j * angles)
     out = torch.empty_like(x, dtype=torch.float64)
-    out[..., pairs] = torch.view_as_real(turned)
+    out[..., pairs] = torch.view_as_real(product)
     return out
 
 
@@ -34,7 +34,7 @@ def rotated(x, rotation):
 @pytest.mark.parametrize("rotation", ROTATIONS, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("length", [1, 7, 600])
-def test_numbers_are_the_formulas(length, dtype, rotation):
+def test_rotated_values_equal_the_formula(length, dtype, rotation):
     x = torch.randn(2, 3, length, 16, dtype=torch.float64).to(dtype)
     expected = formula(x, rotation)
     bound = {torch.float64: 1e-12, torch.float32: 1e-6, torch.bfloat16: 0.02}[dtype]
@@ -45,7 +45,7 @@ def test_numbers_are_the_formulas(length, dtype, rotation):
     torch.testing.assert_close(x.double(), expected, rtol=bound, atol=bound)
 
 
-def test_neighbours_are_rotated_as_roformers():
+def test_interleaved_pairs_are_rotated_as_in_roformer():
     query, key = torch.randn(2, 4, 50, 16), torch.randn(2, 4, 50, 16)
     positions = RoFormerSinusoidalPositionalEmbedding(50, 16)
     positions.weight.data.copy_(positions.create_weight())
@@ -56,7 +56,7 @@ def test_neighbours_are_rotated_as_roformers():
             torch.testing.assert_close(rotated(one, Rotation()), other, rtol=0, atol=1e-5)
 
 
-def test_halves_are_rotated_as_modernberts():
+def test_halves_are_rotated_as_in_modernbert():
     query, key = torch.randn(2, 4, 50, 16), torch.randn(2, 4, 50, 16)
     angles = torch.arange(50)[:, None] / 160000.0 ** (torch.arange(0, 16, 2) / 16)
     angles = torch.cat([angles, angles], -1)[None]
@@ -66,7 +66,7 @@ def test_halves_are_rotated_as_modernberts():
 
 
 @pytest.mark.parametrize("rotation", ROTATIONS, ids=str)
-def test_products_depend_on_distance_alone_and_turning_back_is_the_inverse(rotation):
+def test_products_depend_only_on_distance_and_the_inverse_rotation_undoes_it(rotation):
     query, key = torch.randn(2, 1, 16, dtype=torch.float64).expand(2, 40, 16)
     products = rotated(query, rotation) @ rotated(key, rotation).t()
     torch.testing.assert_close(products[1:, 1:], products[:-1, :-1], rtol=0, atol=1e-12)
@@ -75,7 +75,7 @@ def test_products_depend_on_distance_alone_and_turning_back_is_the_inverse(rotat
     torch.testing.assert_close(rotation.rotate(rotation.rotate(x, cos, sin), cos, -sin), x, rtol=0, atol=1e-12)
 
 
-def test_tables_are_kept_and_rounded_once_for_each_type():
+def test_tables_are_cached_and_rounded_once_for_each_dtype():
     rotary._cached_tables.cache_clear()
     wide, narrow = torch.zeros(0, dtype=torch.float64), torch.zeros(0, dtype=torch.bfloat16)
     exact = Rotation().tables(600, 16, wide)
@@ -87,7 +87,7 @@ def test_tables_are_kept_and_rounded_once_for_each_type():
     assert Rotation().tables(5, 16, wide)[0].equal(exact[0][:5])
 
 
-def test_tables_made_in_inference_mode_serve_training():
+def test_tables_created_in_inference_mode_can_be_used_in_training():
     rotary._cached_tables.cache_clear()
     x = torch.randn(9, 16, requires_grad=True)
     with torch.inference_mode():

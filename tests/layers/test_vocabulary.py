@@ -1,4 +1,4 @@
-"""Cross-entropy over the vocabulary in chunks: the numbers of the whole, without its logits."""
+"""Cross-entropy over the vocabulary in chunks: equal to the direct computation, without storing all logits."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ def relative(value, expected):
 
 
 @pytest.mark.parametrize("chunk", [1, 300, 7 * 300 + 1, 1 << 23])
-def test_loss_gradients_and_accuracy_are_those_of_the_whole(monkeypatch, chunk):
+def test_loss_gradients_and_accuracy_equal_the_direct_computation(monkeypatch, chunk):
     monkeypatch.setitem(vocabulary.CHUNK, "cpu", chunk)
     tensors, gold = inputs()
     logits = linear(*tensors)
@@ -39,7 +39,7 @@ def test_loss_gradients_and_accuracy_are_those_of_the_whole(monkeypatch, chunk):
         assert relative(ours, theirs) < 1e-6
 
 
-def test_bf16_is_as_close_as_bf16_can_be():
+def test_bf16_is_accurate_up_to_rounding():
     tensors, gold = inputs(dtype=torch.bfloat16)
     exact = [value.detach().double().requires_grad_() for value in tensors]
     loss, _ = vocabulary_loss(*tensors, gold)
@@ -56,8 +56,8 @@ def test_without_targets():
     assert not any(gradient.any() for gradient in gradients(loss, tensors))
 
 
-def test_a_hopeless_answer_is_finite():
-    """exp(-1000) is 0 in float32; the loss says 87 nats then, and its gradient still points the right way."""
+def test_the_loss_of_a_probability_of_0_is_finite():
+    """exp(-1000) is 0 in float32; the loss is 87 nats then, and its gradient still has the right direction."""
     decoder = torch.tensor([[1000.0], [0.0]])
     rows = torch.ones(1, 1, requires_grad=True)
     loss, _ = vocabulary_loss(rows, decoder, torch.zeros(2), torch.tensor([1]))
@@ -105,39 +105,39 @@ def rows_of_probabilities(rows, size, dtype=torch.float32):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("size", [1, 5, BLOCK - 1, BLOCK, BLOCK + 1, 30522])
 def test_draws_are_the_inverse_of_the_cumulative_sum(size, dtype):
-    probabilities, chance = rows_of_probabilities(200, size, dtype)
-    drawn = draw(probabilities, chance)
+    probabilities, uniform = rows_of_probabilities(200, size, dtype)
+    drawn = draw(probabilities, uniform)
     sums = probabilities.double().cumsum(1)
-    wanted, at = chance * sums[:, -1], drawn[:, None]
+    wanted, at = uniform * sums[:, -1], drawn[:, None]
     above = sums.gather(1, at).squeeze(1)
     below = above - probabilities.double().gather(1, at).squeeze(1)
-    assert bool((below <= wanted + 1e-6).all())  # but for float32's rounding
+    assert bool((below <= wanted + 1e-6).all())  # up to rounding in float32
     assert bool((wanted < above + 1e-6).all())
 
 
-def test_a_draw_is_the_same_however_a_batch_is_cut():
-    probabilities, chance = rows_of_probabilities(70, 3000)
-    whole = draw(probabilities, chance)
+def test_draws_do_not_depend_on_how_a_batch_is_split():
+    probabilities, uniform = rows_of_probabilities(70, 3000)
+    whole = draw(probabilities, uniform)
     for cut in (1, 2, 3, 33):
-        pieces = zip(probabilities.split(cut), chance.split(cut), strict=True)
-        assert torch.cat([draw(*piece) for piece in pieces]).equal(whole)
+        parts = zip(probabilities.split(cut), uniform.split(cut), strict=True)
+        assert torch.cat([draw(*part) for part in parts]).equal(whole)
 
 
-def test_nothing_impossible_is_drawn():
-    """At the ends of blocks too, where two sums of the same numbers round differently."""
+def test_ids_with_probability_0_are_never_drawn():
+    """Also at the ends of blocks, where two sums of the same numbers round differently."""
     probabilities = torch.rand(5000, 3 * BLOCK + 7)
     probabilities[:, ::2] = 0
     probabilities[:, BLOCK : 2 * BLOCK] = 0
     probabilities[:, -20:] = 0
-    for chance in (torch.rand(5000), torch.zeros(5000), torch.full((5000,), 1 - 2**-24)):
-        assert bool((probabilities.gather(1, draw(probabilities, chance)[:, None]) > 0).all())
+    for uniform in (torch.rand(5000), torch.zeros(5000), torch.full((5000,), 1 - 2**-24)):
+        assert bool((probabilities.gather(1, draw(probabilities, uniform)[:, None]) > 0).all())
     sums = probabilities.cumsum(1)
     edge = (sums[:, BLOCK - 1] / sums[:, -1]).clamp(max=1 - 2**-24)
     assert bool((probabilities.gather(1, draw(probabilities, edge)[:, None]) > 0).all())
 
 
 @pytest.mark.parametrize("size", [5, 3 * BLOCK, 3 * BLOCK + 7])
-def test_a_diverged_run_draws_ids_that_exist(size):
-    """So that it is the loss that tells of it."""
+def test_a_diverged_run_draws_valid_ids(size):
+    """So that the loss reports the divergence."""
     drawn = draw(torch.full((3, size), torch.nan), torch.tensor([0.0, 0.5, 0.9]))
     assert bool(((drawn >= 0) & (drawn < size)).all())

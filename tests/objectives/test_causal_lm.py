@@ -117,8 +117,8 @@ def test_nothing_later_is_seen(learner, together):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("masking.kind=token", "objective.causal_lm needs text as it is.* --set masking.kind=none"),
-        ("objective.masked_lm.weight=1", "objective.masked_lm needs context on both sides.* encoder.kind=bert"),
+        ("masking.kind=token", "objective.causal_lm needs unmasked text.* --set masking.kind=none"),
+        ("objective.masked_lm.weight=1", "objective.masked_lm needs bidirectional context.* encoder.kind=bert"),
         ("encoder.kind=bert", "encoder.feed_forward` is missing"),
         ("encoder.segments=2", "it goes with encoder.kind = bert"),
         ("encoder.feed_forward=512", "it goes with encoder.kind = bert"),
@@ -132,7 +132,7 @@ def test_what_does_not_go_together_is_refused(setting, message):
 
 
 def test_a_model_that_sees_both_sides_predicts_no_next_token():
-    with pytest.raises(UserError, match=r"objective.causal_lm needs reading from left to right.*encoder.kind=gpt"):
+    with pytest.raises(UserError, match=r"objective.causal_lm needs left-to-right context.*encoder.kind=gpt"):
         read_recipe("bert-mini", {"objective.causal_lm.weight": 1})
     with pytest.raises(UserError, match=r"objective.masked_lm needs masked.* --set masking.kind=token"):
         read_recipe("bert-mini", {"masking.kind": "none"})

@@ -75,7 +75,7 @@ def test_text_in_which_nothing_can_be_masked_is_refused(tmp_path, text, kind, me
             "gpt-mini",
             [],
             True,
-            "the recipe gpt-mini needs reading from left to right, which .* use a recipe such as bert-mini",
+            "the recipe gpt-mini needs left-to-right context, which .* use a recipe such as bert-mini",
         ),
         ("bert-mini", ["layout.length=512"], True, "the layout's length 512 exceeds the 64 positions of"),
     ],

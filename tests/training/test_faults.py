@@ -598,8 +598,8 @@ def test_a_killed_worker_is_told_and_the_run_goes_on_without(command, unbroken, 
     )
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
-    assert "a process that makes batches is gone" in last
-    assert "go on with --resume, with fewer --workers" in last
+    assert "a worker process that prepares batches died" in last
+    assert "continue with --resume, with fewer --workers" in last
     run(command, "--out", str(out), "--resume")
     assert_same_run(out, unbroken)
 

@@ -1,1 +1,1 @@
-"""Shards to samples to ragged batches."""
+"""From shards to samples to ragged batches."""

@@ -1,8 +1,8 @@
-"""One sequence in numpy (`Sample`) and many of them laid end to end in torch (`Batch`).
+"""`Sample`, one sequence in numpy, and `Batch`, many sequences concatenated in torch.
 
-There is no padding: a batch is one stream of tokens with offsets. Every index is made here, on the CPU, so that
-nothing downstream asks a device for a shape. `collate` sorts by length, so that an attention kernel without
-variable-length support pads little: it works on `Group`s of neighbours of nearly the same length.
+A batch has no padding: it is one stream of tokens with offsets. All indices are computed here, on the CPU, so that
+nothing downstream has to read a shape from a device. `collate` sorts by length, so that attention kernels without
+variable-length support need little padding: they work on `Group`s of adjacent sequences of nearly equal length.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 Key = tuple[int, ...]
-"""Names a sample for ever, for example (epoch, block of documents, item): all chance is drawn from it."""
+"""Identifies a sample permanently, for example (epoch, block, item). Random generators are derived from it."""
 
 MAX_WASTE = 0.125
-"""Largest share of padding in an attention group,"""
+"""Maximum share of padding in an attention group."""
 CHEAP_WASTE = 128
-"""unless it is so few tokens that another group would cost more."""
+"""Number of padding tokens that is always allowed in a group: a separate group would cost more."""
 
 Change = Callable[[Tensor], Tensor]
 
@@ -30,18 +30,18 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """One sequence. Layouts make it, masking and objectives add to it; each name has one owner.
+    """One sequence. Layouts create it, masking and objectives add to it; each name is added only once.
 
     Attributes:
-        key: its name.
-        ids: token ids, (length,), or several numbers a token, (length, any number).
-        segments: 0 or 1 a token, (length,); None where what frames the texts tells none apart.
-        positions: token numbers, counted from the sequence's start, by name: "summary", "masked".
+        key: identifies the sample.
+        ids: token ids, (length,), or several numbers per token, (length, any number).
+        segments: 0 or 1 for each token, (length,); None if segments are not distinguished.
+        positions: token indices in the sequence by name, such as "summary" or "masked".
         labels: values to predict by name, each (any number,).
-        counts: how many terms each part of the loss sums over in this sample.
-        done: how much of the run is over when it is read, 0 to 1, for what changes along the way.
-        stream: the number of the continuing stream whose next window this is; None: independent.
-        fresh: whether its stream begins here, so that nothing is carried over from the window before.
+        counts: number of terms that each part of the loss sums over in this sample.
+        done: fraction of the run that is completed when the sample is read, 0 to 1, for settings that change during it.
+        stream: index of the contiguous stream whose next window this is; None for an independent sample.
+        fresh: whether the stream starts here, so that no state is carried over from the previous window.
     """
 
     key: Key
@@ -58,11 +58,11 @@ class Sample:
         return len(self.ids)
 
     def named(self, key: Key) -> Sample:
-        """Return a copy with another name."""
+        """Return a copy with another key."""
         return replace(self, key=key)
 
     def at(self, done: float) -> Sample:
-        """Return a copy that is read when so much of the run is over."""
+        """Return a copy that is read when this fraction of the run is completed."""
         return replace(self, done=done)
 
     def add(
@@ -73,10 +73,10 @@ class Sample:
         labels: Mapping[str, np.ndarray] | None = None,
         counts: Mapping[str, int] | None = None,
     ) -> Sample:
-        """Return a copy with more names (and, from masking, other ids).
+        """Return a copy with additional names (and, for masking, other ids).
 
         Raises:
-            ValueError: a name has an owner already.
+            ValueError: a name is already in use.
         """
         return replace(
             self,
@@ -89,15 +89,16 @@ class Sample:
 
 @dataclass(frozen=True)
 class Group:
-    """Neighbouring sequences of nearly the same length: the unit of an attention kernel that pads inside itself.
+    """Adjacent sequences of nearly equal length: the unit of attention kernels that pad internally.
 
     Attributes:
-        start, stop: its tokens in the batch.
+        start, stop: range of its tokens in the batch.
         sequences, longest: its padded shape.
-        index: where each of its tokens stands in (sequences * longest); None where nothing is padded, or where the
-            batch itself has the padding (`unmask.encoders.padded`).
-        slots: (sequences * longest,): which token of the batch stands there, any at padding; None as `index` is.
-        real: (sequences, longest) bool, False at padding; None where nothing is padded.
+        index: (tokens,) index of each of its tokens in (sequences * longest); None if nothing is padded, or if the
+            batch itself contains the padding (`unmask.encoders.padded`).
+        slots: (sequences * longest,) index in the batch of the token in each slot, arbitrary at padding; None whenever
+            `index` is None.
+        real: (sequences, longest) bool, False at padding; None if nothing is padded.
     """
 
     start: int
@@ -109,18 +110,18 @@ class Group:
     real: Tensor | None
 
     def map(self, change: Change) -> Group:
-        """Return it with its tensors changed."""
+        """Return a copy with `change` applied to each tensor."""
         index, slots, real = (None if old is None else change(old) for old in (self.index, self.slots, self.real))
         return replace(self, index=index, slots=slots, real=real)
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """All that an encoder reads.
+    """The input of an encoder.
 
     Attributes:
-        ids: (tokens,), or (tokens, any number) for bodies that read several numbers a token, such as its characters.
-        segments: (tokens,); None where what framed the texts tells none apart: the same in all batches of a run.
+        ids: (tokens,), or (tokens, any number) for bodies that read several numbers per token, such as its characters.
+        segments: (tokens,); None if segments are not distinguished, which is the same for all batches of a run.
         position_ids: (tokens,), each token's index in its sequence.
         offsets: (sequences + 1,) int32.
         groups: see `Group`; together they cover all tokens in order.
@@ -133,7 +134,7 @@ class Tokens:
     groups: tuple[Group, ...]
 
     def map(self, change: Change) -> Tokens:
-        """Return them with all tensors changed."""
+        """Return a copy with `change` applied to all tensors."""
         return Tokens(
             ids=change(self.ids),
             segments=None if self.segments is None else change(self.segments),
@@ -145,17 +146,17 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Batch:
-    """Samples laid end to end, sorted by length.
+    """Concatenated samples, sorted by length.
 
     Attributes:
-        keys: the samples' names, so that a prediction finds its example.
-        tokens: what the encoder reads.
-        positions: as in `Sample`, now counted from the batch's start.
+        keys: the samples' keys, which map predictions back to examples.
+        tokens: the input of the encoder.
+        positions: as in `Sample`, but as indices in the batch.
         labels: concatenated.
         counts: summed; known on the host before any forward pass.
-        streams: (sequences,) the stream of each, none twice in a step; on the host; None: they are independent.
-        fresh: (sequences,) bool, whether the stream begins here; on the host; None without streams.
-        carry: the state of these streams, (sequences, ...) each, put in by the loop on the device.
+        streams: (sequences,) the stream of each, unique in a step; on the host; None if samples are independent.
+        fresh: (sequences,) bool, whether the stream starts here; on the host; None without streams.
+        carry: the state of these streams, (sequences, ...) each, added by the training loop on the device.
     """
 
     keys: tuple[Key, ...]
@@ -168,7 +169,7 @@ class Batch:
     carry: Mapping[str, Tensor] = field(default_factory=dict)
 
     def map(self, change: Change) -> Batch:
-        """Return it with all tensors that are read on the device changed, but for `carry`."""
+        """Return a copy with `change` applied to all tensors that are read on the device, except `carry`."""
         return replace(
             self,
             tokens=self.tokens.map(change),
@@ -177,20 +178,20 @@ class Batch:
         )
 
     def to(self, device: torch.device) -> Batch:
-        """Return it on a device; from pinned memory the copy runs beside what the device computes."""
+        """Return the batch on a device; from pinned memory the copy overlaps with computation on the device."""
         return self if device.type == "cpu" else self.map(lambda tensor: tensor.to(device, non_blocking=True))
 
 
 def collate(samples: Sequence[Sample]) -> Batch:
-    """Lay samples end to end, shortest first (samples of one length keep their order).
+    """Concatenate samples, shortest first (samples of equal length keep their order).
 
     Raises:
-        ValueError: a stream occurs twice, or only some samples are windows of streams, or have segments.
+        ValueError: a stream occurs twice, or only some of the samples belong to streams or have segments.
     """
     samples = sorted(samples, key=len)
     streams = [sample.stream for sample in samples if sample.stream is not None]
     if streams and len(set(streams)) != len(samples):
-        raise ValueError("each sample of a batch must be the window of another stream, or none of any")
+        raise ValueError("the samples of a batch must be windows of different streams, or all belong to no stream")
     lengths = np.array([len(sample) for sample in samples])
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     starts = list(zip(samples, offsets[:-1], strict=True))
@@ -225,28 +226,36 @@ def add_counts(samples: Sequence[Sample] | Sequence[Batch]) -> dict[str, int]:
 
 
 def total_length(samples: Sequence[Sample]) -> int:
-    """Return how many tokens samples have together."""
+    """Return the total number of tokens in samples."""
     return sum(map(len, samples))
 
 
 def split(samples: Sequence[Sample], micro_tokens: int) -> list[list[Sample]]:
-    """Cut one step's samples into pieces of at most `micro_tokens` tokens (at least one sample), alike in length."""
-    pieces: list[list[Sample]] = [[]]
-    room = micro_tokens
+    """Split a step's samples into micro-batches of similar lengths.
+
+    Each has at most `micro_tokens` tokens, or a single longer sample.
+
+    Raises:
+        ValueError: `micro_tokens` is not positive: the trainer has not been started, so its size is not known yet.
+    """
+    if micro_tokens < 1:
+        raise ValueError("micro_tokens must be at least 1: call Trainer.start() or Trainer.resume() before a step")
+    micro_batches: list[list[Sample]] = [[]]
+    capacity = micro_tokens
     for sample in sorted(samples, key=len):
-        if pieces[-1] and len(sample) > room:
-            pieces.append([])
-            room = micro_tokens
-        pieces[-1].append(sample)
-        room -= len(sample)
-    return pieces
+        if micro_batches[-1] and len(sample) > capacity:
+            micro_batches.append([])
+            capacity = micro_tokens
+        micro_batches[-1].append(sample)
+        capacity -= len(sample)
+    return micro_batches
 
 
 def _segments(samples: Sequence[Sample]) -> Tensor | None:
-    """Return the segments of samples, (tokens,); None where none has any."""
+    """Return the concatenated segments of samples, (tokens,), or None if no sample has segments."""
     given = [sample.segments for sample in samples if sample.segments is not None]
     if given and len(given) != len(samples):
-        raise ValueError("either all samples of a batch have segments, or none has")
+        raise ValueError("either all samples of a batch must have segments, or none")
     return torch.from_numpy(np.concatenate(given).astype(np.int64)) if given else None
 
 
@@ -254,7 +263,7 @@ def _groups(lengths: np.ndarray, offsets: np.ndarray) -> list[Group]:
     groups = []
     first = 0
     while first < len(lengths):
-        last = first + 1  # sorted: the longest of sequences first..last-1 is the last one
+        last = first + 1  # sorted by length: the last of the sequences first..last-1 is the longest
         while last < len(lengths):
             padded = int(lengths[last]) * (last + 1 - first)
             if padded - (offsets[last + 1] - offsets[first]) > max(MAX_WASTE * padded, CHEAP_WASTE):
@@ -278,5 +287,5 @@ def _group(lengths: np.ndarray, start: int, stop: int) -> Group:
 
 def _merge(old: Mapping[str, _Value], new: Mapping[str, _Value]) -> dict[str, _Value]:
     if both := old.keys() & new.keys():
-        raise ValueError(f"two owners of {sorted(both)}")
+        raise ValueError(f"names already in use: {sorted(both)}")
     return {**old, **new}

@@ -1,14 +1,14 @@
-"""Windows of continuing streams: each step reads on where the step before stopped, for bodies that carry state.
+"""Windows of contiguous streams, for bodies that carry state: each step continues where the previous step stopped.
 
 In: documents. Out: samples [CLS] text [SEP], each the next window of its stream. The documents of an epoch, in seeded
-order and with a [SEP] after each, are one long text; it is cut into as many streams as a batch has sequences, and each
-step takes the next window of every stream exactly once. What is left at the end, less than a window of each stream, is
-not read in that epoch.
+order and with a [SEP] after each, form one long text; it is cut into as many streams as a batch has sequences, and
+each step takes the next window of every stream exactly once. The remainder at the end, less than a window per stream,
+is not read in that epoch.
 
-Each epoch puts the documents in another order, so a stream's text breaks off there: its first window is `fresh`, and
-state starts anew. Within an epoch state goes on across the ends of documents, which [SEP] marks.
+Each epoch orders the documents differently, so the text of a stream is interrupted there: its first window is `fresh`,
+and the state is reset. Within an epoch the state is carried across document boundaries, which [SEP] marks.
 
-Dai et al. 2019 (Transformer-XL), section 3.2, and their code's ordered iterator.
+Dai et al. 2019 (Transformer-XL), section 3.2, and the ordered iterator of their code.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from unmask.batches.stages import Stage
 from unmask.corpus.corpus import Documents
 from unmask.errors import UserError
 
-STREAMS = "continuing streams"
+STREAMS = "contiguous streams"
 HELDOUT_WINDOWS = 8
-"""How many windows each stream of held-out text has at least, if there is text for them."""
+"""Minimum number of windows in each stream of held-out text, if there is enough text."""
 
 
 class ContiguousSettings(LayoutSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="contiguous"):
     """The recipe's [layout] for `kind = "contiguous"`: a length, and no stages.
 
     Attributes:
-        streams: how many windows a step reads, one of each stream; batch.sequences must say the same.
+        streams: number of windows that a step reads, one per stream; must equal batch.sequences.
     """
 
     streams: int
@@ -57,7 +57,7 @@ class ContiguousSettings(LayoutSettings, frozen=True, kw_only=True, forbid_unkno
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.length is None:
-            raise ValueError("contiguous streams have one length throughout: layout.length in place of layout.stages")
+            raise ValueError("contiguous streams have a single length: set layout.length instead of layout.stages")
         if self.streams < 1:
             raise ValueError("layout.streams must be at least 1")
 
@@ -68,7 +68,7 @@ class ContiguousSettings(LayoutSettings, frozen=True, kw_only=True, forbid_unkno
         return ContiguousSource(documents, self.all_stages[0].length, self.streams, frame, seed=seed)
 
     def heldout(self, num_tokens: int, batch_tokens: int) -> ContiguousSettings:
-        """See `LayoutSettings`: few streams, so that each is many windows long."""
+        """See `LayoutSettings`; there are few streams, so that each has many windows."""
         length = self.all_stages[0].length
         affordable = min(batch_tokens // length, num_tokens // (HELDOUT_WINDOWS * length))
         return msgspec.structs.replace(self, streams=max(1, min(self.streams, affordable)))
@@ -78,11 +78,11 @@ class ContiguousSource:
     """Windows of streams (see the module). Cursor: (epoch, window); key: (epoch, window, stream).
 
     Args:
-        documents: of the corpus.
-        length: tokens of a window, special ones included.
-        streams: how many there are.
+        documents: documents of the corpus.
+        length: tokens per window, including special tokens.
+        streams: number of streams.
         frame: the special tokens.
-        seed: of the order.
+        seed: seed of the order.
     """
 
     start: Cursor = (0, 0)
@@ -93,23 +93,23 @@ class ContiguousSource:
         self.streams = streams
         self.frame = frame
         self.seed = seed
-        self.room = frame.capacity(length, texts=1)
-        self.num_windows = (documents.num_tokens + len(documents)) // (streams * self.room)
+        self.capacity = frame.capacity(length, texts=1)
+        self.num_windows = (documents.num_tokens + len(documents)) // (streams * self.capacity)
         self._text = lru_cache(maxsize=2 * streams)(self._read)
         self._order = lru_cache(maxsize=1)(self._arrange)
 
     def take(
         self, cursor: Cursor, *, tokens: int | None = None, sequences: int | None = None
     ) -> tuple[list[Sample], Cursor]:
-        """Return the next window of every stream, whatever the limits say; see `Source`.
+        """Return the next window of every stream, regardless of the limits; see `Source`.
 
         Raises:
             UserError: the text is too short for a window of each stream.
         """
         if not self.num_windows:
             raise UserError(
-                f"the {self.documents.num_tokens:,} tokens of the corpus do not fill a window of {self.room} for each "
-                f"of {self.streams} streams",
+                f"the {self.documents.num_tokens:,} tokens of the corpus do not fill a window of {self.capacity} for "
+                f"each of {self.streams} streams",
                 remedy="add text, or pass a smaller layout.streams (and batch.sequences) or layout.length",
             )
         epoch, window = cursor
@@ -123,26 +123,26 @@ class ContiguousSource:
         return epoch + window / max(1, self.num_windows)
 
     def enter(self, cursor: Cursor, stage: int) -> Cursor:
-        """See `Source`: there is one stage only."""
+        """See `Source`; there is only one stage."""
         return cursor
 
     def _window(self, epoch: int, window: int, stream: int) -> Sample:
         order, ends = self._order(epoch)
-        at = (stream * self.num_windows + window) * self.room
-        place = int(np.searchsorted(ends, at, side="right"))
-        skipped = at - (int(ends[place - 1]) if place else 0)
+        offset = (stream * self.num_windows + window) * self.capacity
+        index = int(np.searchsorted(ends, offset, side="right"))
+        skipped = offset - (int(ends[index - 1]) if index else 0)
         parts: list[np.ndarray] = []
-        missing = self.room
+        missing = self.capacity
         while missing:
-            part = self._text(int(order[place]))[skipped : skipped + missing]
+            part = self._text(int(order[index]))[skipped : skipped + missing]
             parts.append(part)
             missing -= len(part)
-            place, skipped = place + 1, 0
+            index, skipped = index + 1, 0
         sample = self.frame.wrap(np.concatenate(parts))
         return replace(sample, key=(epoch, window, stream), stream=stream, fresh=window == 0)
 
     def _arrange(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the documents of an epoch in order, and where each ends in its text, both (documents,)."""
+        """Return the document indices of an epoch in order, and the end offset of each, both (documents,)."""
         lengths = self.documents.lengths() + 1  # (documents,)
         order = derive_rng(self.seed, "order", epoch).permutation(len(lengths))  # (documents,)
         return order, lengths[order].cumsum()

@@ -1,6 +1,6 @@
-"""Whole sentences of one document, packed up to the length: one text a sample.
+"""Whole sentences of one document, packed up to the length: one text per sample.
 
-In: documents. Out: samples [CLS] sentences [SEP]. A sentence longer than a whole sequence is cut into pieces.
+In: documents. Out: samples [CLS] sentences [SEP]. A sentence longer than a whole sequence is split.
 
 Liu et al. 2019 (RoBERTa), section 4.2, DOC-SENTENCES.
 """
@@ -32,7 +32,7 @@ class DocumentSentences:
 
     def __init__(self, frame: Frame, length: int) -> None:
         self.frame = frame
-        self.room = frame.capacity(length, texts=1)
+        self.capacity = frame.capacity(length, texts=1)
 
     def cut(self, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> list[Sample]:
         """See `Layout`."""
@@ -40,13 +40,13 @@ class DocumentSentences:
 
     def _pack(self, sentences: list[np.ndarray]) -> list[np.ndarray]:
         packed: list[list[np.ndarray]] = [[]]
-        room = self.room
+        capacity = self.capacity
         for sentence in sentences:
-            for at in range(0, len(sentence), self.room):
-                piece = sentence[at : at + self.room]
-                if len(piece) > room:
+            for start in range(0, len(sentence), self.capacity):
+                part = sentence[start : start + self.capacity]
+                if len(part) > capacity:
                     packed.append([])
-                    room = self.room
-                packed[-1].append(piece)
-                room -= len(piece)
-        return [np.concatenate(pieces) for pieces in packed if pieces]
+                    capacity = self.capacity
+                packed[-1].append(part)
+                capacity -= len(part)
+        return [np.concatenate(parts) for parts in packed if parts]

@@ -1,6 +1,6 @@
-"""Text to what a model learns from: layout, then masking, then each objective's counts.
+"""From documents to training samples: layout, then masking, then the counts of each objective.
 
-In: the documents of a corpus. Out: a source of samples, what prepares each, and fixed batches to evaluate on.
+In: the documents of a corpus. Out: a source of samples, a function that prepares each, and fixed evaluation batches.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from unmask.corpus.corpus import Documents
 from unmask.tokenizers.tokenizer import Summary, Tokenizer
 
 BATCH_TOKENS = 8192
-"""Tokens of a batch to evaluate on."""
+"""Tokens per evaluation batch."""
 
 
 @dataclass(frozen=True)
 class Feed:
-    """One way from documents to samples.
+    """The pipeline from documents to samples.
 
     Attributes:
-        layout, masking, seed: the recipe's.
-        tokenizer: whose ids the documents hold.
-        count: lets the objectives count their targets in a sample (`Learner.prepare`).
-        summary: how texts are framed (`BodySettings.pretraining`); None: as the tokenizer says.
+        layout, masking, seed: settings of the recipe.
+        tokenizer: tokenizer that encoded the documents.
+        count: adds the objectives' numbers of targets to a sample (`Learner.prepare`).
+        summary: how texts are framed (`BodySettings.pretraining`); None: as set by the tokenizer.
     """
 
     layout: LayoutSettings
@@ -45,10 +45,16 @@ class Feed:
         return self._source(self.layout, documents, block_tokens)
 
     def prepare(self) -> Callable[[Sample], Sample]:
-        """Return what hides tokens, anew in each pass, and counts targets; chance comes from the sample's key alone."""
-        words = self.tokenizer
+        """Return a function that masks tokens, differently in each epoch, and counts targets.
+
+        Its randomness depends only on the seed and the sample's key.
+        """
+        tokenizer = self.tokenizer
         masking = self.masking.build(
-            vocabulary=words.size, mask=words.mask, special=words.special_ids, begins=words.begins_word
+            vocabulary=tokenizer.size,
+            mask=tokenizer.mask,
+            special=tokenizer.special_ids,
+            begins=tokenizer.begins_word,
         )
 
         def prepare(sample: Sample) -> Sample:
@@ -57,10 +63,10 @@ class Feed:
         return prepare
 
     def heldout(self, documents: Documents, tokens: int) -> list[Batch]:
-        """Return fixed batches with fixed masks: at most one pass, at most about `tokens` tokens.
+        """Return fixed batches with fixed masks: at most one epoch, at most about `tokens` tokens.
 
-        They are those of the last stage, and hidden at the last rate, wherever the run stands: one measure throughout,
-        and that of the finished model.
+        They always have the length of the last stage and the final masking rate, so that the same measure applies
+        throughout the run and to the finished model.
         """
         if not len(documents):
             return []
@@ -70,7 +76,7 @@ class Feed:
         while taken < tokens and source.epochs(cursor) < 1:
             samples, cursor = source.take(cursor, tokens=BATCH_TOKENS)
             samples = [sample for sample in samples if sample.key[0] == 0]
-            if not samples:  # the rest of the pass has none
+            if not samples:  # the rest of the epoch contains none
                 break
             batches.append(collate([prepare(sample.at(1.0)) for sample in samples]))
             taken += sum(map(len, samples))

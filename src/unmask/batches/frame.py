@@ -1,9 +1,9 @@
-"""[CLS] A [SEP], or [CLS] A [SEP] B [SEP]: how one text or two become one sequence (Devlin et al. 2019, figure 2).
+"""[CLS] A [SEP] or [CLS] A [SEP] B [SEP]: how one or two texts become one sequence (Devlin et al. 2019, figure 2).
 
-RoBERTa's pairs have two separators between: <s> A </s></s> B </s> (fairseq, models/roberta/hub_interface.py). GPT's
-tasks begin with a start token, have a delimiter between, and end with a token of their own, where the text's vector is
-extracted (Radford et al. 2018, section 3.3): here these are [CLS], [SEP] and [MASK], which nothing else uses there.
-XLNet has [CLS] last: A [SEP] [CLS], A [SEP] B [SEP] [CLS] (Yang et al. 2019, section 2.5).
+RoBERTa puts two separators between a pair: <s> A </s></s> B </s> (fairseq, models/roberta/hub_interface.py). The
+inputs of GPT's tasks begin with a start token, have a delimiter in between, and end with an extract token, where the
+vector of the text is read (Radford et al. 2018, section 3.3): here these are [CLS], [SEP] and [MASK], which GPT does
+not use otherwise. XLNet puts [CLS] last: A [SEP] [CLS], A [SEP] B [SEP] [CLS] (Yang et al. 2019, section 2.5).
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ FIRST = np.zeros(1, np.int64)
 
 @dataclass(frozen=True)
 class Frame:
-    """The special tokens around the texts.
+    """The special tokens around texts.
 
     Attributes:
         cls, sep: ids of [CLS] and [SEP].
-        between: how many separators there are between two texts.
-        extract: id of the last token, where a text's vector is read; None: [SEP] stands there, and [CLS] is read.
-        last: whether [CLS] stands at the end.
+        between: number of separators between two texts.
+        extract: id of the last token, where the vector of a text is read; None: the last token is [SEP], and the
+            vector is read at [CLS].
+        last: whether [CLS] is at the end.
     """
 
     cls: int
@@ -37,11 +38,11 @@ class Frame:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, summary: Summary | None = None) -> Frame:
-        """Return the frame that goes with a tokenizer.
+        """Return the frame of a tokenizer.
 
         Args:
-            tokenizer: whose special tokens are put around texts.
-            summary: where a text's vector is read; None: as in the model that the tokenizer serves.
+            tokenizer: supplies the special tokens.
+            summary: where the vector of a text is read; None: as set by the tokenizer.
         """
         summary = summary or tokenizer.summary
         extract = tokenizer.mask if summary == "extract" else None
@@ -50,18 +51,18 @@ class Frame:
 
     @property
     def start(self) -> int:
-        """Where the first text begins."""
+        """Index of the first text's first token."""
         return 0 if self.last else 1
 
     def capacity(self, length: int, texts: int) -> int:
-        """How many tokens of text fit into a sequence of `length` beside the special ones."""
+        """Return the number of text tokens that fit into a sequence of `length`, besides special tokens."""
         return length - 2 - (self.between if texts == 2 else 0)
 
     def wrap(self, first: np.ndarray, second: np.ndarray | None = None) -> Sample:
-        """Return the sample of one text or a pair of texts (ids without special tokens), with an empty key.
+        """Return the sample of a text or a pair of texts (ids without special tokens), with an empty key.
 
-        The position "summary" is that of [CLS], or of the last token; segments are 0 up to the separators between, 1
-        after them.
+        The position "summary" is that of [CLS], or of the extract token; segments are 0 up to and including the
+        separators in between, and 1 after them.
         """
         texts = [first] if second is None else [first, [self.sep] * self.between, second]
         end = [self.sep if self.extract is None else self.extract]

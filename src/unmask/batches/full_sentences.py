@@ -1,8 +1,8 @@
-"""Whole sentences packed up to the length, on across the ends of documents.
+"""Whole sentences packed up to the length, across document boundaries.
 
-In: documents. Out: samples [CLS] sentences [SEP], with one more [SEP] where a document ends within. A sentence longer
-than a whole sequence is cut into pieces; no token is lost or read twice. Documents follow each other in the seeded
-order of the pass; where a block of them ends (about 250,000 tokens), a sample ends too.
+In: documents. Out: samples [CLS] sentences [SEP], with an additional [SEP] at a document boundary inside. A sentence
+longer than a whole sequence is split; no token is lost or read twice. Documents follow each other in the seeded order
+of the epoch; a sample also ends where a block of documents ends (about 250,000 tokens).
 
 Liu et al. 2019 (RoBERTa), section 4.2, FULL-SENTENCES.
 """
@@ -34,22 +34,22 @@ class FullSentences:
 
     def __init__(self, frame: Frame, length: int) -> None:
         self.frame = frame
-        self.room = frame.capacity(length, texts=1)
+        self.capacity = frame.capacity(length, texts=1)
 
     def cut(self, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> list[Sample]:
         """See `Layout`."""
         end = np.array([self.frame.sep])
         packed: list[list[np.ndarray]] = [[]]
-        room = self.room
+        capacity = self.capacity
         for index in indices:
             between = [end] if packed[-1] else []
             for sentence in documents.sentences(index):
-                for at in range(0, len(sentence), self.room):
-                    piece = sentence[at : at + self.room]
-                    if len(piece) + len(between) > room:
+                for start in range(0, len(sentence), self.capacity):
+                    part = sentence[start : start + self.capacity]
+                    if len(part) + len(between) > capacity:
                         packed.append([])
-                        between, room = [], self.room
-                    packed[-1] += [*between, piece]
-                    room -= len(piece) + len(between)
+                        between, capacity = [], self.capacity
+                    packed[-1] += [*between, part]
+                    capacity -= len(part) + len(between)
                     between = []
-        return [self.frame.wrap(np.concatenate(pieces)) for pieces in packed if pieces]
+        return [self.frame.wrap(np.concatenate(parts)) for parts in packed if parts]

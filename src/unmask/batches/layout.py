@@ -1,7 +1,7 @@
-"""What a layout is: how samples are cut from documents.
+"""The base class of layout settings. A layout defines how samples are cut from documents.
 
-In: the recipe's [layout]. Out: the layout of each stage (an idea of a paper a file, such as `sentence_pairs`), and the
-source of samples that reads documents with it.
+In: the recipe's [layout]. Out: the layout of each stage (one file per method, such as `sentence_pairs`), and the
+source of samples that applies it to documents.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from unmask.corpus.corpus import Documents
 
 
 class LayoutSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
-    """What the recipe's [layout] holds for every kind: exactly one of length and stages.
+    """The settings that [layout] of a recipe has for every kind: exactly one of length and stages.
 
     Attributes:
-        length: tokens of a sequence, special ones included, throughout the run.
-        stages: one after the other; their shares add up to 1.
-        offers: what a layout of this kind can give to objectives, with the settings (KEY=VALUE) that make it.
+        length: maximum tokens per sequence, including special tokens, throughout the run.
+        stages: consecutive stages; their shares sum to 1.
+        offers: what this kind of layout can give to objectives, with the settings (KEY=VALUE) that enable it.
         without: the setting with which it gives nothing.
     """
 
@@ -44,19 +44,19 @@ class LayoutSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     @property
     def all_stages(self) -> tuple[Stage, ...]:
-        """The stages; where there is a length instead, the one that it stands for."""
+        """The stages; a single one if a length is set instead."""
         if self.length is not None:
             return (Stage(share=1.0, length=self.length),)
         return self.stages or ()
 
     @property
     def gives(self) -> frozenset[str]:
-        """What objectives can ask for."""
+        """What it gives to objectives."""
         return frozenset()
 
     @property
     def num_streams(self) -> int:
-        """How many continuing streams a step reads a window of; 0: samples are independent."""
+        """Number of contiguous streams that a step reads a window of; 0 if samples are independent."""
         return 0
 
     def build(self, frame: Frame, length: int) -> Layout:
@@ -68,10 +68,10 @@ class LayoutSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         return CorpusSource(documents, self, frame, seed=seed, block_tokens=block_tokens)
 
     def heldout(self, num_tokens: int, batch_tokens: int) -> LayoutSettings:
-        """Return the layout with which fixed batches to evaluate on are cut.
+        """Return the layout that cuts fixed evaluation batches.
 
         Args:
-            num_tokens: about how many tokens they have together.
-            batch_tokens: how many each may have.
+            num_tokens: approximate number of tokens in all of them.
+            batch_tokens: maximum number of tokens in each.
         """
         return self

@@ -1,4 +1,4 @@
-"""Ways to cut samples from documents, one a file. A new one: its file, a line here, a test."""
+"""Registry of layouts, which cut samples from documents. To add one: its own file, a line here, a test."""
 
 from typing import TYPE_CHECKING, TypeAlias, Union
 
@@ -20,10 +20,10 @@ LAYOUTS: Table[type[LayoutSettings]] = Table(
         "contiguous": ContiguousSettings,
     },
 )
-"""By `kind` in [layout]."""
+"""Settings classes by `kind` in [layout]."""
 
 if TYPE_CHECKING:
     AnyLayout: TypeAlias = LayoutSettings
 else:
-    AnyLayout = Union[tuple(LAYOUTS.values())]  # noqa: UP007 (as many as there are)
-"""What [layout] of a recipe may be."""
+    AnyLayout = Union[tuple(LAYOUTS.values())]  # noqa: UP007 (number of members known only at run time)
+"""Type of [layout] in a recipe."""

@@ -1,13 +1,13 @@
-"""Mask tokens: what every masking has in common. Which tokens are masked together is the idea of each, a file a kind.
+"""The base classes of all maskings. Kinds of masking differ in which tokens are masked together; each has its own file.
 
-In: samples. Out: the same with ids replaced, `positions["masked"]` (which tokens are to be predicted) and
-`labels["masked"]` (what stood there). Masking is a stage of its own: several objectives read the same masks.
+In: samples. Out: the same samples with ids replaced, `positions["masked"]` (which tokens are to be predicted) and
+`labels["masked"]` (their original ids). Masking is a separate stage: several objectives read the same masks.
 
 Devlin et al. 2019, section 3.1 and appendix A.1: 15 % of the tokens, of which 80 % become [MASK], 10 % a random token,
-10 % stay. As in the reference code the number is round(15 % of the sequence, special tokens counted), at least one.
-Different from it: masks are drawn anew in each pass; [UNK] is never hidden, for nothing can be learnt from it; a
-random token is never a special one; and there is no upper limit (google-research's programs hide at most 20 tokens of
-128, 77 of 512). fairseq, RoBERTa's code, rounds up or down at random and hides <s> and </s> too.
+10 % are kept. As in the reference code, the number is round(15 % of the sequence, including special tokens), at least
+one. Differences from it: masks are redrawn in each epoch; [UNK] is never masked, since nothing can be learned from it;
+a random token is never a special one; and there is no upper limit (google-research's programs mask at most 20 of 128
+tokens, 77 of 512). fairseq, RoBERTa's code, rounds up or down at random and also masks <s> and </s>.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ import numpy as np
 from unmask.batches.batch import Sample
 
 MASKED = "masked"
-"""Name of the positions and of the labels."""
+"""Name of the positions and labels of masked tokens."""
 Begins = Callable[[np.ndarray], np.ndarray]
-"""Ids of a sequence to whether a word begins at each."""
+"""Maps the ids of a sequence to whether a word begins at each token."""
 Masker = Callable[[Sample, np.random.Generator], Sample]
-"""Returns a sample with some of its tokens masked."""
+"""Returns a copy of a sample with some of its tokens masked."""
 
 
 class Replace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Shares of the hidden tokens that become [MASK], become a random token, and stay as they are."""
+    """Shares of the masked tokens that become [MASK], become a random token, or are kept."""
 
     mask: float = 0.8
     random: float = 0.1
@@ -38,20 +38,20 @@ class Replace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def __post_init__(self) -> None:
         shares = (self.mask, self.random, self.keep)
-        if not (min(shares) >= 0 and abs(sum(shares) - 1) <= 1e-6):  # so that NaN is none
+        if not (min(shares) >= 0 and abs(sum(shares) - 1) <= 1e-6):  # also rejects NaN
             raise ValueError("mask, random and keep must be shares that add up to 1")
 
 
 class MaskingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
-    """What the recipe's [masking] holds for every kind.
+    """The settings that [masking] of a recipe has for every kind.
 
     Attributes:
-        rate: share of a sequence's tokens.
-        final_rate: where the rate comes to at the end of the run, in a straight line; None: it stays.
-        replace: what stands in their place.
-        gives: what objectives can ask for.
-        whole_words: whether no word is ever hidden in part.
-        keeps_all: whether every token stays as it is, so that the answers could be read.
+        rate: share of a sequence's tokens to mask.
+        final_rate: rate at the end of the run, reached linearly; None: the rate is constant.
+        replace: what replaces masked tokens.
+        gives: what it gives to objectives.
+        whole_words: whether words are only masked as a whole.
+        keeps_all: whether all tokens are kept, so that the answers could be read from the input.
     """
 
     rate: float = 0.15
@@ -74,27 +74,27 @@ class MaskingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     @property
     def words(self) -> int:
-        """How many words in a row are hidden together at most; 0: tokens are hidden, whatever their words."""
+        """Maximum number of consecutive words masked together; 0: tokens are masked regardless of words."""
         return 0
 
     def rate_at(self, done: float) -> float:
-        """Return the rate when so much of the run is over."""
+        """Return the rate when a fraction `done` of the run is completed."""
         return self.rate if self.final_rate is None else self.rate + done * (self.final_rate - self.rate)
 
     def build(self, *, vocabulary: int, mask: int, special: frozenset[int], begins: Begins) -> Masking:
-        """Return what hides tokens; see `Masking`."""
+        """Return the masking; see `Masking`."""
         raise NotImplementedError
 
 
 class Masking:
-    """See the module. Subclasses choose.
+    """See the module. Subclasses implement `choose`.
 
     Args:
         settings: rate and shares.
-        vocabulary: its size.
-        mask: the id of [MASK].
-        special: ids that are never hidden and never drawn.
-        begins: tells where words begin; without it every token is one.
+        vocabulary: vocabulary size.
+        mask: id of [MASK].
+        special: ids that are never masked and never drawn as random tokens.
+        begins: returns where words begin; by default every token is a word.
     """
 
     def __init__(
@@ -114,47 +114,47 @@ class Masking:
         self.ordinary = np.flatnonzero(~self.is_special)
 
     def __call__(self, sample: Sample, rng: np.random.Generator) -> Sample:
-        """Return the sample with some of its tokens hidden; all randomness comes from `rng`."""
+        """Return the sample with some of its tokens masked; all randomness comes from `rng`."""
         candidates = np.flatnonzero(~self.is_special[sample.ids])
         number = min(len(candidates), max(1, round(len(sample) * self.settings.rate_at(sample.done))))
-        hidden = self.choose(sample.ids, candidates, number, rng) if number else np.zeros(0, np.int64)
+        masked = self.choose(sample.ids, candidates, number, rng) if number else np.zeros(0, np.int64)
         ids = sample.ids.copy()
-        draw = self.draw(hidden, rng)
+        draw = self.draw(masked, rng)
         replace = self.settings.replace
-        ids[hidden[draw < replace.mask]] = self.mask
-        random = hidden[(draw >= replace.mask) & (draw < replace.mask + replace.random)]
+        ids[masked[draw < replace.mask]] = self.mask
+        random = masked[(draw >= replace.mask) & (draw < replace.mask + replace.random)]
         ids[random] = rng.choice(self.ordinary, len(random))
-        return sample.add(ids=ids, positions={"masked": hidden}, labels={"masked": sample.ids[hidden].astype(np.int64)})
+        return sample.add(ids=ids, positions={MASKED: masked}, labels={MASKED: sample.ids[masked].astype(np.int64)})
 
     @abstractmethod
     def choose(self, ids: np.ndarray, candidates: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:
-        """Return which tokens are hidden, in order; none where no word may be.
+        """Return the positions of the tokens to mask, in order; none if no word can be masked.
 
         Args:
-            ids: of the sequence.
-            candidates: which of its tokens may be hidden; at least one.
-            number: how many are to be hidden, at least one.
-            rng: all chance.
+            ids: ids of the sequence.
+            candidates: positions of the tokens that may be masked; at least one.
+            number: number of tokens to mask; at least one.
+            rng: source of all randomness.
         """
 
-    def draw(self, hidden: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Return a number in [0, 1) for each hidden token, which decides what stands in its place: each its own."""
-        return rng.random(len(hidden))
+    def draw(self, masked: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return a number in [0, 1) for each masked token, which decides what replaces it; here all independent."""
+        return rng.random(len(masked))
 
 
 def find_words(ids: np.ndarray, candidates: np.ndarray, begins: Begins) -> tuple[np.ndarray, np.ndarray]:
     """Return where the words of a sequence begin and end.
 
-    A word of which a part may not be hidden (unigram vocabularies may not know a character in its middle) is none. What
-    goes on after a special token is a word of its own.
+    A word is omitted if a part of it may not be masked (a unigram vocabulary may lack a character in its middle). A
+    continuation after a special token is a separate word.
 
     Args:
-        ids: of the sequence.
-        candidates: which of its tokens may be hidden, in order; at least one.
-        begins: tells where words begin.
+        ids: ids of the sequence.
+        candidates: positions of the tokens that may be masked, in order; at least one.
+        begins: returns where words begin.
 
     Returns:
-        (words,) first tokens, and (words,) the tokens after the last ones.
+        Positions of the first tokens, (words,), and of the tokens after the last ones, (words,).
     """
     breaks, may_mask = begins(ids).astype(bool), np.zeros(len(ids), bool)
     may_mask[candidates] = True

@@ -1,4 +1,4 @@
-"""Ways to choose the masked tokens, one a file. A new one: its file, a line here, a test."""
+"""Registry of maskings, which choose the masked tokens. To add one: its own file, a line here, a test."""
 
 from typing import TYPE_CHECKING, TypeAlias, Union
 
@@ -19,10 +19,10 @@ MASKINGS: Table[type[MaskingSettings] | type[NoMaskingSettings]] = Table(
         "none": NoMaskingSettings,
     },
 )
-"""By `kind` in [masking]."""
+"""Settings classes by `kind` in [masking]."""
 
 if TYPE_CHECKING:
     AnyMasking: TypeAlias = MaskingSettings | NoMaskingSettings
 else:
-    AnyMasking = Union[tuple(MASKINGS.values())]  # noqa: UP007 (as many as there are)
-"""What [masking] of a recipe may be."""
+    AnyMasking = Union[tuple(MASKINGS.values())]  # noqa: UP007 (number of members known only at run time)
+"""Type of [masking] in a recipe."""

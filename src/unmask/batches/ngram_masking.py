@@ -1,15 +1,15 @@
-"""Whole words are hidden, alone or several in a row.
+"""Masking of whole words, single or several in a row.
 
-- `ngram`: up to three words, n of them with a probability in proportion to 1/n (Lan et al. 2020, section 4.1:
-  .545, .273, .182), as create_pretraining_data.py of google-research/albert does: words are gone through in random
-  order, an n is drawn at each, a shorter one is taken where it would exceed the budget, and none where that does not
-  help or a word is hidden already. Different from it: an n-gram lies within one text, not across [SEP].
+- `ngram`: up to three words, n of them with a probability proportional to 1/n (Lan et al. 2020, section 4.1: .545,
+  .273, .182). As in create_pretraining_data.py of google-research/albert, words are visited in random order and an n
+  is drawn at each; the n-gram is shortened if it would exceed the budget, and skipped if that does not suffice or if
+  one of its words is already masked. Different from that code: n-grams do not cross [SEP].
 - `whole_word`: the same with single words, which is BERT's whole-word masking (google-research/bert, README of
   May 2019).
 
-No word is ever hidden in part, so fewer tokens than the budget may be hidden, but never more: where every word of a
-sequence is longer, none is (a sentence of Thai may be one word: nothing would be left to guess it from). Of each token
-is decided by itself what stands in its place, as in both reference codes.
+Words are only masked as a whole, so fewer tokens than the budget may be masked, but never more: if every word of a
+sequence is longer than the budget, none is masked (a Thai sentence may be a single word: no context would be left).
+The replacement is drawn for each token independently, as in both reference implementations.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class NgramMaskingSettings(MaskingSettings, frozen=True, kw_only=True, forbid_un
     """The recipe's [masking] for `kind = "ngram"`; see `MaskingSettings`.
 
     Attributes:
-        longest: most words in a row that are hidden at once.
+        longest: maximum number of consecutive words masked at once.
     """
 
     longest: int = 3
@@ -69,7 +69,7 @@ class NgramMasking(Masking):
 
     Args:
         settings: rate and shares.
-        longest: most words in a row that are hidden at once.
+        longest: maximum number of consecutive words masked at once.
         others: as for `Masking`.
     """
 
@@ -83,22 +83,22 @@ class NgramMasking(Masking):
         if not len(firsts):
             return firsts
         starts, stops, taken = firsts.tolist(), ends.tolist(), [False] * len(firsts)
-        room = number
-        for word, chance in zip(rng.permutation(len(starts)).tolist(), rng.random(len(starts)).tolist(), strict=True):
-            if not room:
+        budget = number
+        for word, uniform in zip(rng.permutation(len(starts)).tolist(), rng.random(len(starts)).tolist(), strict=True):
+            if not budget:
                 break
-            size = self._draw(word, chance, starts, stops)
-            while size and stops[word + size - 1] - starts[word] > room:
+            size = self._draw_size(word, uniform, starts, stops)
+            while size and stops[word + size - 1] - starts[word] > budget:
                 size -= 1
             if size and not any(taken[word : word + size]):
                 taken[word : word + size] = [True] * size
-                room -= stops[word + size - 1] - starts[word]
+                budget -= stops[word + size - 1] - starts[word]
         found = [np.arange(starts[word], stops[word]) for word, chosen in enumerate(taken) if chosen]
         return np.concatenate(found) if found else firsts[:0]
 
-    def _draw(self, word: int, chance: float, starts: list[int], stops: list[int]) -> int:
-        """Draw how many words are hidden from one on: n in proportion to 1/n, of those that follow in a row."""
+    def _draw_size(self, word: int, uniform: float, starts: list[int], stops: list[int]) -> int:
+        """Draw the size n of an n-gram that begins with a word, proportional to 1/n, limited to adjacent words."""
         most = 1
         while most < len(self.sums) and word + most < len(starts) and starts[word + most] == stops[word + most - 1]:
             most += 1
-        return 1 + int(np.searchsorted(self.sums[:most], chance * self.sums[most - 1], side="right"))
+        return 1 + int(np.searchsorted(self.sums[:most], uniform * self.sums[most - 1], side="right"))

@@ -1,4 +1,4 @@
-"""Nothing is hidden: what a language model that reads from left to right learns from."""
+"""No masking: samples for left-to-right language models."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from unmask.batches.batch import Sample
 from unmask.batches.masking import Begins, Masker
 
-WHOLE_TEXT = "text as it is"
+WHOLE_TEXT = "unmasked text"
 
 
 class NoMaskingSettings(
@@ -21,7 +21,7 @@ class NoMaskingSettings(
     gives: ClassVar[frozenset[str]] = frozenset({WHOLE_TEXT})
     words: ClassVar[int] = 0
     whole_words: ClassVar[bool] = False
-    keeps_all: ClassVar[bool] = False  # no token is asked for
+    keeps_all: ClassVar[bool] = False  # no token is to be predicted
 
     def rate_at(self, done: float) -> float:
         """See `MaskingSettings`."""
@@ -29,9 +29,9 @@ class NoMaskingSettings(
 
     def build(self, *, vocabulary: int, mask: int, special: frozenset[int], begins: Begins) -> Masker:
         """See `MaskingSettings`."""
-        return leave
+        return identity
 
 
-def leave(sample: Sample, rng: np.random.Generator) -> Sample:
-    """Return the sample as it is."""
+def identity(sample: Sample, rng: np.random.Generator) -> Sample:
+    """Return the sample unchanged."""
     return sample

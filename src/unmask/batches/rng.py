@@ -1,6 +1,7 @@
-"""All chance comes from keys: the same names give the same draw, in any process, in any order.
+"""Keyed random generators: the same seed, name and key give the same draws in any process and any order.
 
-No generator's state is ever stored, so a resumed run, or another number of workers, draws what the first one drew.
+The state of a generator is never stored, so a resumed run, or one with another number of workers, draws the same
+numbers.
 """
 
 from __future__ import annotations
@@ -13,34 +14,34 @@ _MASK = (1 << 64) - 1
 
 
 def derive_rng(seed: int, name: str, *key: int) -> np.random.Generator:
-    """Return a generator of its own for this seed, purpose and key (integers from 0)."""
+    """Return an independent generator for a seed, a purpose and a key (non-negative integers)."""
     return np.random.default_rng([seed, zlib.crc32(name.encode()), *key])
 
 
 def derive_seed(seed: int, name: str, *key: int) -> int:
-    """Return 63 keyed bits, for example to seed torch before one piece of one step."""
+    """Return 63 keyed bits, for example to seed torch before a micro-batch of a step."""
     return int(derive_rng(seed, name, *key).integers(1 << 63))
 
 
 def permuted(index: int, size: int, seed: int) -> int:
-    """Return where a seeded permutation of range(size) sends `index`, without a table.
+    """Return the image of `index` under a seeded permutation of range(size), without a table.
 
-    A four-round Feistel network over the next even power of two; values outside the range walk on
-    (Black and Rogaway 2002, "Ciphers with arbitrary finite domains", method 2).
+    A four-round Feistel network over the next even power of two; values outside the range are encrypted again (cycle
+    walking: Black and Rogaway 2002, "Ciphers with arbitrary finite domains", method 2).
     """
     half = max(1, (size - 1).bit_length() + 1 >> 1)
     low = (1 << half) - 1
     while True:
         left, right = index >> half, index & low
-        for turn in range(4):
-            left, right = right, left ^ (_mix(right + (turn << 32) + seed) & low)
+        for step in range(4):
+            left, right = right, left ^ (_mix(right + (step << 32) + seed) & low)
         index = left << half | right
         if index < size:
             return index
 
 
 def _mix(value: int) -> int:
-    """The finaliser of splitmix64."""
+    """Return the output of splitmix64's finalizer."""
     value = (value + 0x9E3779B97F4A7C15) & _MASK
     value = ((value ^ value >> 30) * 0xBF58476D1CE4E5B9) & _MASK
     value = ((value ^ value >> 27) * 0x94D049BB133111EB) & _MASK

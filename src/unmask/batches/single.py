@@ -1,6 +1,6 @@
-"""One document, one sample: what is longer than the sequence is cut at its end and not read.
+"""One sample per document: documents longer than a sequence are truncated at the end.
 
-For texts that are short by nature (reviews, queries, notes), one a line.
+For texts that are short by nature (reviews, queries, notes), one per line.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Single:
 
     def __init__(self, frame: Frame, length: int) -> None:
         self.frame = frame
-        self.room = frame.capacity(length, texts=1)
+        self.capacity = frame.capacity(length, texts=1)
 
     def cut(self, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> list[Sample]:
         """See `Layout`."""
-        texts = (np.concatenate(documents.sentences(index))[: self.room] for index in indices)
+        texts = (np.concatenate(documents.sentences(index))[: self.capacity] for index in indices)
         return [self.frame.wrap(text) for text in texts]

@@ -1,14 +1,14 @@
-"""Where samples come from, and in which order.
+"""Sources of samples and their order.
 
-In: a corpus's documents and a layout (how samples are cut from documents), or a list of ready samples.
-Out: samples, each named by a key; an order that is a pure function of the seed and of a cursor, so that a checkpoint
-stores a few integers and no queue.
+In: the documents of a corpus and a layout (how samples are cut from documents), or a list of ready samples.
+Out: samples with keys, in an order that is a pure function of the seed and a cursor, so that a checkpoint stores a
+few integers and no queue.
 
-A pass over a corpus visits its documents in a seeded permutation, a block of them at a time; the samples of a block
-are cut together and shuffled together. As a block holds documents from everywhere, this is close to a global
-shuffle of samples, and needs no table of them. The blocks are the same in all stages; where the length changes, the
-order goes on with the next block, for at another length the block at hand is cut into other samples. Its rest is all
-that a pass leaves out there, and nothing is read twice.
+An epoch visits the documents of a corpus in a seeded permutation, one block at a time; the samples of a block are cut
+and shuffled together. As a block contains documents from the whole corpus, this is close to a global shuffle of
+samples, but needs no table of them. The blocks are the same in all stages; where the length changes, the order
+continues with the next block, since at another length the current block is cut into different samples. Only the rest
+of that block is skipped in the epoch, and nothing is read twice.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from unmask.corpus.corpus import Documents
 from unmask.errors import UserError
 
 Cursor = tuple[int, ...]
-"""Where the order stands; opaque to the loop, and all the data state of a checkpoint."""
+"""Position in the order; opaque to the training loop, and the only data state in a checkpoint."""
 
 BLOCK_TOKENS = 250_000
-"""About how many tokens of text a block holds."""
+"""Approximate number of text tokens in a block."""
 
 
 class Source(Protocol):
@@ -38,7 +38,7 @@ class Source(Protocol):
 
     Attributes:
         start: the cursor of the first sample.
-        streams: 0: samples are independent; else each step takes the next window of each of so many streams.
+        streams: number of streams of which each step takes the next window; 0 if samples are independent.
     """
 
     start: Cursor
@@ -46,7 +46,7 @@ class Source(Protocol):
 
     @property
     def stages(self) -> Sequence[Stage]:
-        """The stages of a run, of which there is one at least."""
+        """The stages of a run; at least one."""
         ...
 
     def take(
@@ -56,11 +56,11 @@ class Source(Protocol):
         ...
 
     def epochs(self, cursor: Cursor) -> float:
-        """How many passes over the data a cursor stands for."""
+        """Return the number of epochs up to a cursor."""
         ...
 
     def enter(self, cursor: Cursor, stage: int) -> Cursor:
-        """Return where the order goes on in a stage: at the cursor itself where it stands in that one already."""
+        """Return the cursor at which the order continues in a stage: the same one if it is already in that stage."""
         ...
 
 
@@ -68,16 +68,16 @@ class Layout(Protocol):
     """Cuts samples from documents."""
 
     def cut(self, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> list[Sample]:
-        """Return all samples of these documents, in order, with empty keys. Pure but for `rng`."""
+        """Return all samples of these documents, in order, with empty keys. Pure except for `rng`."""
         ...
 
 
-class Cutting(Protocol):
-    """What the settings of a layout tell of it."""
+class LayoutFactory(Protocol):
+    """Builds the layout of each stage; `LayoutSettings` implements it."""
 
     @property
     def all_stages(self) -> Sequence[Stage]:
-        """The stages of a run, of which there is one at least."""
+        """The stages of a run; at least one."""
         ...
 
     def build(self, frame: Frame, length: int) -> Layout:
@@ -86,14 +86,15 @@ class Cutting(Protocol):
 
 
 class CorpusSource:
-    """Samples cut from documents. Cursor: (pass, block, item, stage); key: (pass, block, item).
+    """Samples cut from documents. Cursor: (epoch, block, item, stage); key: (epoch, block, item).
 
     Args:
-        documents: of the corpus.
-        layout: the recipe's.
+        documents: documents of the corpus.
+        layout: settings of the layout.
         frame: the special tokens.
-        seed: of the order and of all that the layout draws.
-        block_tokens: about so many are cut and shuffled at a time, at most `BLOCK_TOKENS`, which is also the default.
+        seed: seed of the order and of the layout.
+        block_tokens: approximate number of tokens that are cut and shuffled together, at most `BLOCK_TOKENS`, which is
+            also the default.
     """
 
     start: Cursor = (0, 0, 0, 0)
@@ -102,7 +103,7 @@ class CorpusSource:
     def __init__(
         self,
         documents: Documents,
-        layout: Cutting,
+        layout: LayoutFactory,
         frame: Frame,
         *,
         seed: int,
@@ -123,33 +124,33 @@ class CorpusSource:
         """See `Source`.
 
         Raises:
-            UserError: the layout finds no sample in the whole corpus.
+            UserError: the layout cuts no sample from the whole corpus.
         """
         epoch, block, item, stage = cursor
         taken: list[Sample] = []
-        room = tokens if tokens is not None else sequences
-        assert room is not None, "a batch is counted in tokens or in sequences"
+        capacity = tokens if tokens is not None else sequences
+        assert capacity is not None, "either tokens or sequences must be given"
         empty = 0
         while True:
             samples = self._block(stage, epoch, block)
             empty = 0 if samples else empty + 1
-            if empty >= 2 * self.num_blocks:  # the order differs: the only block with samples may be first, then last
+            if empty >= 2 * self.num_blocks:  # orders differ: the only block with samples may come first, then last
                 raise UserError(
                     f"no sample can be cut from the {len(self.documents)} documents of the corpus",
-                    remedy="the text, or layout.length, is too short for this layout: add text, or choose another one "
+                    remedy="the text or layout.length is too short for this layout: add text, or choose another layout "
                     "with --set layout.kind=document_sentences --set objective.next_sentence=false",
                 )
             while item < len(samples):
                 size = len(samples[item]) if tokens is not None else 1
-                if size > room and taken:
+                if size > capacity and taken:
                     return taken, (epoch, block, item, stage)
                 taken.append(samples[item])
-                room -= size
+                capacity -= size
                 item += 1
-                if room <= 0:
+                if capacity <= 0:
                     return taken, (epoch, block, item, stage)
             item = 0
-            epoch, block = self._following(epoch, block)
+            epoch, block = self._next_block(epoch, block)
 
     def epochs(self, cursor: Cursor) -> float:
         """See `Source`."""
@@ -157,31 +158,31 @@ class CorpusSource:
         return epoch + (block + item / max(1, len(self._block(stage, epoch, block)))) / self.num_blocks
 
     def enter(self, cursor: Cursor, stage: int) -> Cursor:
-        """See `Source`; another stage begins with the next block that is untouched."""
-        epoch, block, item, before = cursor
-        if stage == before:
+        """See `Source`; another stage starts with the next unread block."""
+        epoch, block, item, previous = cursor
+        if stage == previous:
             return cursor
         if item:
-            epoch, block = self._following(epoch, block)
+            epoch, block = self._next_block(epoch, block)
         return epoch, block, 0, stage
 
-    def _following(self, epoch: int, block: int) -> tuple[int, int]:
+    def _next_block(self, epoch: int, block: int) -> tuple[int, int]:
         return (epoch, block + 1) if block + 1 < self.num_blocks else (epoch + 1, 0)
 
     def _cut(self, stage: int, epoch: int, block: int) -> list[Sample]:
         first = block * self.per_block
         order = derive_seed(self.seed, "order", epoch)
         indices = [
-            permuted(place, len(self.documents), order)
-            for place in range(first, min(first + self.per_block, len(self.documents)))
+            permuted(index, len(self.documents), order)
+            for index in range(first, min(first + self.per_block, len(self.documents)))
         ]
         rng = derive_rng(self.seed, "layout", epoch, block)
         samples = self.layouts[stage].cut(self.documents, indices, rng)
-        return [samples[at].named((epoch, block, item)) for item, at in enumerate(rng.permutation(len(samples)))]
+        return [samples[index].named((epoch, block, item)) for item, index in enumerate(rng.permutation(len(samples)))]
 
 
 class ExampleSource:
-    """Ready samples (labelled examples), shuffled anew in each pass. Cursor: (pass, item); key: (pass, example)."""
+    """Ready samples (labelled examples), reshuffled in each epoch. Cursor: (epoch, item); key: (epoch, example)."""
 
     start: Cursor = (0, 0)
     streams = 0
@@ -199,19 +200,19 @@ class ExampleSource:
         """See `Source`."""
         epoch, item = cursor
         taken: list[Sample] = []
-        room = tokens if tokens is not None else sequences
-        assert room is not None, "a batch is counted in tokens or in sequences"
-        while room > 0:
+        capacity = tokens if tokens is not None else sequences
+        assert capacity is not None, "either tokens or sequences must be given"
+        while capacity > 0:
             if item == len(self.samples):
                 epoch, item = epoch + 1, 0
             example = permuted(item, len(self.samples), derive_seed(self.seed, "order", epoch))
             sample = self.samples[example]
             size = len(sample) if tokens is not None else 1
-            if size > room and taken:
+            if size > capacity and taken:
                 break
             key: Key = (epoch, example)
             taken.append(sample.named(key))
-            room -= size
+            capacity -= size
             item += 1
         return taken, (epoch, item)
 
@@ -221,5 +222,5 @@ class ExampleSource:
         return epoch + item / len(self.samples)
 
     def enter(self, cursor: Cursor, stage: int) -> Cursor:
-        """See `Source`: there is one stage only."""
+        """See `Source`; there is only one stage."""
         return cursor

@@ -1,11 +1,11 @@
-"""Spans of whole words are hidden: SpanBERT's masking (Joshi et al. 2020, section 3.1).
+"""Masking of spans of whole words, as in SpanBERT (Joshi et al. 2020, section 3.1).
 
-A span's length is drawn in words from a geometric distribution with p = 0.2, cut off at 10 and normalised again (3.8
-words on average), and it begins with the word that a random token belongs to. Spans are drawn until the budget is
-spent; the last one is cut where that happens, even within a word. Spans that touch are one span. What stands in their
-place is decided for a span as a whole (masking.py of facebookresearch/SpanBERT). Different from its code: a span lies
-within one text, the budget is rounded (there rounded up), and random tokens are drawn uniformly, as the paper's
-description does not say otherwise.
+The length of a span, in words, is drawn from a geometric distribution with p = 0.2, truncated at 10 and renormalized
+(3.8 words on average); the span begins with the word of a random token. Spans are drawn until the budget is spent; the
+last one is cut there, even within a word. Adjacent spans form one span. The replacement is drawn once for each span
+(masking.py of facebookresearch/SpanBERT). Differences from its code: a span does not extend beyond one text, the budget
+is rounded to the nearest number (there rounded up), and random tokens are drawn uniformly, as the paper does not
+specify another distribution.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class SpanMaskingSettings(MaskingSettings, frozen=True, kw_only=True, forbid_unk
     """The recipe's [masking] for `kind = "span"`; see `MaskingSettings`.
 
     Attributes:
-        p: of the geometric distribution of lengths.
-        longest: most words of a span.
+        p: parameter of the geometric distribution of lengths.
+        longest: maximum number of words in a span.
     """
 
     p: float = 0.2
@@ -64,10 +64,10 @@ class SpanMasking(Masking):
         inside = np.zeros(len(ids) + 1, np.int64)
         inside[starts] += 1
         inside[stops] -= 1
-        inside = np.flatnonzero(inside.cumsum()[:-1])  # tokens of whole words
-        hidden, left = np.zeros(len(ids), bool), min(number, len(inside))
+        inside = np.flatnonzero(inside.cumsum()[:-1])  # positions of tokens in words
+        masked, left = np.zeros(len(ids), bool), min(number, len(inside))
         while left:
-            free = inside[~hidden[inside]]
+            free = inside[~masked[inside]]
             word = int(np.searchsorted(starts, free[rng.integers(len(free))], side="right")) - 1
             last = word + 1 + int(np.searchsorted(self.sums, rng.random(), side="right"))
             end = starts[word]
@@ -75,17 +75,21 @@ class SpanMasking(Masking):
                 if starts[other] != end:
                     break
                 end = stops[other]
-            new = np.flatnonzero(~hidden[starts[word] : end])[:left] + starts[word]
-            hidden[new] = True
+            new = np.flatnonzero(~masked[starts[word] : end])[:left] + starts[word]
+            masked[new] = True
             left -= len(new)
-        return np.flatnonzero(hidden)
+        return np.flatnonzero(masked)
 
-    def draw(self, hidden: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """See `Masking`: the same number for all tokens of a span."""
-        spans = number_spans(hidden)
+    def draw(self, masked: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """See `Masking`; all tokens of a span share a number."""
+        spans = span_indices(masked)
         return rng.random(int(spans[-1]) + 1)[spans] if len(spans) else np.zeros(0)
 
 
-def number_spans(hidden: np.ndarray) -> np.ndarray:
-    """Number the spans of hidden tokens, which are in order: those that touch are one; return each token's, from 0."""
-    return np.cumsum(np.diff(hidden, prepend=hidden[:1]) > 1)
+def span_indices(masked: np.ndarray) -> np.ndarray:
+    """Return the index, from 0, of the span that each masked token belongs to; adjacent tokens are in one span.
+
+    Shape:
+        masked: (masked,) sorted positions of masked tokens; returns (masked,).
+    """
+    return np.cumsum(np.diff(masked, prepend=masked[:1]) > 1)

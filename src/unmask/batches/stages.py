@@ -1,7 +1,7 @@
-"""How long samples are in which part of a run.
+"""Stages: parts of a run with different sequence lengths.
 
-Stages are those of Devlin et al. 2019, appendix A.2: as attention grows with the square of the length, 90 % of the
-steps read sequences of 128 tokens, and the rest those of 512, which teach the later positions.
+Devlin et al. 2019, appendix A.2: as the cost of attention is quadratic in the length, 90 % of the steps read sequences
+of 128 tokens, and the rest sequences of 512, from which the later positions are learned.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """A part of a run.
 
     Attributes:
-        share: of the run's steps.
-        length: tokens of a sequence at most, special ones included.
+        share: share of the run's steps.
+        length: maximum tokens per sequence, including special tokens.
     """
 
     share: float
@@ -26,11 +26,11 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def stage_ends(stages: Sequence[Stage], total: int) -> list[int]:
-    """Return after how many steps of `total` each stage is over."""
+    """Return the number of steps, out of `total`, after which each stage ends."""
     *shares, _ = accumulate(stage.share for stage in stages)
     return [*(round(share * total) for share in shares), total]
 
 
 def stage_at(stages: Sequence[Stage], step: int, total: int) -> int:
-    """Return the number of the stage in which a step (from 0) of `total` falls."""
+    """Return the index of the stage that a step (from 0, out of `total`) belongs to."""
     return bisect_right(stage_ends(stages, total)[:-1], step)

@@ -1,8 +1,8 @@
-"""What one optimiser step learns from, step after step, made in this process or ahead of it in others.
+"""The data of each optimizer step, prepared in this process or ahead of time in worker processes.
 
-In: a source and what prepares a sample. Out: `Step`s. Each is a pure function of its number and of the cursor before
-it, so that the number of workers changes nothing: every worker walks the whole order (which is cheap), and masks and
-collates every n-th step.
+In: a source, and a function that prepares a sample. Out: `Step`s. Each is a pure function of its number and of the
+cursor before it, so the number of workers does not affect the result: every worker iterates over the whole order (which
+is cheap), and masks and collates every n-th step.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from unmask.batches.sources import Cursor
 from unmask.errors import UnmaskError
 
 Take = Callable[[int, Cursor], tuple[list[Sample], Cursor]]
-"""Number of a step and cursor before it to its samples and the cursor after it."""
+"""Maps the number of a step and the cursor before it to its samples and the cursor after it."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Step:
 
     Attributes:
         micro_batches: its samples, split so that each micro-batch fits into memory.
-        counts: targets in these micro-batches, by objective.
-        tokens, sequences: of the whole step, over all processes.
-        cursor: where the order stands after it.
+        counts: number of targets in these micro-batches, by objective.
+        tokens, sequences: numbers of tokens and sequences in the whole step, over all processes.
+        cursor: cursor after the step.
     """
 
     micro_batches: tuple[Batch, ...]
@@ -44,7 +44,7 @@ class Step:
     cursor: Cursor
 
     def pin_memory(self) -> Step:
-        """Return it in memory that a GPU copies from by itself; the DataLoader calls this."""
+        """Return a copy in pinned memory; called by the DataLoader."""
         return replace(
             self, micro_batches=tuple(micro_batch.map(Tensor.pin_memory) for micro_batch in self.micro_batches)
         )
@@ -52,14 +52,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Steps:
-    """How steps are made.
+    """Creates the steps of a run.
 
     Attributes:
-        take: a step's samples, those of all processes.
-        share: this process's part of them, which come sorted by length or by stream; with streams the same part in
-            each step.
+        take: returns the samples of a step, for all processes.
+        share: returns this process's part of these samples, given sorted by length or by stream; with streams, the
+            same part in each step.
         prepare: masks a sample and counts its targets.
-        micro_tokens: most tokens in a micro-batch.
+        micro_tokens: maximum number of tokens in a micro-batch.
     """
 
     take: Take
@@ -81,9 +81,9 @@ class Steps:
         )
 
     def stream(self, number: int, cursor: Cursor, workers: int = 0) -> Iterator[Step]:
-        """Give all steps from one on, made ahead by `workers` processes, or here where that is 0.
+        """Return an iterator over all steps from `number` on, prepared ahead by `workers` processes; 0: in this one.
 
-        Workers are forked: the system must be able to (see training/machine.py).
+        Workers are forked, which the operating system must support (see training/machine.py).
         """
         stream = _Stream(self, number, cursor)
         if not workers:
@@ -92,8 +92,8 @@ class Steps:
             stream,
             batch_size=None,
             num_workers=workers,
-            multiprocessing_context="fork",  # what makes steps cannot be pickled
-            worker_init_fn=_start,
+            multiprocessing_context="fork",  # `Steps` cannot be pickled
+            worker_init_fn=_set_signals,
             pin_memory=torch.cuda.is_available(),
         )
         return iter(loader)
@@ -105,11 +105,11 @@ class _Stream(IterableDataset[Step]):
 
     def __iter__(self) -> Iterator[Step]:
         worker: Any = get_worker_info()
-        mine, workers = (worker.id, worker.num_workers) if worker else (0, 1)
+        rank, workers = (worker.id, worker.num_workers) if worker else (0, 1)
         cursor = self.cursor
-        for place in count():
-            samples, cursor = self.steps.take(self.number + place, cursor)
-            if place % workers == mine:
+        for index in count():
+            samples, cursor = self.steps.take(self.number + index, cursor)
+            if index % workers == rank:
                 yield self.steps.make(samples, cursor)
 
 
@@ -117,15 +117,15 @@ def _rank(sample: Sample) -> int:
     return len(sample) if sample.stream is None else sample.stream
 
 
-def _start(worker: int) -> None:
-    """Leave Ctrl-C to the process that trains; it ends its workers itself."""
+def _set_signals(worker: int) -> None:
+    """Ignore Ctrl-C in a worker: the training process handles it and terminates its workers itself."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @contextmanager
-def tell_lost_workers() -> Iterator[None]:
-    """Turn the death of a worker, which torch raises from a signal handler and so anywhere, into a clear error.
+def report_lost_workers() -> Iterator[None]:
+    """Turn torch's error about a killed worker into a clear one; torch raises it anywhere, from a signal handler.
 
     Raises:
         UnmaskError: a worker was killed.
@@ -136,6 +136,6 @@ def tell_lost_workers() -> Iterator[None]:
         if "DataLoader worker" not in str(error):
             raise
         raise UnmaskError(
-            f"a process that makes batches is gone ({str(error).splitlines()[0]}); the checkpoints are intact: go on "
-            "with --resume, with fewer --workers if memory is short"
+            f"a worker process that prepares batches died ({str(error).splitlines()[0]}); the checkpoints are intact: "
+            "continue with --resume, with fewer --workers if memory is short"
         ) from error

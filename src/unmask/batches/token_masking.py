@@ -1,4 +1,4 @@
-"""Tokens are hidden one by one: BERT's own masking (Devlin et al. 2019, section 3.1)."""
+"""Masking of individual tokens, as in BERT (Devlin et al. 2019, section 3.1)."""
 
 from __future__ import annotations
 

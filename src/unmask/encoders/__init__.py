@@ -1,1 +1,1 @@
-"""One file a family."""
+"""Encoders: the Transformer body, downstream models over encoders, stored features and padded input."""

@@ -1,17 +1,17 @@
-"""A small model on top of an encoder's layers: the feature-based way of using it.
+"""Downstream models: small models on top of an encoder's layers, for the feature-based approach.
 
-In: an encoder (frozen ones look stored rows up, see encoders/stored.py) and which of its layers to read. Out: again an
-encoder, so that every task's head sits on it as it sits on BERT. The row at a sequence's summary, the
-position of [CLS], stands for the whole sequence:
+In: an encoder (frozen ones look up stored rows, see encoders/stored.py) and the layers to read. Out: an encoder again,
+so that the head of every task can be added to it as to BERT. The row at a sequence's summary position, that of [CLS],
+represents the whole sequence:
 
-- `linear`: that token's own vector. Over the last layer alone no module of this file is needed, for then it is what the
-  task does anyway, on the pooled vector.
-- `average`: the mean over the sequence's tokens, special ones included. It has no vectors for single tokens.
-- `rnn`: a bidirectional LSTM of two layers (Devlin et al. 2019, section 5.3); the last states of both directions stand
-  for the sequence, and each token has its own state.
+- `linear`: the vector of that token. With only the last layer, no module of this file is needed: the result is the
+  task's standard head on the pooled vector.
+- `average`: the mean over the sequence's tokens, including special ones. It has no vectors for single tokens.
+- `rnn`: a bidirectional LSTM of two layers (Devlin et al. 2019, section 5.3); the last states of both directions
+  represent the sequence, and each token has its own state.
 
 Layers are concatenated (the best in Devlin et al. 2019, table 7), summed, or mixed by learned scalars (Peters et al.
-2018, equation 1). Different from the paper: the LSTM is 200 wide, not 768, so that an epoch is cheap on a CPU.
+2018, equation 1). Different from the paper, the LSTM is 200 wide, not 768, so that an epoch is cheap on a CPU.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from unmask.errors import UserError
 from unmask.layers.dropout import Dropout
 
 RNN_LAYERS = 2
-"""Of the LSTM, as in the paper."""
+"""Number of layers of the LSTM, as in the paper."""
 
 
 class DownstreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,9 +40,10 @@ class DownstreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
     Attributes:
         kind: "linear", "average" or "rnn"; see the module.
-        layers: which of the encoder's layers are read: 0 is the embeddings, negatives count from the end.
-        combine: what becomes of several: "concatenate", "sum", or "mix": softmax-normalised weights and a scale.
-        width: of the LSTM's states in each direction (200 unless set).
+        layers: the encoder's layers to read: 0 is the embeddings, negative numbers count from the end.
+        combine: how several layers are combined: "concatenate", "sum", or "mix": softmax-normalized weights and a
+            scale.
+        width: width of the LSTM's states in each direction; None: 200.
     """
 
     kind: DownstreamKind
@@ -61,18 +62,18 @@ class DownstreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             raise ValueError("width must be at least 1")
 
     def plain(self, layers: int) -> bool:
-        """Say whether this is the task's own head on the last of so many layers, without anything between."""
+        """Return whether this is the task's head directly on the last of `layers` layers."""
         return self.kind == "linear" and resolve_layers(self.layers, layers) == (layers,)
 
 
 def resolve_layers(chosen: Sequence[int], layers: int) -> tuple[int, ...]:
-    """Return layers counted from 0, the embeddings, in the order given; negatives count from the end.
+    """Return layer numbers from 0 (the embeddings) in the given order; negative numbers count from the end.
 
     Raises:
-        UserError: none is named, an encoder of so many layers has one not, or one is named twice.
+        UserError: no layer is given, an encoder with `layers` layers lacks one, or one is given twice.
     """
     if not chosen:
-        raise UserError("no layer is named", remedy=f"this model has 0 (the embeddings) to {layers}")
+        raise UserError("no layer is given", remedy=f"this model has 0 (the embeddings) to {layers}")
     numbers = []
     for layer in chosen:
         number = layer + layers + 1 if layer < 0 else layer
@@ -82,16 +83,16 @@ def resolve_layers(chosen: Sequence[int], layers: int) -> tuple[int, ...]:
                 remedy=f"this model has 0 (the embeddings) to {layers}, or -1 to -{layers}",
             )
         if number in numbers:
-            raise UserError(f"layer {layer} is named twice")
+            raise UserError(f"layer {layer} is given twice")
         numbers.append(number)
     return tuple(numbers)
 
 
 class Mix(nn.Module):
-    """gamma times a weighted mean of layers, the weights softmax-normalised (Peters et al. 2018, equation 1).
+    """gamma times a weighted mean of layers with softmax-normalized weights (Peters et al. 2018, equation 1).
 
     Args:
-        layers: how many; at first all weigh the same, and gamma is 1.
+        layers: number of layers; initially all weights are equal, and gamma is 1.
     """
 
     def __init__(self, layers: int) -> None:
@@ -100,7 +101,7 @@ class Mix(nn.Module):
         self.gamma = nn.Parameter(torch.ones(1))
 
     def forward(self, layers: Sequence[Tensor]) -> Tensor:
-        """Return (tokens, width) of layers that are each (tokens, width)."""
+        """Return the mix of layers: (tokens, width) each, to (tokens, width)."""
         shares = self.weights.softmax(0)  # (layers,)
         return self.gamma * sum(share * layer for share, layer in zip(shares, layers, strict=True))
 
@@ -109,9 +110,9 @@ class Lstm(nn.Module):
     """A bidirectional LSTM over the sequences of a ragged stream, without padding.
 
     Args:
-        inputs: width of what it reads.
-        width: of the states of a direction.
-        dropout: on what each of its layers reads.
+        inputs: width of the inputs.
+        width: width of the states of one direction.
+        dropout: dropout rate on the inputs of each layer.
     """
 
     def __init__(self, inputs: int, width: int, dropout: float) -> None:
@@ -122,42 +123,42 @@ class Lstm(nn.Module):
         self.lstm = nn.LSTM(inputs, width, RNN_LAYERS, bidirectional=True, dropout=dropout)
 
     def forward(self, x: Tensor, tokens: Tokens) -> Tensor:
-        """Return each token's states of both directions: (tokens, inputs) to (tokens, 2 * width)."""
+        """Return the states of both directions of each token: (tokens, inputs) to (tokens, 2 * width)."""
         order, sizes = pack(tokens)
         packed = PackedSequence(self.dropout(x).index_select(0, order), sizes)
         states, _ = self.lstm(packed)
         return torch.empty_like(states.data).index_copy(0, order, states.data)  # (tokens, 2 * width)
 
     def forward_flops(self, tokens: int) -> int:
-        """Return the operations of the gates' matrices, whose outputs are four times as wide as the state."""
+        """Return the operations of the gates' matrix products, whose outputs are four times as wide as the state."""
         inner = (RNN_LAYERS - 1) * (2 * self.width + self.width)
         return 2 * 2 * tokens * 4 * self.width * (self.inputs + self.width + inner)
 
 
 def pack(tokens: Tokens) -> tuple[Tensor, Tensor]:
-    """Return the order in which torch's recurrent networks read a batch, and how many sequences take each time step.
+    """Return the order in which torch's recurrent networks read a batch, and the number of sequences per time step.
 
-    Time step after time step, in each of them the longest sequence first: in the batch it comes last. The sizes must
-    lie on the CPU, so on a GPU it is waited for.
+    Tokens are ordered by time step, and in each step by decreasing sequence length: the longest sequence is the last of
+    the batch. The sizes must be on the CPU, so on a GPU this synchronizes.
 
     Returns:
-        (tokens,) token numbers; (longest,) int64 on the CPU.
+        Token indices, (tokens,), and sizes, (longest,) int64 on the CPU.
     """
-    places, count = tokens.position_ids, len(tokens.ids)
-    # within a place, later tokens belong to later and so to longer sequences
-    order = (places * count + (count - 1 - torch.arange(count, device=places.device))).argsort()
-    return order, torch.bincount(places).cpu()
+    positions, count = tokens.position_ids, len(tokens.ids)
+    # at equal positions, later tokens belong to later and therefore longer sequences
+    order = (positions * count + (count - 1 - torch.arange(count, device=positions.device))).argsort()
+    return order, torch.bincount(positions).cpu()
 
 
 class Downstream(Encoder):
-    """See the module; satisfies `Encoder`.
+    """See the module; implements `Encoder`.
 
     Args:
-        chosen: the recipe's.
-        encoder: whose layers are read.
+        chosen: settings of the recipe.
+        encoder: encoder whose layers are read.
 
     Raises:
-        UserError: the encoder has not these layers.
+        UserError: the encoder lacks one of these layers.
     """
 
     def __init__(self, chosen: DownstreamSettings, encoder: Encoder) -> None:
@@ -172,7 +173,7 @@ class Downstream(Encoder):
         if chosen.kind == "rnn":
             self.lstm = Lstm(self.width, chosen.width or 200, encoder.head.rnn_dropout)
             self.width = 2 * self.lstm.width
-        # of whole texts and of single tokens alike, the head is one linear layer
+        # the head is a single linear layer, for whole texts and for tokens
         self.head = replace(
             encoder.head, width=self.width, token_dropout=encoder.head.dropout, pooler_dropout=0.0, bias=True
         )
@@ -198,12 +199,12 @@ class Downstream(Encoder):
         return self.numbers
 
     def over(self, encoder: Encoder) -> Downstream:
-        """See `Encoder`: changed in place."""
+        """See `Encoder`; modifies this module in place."""
         self.encoder = encoder
         return self
 
     def forward(self, tokens: Tokens, keep: Keep = NOTHING, carry: Carry = NO_CARRY) -> Encoded:
-        """See `Encoder`; the pooler was trained on the encoder's last layer alone, and so there is none here."""
+        """See `Encoder`; there is no pooler, as the encoder's was trained on its last layer only."""
         found = self.encoder(tokens, keep | Keep(frozenset(self.numbers))).layers
         x = self._combine([found[number] for number in self.numbers])  # (tokens, width)
         starts, ends = tokens.offsets[:-1].long(), tokens.offsets[1:].long()
@@ -224,14 +225,14 @@ class Downstream(Encoder):
         return self.encoder.forward_flops(tokens) + own
 
     def own_state(self) -> dict[str, Tensor]:
-        """Return the tensors that are not the encoder's."""
+        """Return the tensors that do not belong to the encoder."""
         return {name: value for name, value in self.state_dict().items() if not name.startswith("encoder.")}
 
     def load_own(self, state: Mapping[str, Tensor]) -> None:
-        """Take over what `own_state` returned."""
+        """Load the tensors that `own_state` returned."""
         missing, unexpected = self.load_state_dict(state, strict=False)
         if unexpected or any(not name.startswith("encoder.") for name in missing):
-            raise RuntimeError(f"not this downstream model: {missing}, {unexpected}")
+            raise RuntimeError(f"not the state of this downstream model: missing {missing}, unexpected {unexpected}")
 
     def _combine(self, layers: Sequence[Tensor]) -> Tensor:
         if self.mix is not None:

@@ -1,4 +1,4 @@
-"""Names of the small models over an encoder's layers (`encoders/downstream.py`), known without torch."""
+"""Names of the downstream models (`encoders/downstream.py`), available without importing torch."""
 
 from __future__ import annotations
 

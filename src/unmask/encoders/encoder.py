@@ -1,7 +1,8 @@
-"""What every encoder gives and takes: the protocol between bodies and objectives.
+"""The interface of encoders, between bodies and objectives.
 
-What every body has stands in `Encoder`. What only some have (token embeddings to tie a decoder to, a pooler, attention
-scores, state carried from step to step) is a capability: a name in `Encoder.gives`, asked for by `Objective.asks`.
+Common to all bodies is `Encoder`. Features of only some bodies (token embeddings to tie a decoder to, a pooler,
+attention scores, state carried from step to step) are capabilities: names in `Encoder.gives`, required by
+`Objective.asks`.
 """
 
 from __future__ import annotations
@@ -18,30 +19,30 @@ from unmask.batches.batch import Tokens
 from unmask.layers.block import Activation
 from unmask.tokenizers.tokenizer import Summary
 
-BOTH_SIDES = "context on both sides"
-LEFT_TO_RIGHT = "reading from left to right"
+BOTH_SIDES = "bidirectional context"
+LEFT_TO_RIGHT = "left-to-right context"
 TOKEN_EMBEDDINGS = "token embeddings"
-"""There is `words`, a table to which a decoder can be tied."""
+"""The body has `words`, a table to which a decoder can be tied."""
 POOLER = "a pooler"
-"""There is `pool`, which was trained, or can be, on the vector that stands for a whole text."""
+"""The body has `pool`, which is, or can be, trained on the vector that represents a whole text."""
 NARROW_BLOCKS = "narrower blocks over its embeddings"
-"""There are `embed` and `block`: a second, narrower body can be built over the same embeddings."""
+"""The body has `embed` and `block`: a second, narrower body can be built over the same embeddings."""
 SCORES = "attention scores"
-SEPARATE_LAYERS = "layers with weights of their own"
+SEPARATE_LAYERS = "layers with separate weights"
 CARRY = "state carried from step to step"
 
 Carry = Mapping[str, Tensor]
-"""What goes from one step to the next, by name; every tensor is (streams, ...). Most bodies carry nothing."""
+"""The state that is passed from one step to the next, by name; each tensor is (streams, ...). Empty for most bodies."""
 NO_CARRY: Carry = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class Keep:
-    """What of the inside of a body is handed out.
+    """The inner results of a body to return.
 
     Attributes:
         layers: numbers of layers; 0 is the embeddings.
-        scores: numbers of layers (from 1) whose attention scores are wanted; only of bodies that give `SCORES`.
+        scores: numbers of layers (from 1) whose attention scores to return; only for bodies that give `SCORES`.
     """
 
     layers: frozenset[int] = frozenset()
@@ -56,14 +57,14 @@ NOTHING = Keep()
 
 @dataclass(frozen=True)
 class Encoded:
-    """What an encoder gives for a batch.
+    """The output of an encoder for a batch.
 
     Attributes:
         last: the last layer, (tokens, width).
-        layers: the layers asked for, each (tokens, width); 0 is the embeddings.
-        scores: of the layers asked for, before the softmax: for each of the batch's groups
+        layers: the requested layers, each (tokens, width); 0 is the embeddings.
+        scores: attention scores of the requested layers before the softmax: for each of the batch's groups
             (sequences, heads, longest, longest), 0 at padding.
-        carry: new state, a row for each sequence of the batch, detached; empty where nothing was carried in.
+        carry: new state, one row per sequence of the batch, detached; empty if no state was passed.
     """
 
     last: Tensor
@@ -74,18 +75,18 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Initializer:
-    """How weights are drawn: matrices from a normal distribution, biases 0, LayerNorms 1 and 0.
+    """Initialization of weights: matrices from a normal distribution, biases 0, LayerNorms 1 and 0.
 
     Attributes:
-        std: of the normal distribution.
-        truncated: whether it is cut off at two standard deviations (google-research/bert).
+        std: standard deviation of the normal distribution.
+        truncated: whether it is truncated at two standard deviations (google-research/bert).
     """
 
     std: float = 0.02
     truncated: bool = True
 
     def __call__(self, module: nn.Module) -> None:
-        """Draw all weights of a module anew, from torch's global generator."""
+        """Initialize all weights of a module, with torch's global generator."""
         draw = _truncated_normal if self.truncated else nn.init.normal_
         for part in module.modules():
             if isinstance(part, nn.Linear | nn.Embedding):
@@ -99,20 +100,20 @@ class Initializer:
 
 @dataclass(frozen=True)
 class HeadSpec:
-    """What a head must know of the body that it sits on.
+    """The properties of a body that its heads depend on.
 
     Attributes:
-        width: of the rows that it reads.
-        init: draws its weights.
-        activation: of dense layers in heads.
-        lm_activation: of the dense layer of the masked-LM head.
-        epsilon: of LayerNorms.
-        dropout: before the last layer of heads that read a text's vector.
-        token_dropout: before the last layer of heads that read each token's.
-        pooler_dropout: before the pooler, where heads of whole texts have it there too.
-        rnn_dropout: on what a recurrent model over the body's layers reads.
-        bias: whether the last layer of a classifier of whole texts has one.
-        summary: where a text's vector is read; see batches/frame.py.
+        width: width of the rows that heads read.
+        init: initializes the weights of heads.
+        activation: activation of dense layers in heads.
+        lm_activation: activation of the dense layer in the masked-LM head.
+        epsilon: epsilon of LayerNorms.
+        dropout: dropout rate before the last layer of heads that read the vector of a text.
+        token_dropout: dropout rate before the last layer of heads that read the vectors of tokens.
+        pooler_dropout: additional dropout rate before the pooler, for heads of whole texts.
+        rnn_dropout: dropout rate on the inputs of a recurrent model over the body's layers.
+        bias: whether the last layer of a classifier of whole texts has a bias.
+        summary: where the vector of a text is read; see batches/frame.py.
     """
 
     width: int
@@ -129,18 +130,18 @@ class HeadSpec:
 
 
 class Encoder(nn.Module):
-    """A module that reads tokens: what all bodies have in common.
+    """Base class of all bodies: modules that encode tokens.
 
     Attributes:
-        settings: what its family built it from (families/body.py); None where no family did.
-        width: of its output.
-        num_layers: how many layers it has above the embeddings.
-        vocabulary: how many token ids it knows.
-        longest: the longest sequence that it reads, in tokens.
-        recompute: compute each layer again in the backward pass instead of keeping its activations.
-        head: what heads on it are like.
+        settings: settings of the family that it was built from (families/body.py); None for other encoders.
+        width: width of its output.
+        num_layers: number of layers above the embeddings.
+        vocabulary: number of token ids.
+        longest: maximum sequence length in tokens.
+        recompute: whether to recompute each layer in the backward pass instead of keeping its activations.
+        head: properties of its heads.
         gives: its capabilities, such as `TOKEN_EMBEDDINGS`.
-        chosen: what makes it a small model over another encoder's layers (encoders/downstream.py); None: it is none.
+        chosen: settings of a downstream model over another encoder (encoders/downstream.py); None for other encoders.
     """
 
     settings: Any = None
@@ -155,40 +156,40 @@ class Encoder(nn.Module):
 
     @property
     def reads(self) -> tuple[int, ...]:
-        """The layers of the encoder itself that `last` is made of; of a small model over it, those that it reads."""
+        """The encoder's layers that `last` is computed from; for a downstream model, the layers that it reads."""
         return (self.num_layers,)
 
     def over(self, encoder: Encoder) -> Encoder:
-        """Return what this is, over the layers of another encoder: that one, where this is no small model over one."""
+        """Return a downstream model with its encoder replaced by another one; for other encoders, that encoder."""
         return encoder
 
     def own_state(self) -> dict[str, Tensor]:
-        """Return the tensors that a small model has beside the encoder's."""
+        """Return the tensors that a downstream model has in addition to its encoder's."""
         return {}
 
     @property
     def layer_groups(self) -> Sequence[nn.Module]:
-        """Its layer groups from the bottom up, for learning rates by depth: the embeddings, then each layer.
+        """Layer groups from the bottom up, for layer-wise learning rates: the embeddings, then each layer.
 
-        A module that serves as several layers stands there once; what is in none (the pooler) counts as a head.
+        A module shared by several layers occurs once; modules in no group (the pooler) count as part of the head.
         """
         raise NotImplementedError
 
     def forward(self, tokens: Tokens, keep: Keep = NOTHING, carry: Carry = NO_CARRY) -> Encoded:
-        """Encode a batch and hand out what `keep` asks for.
+        """Encode a batch, and also return the inner results that `keep` requests.
 
         Args:
-            tokens: what is read.
-            keep: layers and attention scores to hand out.
-            carry: where the body gives `CARRY`: a row of state for each sequence, in the batch's order.
+            tokens: input tokens.
+            keep: layers and attention scores to return.
+            carry: for bodies that give `CARRY`, a row of state for each sequence, in the batch's order.
         """
         raise NotImplementedError
 
     def forward_flops(self, tokens: Tokens) -> int:
-        """Return the floating-point operations of the matrix products of one forward pass over a batch, `pool` aside.
+        """Return the floating-point operations of the matrix products in a forward pass over a batch, except `pool`.
 
-        A product of (n, k) and (k, m) counts 2 n k m. Counted are the tokens that are there: no padding, no look-ups,
-        no norms, and nothing that is computed a second time to save memory. `tokens` lie on the CPU.
+        A product of (n, k) and (k, m) counts as 2 n k m. Only real tokens are counted: no padding, no look-ups, no
+        norms, and nothing that is recomputed to save memory. `tokens` must be on the CPU.
         """
         raise NotImplementedError
 
@@ -198,7 +199,7 @@ class WithTokenEmbeddings(Protocol):
 
     @property
     def words(self) -> nn.Embedding:
-        """The token embeddings; tied decoders read its weight at call time, nobody registers it twice."""
+        """The token embeddings; tied decoders read the weight at call time instead of registering it again."""
         ...
 
 
@@ -206,13 +207,13 @@ class WithPooler(Protocol):
     """A body that gives `POOLER`.
 
     Attributes:
-        pooler: the module that pools.
+        pooler: the pooling module.
     """
 
     pooler: nn.Module
 
     def pool(self, rows: Tensor) -> Tensor:
-        """Return the pooled vectors of texts, such as BERT's tanh layer over [CLS]: (texts, width) to the same."""
+        """Return the pooled vectors of texts, as BERT's tanh layer on [CLS] does: (texts, width) to (texts, width)."""
         ...
 
 
@@ -220,15 +221,15 @@ class WithCarry(Protocol):
     """A body that gives `CARRY`."""
 
     def start(self, streams: int) -> Carry:
-        """Return the state before the first step, a row for each stream. State is never a buffer."""
+        """Return the state before the first step, one row per stream. State is never stored in a buffer."""
         ...
 
 
 @torch.no_grad()
 def _truncated_normal(weight: Tensor, std: float) -> None:
-    """Draw each element again until it is within two standard deviations.
+    """Draw weights from a normal distribution, redrawing those beyond two standard deviations.
 
-    torch's trunc_normal_ draws the whole matrix again and again, which takes four times as long.
+    torch's trunc_normal_ redraws the whole matrix repeatedly, which takes four times as long.
     """
     if weight.is_meta:
         return

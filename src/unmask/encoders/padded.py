@@ -1,8 +1,8 @@
-"""A body that reads padded input, as exported programs do: the only place where a batch itself has padding.
+"""A wrapper that gives a body padded input, for export: the only place where a batch itself contains padding.
 
-In: token ids (batch, length), and which of them are real. Out: the last layer, (batch, length, width). The batch is one
-group of equally long sequences whose padding stays in the stream, so that no shape depends on data and a program
-exported from here takes any batch and length. Attention sees no padding, so what stands there is arbitrary in and out.
+In: token ids (batch, length), and a mask of real tokens. Out: the last layer, (batch, length, width). The batch is one
+group of sequences of equal length whose padding stays in the stream, so that no shape depends on data and the exported
+program accepts any batch size and length. Attention ignores padding, so inputs and outputs there are arbitrary.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from unmask.encoders.encoder import Encoder
 
 
 class Padded(nn.Module):
-    """Reads padded input with a body.
+    """An encoder for padded input.
 
     Args:
-        body: any encoder. Exporting chooses the plain attention kernel by itself; see `unmask.layers.attention`.
+        body: any encoder. On export the plain attention kernel is chosen automatically; see `unmask.layers.attention`.
     """
 
     def __init__(self, body: Encoder) -> None:
@@ -26,12 +26,12 @@ class Padded(nn.Module):
         self.body = body
 
     def forward(self, ids: Tensor, real: Tensor, segments: Tensor | None = None) -> Tensor:
-        """Return the last layer, (batch, length, width); what it holds at padding means nothing.
+        """Return the last layer, (batch, length, width); its values at padding are meaningless.
 
         Args:
-            ids: token ids, (batch, length) int64; any id that the body knows at padding.
-            real: whether a token is one, False at padding, (batch, length) bool. Padding comes last in a row.
-            segments: of the tokens, (batch, length) int64; None: all are 0.
+            ids: token ids, (batch, length) int64; any valid id at padding.
+            real: False at padding, (batch, length) bool. Padding must be at the end of a row.
+            segments: segment ids, (batch, length) int64; None: all are 0.
         """
         batch, length = ids.shape
         position_ids = torch.arange(length, device=ids.device).expand(batch, length)

@@ -1,7 +1,7 @@
-"""A frozen encoder whose features were computed once: it looks rows up by id.
+"""A frozen encoder with precomputed features, which it looks up by row index.
 
-In: batches whose token ids are numbers of rows in a table on disk. Out: the layers that were stored there, so that
-nothing above notices that no encoder computes. It has no parameters, and is in no checkpoint.
+In: batches whose token ids are row indices in a table on disk. Out: the layers that were stored there. It can replace
+the encoder that computed them. It has no parameters and is not part of checkpoints.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from unmask.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, 
 
 
 class Stored(Encoder):
-    """See the module; satisfies `Encoder`.
+    """See the module; implements `Encoder`.
 
     Args:
-        table: (rows, layers, width), mapped into memory.
-        numbers: which of the encoder's layers these are.
-        head, num_layers, longest: of the encoder that computed them.
+        table: the stored layers, (rows, layers, width), a memory map.
+        numbers: numbers of the encoder's layers that are stored.
+        head, num_layers, longest: attributes of the encoder that computed them.
     """
 
     def __init__(
@@ -37,24 +37,24 @@ class Stored(Encoder):
         self.num_layers = num_layers
         self.vocabulary = len(table)
         self.longest = longest
-        self.like: Tensor  # says where and how precisely to compute
+        self.like: Tensor  # determines the device and dtype of the outputs
         self.register_buffer("like", torch.empty(0), persistent=False)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Stored:
-        """Return a copy that reads the same table: a copied map would be read into memory."""
+        """Return a copy that shares the table: copying a memory map would read it into memory."""
         return Stored(self.table, self.numbers, self.head, self.num_layers, self.longest)
 
     @property
     def layer_groups(self) -> Sequence[nn.Module]:
-        """See `Encoder`: nothing is left to learn."""
+        """See `Encoder`; there is nothing to train."""
         return ()
 
     def forward(self, tokens: Tokens, keep: Keep = NOTHING, carry: Carry = NO_CARRY) -> Encoded:
-        """See `Encoder`; `last` is the last layer that was stored."""
+        """See `Encoder`; `last` is the last stored layer."""
         rows = torch.from_numpy(self.table[tokens.ids.cpu().numpy()]).to(self.like)  # (tokens, layers, width)
-        layers = {number: rows[:, place] for place, number in enumerate(self.numbers)}
+        layers = {number: rows[:, index] for index, number in enumerate(self.numbers)}
         return Encoded(last=rows[:, -1], layers={number: layers[number] for number in keep.layers})
 
     def forward_flops(self, tokens: Tokens) -> int:
-        """See `Encoder`: looking up is free."""
+        """See `Encoder`; look-ups are not counted."""
         return 0

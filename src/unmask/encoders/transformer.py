@@ -1,8 +1,8 @@
-"""The body of BERT and its family: embeddings, layers of a Transformer, a pooler, put together by a family.
+"""The body of BERT and related families: embeddings, Transformer layers and a pooler.
 
-In: a ragged batch. Out: a vector for each token, and on request a pooled vector for a text.
+In: a ragged batch. Out: a vector for each token, and on request a pooled vector for each text.
 
-Which embeddings, which layers and which pooler is what families differ in (families/bert.py and its neighbours).
+Families differ in their embeddings, layers and poolers (families/bert.py and the other modules there).
 """
 
 from __future__ import annotations
@@ -22,47 +22,47 @@ from unmask.layers.pooler import Pooler
 
 
 class Shape(Protocol):
-    """What a body reads of its family's settings."""
+    """The part of a family's settings that a body needs."""
 
     @property
     def layers(self) -> int:
-        """How many there are."""
+        """Number of layers."""
         ...
 
     @property
     def width(self) -> int:
-        """Of the layers."""
+        """Width of the layers."""
         ...
 
     @property
     def positions(self) -> int:
-        """The longest sequence in tokens."""
+        """Maximum sequence length in tokens."""
         ...
 
     @property
     def head(self) -> HeadSpec:
-        """What heads on it are like."""
+        """Properties of its heads."""
         ...
 
     @property
     def gives(self) -> frozenset[str]:
-        """What it is capable of."""
+        """Capabilities; see `Encoder`."""
         ...
 
     def block(self, *, width: int | None = None, heads: int | None = None, inner: int | None = None) -> Block:
-        """Return one of the layers, at another width where one is given."""
+        """Return a new layer, with other sizes where given."""
         ...
 
 
 class Transformer(Encoder):
-    """See the module; satisfies `Encoder`, and what its settings say that it gives.
+    """See the module; implements `Encoder` and the capabilities in `settings.gives`.
 
     Args:
-        settings: of its family.
-        vocabulary: how many token ids it knows.
-        embeddings: what the first layer reads.
-        blocks: the layers; the last of fewer than `settings.layers` serves as all that follow.
-        pooler: where the family has one.
+        settings: settings of the family.
+        vocabulary: number of token ids.
+        embeddings: input embeddings.
+        blocks: the layers; if there are fewer than `settings.layers`, the last one is repeated.
+        pooler: the pooler, if the family has one.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Transformer(Encoder):
         self.head = settings.head
         self.gives = settings.gives
         self.embeddings = embeddings
-        self.blocks: Sequence[Block] = nn.ModuleList(blocks)  # type: ignore[assignment]  # as which it serves
+        self.blocks: Sequence[Block] = nn.ModuleList(blocks)  # type: ignore[assignment]  # used as a sequence
         self.pooler = pooler
 
     @property
@@ -112,16 +112,16 @@ class Transformer(Encoder):
         return self.embeddings.embed(tokens)
 
     def block(self, width: int, heads: int) -> Block:
-        """Return an untrained layer like its own but narrower, its feed-forward layers in proportion."""
+        """Return a newly initialized layer like its own but narrower, with the feed-forward layers in proportion."""
         inner = self.blocks[0].feed_forward.up.out_features
         return self.settings.block(width=width, heads=heads, inner=max(1, round(width * inner / self.width)))
 
     def pool(self, rows: Tensor) -> Tensor:
         """See `WithPooler`."""
-        assert self.pooler is not None, "asked for by bodies that give a pooler alone"
+        assert self.pooler is not None, "only bodies that give POOLER can pool"
         return self.pooler(rows)
 
     def forward_flops(self, tokens: Tokens) -> int:
-        """See `Encoder`: the projection of narrow embeddings, and the layers."""
+        """See `Encoder`; counts the projection of narrow embeddings and the layers."""
         layers = (self.blocks[min(number, len(self.blocks) - 1)] for number in range(self.num_layers))
         return self.embeddings.forward_flops(tokens) + sum(block.forward_flops(tokens) for block in layers)

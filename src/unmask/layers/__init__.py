@@ -1,1 +1,1 @@
-"""The parts that encoders are built of."""
+"""The layers that encoders are built from."""

@@ -1,9 +1,9 @@
 """Multi-head self-attention over a ragged batch (Vaswani et al. 2017, section 3.2.2).
 
-In: a stream of tokens and where its sequences lie. Out: what each token gathers from its sequence.
+In: a stream of tokens and the offsets of its sequences. Out: the attention output of each token over its sequence.
 
-The kernel is injected. There are three, with the same numbers and gradients: `fused` for CPUs, `varlen` for GPUs, and
-`plain` for export, attention scores and biases on them. `fastest` chooses among them at each call.
+The kernel is injected. There are three, with equal outputs and gradients: `fused` for CPUs, `varlen` for GPUs, and
+`plain` for export, attention scores and biases. `fastest` chooses one of them at each call.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Body = TypeVar("Body", bound=nn.Module)
 
 
 def choose_kernel(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Kernel:
-    """Return the fastest kernel that takes this.
+    """Return the fastest kernel that supports the inputs.
 
     Args:
-        qkv: queries, keys and values, (tokens, 3 * width): their device and type decide.
-        tokens: where the sequences lie.
-        spec: the heads.
+        qkv: queries, keys and values, (tokens, 3 * width); only their device, dtype and shape are used.
+        tokens: offsets and groups of the sequences.
+        spec: parameters of the attention.
     """
     if spec.bias is not None or torch.compiler.is_exporting():
         return plain
@@ -40,24 +40,24 @@ def choose_kernel(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Kernel:
 
 
 def fastest(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
-    """Attend by the kernel that `choose_kernel` returns; see `Kernel`."""
+    """Compute attention with the kernel that `choose_kernel` returns; see `Kernel`."""
     return choose_kernel(qkv, tokens, spec)(qkv, tokens, spec)
 
 
 class SelfAttention(nn.Module):
-    """Every token attends to every token of its sequence, itself included, or to those alone that are not after it.
+    """Self-attention of each token to all tokens of its sequence, or, if causal, to itself and the previous tokens.
 
     Args:
-        width: of the tokens.
+        width: hidden size of the tokens.
         heads: number of heads; each is `width // heads` wide.
-        dropout: rate on the attention probabilities.
-        causal: nothing attends to what comes later.
-        rotation: of queries and keys by their positions; None: they are not rotated.
+        dropout: dropout rate on the attention probabilities.
+        causal: whether tokens do not attend to later tokens.
+        rotation: rotation of queries and keys by their positions; None: no rotation.
         bias: added to the scores; see `Bias`.
-        kernel: what computes attention; see `set_kernel`.
+        kernel: computes the attention; see `set_kernel`.
 
     Raises:
-        ValueError: heads whose width is odd cannot be rotated.
+        ValueError: a rotation is given and the heads have an odd width.
     """
 
     def __init__(
@@ -84,13 +84,13 @@ class SelfAttention(nn.Module):
         self.out = Linear(width, width)
 
     def forward(self, x: Tensor, tokens: Tokens, scores: list[Tensor] | None = None) -> Tensor:
-        """Return what each token gathers.
+        """Return the attention output of each token.
 
         Args:
             x: (tokens, width).
-            tokens: where the sequences lie.
-            scores: gets the scores before the softmax, which the plain kernel computes, for each group of the batch;
-                see `plain`.
+            tokens: offsets and groups of the sequences.
+            scores: if given, the scores before the softmax are appended for each group of the batch; they are computed
+                by the plain kernel, see `plain`.
 
         Returns:
             (tokens, width).

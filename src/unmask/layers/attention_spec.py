@@ -1,4 +1,4 @@
-"""What attention kernels take: the heads, and what changes their scores."""
+"""The interface of attention kernels."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from unmask.batches.batch import Group, Tokens
 from unmask.layers.rotary import Rotation
 
 Bias = Callable[[Tensor, Tokens, Group], Tensor]
-"""Given a group's queries (sequences, heads, longest, head width), what is added to its scores: a tensor that can be
-broadcast to (sequences, heads, longest, longest). T5's reads the group's length alone, XLNet's the queries as well."""
+"""Maps a group's queries, (sequences, heads, longest, head width), to a bias on its scores that can be broadcast to
+(sequences, heads, longest, longest). T5's depends only on the group's length, XLNet's also on the queries."""
 
 
 @dataclass(frozen=True)
 class AttentionSpec:
-    """How a kernel attends.
+    """Parameters of an attention kernel.
 
     Attributes:
         heads: number of heads.
-        dropout: rate on the attention probabilities; 0 outside training.
-        causal: tokens attend to none that come later.
-        rotation: of queries and keys; None: they are not rotated.
-        bias: added to the scores, which are scaled already; only the plain kernel takes one.
+        dropout: dropout rate on the attention probabilities; 0 outside training.
+        causal: whether tokens do not attend to later tokens.
+        rotation: rotation of queries and keys; None: no rotation.
+        bias: added to the scaled scores; supported only by the plain kernel.
     """
 
     heads: int
@@ -35,5 +35,5 @@ class AttentionSpec:
 
 
 Kernel = Callable[[Tensor, Tokens, AttentionSpec], Tensor]
-"""Attention itself: from queries, keys and values (tokens, 3 * width), each of all heads, to what the tokens gather,
+"""Computes attention: maps queries, keys and values of all heads, (tokens, 3 * width), to the tokens' outputs,
 (tokens, width)."""

@@ -1,7 +1,7 @@
-"""One layer of the Transformer encoder, post-norm as in the paper and in BERT.
+"""A layer of the Transformer encoder, post-norm as in the paper and in BERT.
 
 Vaswani et al. 2017, section 3.1: LayerNorm(x + Sublayer(x)), with dropout on the sublayer's output (section 5.4).
-Layers may share a sublayer, its LayerNorm included (Lan et al. 2020 (ALBERT), section 3.1).
+Layers may share a sublayer, including its LayerNorm (Lan et al. 2020 (ALBERT), section 3.1).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ACTIVATIONS: dict[Activation, Callable[[], nn.Module]] = {
 
 
 class FeedForward(nn.Sequential):
-    """Two linear layers with an activation between: (tokens, width) to (tokens, width)."""
+    """Two linear layers with an activation in between: (tokens, width) to (tokens, width)."""
 
     def __init__(self, width: int, inner: int, activation: Activation) -> None:
         super().__init__()
@@ -37,18 +37,18 @@ class FeedForward(nn.Sequential):
 
 
 class Block(nn.Module):
-    """Self-attention and feed-forward, each added to its input and normalised.
+    """Self-attention and feed-forward sublayers, each with a residual connection and LayerNorm.
 
     Args:
-        width: of the tokens.
-        heads: of the attention.
+        width: hidden size of the tokens.
+        heads: number of attention heads.
         inner: width between the two feed-forward layers.
-        dropout: on attention probabilities and on both sublayers' outputs.
-        activation: between the feed-forward layers.
-        epsilon: of the LayerNorms.
-        causal: tokens attend to none that come later.
-        rotation: of the attention's queries and keys by their positions; None: they are not rotated.
-        attention_of, feed_forward_of: the layer whose sublayer this one uses too; none: it has its own.
+        dropout: dropout rate on the attention probabilities and on both sublayers' outputs.
+        activation: activation between the feed-forward layers.
+        epsilon: epsilon of the LayerNorms.
+        causal: whether tokens do not attend to later tokens.
+        rotation: rotation of the attention's queries and keys by their positions; None: no rotation.
+        attention_of, feed_forward_of: the layer whose sublayer is shared; None: the layer has its own.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Block(nn.Module):
         feed_forward_of: Block | None = None,
     ) -> None:
         super().__init__()
-        # in a tuple, so that the parameters are those of one module only
+        # in a tuple, so that the shared parameters are registered in one module only
         self._shared = (attention_of, feed_forward_of)
         if attention_of is None:
             self.attention = SelfAttention(width, heads, dropout, causal=causal, rotation=rotation)
@@ -81,8 +81,8 @@ class Block(nn.Module):
 
         Args:
             x: (tokens, width).
-            tokens: where the sequences lie.
-            scores: gets the attention's scores for each group of the batch; see `SelfAttention.forward`.
+            tokens: offsets and groups of the sequences.
+            scores: if given, the attention scores of each group are appended; see `SelfAttention.forward`.
 
         Returns:
             (tokens, width).
@@ -92,16 +92,16 @@ class Block(nn.Module):
         return second.feed_forward_norm(self.dropout(second.feed_forward(x), onto=x))
 
     def forward_flops(self, tokens: Tokens) -> int:
-        """Return the operations of its matrix products; see `Encoder.forward_flops`."""
+        """Return the operations of the layer's matrix products; see `Encoder.forward_flops`."""
         first, second = (other or self for other in self._shared)
         width, inner = first.attention.qkv.in_features, second.feed_forward.up.out_features
         return layer_flops(tokens, width, inner, causal=first.attention.causal)
 
 
 def layer_flops(tokens: Tokens, width: int, inner: int, *, causal: bool = False) -> int:
-    """Return a layer's operations: its matrices see each token, attention each pair of a sequence's tokens twice.
+    """Return a layer's operations: its matrices multiply each token, attention each pair of tokens twice.
 
-    Read from left to right, a token makes no pair with what comes later.
+    In causal attention a token does not form pairs with later tokens.
     """
     matrices = 4 * width * width + 2 * width * inner  # query, key, value, out; up, down
     lengths = tokens.offsets.diff().long()

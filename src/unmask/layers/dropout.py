@@ -1,9 +1,9 @@
 """Dropout from cheap random bits (Srivastava et al. 2014).
 
-torch draws each element's Bernoulli variable from a serial generator, which takes a sixth of a training step on a CPU.
-Here 16 bits an element come from numpy's SFC64, seeded by one number of torch's generator, so that `torch.manual_seed`
-still decides everything. The rate is exact to 2^-17. Bits become zeros and ones by integer arithmetic on whole
-registers, as torch compares and converts one element at a time.
+torch draws the Bernoulli variable of each element from a serial generator, which takes a sixth of a training step on a
+CPU. Here 16 bits per element are drawn from numpy's SFC64, seeded by a number from torch's generator, so that
+`torch.manual_seed` still determines everything. The rate is exact to 2^-17. Bits are converted to zeros and ones by
+integer arithmetic on whole registers, because torch compares and converts one element at a time.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout
 
 _LANES = {2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""By the size of a floating-point number, the integers of that size."""
+"""Integer types by size in bytes."""
 _BITS = 16
 
 
 class Dropout(nn.Module):
-    """Zero a share of the elements in training and scale the others up; nothing else.
+    """Dropout layer: in training, zeroes a share of the elements and scales up the others.
 
     Args:
-        rate: the share.
+        rate: share of the elements to zero.
     """
 
     def __init__(self, rate: float) -> None:
@@ -32,7 +32,7 @@ class Dropout(nn.Module):
         self.rate = rate
 
     def forward(self, x: Tensor, onto: Tensor | None = None) -> Tensor:
-        """Return a tensor of the same shape, added to `onto` (a residual connection)."""
+        """Return x with dropout, added to `onto` (a residual connection) if given."""
         if self.training and self.rate > 0:
             if not x.is_cuda:
                 dropped: Tensor = _Dropout.apply(x, onto, self.rate)  # type: ignore[no-untyped-call]
@@ -63,12 +63,12 @@ def draw() -> int:
 def keep(
     shape: torch.Size, rate: float, dtype: torch.dtype, seed: tuple[int, ...], device: torch.device | None = None
 ) -> Tensor:
-    """Return for each element 0, at `rate` (above 0), or 1. What is kept is to be scaled by 1 / (1 - rate).
+    """Return a mask of zeros, with probability `rate`, and ones. Kept elements must be scaled by 1 / (1 - rate).
 
     Args:
-        shape, dtype, device: of the result; without a device it is on the CPU.
-        rate: the share of zeros.
-        seed: decides everything.
+        shape, dtype, device: properties of the result; device None: the CPU.
+        rate: probability of a zero; above 0.
+        seed: determines the result.
     """
     bits = np.random.SFC64(seed)
     if device is not None and device.type == "cuda":
@@ -76,7 +76,7 @@ def keep(
         return torch.empty(shape, dtype=dtype, device=device).bernoulli_(1 - rate, generator=generator)
     lanes, width, count = _LANES[dtype.itemsize], 8 * dtype.itemsize, shape.numel()
     words = torch.from_numpy(bits.random_raw(-(-count * _BITS // 64)).view(np.int64)).view(lanes)
-    if width > _BITS:  # the upper 16 bits of a lane decide, so each of its sixteens is moved there once
+    if width > _BITS:  # the upper 16 bits of a lane are compared, so each group of 16 bits is shifted there once
         words = torch.cat([words << shift for shift in range(0, width, _BITS)])
     dropped = min(max(1, round(rate * 2**_BITS)), 2**_BITS - 1)
     lowest = (dropped - 2 ** (_BITS - 1)) << (width - _BITS)

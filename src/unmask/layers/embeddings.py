@@ -1,7 +1,7 @@
 """The input representation: token, position and segment embeddings, summed (Devlin et al. 2019, figure 2).
 
-They may be narrower than the layers, and are projected then (Lan et al. 2020 (ALBERT), section 3.1). Rows of positions
-may begin later: RoBERTa's table has two more at its beginning, which nothing reads. GPT's sum is not normalised.
+Embeddings may be narrower than the layers, and are then projected (Lan et al. 2020 (ALBERT), section 3.1). Positions
+may start at an offset: RoBERTa's position table begins with two unused rows. GPT's sum is not normalized.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from unmask.layers.norm import LayerNorm
 
 
 class Embeddings(nn.Module):
-    """Sum of three embeddings, LayerNorm, dropout, and a projection where the layers have another width.
+    """Sum of three embeddings, LayerNorm, dropout, and a projection if the layers have another width.
 
     Args:
-        vocabulary, positions, segments: sizes of the three tables; with 0 positions or segments there is no such table,
-            and with 1 segment both segments are the same.
-        width: of the embeddings.
-        out: width of the layers that they are projected to; None: they are not projected.
-        offset: rows of positions before the first one that is read.
-        dropout: on the normalised sum.
-        epsilon: of the LayerNorm; None: there is none.
+        vocabulary, positions, segments: numbers of rows in the three tables; with 0 positions or segments there is no
+            such table, and with 1 segment all segments share one row.
+        width: width of the embeddings.
+        out: width of the layers, to which the embeddings are projected; None: no projection.
+        offset: number of unused rows at the beginning of the position table.
+        dropout: dropout rate on the normalized sum.
+        epsilon: epsilon of the LayerNorm; None: no LayerNorm.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Embeddings(nn.Module):
         return x if self.project is None else self.project(x)
 
     def embed(self, tokens: Tokens) -> Tensor:
-        """Return them before the projection, (tokens, width)."""
+        """Return the embeddings before the projection, (tokens, width)."""
         x = look_up(self.words.weight, tokens.ids)  # (tokens, width)
         if self.segments is not None:
             x = x + self._segments(tokens, self.segments.weight)
@@ -70,12 +70,12 @@ class Embeddings(nn.Module):
 
     @staticmethod
     def _segments(tokens: Tokens, table: Tensor) -> Tensor:
-        """Return the embeddings of the tokens' segments, (tokens or 1, width)."""
+        """Return the segment embeddings, (tokens or 1, width)."""
         if len(table) == 1:
             return table
         if tokens.segments is None:
             raise ValueError(
-                f"a body with {len(table)} segments needs samples with segments, and the layout gives none"
+                f"a body with {len(table)} segments needs samples with segments, but the layout gives none"
             )
         return look_up(table, tokens.segments)
 
@@ -87,8 +87,8 @@ class Embeddings(nn.Module):
 def look_up(table: Tensor, ids: Tensor) -> Tensor:
     """Return rows of a table; the gradient of a row is summed over its occurrences in float32.
 
-    On a CPU torch sums it in the table's own type: in bf16 1 + 1 + ... ends at 256, and a row such as [SEP]'s or a
-    segment's occurs more often than that in a batch. In bf16 the table's gradient is sparse, with the rows that occur.
+    On a CPU torch sums it in the table's own dtype: in bf16 1 + 1 + ... saturates at 256, and a row such as [SEP]'s or
+    a segment's occurs more often than that in a batch. In bf16 the table's gradient is sparse, with only the rows used.
 
     Shape:
         table: (rows, width); ids: (tokens,) int64; returns (tokens, width).
@@ -109,7 +109,7 @@ class _LookUp(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         (ids,), (grad,) = ctx.saved_tensors, grads
-        rows, places = ids.unique(return_inverse=True)
-        sums = grad.new_zeros(len(rows), grad.shape[1], dtype=torch.float32).index_add_(0, places, grad.float())
+        rows, inverse = ids.unique(return_inverse=True)
+        sums = grad.new_zeros(len(rows), grad.shape[1], dtype=torch.float32).index_add_(0, inverse, grad.float())
         values = sums.to(grad.dtype)
         return torch.sparse_coo_tensor(rows[None], values, ctx.shape, is_coalesced=True, check_invariants=False), None

@@ -1,10 +1,9 @@
-"""Attention on a CPU: two batched products with a softmax between, forwards and backwards in one autograd function.
+"""Attention for CPUs: two batched products with a softmax in between, as one autograd function.
 
-torch's fused kernel for CPUs is slow backwards and has no dropout. Only here are sequences padded, each `Group` of
-neighbours to its longest: a padded place reads some real token, has probability 0 for all others, and what it gathers
-is never looked at. Some heads are computed at a time, so that their probabilities stay in the cache; those of long
-sequences are not kept for the backward pass but computed again. Queries and keys are rotated in the block of a group's
-heads, which lies there already, and so are their gradients.
+torch's fused kernel for CPUs has a slow backward pass and no dropout. Sequences are padded to the longest one of their
+`Group`: a padding position reads an arbitrary token, is attended to with probability 0, and its output is discarded.
+Heads are computed in chunks, so that their probabilities stay in the cache; those of long sequences are not saved for
+the backward pass but recomputed. Queries and keys, and their gradients, are rotated in the group's copy by heads.
 """
 
 from __future__ import annotations
@@ -21,27 +20,27 @@ from unmask.layers.dropout import draw, keep
 from unmask.layers.rotary import Rotation
 
 CHUNK = 1 << 20
-"""How many probabilities are computed at once, or those of one head."""
+"""Maximum number of probabilities computed at once, but at least those of one head."""
 LONG = 1024
-"""From this length on probabilities are computed again in the backward pass."""
+"""Minimum sequence length at which probabilities are recomputed in the backward pass."""
 REGISTER = 32
-"""bf16 numbers in a register. Backwards, torch's bf16 softmax is slow in rows that do not fill one;"""
+"""bf16 numbers in a register. torch's bf16 softmax backward is slow for rows shorter than this: float32 is used."""
 MANY_REGISTERS = 128
-"""forwards, in rows shorter than this that leave a register partly empty. Both take the way over float32."""
+"""torch's bf16 softmax forward is slow for shorter rows that leave a register partly empty: float32 is used."""
 
 
 def fused(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
-    """Attend; see `Kernel`. It takes no bias."""
+    """Compute attention; see `Kernel`. Biases are not supported."""
     assert spec.bias is None
-    gathered: Tensor = _Attention.apply(qkv, tokens.groups, spec)  # type: ignore[no-untyped-call]
-    return gathered
+    output: Tensor = _Attention.apply(qkv, tokens.groups, spec)  # type: ignore[no-untyped-call]
+    return output
 
 
 class _Attention(torch.autograd.Function):
     """softmax(query key^T / sqrt(width)) value, with dropout on the probabilities.
 
     Shape:
-        qkv: (tokens, 3 * width), which hold for each token query, key and value, each of all heads; returns
+        qkv: (tokens, 3 * width), the concatenated query, key and value of each token, each for all heads; returns
         (tokens, width).
     """
 
@@ -56,15 +55,15 @@ class _Attention(torch.autograd.Function):
             inputs = _to_heads(qkv, group, heads, 3, own=spec.rotation is not None)  # (3, rows, longest, head width)
             if spec.rotation is not None:
                 _rotate(inputs[:2], spec.rotation)
-            gathered = torch.empty_like(inputs[0])
+            output = torch.empty_like(inputs[0])
             saved += [inputs] if learning else []
             for part in _chunks(group, heads):
                 probabilities = _probabilities(inputs, group, heads, part, spec.causal)
                 kept = _kept(probabilities, dropout, ctx.seed, number, part)
-                torch.bmm(probabilities if kept is None else probabilities * kept, inputs[2, part], out=gathered[part])
+                torch.bmm(probabilities if kept is None else probabilities * kept, inputs[2, part], out=output[part])
                 if learning and group.longest < LONG:
                     saved += (probabilities, kept)
-            _from_heads(gathered.mul_(1 / (1 - dropout))[None], group, heads, out)
+            _from_heads(output.mul_(1 / (1 - dropout))[None], group, heads, out)
         ctx.save_for_backward(*saved)
         return out
 
@@ -78,7 +77,7 @@ class _Attention(torch.autograd.Function):
             inputs = next(saved)
             query, key, value = inputs
             grad = _to_heads(grad_out, group, heads, 1)[0] * (1 / (1 - dropout))
-            if group.real is not None:  # what padded places gathered went nowhere
+            if group.real is not None:  # the outputs at padding were discarded
                 grad.view(group.sequences, heads, *grad.shape[1:]).mul_(group.real[:, None, :, None])
             sums = torch.empty_like(inputs)
             for part in _chunks(group, heads):
@@ -103,7 +102,7 @@ class _Attention(torch.autograd.Function):
 def _to_heads(stream: Tensor, group: Group, heads: int, parts: int, *, own: bool = False) -> Tensor:
     """Return a group's tokens by heads: (tokens, parts * width) to (parts, sequences * heads, longest, head width).
 
-    Without `own` it may be a view of the stream, as it is for one sequence or one head.
+    Unless `own` is set the result may be a view of the stream, as for one sequence or one head.
     """
     rows = stream[group.start : group.stop] if group.slots is None else stream.index_select(0, group.slots)
     x = rows.view(group.sequences, group.longest, parts, heads, -1).permute(2, 0, 3, 1, 4)
@@ -113,7 +112,7 @@ def _to_heads(stream: Tensor, group: Group, heads: int, parts: int, *, own: bool
 
 
 def _from_heads(x: Tensor, group: Group, heads: int, stream: Tensor) -> None:
-    """Write a group's tokens into their place in the stream: the reverse of `_to_heads`."""
+    """Write a group's tokens back into the stream: the inverse of `_to_heads`."""
     parts = len(x)
     x = x.view(parts, group.sequences, heads, group.longest, -1).permute(1, 3, 0, 2, 4)
     rows = x.reshape(group.sequences * group.longest, -1)
@@ -121,23 +120,23 @@ def _from_heads(x: Tensor, group: Group, heads: int, stream: Tensor) -> None:
 
 
 def _rotate(x: Tensor, rotation: Rotation, back: bool = False) -> None:
-    """Rotate a group's queries and keys in place, or their gradients back, (2, rows, longest, head width)."""
+    """Rotate a group's queries and keys, or with `back` their gradients, in place, (2, rows, longest, head width)."""
     cos, sin = rotation.tables(x.shape[2], x.shape[3], x)
     rotation.rotate_(x, cos, -sin if back else sin)
 
 
 def _chunks(group: Group, heads: int) -> Iterator[slice]:
-    """Cut the heads of all sequences into chunks."""
+    """Yield chunks of the heads of all sequences."""
     size = max(1, CHUNK // group.longest**2)
     for start in range(0, group.sequences * heads, size):
         yield slice(start, start + size)
 
 
 def _probabilities(inputs: Tensor, group: Group, heads: int, part: slice, causal: bool) -> Tensor:
-    """Return the attention of each token of a chunk of heads to each other, (heads, longest, longest)."""
+    """Return the attention probabilities of a chunk of heads, (heads, longest, longest)."""
     query, key = inputs[0, part], inputs[1, part].transpose(1, 2)
     bias, beta = inputs.new_zeros(()), 0
-    if causal:  # padding comes after all that is real
+    if causal:  # padding comes after all real tokens
         bias, beta = _later(group.longest, inputs), 1
     elif group.real is not None:
         bias, beta = _bias(group.real, heads, inputs.dtype)[part], 1
@@ -154,12 +153,12 @@ def _bias(real: Tensor, heads: int, dtype: torch.dtype) -> Tensor:
 
 
 def _later(longest: int, like: Tensor) -> Tensor:
-    """Return the lowest number at what comes later than a place and 0 elsewhere, (1, longest, longest)."""
+    """Return a causal bias: the lowest number at later positions, 0 elsewhere, (1, longest, longest)."""
     return like.new_full((1, longest, longest), torch.finfo(like.dtype).min).triu_(1)
 
 
 def _softmax_backward(grad: Tensor, probabilities: Tensor) -> Tensor:
-    """Return the gradient of what `probabilities` are the softmax of."""
+    """Return the gradient of the scores, given the gradient of their softmax `probabilities`."""
     backward = getattr(torch.ops.aten, "_softmax_backward_data", _public_softmax_backward)
     if grad.dtype == torch.bfloat16 and grad.shape[-1] < REGISTER:
         return backward(grad.float(), probabilities.float(), -1, torch.float32).bfloat16()
@@ -167,14 +166,14 @@ def _softmax_backward(grad: Tensor, probabilities: Tensor) -> Tensor:
 
 
 def _public_softmax_backward(grad: Tensor, probabilities: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
-    """Do what torch's private operator does, which in bf16 computes in float32."""
+    """Compute the same as torch's private operator, which uses float32 for bf16."""
     wide = torch.promote_types(dtype, torch.float32)
     products = grad.to(wide) * probabilities.to(wide)
     return products.addcmul_(probabilities.to(wide), products.sum(dim, keepdim=True), value=-1).to(dtype)
 
 
 def _kept(probabilities: Tensor, rate: float, seed: int, group: int, part: slice) -> Tensor | None:
-    """Draw what is left of a chunk's probabilities, the same whenever it is asked for."""
+    """Return the dropout mask of a chunk's probabilities, which is the same at each call; None without dropout."""
     return (
         keep(probabilities.shape, rate, probabilities.dtype, (seed, group, part.start), probabilities.device)
         if rate

@@ -1,9 +1,9 @@
-"""Linear layers whose float32 products go through oneDNN on a CPU that is not Intel's.
+"""Linear layers that compute float32 products with oneDNN on CPUs not made by Intel.
 
-torch gives float32 products to MKL, which on others knows no AVX-512: there oneDNN is up to one and a half
-times as fast, forwards and for the gradient of the input. On Intel's own MKL is as fast forwards, up to twice as fast
-for that gradient, and needs no kernel for each new shape. In bf16 torch takes oneDNN by itself. The operator is
-private: where torch lacks it, layers compute as torch.nn.Linear.
+torch uses MKL for float32 products, which does not use AVX-512 on CPUs of other makers: there oneDNN is up to one and
+a half times as fast, in the forward pass and for the gradient of the input. On Intel CPUs MKL is as fast in the forward
+pass, up to twice as fast for that gradient, and needs no kernel for each new shape. In bf16 torch uses oneDNN anyway.
+The operator is private: if torch lacks it, layers compute as torch.nn.Linear does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CPUS = Path("/proc/cpuinfo")
 
 
 def is_intel() -> bool:
-    """Say whether Intel made this machine's processor."""
+    """Return whether this machine's processor is made by Intel."""
     maker = CPUS.read_text(encoding="utf8", errors="replace") if CPUS.exists() else platform.processor()
     return "GenuineIntel" in maker
 
@@ -29,7 +29,7 @@ _ONEDNN = torch.backends.mkldnn.is_available() and not is_intel()  # type: ignor
 
 
 class Linear(nn.Linear):
-    """As torch.nn.Linear."""
+    """Linear layer with the interface of torch.nn.Linear."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x weight^T + bias, (tokens, width of the output)."""
@@ -56,7 +56,7 @@ class _Linear(torch.autograd.Function):
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return x weight^T + bias by the fastest way; where oneDNN is that, no gradient flows through it."""
+    """Return x weight^T + bias, computed in the fastest way; with oneDNN the result has no gradient."""
     if not _by_onednn(x):
         return linear(x, weight, bias)
     y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
@@ -64,5 +64,5 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def _by_onednn(x: Tensor) -> bool:
-    there = _ONEDNN and hasattr(torch.ops.mkldnn, "_linear_pointwise") and not torch.compiler.is_compiling()
-    return there and not x.is_cuda and x.dtype == torch.float32
+    available = _ONEDNN and hasattr(torch.ops.mkldnn, "_linear_pointwise") and not torch.compiler.is_compiling()
+    return available and not x.is_cuda and x.dtype == torch.float32

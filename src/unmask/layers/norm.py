@@ -1,7 +1,7 @@
-"""Layer normalisation (Ba et al. 2016), exact in bf16.
+"""Layer normalization (Ba et al. 2016) with accurate gradients in bf16.
 
-In bf16 on a CPU torch adds up the gradients of weight and bias in bf16: where those of a few thousand tokens have the
-same sign, a third of their sum is lost. Here the backward pass computes in float32, which is also faster.
+On a CPU torch sums the gradients of weight and bias in bf16: if those of a few thousand tokens have the same sign, a
+third of their sum is lost. Here the backward pass is computed in float32, which is also faster.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 
 class LayerNorm(nn.LayerNorm):
-    """Normalise each token over its width: as torch.nn.LayerNorm."""
+    """Layer normalization of each token, with the interface of torch.nn.LayerNorm."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Return a tensor of the same shape, (tokens, width)."""
@@ -26,15 +26,15 @@ class LayerNorm(nn.LayerNorm):
 class _LayerNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
-        # with float32 weights, mean and deviation come out in float32 too
-        y, mean, deviation = torch.native_layer_norm(x, weight.shape, weight.float(), bias.float(), epsilon)
-        ctx.save_for_backward(x, weight, bias, mean, deviation)
+        # with float32 weights, mean and reciprocal standard deviation are float32 too
+        y, mean, rstd = torch.native_layer_norm(x, weight.shape, weight.float(), bias.float(), epsilon)
+        ctx.save_for_backward(x, weight, bias, mean, rstd)
         return y
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, bias, mean, deviation = ctx.saved_tensors
-        found = torch.ops.aten.native_layer_norm_backward(
-            grads[0].float(), x.float(), weight.shape, mean, deviation, weight.float(), bias.float(), [True] * 3
+        x, weight, bias, mean, rstd = ctx.saved_tensors
+        exact = torch.ops.aten.native_layer_norm_backward(
+            grads[0].float(), x.float(), weight.shape, mean, rstd, weight.float(), bias.float(), [True] * 3
         )
-        return *(grad.to(x.dtype) for grad in found), None
+        return *(grad.to(x.dtype) for grad in exact), None

@@ -1,7 +1,7 @@
-"""Attention by PyTorch's ordinary operations: for export, for the scores before the softmax, and with a bias on them.
+"""Attention with ordinary PyTorch operations: for export, for scores before the softmax, and for biases.
 
-It gives the numbers and gradients of the other kernels, without what they are fast by: it has no autograd function of
-its own, no private operator and no shape that depends on data.
+Outputs and gradients equal those of the faster kernels, but it needs no custom autograd function, no private operator
+and no data-dependent shapes.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from unmask.layers.attention_spec import AttentionSpec
 
 
 def plain(qkv: Tensor, tokens: Tokens, spec: AttentionSpec, scores: list[Tensor] | None = None) -> Tensor:
-    """Attend; see `Kernel`.
+    """Compute attention; see `Kernel`.
 
     Args:
         qkv: queries, keys and values, (tokens, 3 * width).
-        tokens: where the sequences lie.
-        spec: the heads.
-        scores: gets for each group of the batch what the softmax reads, (sequences, heads, longest, longest): scaled,
-            with the bias, and 0 where nothing is attended to (padding; what comes later, where attention is causal).
+        tokens: offsets and groups of the sequences.
+        spec: parameters of the attention.
+        scores: if given, the inputs of the softmax are appended for each group, (sequences, heads, longest, longest):
+            scaled, with the bias, and 0 at positions that are not attended to (padding; later ones, if causal).
     """
-    gathered = [_attend(qkv, tokens, group, spec, scores) for group in tokens.groups]
-    return gathered[0] if len(gathered) == 1 else torch.cat(gathered)  # (tokens, width)
+    outputs = [_attend(qkv, tokens, group, spec, scores) for group in tokens.groups]
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs)  # (tokens, width)
 
 
-def _attend(qkv: Tensor, tokens: Tokens, group: Group, spec: AttentionSpec, handed_out: list[Tensor] | None) -> Tensor:
-    """Return what a group's tokens gather, (tokens of the group, width)."""
+def _attend(qkv: Tensor, tokens: Tokens, group: Group, spec: AttentionSpec, collected: list[Tensor] | None) -> Tensor:
+    """Return the outputs of a group's tokens, (tokens of the group, width)."""
     query, key, value = _by_heads(qkv, group, spec)  # each (sequences, heads, longest, head width)
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)  # (sequences, heads, longest, longest)
     if spec.bias is not None:
         scores = scores + spec.bias(query, tokens, group)
     attended = _attended(group, spec.causal, scores.device)
-    if handed_out is not None:
-        handed_out.append(scores if attended is None else _without_padding(scores, group, attended))
+    if collected is not None:
+        collected.append(scores if attended is None else _without_padding(scores, group, attended))
     if attended is not None:
         scores = scores.masked_fill(~attended, torch.finfo(scores.dtype).min)
     probabilities = scores.softmax(-1)
-    if spec.dropout:  # an exported program has none, not even one at the rate 0
+    if spec.dropout:  # exported programs contain no dropout, not even with rate 0
         probabilities = dropout(probabilities, spec.dropout)
     rows = (probabilities @ value).transpose(1, 2).reshape(group.sequences * group.longest, -1)
     return rows if group.index is None else rows.index_select(0, group.index)
@@ -56,11 +56,11 @@ def _by_heads(qkv: Tensor, group: Group, spec: AttentionSpec) -> tuple[Tensor, T
 
 
 def _attended(group: Group, causal: bool, device: torch.device) -> Tensor | None:
-    """Return which tokens attend to which, broadcast to (sequences, heads, longest, longest); None: all to all."""
+    """Return a mask of attended positions, broadcastable to (sequences, heads, longest, longest); None: all of them."""
     attended = None if group.real is None else group.real[:, None, None, :]
     if causal:
-        places = torch.arange(group.longest, device=device)
-        earlier = places <= places[:, None]  # (longest, longest)
+        positions = torch.arange(group.longest, device=device)
+        earlier = positions <= positions[:, None]  # (longest, longest)
         attended = earlier if attended is None else attended & earlier
     return attended
 

@@ -1,4 +1,4 @@
-"""The vector that stands for a whole text: a dense layer over the row at [CLS] (Devlin et al. 2019, section 4.1)."""
+"""The vector of a whole text: a dense layer on the hidden state of [CLS] (Devlin et al. 2019, section 4.1)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ ACTIVATIONS: dict[PoolerActivation, Callable[[Tensor], Tensor]] = {
 
 
 class Pooler(nn.Linear):
-    """A dense layer with an activation: BERT's tanh, others' GELU or ReLU.
+    """A dense layer with an activation: tanh in BERT, GELU or ReLU in other families.
 
     Args:
-        width: of the rows and of what is returned.
-        activation: which.
+        width: width of the input and output.
+        activation: name of the activation.
     """
 
     def __init__(self, width: int, activation: PoolerActivation = "tanh") -> None:
@@ -31,5 +31,5 @@ class Pooler(nn.Linear):
         self.activation = activation
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Return the pooled vectors, (texts, width)."""
+        """Return the pooled vectors: (texts, width) to (texts, width)."""
         return ACTIVATIONS[self.activation](super().forward(rows))

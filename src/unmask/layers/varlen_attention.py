@@ -1,7 +1,7 @@
-"""Attention on a GPU in bf16: torch's variable-length FlashAttention (Dao 2023), which pads nothing.
+"""Attention for GPUs in bf16: torch's variable-length FlashAttention (Dao 2023), which needs no padding.
 
-torch's public function for it leaves no choice of dropout, so the operator under it is called. It is a private one:
-where a version of torch has it not, sequences are padded for the public `scaled_dot_product_attention`.
+torch's public function for it does not support dropout, so the underlying operator is called. That one is private: if
+the installed version of torch lacks it, sequences are padded for the public `scaled_dot_product_attention`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from unmask.layers.attention_spec import AttentionSpec
 
 
 def varlen(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
-    """Attend; see `Kernel`. It takes no bias, and no padding in the stream."""
+    """Compute attention; see `Kernel`. Biases and padding in the stream are not supported."""
     assert spec.bias is None
     x = qkv.view(len(qkv), 3, spec.heads, -1)  # (tokens, 3, heads, head width)
     query, key, value = x.unbind(1)
@@ -29,7 +29,7 @@ def varlen(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
     flash = _flash()
     if flash is None:
         return torch.cat([_padded(query, key, value, group, spec) for group in tokens.groups])
-    gathered, *_ = flash(
+    output, *_ = flash(
         query,
         key,
         value,
@@ -41,26 +41,26 @@ def varlen(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
         is_causal=spec.causal,
         return_debug_mask=False,
     )
-    return gathered.flatten(1)
+    return output.flatten(1)
 
 
 def _flash() -> Any:
-    """Return the operator, or None where this torch has none."""
+    """Return torch's operator, or None if this version lacks it."""
     return getattr(torch.ops.aten, "_flash_attention_forward", None)
 
 
 def _padded(query: Tensor, key: Tensor, value: Tensor, group: Group, spec: AttentionSpec) -> Tensor:
-    """Return what a group's tokens gather, (tokens of the group, width)."""
+    """Return the outputs of a group's tokens, (tokens of the group, width)."""
     query, key, value = (_by_heads(x, group) for x in (query, key, value))
     attended = None if group.real is None or spec.causal else group.real[:, None, None, :]
-    gathered = scaled_dot_product_attention(  # where it is causal, padding comes after all that is real
+    output = scaled_dot_product_attention(  # if causal, padding is masked: it comes after all real tokens
         query, key, value, attended, spec.dropout, is_causal=spec.causal
     )
-    rows = gathered.transpose(1, 2).reshape(group.sequences * group.longest, -1)
+    rows = output.transpose(1, 2).reshape(group.sequences * group.longest, -1)
     return rows if group.index is None else rows.index_select(0, group.index)
 
 
 def _by_heads(x: Tensor, group: Group) -> Tensor:
-    """Return a group's tokens by sequences: (tokens, heads, head width) to (sequences, heads, longest, head width)."""
+    """Return a group's tokens by sequence: (tokens, heads, head width) to (sequences, heads, longest, head width)."""
     rows = x[group.start : group.stop] if group.slots is None else x.index_select(0, group.slots)
     return rows.reshape(group.sequences, group.longest, *x.shape[1:]).transpose(1, 2)

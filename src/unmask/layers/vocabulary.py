@@ -1,8 +1,8 @@
-"""Cross-entropy over the vocabulary without its logits: a few rows at a time, forwards and backwards in one pass.
+"""Cross-entropy over the vocabulary without storing all logits: computed in chunks, with the gradient in the same pass.
 
-The logits of 1,000 hidden tokens over 30,522 pieces take 122 MB in float32, three times that with their softmax and
-gradient. Here only `CHUNK` of them exist at any time: as soon as a chunk's probabilities are known, so is the gradient
-(probabilities minus one-hot), and its share of the gradients of rows, decoder and bias is kept instead.
+The logits of 1,000 masked tokens over a vocabulary of 30,522 take 122 MB in float32, three times that with softmax and
+gradient. Here only `CHUNK` of them exist at any time: a chunk's probabilities determine its gradient (probabilities
+minus one-hot), so its contributions to the gradients of rows, decoder and bias are computed at once and kept instead.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from torch import Tensor
 from unmask.layers.linear import product
 
 CHUNK = {"cpu": 1 << 23, "cuda": 1 << 27}
-"""How many logits exist at once: 256 rows of 30,522, and 4,096 on a GPU, which small products leave idle."""
+"""Maximum number of logits at a time: 256 rows of 30,522, and 4,096 rows on a GPU, which small products underuse."""
 
 BLOCK = 128
-"""How many ids' probabilities are summed up first where an id is drawn."""
+"""Number of ids whose probabilities are summed first when an id is drawn."""
 
 
 def vocabulary_loss(rows: Tensor, decoder: Tensor, bias: Tensor, gold: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the summed cross-entropy of softmax(rows decoder^T + bias) in float32, and how many are right.
+    """Return the summed cross-entropy of softmax(rows decoder^T + bias) in float32, and the number of correct answers.
 
-    Of several highest logits the first counts as the answer.
+    The answer is the first of the highest logits.
 
     Shape:
         rows: (targets, width); decoder: (vocabulary, width); bias: (vocabulary,); gold: (targets,) int64.
@@ -36,7 +36,7 @@ def vocabulary_loss(rows: Tensor, decoder: Tensor, bias: Tensor, gold: Tensor) -
 def vocabulary_loss_and_draw(
     rows: Tensor, decoder: Tensor, bias: Tensor, gold: Tensor, uniform: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return what `vocabulary_loss` does, and an id drawn from each row's probabilities; see `draw`.
+    """Return the same as `vocabulary_loss`, and an id drawn from each row's probabilities; see `draw`.
 
     Shape:
         as there; uniform: (targets,) float32 in [0, 1); the ids are (targets,) int64.
@@ -86,10 +86,10 @@ class _VocabularyLoss(torch.autograd.Function):
 
 
 def draw(probabilities: Tensor, uniform: Tensor) -> Tensor:
-    """Draw an id from each row of probabilities, by the inverse of their cumulative sum.
+    """Draw an id from each row of probabilities, by inverting their cumulative sum.
 
-    The sum is cumulated over blocks of `BLOCK` ids and then inside the block that is met, since a cumulative sum takes
-    longer than a softmax. What a row draws does not depend on the other rows; what has probability 0 is never drawn.
+    The cumulative sum is computed over blocks of `BLOCK` ids and then within the selected block, since a cumulative sum
+    takes longer than a softmax. Rows are drawn independently; ids with probability 0 are never drawn.
 
     Shape:
         probabilities: (targets, vocabulary), whose rows need not sum to exactly 1; uniform: (targets,) in [0, 1);
@@ -106,11 +106,11 @@ def draw(probabilities: Tensor, uniform: Tensor) -> Tensor:
     ids = block * BLOCK + torch.arange(BLOCK, device=block.device)  # (targets, BLOCK)
     inside = probabilities.gather(1, ids.clamp(max=size - 1)).float() * (ids < size)
     drawn = block * BLOCK + _first_above(inside.cumsum(1), wanted)
-    return drawn.squeeze(1).clamp_(max=size - 1)  # where a run diverges, sums are no numbers
+    return drawn.squeeze(1).clamp_(max=size - 1)  # if a run diverges, sums are NaN
 
 
 def _first_above(sums: Tensor, wanted: Tensor) -> Tensor:
-    """Return where a cumulative sum first exceeds a number, or, if rounding lets it not, where it reaches its end.
+    """Return the index at which a cumulative sum first exceeds a number, or, if due to rounding it does not, its end.
 
     Shape:
         sums: (targets, any number); wanted: (targets, 1), not negative; returns (targets, 1).
@@ -120,7 +120,7 @@ def _first_above(sums: Tensor, wanted: Tensor) -> Tensor:
 
 
 def count_correct(logits: Tensor, gold: Tensor) -> Tensor:
-    """Count where the first of the highest logits is the gold one (a CPU finds a maximum faster than its place).
+    """Return how often the first of the highest logits is the gold one (on a CPU amax is faster than argmax).
 
     Shape:
         logits: (targets, classes); gold: (targets,) int64; returns a scalar.

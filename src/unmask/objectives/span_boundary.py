@@ -20,7 +20,7 @@ from torch.nn.functional import linear
 
 from unmask.batches.batch import Batch, Sample
 from unmask.batches.masking import MASKED
-from unmask.batches.span_masking import number_spans
+from unmask.batches.span_masking import span_indices
 from unmask.encoders.encoder import BOTH_SIDES, TOKEN_EMBEDDINGS, Encoded, Encoder
 from unmask.layers.block import ACTIVATIONS
 from unmask.layers.embeddings import look_up
@@ -86,7 +86,7 @@ class SpanBoundary(Objective):
     def prepare(self, sample: Sample, name: str) -> Sample:
         """See `Objective`; finds the spans and the tokens outside."""
         hidden = sample.positions["masked"]
-        spans = number_spans(hidden)
+        spans = span_indices(hidden)
         first = np.flatnonzero(np.diff(spans, prepend=-1))  # (spans,) which of the hidden tokens begins each
         last = np.append(first[1:], len(hidden))[: len(first)] - 1
         place = hidden - hidden[first][spans]

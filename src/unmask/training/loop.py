@@ -20,7 +20,7 @@ from torch import Tensor
 from unmask.batches.batch import Batch, Sample, collate
 from unmask.batches.rng import derive_seed
 from unmask.batches.sources import Source
-from unmask.batches.steps import tell_lost_workers
+from unmask.batches.steps import report_lost_workers
 from unmask.errors import UnmaskError
 from unmask.objectives.learner import Learner
 from unmask.runs.directory import RunDirectory
@@ -140,7 +140,7 @@ class Trainer:
         """Start or take up the run, and bring it to its end: see `start`, `resume` and `train`."""
         if note := missing():
             self.display.say(note)
-        with tell_lost_workers(), closing(self.replicas):
+        with report_lost_workers(), closing(self.replicas):
             (self.resume if resume else self.start)()
             self.train()
             if (best := self.patience.take_best(self.replicas)) is not None:

@@ -1,0 +1,70 @@
+"""How texts become sequences: BERT's, RoBERTa's, GPT's and XLNet's special tokens, segments and summary positions."""
+
+import numpy as np
+import pytest
+
+from unmask.batches.frame import Frame
+
+CLS, SEP, MASK = 1, 2, 3
+FIRST, SECOND = np.array([10, 11]), np.array([20, 21, 22])
+FRAMES = {
+    "bert": Frame(CLS, SEP),
+    "roberta": Frame(CLS, SEP, between=2),
+    "gpt": Frame(CLS, SEP, extract=MASK),
+    "xlnet": Frame(CLS, SEP, last=True),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "ids", "summary"),
+    [
+        ("bert", [CLS, 10, 11, SEP], 0),
+        ("roberta", [CLS, 10, 11, SEP], 0),
+        ("gpt", [CLS, 10, 11, MASK], 3),
+        ("xlnet", [10, 11, SEP, CLS], 3),
+    ],
+)
+def test_one_text(kind, ids, summary):
+    sample = FRAMES[kind].wrap(FIRST)
+    assert sample.ids.tolist() == ids
+    assert sample.segments.tolist() == [0] * 4
+    assert sample.positions["summary"].tolist() == [summary]
+    assert sample.key == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "ids", "segments", "summary"),
+    [
+        ("bert", [CLS, 10, 11, SEP, 20, 21, 22, SEP], [0, 0, 0, 0, 1, 1, 1, 1], 0),
+        ("roberta", [CLS, 10, 11, SEP, SEP, 20, 21, 22, SEP], [0, 0, 0, 0, 0, 1, 1, 1, 1], 0),
+        ("gpt", [CLS, 10, 11, SEP, 20, 21, 22, MASK], [0, 0, 0, 0, 1, 1, 1, 1], 7),
+        ("xlnet", [10, 11, SEP, 20, 21, 22, SEP, CLS], [0, 0, 0, 1, 1, 1, 1, 1], 7),
+    ],
+)
+def test_a_pair_of_texts(kind, ids, segments, summary):
+    sample = FRAMES[kind].wrap(FIRST, SECOND)
+    assert sample.ids.tolist() == ids
+    assert sample.segments.tolist() == segments
+    assert sample.positions["summary"].tolist() == [summary]
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+@pytest.mark.parametrize("length", [8, 128])
+def test_a_sequence_filled_to_its_capacity_has_the_length(kind, length):
+    frame = FRAMES[kind]
+    one, two = frame.capacity(length, texts=1), frame.capacity(length, texts=2)
+    assert len(frame.wrap(np.arange(one))) == length
+    assert len(frame.wrap(np.arange(2), np.arange(two - 2))) == length
+    assert frame.wrap(np.arange(100, 100 + one)).ids[frame.start] == 100
+
+
+def test_the_frame_of_a_tokenizer(tokenizer):
+    assert Frame.of(tokenizer) == Frame(tokenizer.cls, tokenizer.sep)
+    assert Frame.of(tokenizer, "last") == Frame(tokenizer.cls, tokenizer.sep, last=True)
+    assert Frame.of(tokenizer, "extract") == Frame(tokenizer.cls, tokenizer.sep, extract=tokenizer.mask)
+
+
+def test_roberta_has_two_separators_in_a_pair(tokenizer, monkeypatch):
+    monkeypatch.setattr(tokenizer, "ends_twice", True)
+    assert Frame.of(tokenizer).between == 2
+    assert Frame.of(tokenizer, "extract").between == 1
