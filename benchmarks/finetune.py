@@ -2,7 +2,7 @@
 
 A comparison has data sets, starts (checkpoints, encoders pretrained here, random weights) and methods (fine-tuning, a
 downstream model on the frozen encoder; with a learning rate chosen on a split of the training data where it says so).
-Each run adds a record to benchmarks/results: scores with 95 % intervals on data that served no choice, steps, epochs,
+Each run, under runs/finetune/COMPARISON, adds a record to benchmarks/results: scores with 95 % intervals on data that served no choice, steps, epochs,
 tokens, seconds. An interrupted run is resumed; a run with a record is not repeated (remove the record to repeat it).
 """
 
@@ -278,7 +278,8 @@ class Bench:
             settings += [*TOY_FINETUNING, f"task.length={192 if data.task == 'question-answering' else 48}"]
         downstream = data.probe if task.method.frozen == "of the data" else task.method.frozen
         parts = [f"{part:g}" if isinstance(part, float) else str(part) for part in key.values()]
-        out, started = self.work.runs / self.name / "-".join(parts).replace("/", "_"), time.time()
+        out = self.work.runs / "finetune" / self.name / "-".join(parts).replace("/", "_")
+        started = time.time()
         unmask.finetune(
             data.task,
             model,
@@ -318,7 +319,7 @@ class Bench:
             "step_seconds": last["seconds"],
             "score": outcome["metrics"][data.metric],
             "interval": outcome["intervals"].get(data.metric),
-            "trained_on": sum(1 for _ in files.train[0].open("rb")) - 1 if data.prepare else None,
+            "trained_on": files.train[0].read_bytes().count(b"\n") - 1,
             "learning_rate": recipe["optimizer"]["learning_rate"],
             "width": load_model(out).encoder.width,
             "recipe": recipe,

@@ -1,6 +1,6 @@
 """Pretrain the cases of pretraining.toml, which says what each of them asks and measures.
 
-Each case leaves a run under runs/GROUP/CASE and adds a record to benchmarks/results: the learning curve on held-out
+Each case leaves a run under runs/pretrain/GROUP/CASE and adds a record to benchmarks/results: the learning curve on held-out
 text, steps, tokens, seconds, and what always guessing the most frequent token scores. An interrupted run is resumed;
 a case with a record is not run again (remove the record to measure it again).
 """
@@ -169,7 +169,7 @@ class Pretraining:
     def __init__(self, case: Case, work: Workspace, settings: tuple[str, ...] = ()) -> None:
         self.case, self.work, self.settings = case, work, settings
         group, _, short = case.name.partition("/")
-        self.folder = work.runs / group
+        self.folder = work.runs / "pretrain" / group
         own = [] if case.budget == read_cases()[1][case.name].budget else [case.budget]
         self.out = self.folder / "-".join([short, *own, *settings]).replace("/", "_")
         unit, _, amount = case.budget.partition("=")

@@ -227,7 +227,7 @@ MADE_UP = {
     "rte": ("sentence1\tsentence2\tlabel\tidx\n", "{text}\t{other}\t{binary}\t{n}"),
     "snli": ("", '{{"gold_label": "{word}", "sentence1": "{text}", "sentence2": "{other}"}}'),
     "mrpc": ("Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n", "{binary}\t{n}\t{n}\t{text}\t{other}"),
-    "bmes": ("", "{text[0]} B-NAME\n{text[1]} E-NAME\nx O\n"),
+    "bmes": ("", "{binary} B-NAME\n{n} E-NAME\nx O\n"),
     "ner/": ("", "{n} CD O I-PER\nruns VB O O\nBerlin NN O I-LOC\n"),
     "": ("text\tlabel\n", "{long}\t{binary}"),
 }
