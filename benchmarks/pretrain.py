@@ -1,8 +1,8 @@
 """Pretrain the cases of pretraining.toml, which says what each of them asks and measures.
 
-Each case leaves a run under runs/pretrain/GROUP/CASE and adds a record to benchmarks/results: the learning curve on held-out
-text, steps, tokens, seconds, and what always guessing the most frequent token scores. An interrupted run is resumed;
-a case with a record is not run again (remove the record to measure it again).
+Each case leaves a run under runs/pretrain/GROUP/CASE and adds a record to benchmarks/results: the learning curve on
+held-out text, steps, tokens, seconds, and what always guessing the most frequent token scores. An interrupted run is
+resumed; a case with a record is not run again (remove the record to measure it again).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import common
 import msgspec
 import torch
 from common import HERE, logged
-from quality import Workspace, pick, workspace
+from quality import Table, Workspace, pick, workspace
 
 import unmask
 from unmask.batches.document_sentences import DocumentSentencesSettings
@@ -51,7 +51,7 @@ STAND_IN = "plateau/all"
 COST_TOKENS = 4096
 
 
-class Text(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Text(Table, frozen=True):
     """A [texts.NAME] table; see pretraining.toml."""
 
     train: tuple[str, ...]
@@ -60,37 +60,23 @@ class Text(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     tokenizer: str = ""
 
 
-class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A case, with what its group says.
+class Case(Table, frozen=True):
+    """A case, with what its group says."""
 
-    Attributes:
-        name: GROUP/CASE.
-        text: one of [texts].
-        budget: a setting of the recipe's [budget].
-        record, key: fields of its record, and those that tell it from the others.
-        recipe, settings: what is trained.
-        result: the name of the file in benchmarks/results.
-        start: the weights it starts from: another case or "minilm"; empty: random weights.
-        body: whose body it has in place of the recipe's.
-        factors: of the learning rate, of which the best one is searched.
-        share: the search has 1 / share of the budget.
-        first, first_share: settings of a first part, and its share of the budget.
-    """
-
-    name: str
-    text: str
-    budget: str
-    record: tuple[str, ...]
-    key: tuple[str, ...] = ("case",)
+    name: str  # GROUP/CASE
+    result: str  # the name of the file in benchmarks/results
+    text: str  # one of [texts]
+    budget: str  # a setting of the recipe's [budget]
+    record: tuple[str, ...]  # fields of its record,
+    key: tuple[str, ...] = ("case",)  # and those that tell it from the others
     recipe: str = "bert-mini"
     settings: tuple[str, ...] = ()
-    result: str
-    start: str = ""
-    body: str = ""
-    factors: tuple[float, ...] = ()
-    share: int = 1
-    first: tuple[str, ...] = ()
-    first_share: float = 0.0
+    start: str = ""  # the weights it starts from: another case or "minilm"; empty: random weights
+    body: str = ""  # whose body it has in place of the recipe's
+    factors: tuple[float, ...] = ()  # of the learning rate, of which the best one is searched,
+    share: int = 1  # each with 1 / share of the budget
+    first: tuple[str, ...] = ()  # settings of a first part,
+    first_share: float = 0.0  # and its share of the budget
 
 
 @cache

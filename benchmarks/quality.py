@@ -1,7 +1,8 @@
-"""Helpers shared by pretrain.py and finetune.py: where files and results are, splits and excerpts of data, toy sizes."""
+"""Helpers of pretrain.py and finetune.py: where files and results are, splits and excerpts of data, toy size."""
 
 from __future__ import annotations
 
+import io
 import json
 import lzma
 import random
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import common
 import msgspec
@@ -19,7 +20,8 @@ import msgspec
 import unmask
 from unmask.batches.rng import derive_rng
 from unmask.labelled.labelled_file import read_rows
-from unmask.labelled.squad_file import Question, read_squad
+from unmask.labelled.squad_file import Answer, Question, read_squad
+from unmask.labelled.tagged_file import read_sentences, write_columns
 from unmask.recipe import Recipe
 from unmask.settings import parse_overrides
 from unmask.settings import write as write_recipe
@@ -34,6 +36,10 @@ TOY_PRETRAINING = ("batch.tokens=256", "budget.steps=2")
 TOY_FINETUNING = ("batch.sequences=4", "budget.steps=2")
 TOY_ROWS, TOY_DOCUMENTS, TOY_CHARACTERS, TOY_PASSAGES = 80, 60, 250, 20
 """Of an excerpt: rows or sentences of a file, documents and characters of each, passages with their questions."""
+
+
+class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A table of a TOML file."""
 
 
 @dataclass(frozen=True)
@@ -89,14 +95,13 @@ class Workspace:
         if not source.exists():
             path.write_text(_made_up(name), encoding="utf8")
             return path
-        opened = lzma.open(source, "rt", encoding="utf8") if source.suffix == ".xz" else source.open(encoding="utf8")
-        with opened as file:
+        with _opened(source) as file:
             if name.startswith("ner/"):
                 text = "\n\n".join(file.read().split("\n\n")[:TOY_ROWS]) + "\n\n"
+            elif name.startswith("text/"):
+                text = "".join(map(_shortened, islice(file, TOY_DOCUMENTS)))
             else:
-                is_text = name.startswith("text/")
-                lines = islice(file, TOY_DOCUMENTS if is_text else TOY_ROWS)
-                text = "".join(map(_shortened, lines) if is_text else lines)
+                text = "".join(islice(file, TOY_ROWS))
         path.write_text(text, encoding="utf8")
         return path
 
@@ -141,14 +146,15 @@ SPLITS: dict[str, tuple[str, dict[str, str], int]] = {
 """Training sets that are split: their file, its columns, and the number of examples that are held out."""
 
 
-def split(name: str, examples: int, folder: Path, work: Workspace = Workspace(Path("runs"))) -> tuple[Path, Path]:  # noqa: B008 (frozen)
+def split(name: str, examples: int, folder: Path, work: Workspace | None = None) -> tuple[Path, Path]:
     """Write a seeded split of a training set as two files, to train on and to choose by.
 
     SST-2's training set holds sentences and the phrases that they are made of: its split holds whole sentences out, and
     none of their phrases of more than two words is trained on.
     """
     file, columns, dev = SPLITS[name]
-    rows = [(row.values["text"].strip(), row.values["label"]) for row in read_rows(work.files([file]), columns=columns)]
+    files = (work or Workspace(Path())).files([file])
+    rows = [(row.values["text"].strip(), row.values["label"]) for row in read_rows(files, columns=columns)]
     random.Random(0).shuffle(rows)
     dev = min(dev, len(rows) // 4)
     train, held = rows[dev:], rows[:dev]
@@ -157,19 +163,26 @@ def split(name: str, examples: int, folder: Path, work: Workspace = Workspace(Pa
         held = sentences[:dev]
         inside = {" ".join(words) for text, _ in held for words in _phrases(text.split())}
         train = [(text, label) for text, label in rows if text not in inside]
-    files = folder / f"{name}-train.tsv", folder / f"{name}-dev.tsv"
-    for path, part in zip(files, (train[:examples], held), strict=True):
+    written = folder / f"{name}-train.tsv", folder / f"{name}-dev.tsv"
+    for path, part in zip(written, (train[:examples], held), strict=True):
         lines = [f"{text}\t{label}\n" for text, label in part]
         path.write_text("text\tlabel\n" + "".join(lines), encoding="utf8")
-    return files
+    return written
 
 
 def sample(source: Path, examples: int, to: Path) -> Path:
     """Write this many training examples, the same for every run."""
-    with lzma.open(source, "rt", encoding="utf8") if source.suffix == ".xz" else source.open(encoding="utf8") as file:
+    with _opened(source) as file:
         header, *lines = file.read().splitlines()
     random.Random(0).shuffle(lines)
     to.write_text("\n".join([header, *lines[:examples]]) + "\n", encoding="utf8")
+    return to
+
+
+def excerpt(source: Path, to: Path, *, each: int = 1, most: int | None = None) -> Path:
+    """Write one sentence in `each` of a file, and at most `most` of them."""
+    sentences = read_sentences([source], columns={})[::each][:most]
+    to.write_text("".join(write_columns(sentence, sentence.tags) for sentence in sentences), encoding="utf8")
     return to
 
 
@@ -205,6 +218,10 @@ def write_squad(path: Path, questions: Sequence[Question]) -> Path:
     content = [{"context": passage, "qas": records} for passage, records in paragraphs.items()]
     path.write_text(json.dumps({"data": [{"paragraphs": content}]}, ensure_ascii=False), encoding="utf8")
     return path
+
+
+def _opened(path: Path) -> TextIO:
+    return io.TextIOWrapper(lzma.open(path) if path.suffix == ".xz" else path.open("rb"), encoding="utf8")
 
 
 def _phrases(words: list[str]) -> list[list[str]]:
@@ -247,8 +264,6 @@ def _made_up(name: str) -> str:
 
 
 def _made_up_questions() -> Iterator[Question]:
-    from unmask.labelled.squad_file import Answer
-
     for number in range(2 * TOY_PASSAGES):
         passage = f"The dog number {number // 2} sees river {number // 2 + 500} near a house."
         text = passage.split()[3 + 3 * (number % 2)]

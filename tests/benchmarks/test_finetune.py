@@ -1,6 +1,7 @@
 """Every comparison of benchmarks/comparisons runs at toy size, on made-up examples or excerpts of the real files."""
 
 import json
+import lzma
 import sys
 from pathlib import Path
 
@@ -93,13 +94,16 @@ def test_every_start_and_data_set_is_there(bench, run):
 
 
 def test_a_probe_leaves_the_encoder_as_it_is_and_fine_tuning_does_not(bench, run):
-    finetune, folder = bench
+    _, folder = bench
     run("family")
     before = load_model(folder / "pretrain/family/bert").encoder.state_dict()
     for method, same in (("probe", True), ("fine-tuned", False)):
         (path,) = (folder / "finetune/family").glob(f"bert-20000000-conll2003-{method}-0*")
         after = load_model(path).encoder.state_dict()
-        assert all(torch.equal(after[name], value) for name, value in before.items()) is same
+        kept = {name for name, value in before.items() if torch.equal(after[name], value)}
+        others = before.keys() - kept
+        assert not same or {name.partition(".")[0] for name in others} <= {"pooler"}  # which no pretraining needed
+        assert same or "embeddings.words.weight" in others
 
 
 def test_static_features_are_those_below_all_layers(bench, run):
@@ -184,4 +188,36 @@ def test_the_files_of_all_comparisons_are_there_and_can_be_read(bench, shared, t
             names = [*data.train, *data.dev, *data.test, *data.held]
             assert all(path.exists() for path in finetune.Workspace(tmp_path).files(names))
             if data.task == "classification":
-                assert quality.read_rows(toy._files(data, choosing=False).train, columns={})
+                assert quality.read_rows(toy.files(data).train, columns={})
+
+
+@pytest.mark.minilm
+def test_the_checkpoint_itself_is_fine_tuned(bench, minilm, tmp_path, monkeypatch):
+    finetune, _ = bench
+    import quality
+
+    monkeypatch.setattr(quality.common, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(quality.common, "SHARED", tmp_path)
+    toy = finetune.Workspace(tmp_path / "toy", toy=True)
+    for part in ("train", "test_2000"):
+        name = f"pairs/snli/{part}{'_2000' * (part == 'train')}.jsonl.xz"
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(lzma.compress(toy.files([name])[0].read_bytes()))
+    arguments = ["pairs", "--only", "data=snli-2000", "--seeds", "0", "--set", "budget.steps=2"]
+    finetune.main([*arguments, "--runs", str(tmp_path / "runs")])
+    runs = json.loads((tmp_path / "results/pairs.json").read_text(encoding="utf8"))["runs"]
+    assert [run["start"] for run in runs] == ["minilm", "random"]
+    shape = load_model(minilm).encoder.settings
+    for run in runs:
+        assert run["asked"]["text_b"] == "the dog sits still" and sum(run["asked"]["scores"].values()) == pytest.approx(
+            1
+        )
+        rate = (1e-4 if run["start"] == "random" else 5e-5) * (768 / shape.width) ** 0.5
+        assert run["recipe"]["optimizer"]["learning_rate"] == pytest.approx(rate, rel=0.02)
+    paths = sorted((tmp_path / "runs/finetune/pairs").iterdir())
+    assert len(paths) == 2, "runs are kept"
+    pretrained, random = (load_model(path).encoder for path in paths)
+    assert random.settings.layers == shape.layers
+    given = load_model(minilm).encoder.state_dict()["embeddings.words.weight"]
+    changes = [float((it.state_dict()["embeddings.words.weight"] - given).abs().max()) for it in (pretrained, random)]
+    assert changes[0] < 0.01 < changes[1]

@@ -1,6 +1,7 @@
-"""Every case of benchmarks/pretraining.toml runs at toy size, on made-up text or, where they are there, the real files."""
+"""Every case of benchmarks/pretraining.toml runs at toy size, on made-up text; the real files can be read."""
 
 import json
+import lzma
 import math
 import sys
 import tomllib
@@ -139,3 +140,26 @@ def test_the_files_of_all_texts_are_there_and_can_be_read(bench, shared, tmp_pat
         assert all(path.exists() for path in full.files([*text.train, *text.heldout]))
     corpus = pretrain.corpus_of("chinese", pretrain.Workspace(tmp_path, toy=True))
     assert corpus.train.num_tokens > 500
+
+
+@pytest.mark.minilm
+def test_the_checkpoint_itself_is_adapted(bench, minilm, tmp_path, monkeypatch):
+    pretrain, _ = bench
+    monkeypatch.setattr(pretrain.common, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(pretrain.common, "SHARED", tmp_path / "data")
+    toy = pretrain.Workspace(tmp_path / "toy", toy=True)
+    for part in ("train", "heldout"):
+        path = tmp_path / f"data/text/wikinews/{part}.jsonl.xz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(lzma.compress(toy.files([f"text/wikinews/{part}.jsonl.xz"])[0].read_bytes()))
+    arguments = ["--budget", "steps=2", "--set", "batch.tokens=256", "--runs", str(tmp_path / "runs")]
+    pretrain.main(["adapt_minilm", *arguments])
+    runs = {run["start"]: run for run in records(tmp_path, "adapt_minilm")}
+    assert runs.keys() == {"minilm", "random"}
+    assert [run["steps"] for run in runs.values()] == [2, 2]
+    assert all(run["set"] == ["batch.tokens=256"] for run in runs.values())
+    models = [load_model(path) for path in sorted((tmp_path / "runs/pretrain/adapt_minilm").iterdir())]
+    assert [model.encoder.settings.width for model in models] == [384, 384]
+    given, adapted = load_model(minilm).encoder.state_dict(), models[0].encoder.state_dict()
+    changes = [float((adapted[name] - given[name]).abs().max()) for name in given if "pooler" not in name]
+    assert 0 < max(changes) < 0.01, "two small steps away from the checkpoint"
