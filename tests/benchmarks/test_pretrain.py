@@ -3,6 +3,7 @@
 import json
 import lzma
 import math
+import shutil
 import sys
 import tomllib
 from pathlib import Path
@@ -76,6 +77,20 @@ def test_a_case_with_a_record_is_not_run_again(bench, capsys):
         pretrain.main(["plateau/all", "--toy", "--runs", str(folder)])
     assert "in benchmarks/results/plateau.json already" in capsys.readouterr().out
     assert len([run for run in records(folder, "plateau") if run["case"] == "all"]) == 1
+
+
+def test_an_interrupted_case_is_resumed(bench):
+    pretrain, folder = bench
+    pretrain.main(["plateau/spans", "--toy", "--runs", str(folder)])
+    run, results = folder / "pretrain/plateau/spans", folder / "results/plateau.json"
+    shutil.rmtree(run / "model")
+    others = [record for record in records(folder, "plateau") if record["case"] != "spans"]
+    results.write_text(json.dumps({"runs": others}), encoding="utf8")
+    before = RunDirectory(run).read_metrics("train")
+    pretrain.main(["plateau/spans", "--toy", "--runs", str(folder)])
+    assert RunDirectory(run).read_metrics("train") == before, "no step is trained twice"
+    assert (run / "model/config.json").exists()
+    assert [record["case"] for record in records(folder, "plateau")] == [*(it["case"] for it in others), "spans"]
 
 
 def test_the_family_searches_its_learning_rate(bench):
@@ -153,13 +168,10 @@ def test_the_checkpoint_itself_is_adapted(bench, minilm, tmp_path, monkeypatch):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(lzma.compress(toy.files([f"text/wikinews/{part}.jsonl.xz"])[0].read_bytes()))
     arguments = ["--budget", "steps=2", "--set", "batch.tokens=256", "--runs", str(tmp_path / "runs")]
-    pretrain.main(["adapt_minilm", *arguments])
-    runs = {run["start"]: run for run in records(tmp_path, "adapt_minilm")}
-    assert runs.keys() == {"minilm", "random"}
-    assert [run["steps"] for run in runs.values()] == [2, 2]
-    assert all(run["set"] == ["batch.tokens=256"] for run in runs.values())
-    models = [load_model(path) for path in sorted((tmp_path / "runs/pretrain/adapt_minilm").iterdir())]
-    assert [model.encoder.settings.width for model in models] == [384, 384]
-    given, adapted = load_model(minilm).encoder.state_dict(), models[0].encoder.state_dict()
+    pretrain.main(["adapt_minilm/minilm", *arguments])
+    (run,) = records(tmp_path, "adapt_minilm")
+    assert (run["start"], run["steps"], run["set"]) == ("minilm", 2, ["batch.tokens=256"])
+    (path,) = (tmp_path / "runs/pretrain/adapt_minilm").iterdir()
+    given, adapted = (load_model(model).encoder.state_dict() for model in (minilm, path))
     changes = [float((adapted[name] - given[name]).abs().max()) for name in given if "pooler" not in name]
     assert 0 < max(changes) < 0.01, "two small steps away from the checkpoint"
