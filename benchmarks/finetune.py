@@ -184,7 +184,9 @@ class Bench:
                         seen |= names.items()
                         case = read_cases()[1].get(start.model)
                         unit, _, amount = case.budget.partition("=") if case else ("", "", "")
-                        yield Task(data, start, method, labels | ({"budget": int(amount)} if unit == "tokens" else {}))
+                        yield Task(
+                            data, start, method, labels | ({"budget": int(float(amount))} if unit == "tokens" else {})
+                        )
 
     def best(self, task: Task) -> float:
         """Return the factor of the learning rate that scores best on the examples held out for choices."""

@@ -160,7 +160,8 @@ class Pretraining:
         self.out = self.folder / "-".join([short, *own, *settings]).replace("/", "_")
         unit, _, amount = case.budget.partition("=")
         self.known: dict[str, Any] = {"case": short, "budget": int(float(amount)), unit: float(amount)}
-        self.key = pick(self.known, case.key) | ({"set": list(settings)} if settings else {})
+        changed = [*(f"budget.{budget}" for budget in own if "budget" not in case.key), *settings]
+        self.key = pick(self.known, case.key) | ({"set": changed} if changed else {})
 
     @property
     def record(self) -> dict[str, Any] | None:

@@ -75,12 +75,10 @@ class Workspace:
         return f"random:{path}"
 
     def find(self, result: str, key: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the record of a run, if there is one: settings from the command line and `choosing` must agree too."""
-        rare: dict[str, Any] = {"set": [], "choosing": False}
-        for run in common.read(common.RESULTS / f"{result}.json").get("runs", []):
-            if key.items() <= run.items() and all(key.get(name, no) == run.get(name, no) for name, no in rare.items()):
-                return dict(run)
-        return None
+        """Return the record of a run, if there is one; `set` and `choosing`, which few records have, must agree too."""
+        key = {"set": [], "choosing": False, **key}
+        runs = common.read(common.RESULTS / f"{result}.json").get("runs", [])
+        return next((run for run in runs if key.items() <= {"set": [], "choosing": False, **run}.items()), None)
 
     def _excerpt(self, name: str) -> Path:
         name = name.replace("*", "0")

@@ -170,7 +170,7 @@ def test_the_checkpoint_itself_is_adapted(bench, minilm, tmp_path, monkeypatch):
     arguments = ["--budget", "steps=2", "--set", "batch.tokens=256", "--runs", str(tmp_path / "runs")]
     pretrain.main(["adapt_minilm/minilm", *arguments])
     (run,) = records(tmp_path, "adapt_minilm")
-    assert (run["start"], run["steps"], run["set"]) == ("minilm", 2, ["batch.tokens=256"])
+    assert (run["start"], run["steps"], run["set"]) == ("minilm", 2, ["budget.steps=2", "batch.tokens=256"])
     (path,) = (tmp_path / "runs/pretrain/adapt_minilm").iterdir()
     given, adapted = (load_model(model).encoder.state_dict() for model in (minilm, path))
     changes = [float((adapted[name] - given[name]).abs().max()) for name in given if "pooler" not in name]
