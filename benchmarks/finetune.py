@@ -1,0 +1,369 @@
+"""Fine-tune what a comparison of comparisons/*.toml names, which says what is asked, on which data, and how fair it is.
+
+A comparison has data sets, starts (checkpoints, encoders pretrained here, random weights) and methods (fine-tuning, a
+downstream model on the frozen encoder; with a learning rate chosen on a split of the training data where it says so).
+Each run, under runs/finetune/COMPARISON, adds a record to benchmarks/results: scores with 95 % intervals on data that
+served no choice, steps, epochs, tokens, seconds. An interrupted run is resumed; a run with a record is not repeated
+(remove the record to repeat it).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+from common import HERE, add, logged, random_start
+from pretrain import checkpoint, read_cases, tokenizer_of
+from quality import TOY_FINETUNING, Table, Workspace, excerpt, move, pick, sample, split, workspace, write_squad
+
+import unmask
+from unmask.evaluation.model import evaluate_task
+from unmask.finetuning.rule import defaults
+from unmask.labelled.squad_file import read_squad
+from unmask.model import load_model
+from unmask.settings import parse_overrides
+from unmask.tasks.question_answering import QuestionAnswering
+
+COMPARISONS = HERE / "comparisons"
+
+
+class Data(Table, frozen=True):
+    """A data set; with `optional` it runs only where --only names it."""
+
+    task: str
+    metric: str  # the score that is shown
+    train: tuple[str, ...] = ()
+    dev: tuple[str, ...] = ()  # evaluated on along the way, and scored at the end
+    test: tuple[str, ...] = ()  # scored instead, after training
+    held: tuple[str, ...] = ()  # to choose by; a split of the training data where `prepare` makes one
+    prepare: str = ""  # what is made of the files first: see Bench.files
+    examples: int | None = None  # to train on, at most
+    each: int | None = None  # of the training sentences, one in `each` is used
+    watched: int | None = None  # number of dev sentences
+    label: str = ""  # what records call it, if not by its name
+    ask: tuple[str, str] | None = None  # a pair of texts that the finished model is asked about
+    probe: str = ""  # the downstream model where a method leaves it to the data
+    factors: tuple[float, ...] = ()  # of the rule's learning rate, in a grid
+    epochs: tuple[float, ...] = ()  # in a grid
+    settings: tuple[str, ...] = ()
+    choosing: dict[str, Any] = msgspec.field(
+        default_factory=dict
+    )  # what is different in runs that serve the choice of a learning rate
+    failed: dict[str, tuple[float, ...]] = msgspec.field(
+        default_factory=dict
+    )  # by start, the factors that are not chosen
+    optional: bool = False
+
+
+class Start(Table, frozen=True):
+    """The weights to start from: of `model`, or random ones; with `optional` it runs only where --only names it."""
+
+    model: str = ""  # "minilm", or a case of pretraining.toml
+    body: str = ""  # the same, whose body and vocabulary random weights have
+    recipe: str = ""  # whose body random weights have,
+    tokenizer: str = ""  # with the vocabulary of a text of pretraining.toml or of a model
+    labels: dict[str, Any] = msgspec.field(
+        default_factory=dict
+    )  # fields of its records; `start` is its name unless it is here
+    data: tuple[str, ...] = ()  # that it is for, if not for all
+    methods: tuple[str, ...] = ()  # the same
+    settings: tuple[str, ...] = ()
+    optional: bool = False
+
+
+class Method(Table, frozen=True):
+    """How a start learns a data set.
+
+    Attributes:
+        rates: "rule": the default learning rate; "best": the best of `factors` times that of pretrained weights, chosen
+            with the first seed; "grid": each of the data's factors and numbers of epochs, scored by `held`.
+    """
+
+    frozen: str = ""  # the downstream model on the frozen encoder, or "probe" of the data; empty: fine-tuning
+    rates: Literal["rule", "best", "grid"] = "rule"
+    factors: tuple[float, ...] = ()
+    digits: int = 0  # significant ones, to which the learning rate is rounded; 0: not rounded
+    settings: tuple[str, ...] = ()
+
+
+class Comparison(Table, frozen=True):
+    """A file of comparisons/; what is in its [defaults] is in all of its data sets."""
+
+    key: tuple[str, ...]  # the fields of a record that tell it from others ("NAME" or "NAME=VALUE'S NAME")
+    record: tuple[str, ...]  # the other ones
+    data: dict[str, Data]
+    starts: dict[str, Start]
+    methods: dict[str, Method]
+    seeds: tuple[int, ...] = (0, 1, 2)
+    settings: tuple[str, ...] = ()
+    keep: bool = False  # whether run directories are kept
+
+
+class Files(NamedTuple):
+    """What a run reads: see `Data`."""
+
+    train: list[Path]
+    dev: list[Path]
+    test: list[Path]
+    held: list[Path]
+
+
+class Task(NamedTuple):
+    """A data set, a start and a method, with their labels in records."""
+
+    data: Data
+    start: Start
+    method: Method
+    labels: dict[str, Any]
+
+
+def read_comparison(name: str) -> Comparison:
+    """Return a comparison."""
+    table = tomllib.loads((COMPARISONS / f"{name}.toml").read_text(encoding="utf8"))
+    shared = table.pop("defaults", {})
+    table["data"] = {name: {**shared, **own} for name, own in table["data"].items()}
+    return msgspec.convert(table, Comparison)
+
+
+class Bench:
+    """Runs a comparison.
+
+    Args:
+        name: of a file in comparisons/.
+        work: where.
+        folder: of files that are made for the runs.
+        only: by field, the values that are run; empty: all.
+        seeds: instead of the comparison's.
+        settings: over all others.
+        choosing: only choose, and do not score what is reported.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        work: Workspace,
+        folder: Path,
+        only: dict[str, set[str]] | None = None,
+        seeds: tuple[int, ...] = (),
+        settings: tuple[str, ...] = (),
+        choosing: bool = False,
+    ) -> None:
+        self.name, self.comparison = name, read_comparison(name)
+        self.work, self.folder, self.only, self.settings, self.choosing = work, folder, only or {}, settings, choosing
+        self.seeds = seeds or self.comparison.seeds[: 1 if work.toy else None]
+
+    def run(self) -> None:
+        """Run what has no record yet."""
+        for task in self.tasks():
+            factors, epochs = {"grid": (task.data.factors, task.data.epochs)}.get(task.method.rates, ((None,), (None,)))
+            if task.method.rates == "best":
+                factors = () if (best := self.best(task)) and self.choosing else (best,)
+            for factor in factors:
+                for amount in epochs:
+                    for seed in self.seeds:
+                        self.score(task, seed, factor, epochs=amount)
+
+    def tasks(self) -> Iterator[Task]:
+        """Yield what is compared; at toy size each data set, start and method once, not each with each."""
+        seen: set[tuple[str, str]] = set()
+        comparison = self.comparison
+        for data_name, data in comparison.data.items():
+            for start_name, start in comparison.starts.items():
+                for method_name, method in comparison.methods.items():
+                    names = {"data": data_name, "start": start_name, "method": method_name}
+                    labels = {**names, **start.labels, "data": data.label or data_name}
+                    if self._wanted(names, labels, data, start) and (not self.work.toy or names.items() - seen):
+                        seen |= names.items()
+                        case = read_cases()[1].get(start.model)
+                        unit, _, amount = case.budget.partition("=") if case else ("", "", "")
+                        yield Task(
+                            data, start, method, labels | ({"budget": int(float(amount))} if unit == "tokens" else {})
+                        )
+
+    def best(self, task: Task) -> float:
+        """Return the factor of the learning rate that scores best on the examples held out for choices."""
+        failed = task.data.failed.get(task.labels["start"], ())
+        factors = [factor for factor in task.method.factors if factor not in failed][: 2 if self.work.toy else None]
+        scores = {factor: self.score(task, self.comparison.seeds[0], factor, choosing=True) for factor in factors}
+        return max(scores, key=lambda factor: scores[factor])
+
+    def score(
+        self, task: Task, seed: int, factor: float | None, *, epochs: float | None = None, choosing: bool = False
+    ) -> float:
+        """Fine-tune, or resume, where there is no record of it; return the score.
+
+        Args:
+            task: what is learned, from which start, how.
+            seed: of the run.
+            factor: of the rule's learning rate; None: that of the defaults.
+            epochs: None: those of the defaults.
+            choosing: whether the run serves the choice of a factor.
+        """
+        data, comparison, toy = task.data, self.comparison, self.work.toy
+        if choosing:
+            data = msgspec.convert({**msgspec.to_builtins(data), **data.choosing}, Data)
+        values: dict[str, Any] = {
+            "examples": data.examples,
+            "each": data.each,
+            "factor": factor,
+            "epochs": epochs,
+            "seed": seed,
+        }
+        values |= {**task.labels, "choosing": choosing, **({"method": "choosing"} if choosing else {})}
+        key = pick({name: value for name, value in values.items() if value is not None}, comparison.key)
+        key |= {"set": list(self.settings)} if self.settings else {}
+        key |= {"choosing": True} if self.choosing else {}
+        if known := self.work.find(self.name, key):
+            return float(known.get("score", known.get("accuracy", 0)))
+        files, (model, tokenizer) = self.files(data), self._model(task.start)
+        if choosing or epochs is not None:
+            files = Files(files.train, files.held, [], [])
+        settings = [*comparison.settings, *data.settings, *task.method.settings, *task.start.settings]
+        if factor is not None:
+            shape = load_model(model, tokenizer=tokenizer).encoder.settings
+            pretrained = task.method.rates == "best" or bool(task.start.model)
+            rule: Any = defaults(data.task, shape, examples=1, pretrained=pretrained)
+            rate = factor * rule["optimizer"]["learning_rate"]
+            rate = float(f"{rate:.{task.method.digits}g}") if task.method.digits else rate
+            settings.append(f"optimizer.learning_rate={rate}")
+        settings += [] if epochs is None else [f"budget.epochs={epochs}"]
+        settings += [*self.settings, f"seed={seed}", *(TOY_FINETUNING if toy else ())]
+        settings += [f"task.length={192 if data.task == 'question-answering' else 48}"] if toy else []
+        downstream = data.probe if task.method.frozen == "probe" else task.method.frozen
+        parts = [f"{part:g}" if isinstance(part, float) else str(part) for part in key.values()]
+        out = self.work.runs / "finetune" / self.name / "-".join(parts).replace("/", "_")
+        started = time.time()
+        unmask.finetune(
+            data.task,
+            model,
+            files.train,
+            out,
+            dev=files.dev,
+            tokenizer=tokenizer,
+            settings=parse_overrides(settings),
+            frozen=bool(downstream),
+            downstream=downstream or None,
+            resume=(out / "recipe.toml").exists(),
+            quiet=toy,
+        )
+        outcome = {"seconds": round(time.time() - started, 1), **self._outcome(out, data, files)}
+        add(self.name, key | pick(outcome, [name for name in comparison.record if name not in key]))
+        if not (comparison.keep or toy):
+            shutil.rmtree(out)
+        return float(outcome["score"])
+
+    def _outcome(self, out: Path, data: Data, files: Files) -> dict[str, Any]:
+        """Return what records can have."""
+        last, recipe = logged(out)[-1], tomllib.loads((out / "recipe.toml").read_text(encoding="utf8"))
+        outcome: dict[str, Any] = json.loads((out / "dev.json").read_bytes()) | {"dev": None}
+        if "held" in self.comparison.record:
+            outcome["held"] = evaluate(out, files.held)
+        if files.test and not self.choosing:
+            tested = evaluate(out, files.test)
+            outcome |= {**tested, "dev": tested}
+        if data.ask:
+            (found,) = unmask.load(out).predict([data.ask[0]], [data.ask[1]])
+            texts = dict(zip(("text", "text_b"), data.ask, strict=True))
+            outcome["asked"] = {**texts, "label": found.label, "scores": found.scores}
+        return {
+            **outcome,
+            **{name: last[name] for name in ("step", "epochs", "tokens")},
+            "step_seconds": last["seconds"],
+            "set": list(self.settings),
+            "metric": data.metric,
+            "score": outcome["metrics"][data.metric],
+            "interval": outcome["intervals"].get(data.metric),
+            "trained_on": files.train[0].read_bytes().count(b"\n") - 1,  # of a file with a header
+            "learning_rate": recipe["optimizer"]["learning_rate"],
+            "width": load_model(out).encoder.width,
+            "recipe": recipe,
+        }
+
+    def _wanted(self, names: dict[str, str], labels: dict[str, Any], data: Data, start: Start) -> bool:
+        """Return whether --only, the start and what is optional let a combination be run."""
+        if (start.data and names["data"] not in start.data) or (start.methods and names["method"] not in start.methods):
+            return False
+        known = {"examples": data.examples, **labels}
+        if any(not values & {str(known.get(key)), names.get(key)} for key, values in self.only.items()):
+            return False
+        named = {key: names[key] in self.only.get(key, ()) for key in names}
+        return (named["data"] or not data.optional) and (named["start"] or not start.optional)
+
+    def _model(self, start: Start) -> tuple[str, Path | None]:
+        """Return the MODEL to start from and, of random weights, the tokenizer."""
+        if start.model:
+            return str(checkpoint(start.model, self.work)), None
+        if start.recipe:
+            return self.work.random(start.recipe), tokenizer_of(start.tokenizer, self.work)
+        body, folder = checkpoint(start.body, self.work), self.folder / start.body
+        folder.mkdir(parents=True, exist_ok=True)
+        return random_start(str(body), folder), body
+
+    def files(self, data: Data) -> Files:
+        """Return the files of a data set, with what is made of them first.
+
+        `prepare` is one of: "sample", the first of the shuffled training examples; "split NAME", of a training set (see
+        quality.split); "sentences": one in `each` is trained on; "questions": those about a tenth of the passages are
+        held out; "moved questions": beside that, a third of them are moved to another passage.
+        """
+        names = (data.train, data.dev, data.test, data.held)
+        train, dev, test, held = (self.work.files(some) for some in names)
+        if self.work.toy and data.task == "token-classification":
+            dev, test, held = train, train, train  # other files have types of entities that an excerpt does not have
+        folder = self.folder / "-".join([*data.prepare.split(), *data.train, str(data.examples)]).replace("/", "_")
+        folder.mkdir(parents=True, exist_ok=True)
+        what, _, name = data.prepare.partition(" ")
+        if what == "sample":
+            train = [sample(train[0], data.examples or 0, folder / "train.tsv")]
+        elif what == "split":
+            train, held = ([path] for path in split(name, data.examples or 0, folder, self.work))
+        elif what == "sentences" and not self.work.toy:
+            train = [excerpt(train[0], folder / "train.conll", each=data.each or 1)]
+            dev = [excerpt(dev[0], folder / "dev.conll", most=data.watched)]
+        elif what in ("questions", "moved"):
+            rest, apart = QuestionAnswering().hold_out(read_squad(train), seed=0)
+            parts = {"train": rest, "held": apart, "test": read_squad(test)}
+            parts = {name: move(part) for name, part in parts.items()} if what == "moved" else parts
+            train, held, test = ([write_squad(folder / f"{name}.json", part)] for name, part in parts.items())
+            dev = held
+        return Files(train, dev, test, held)
+
+
+def evaluate(run: Path, paths: list[Path]) -> dict[str, Any]:
+    """Return the scores of a run on files, with intervals and, where "no answer" can be right, the threshold."""
+    model = load_model(run)
+    result = evaluate_task(model, paths, columns={})
+    result.pop("notes", None)  # they name the files by their paths
+    return result | ({"threshold": model.task.threshold} if isinstance(model.task, QuestionAnswering) else {})
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run what has no record yet."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = sorted(path.stem for path in COMPARISONS.glob("*.toml"))
+    parser.add_argument("comparison", choices=names, metavar="COMPARISON", help=", ".join(names))
+    parser.add_argument("--only", nargs="+", default=[], metavar="KEY=VALUE", help="data=, start=, method=, examples=")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[], help="default: the comparison's")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="try another setting")
+    parser.add_argument("--choosing", action="store_true", help="score only what is held out for choices")
+    parser.add_argument("--runs", type=Path, help="where runs are kept (default: runs)")
+    parser.add_argument("--toy", action="store_true", help="tiny models, two steps, excerpts; nothing is kept")
+    options = parser.parse_args(arguments)
+    only: dict[str, set[str]] = {}
+    for key, _, value in (text.partition("=") for text in options.only):
+        only.setdefault(key, set()).add(value)
+    with workspace(options.runs, toy=options.toy) as work, TemporaryDirectory() as name:
+        given = (only, tuple(options.seeds), tuple(options.set), options.choosing)
+        Bench(options.comparison, work, Path(name), *given).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""Every case of benchmarks/pretraining.toml runs at toy size, on made-up text; the real files can be read."""
+
+import json
+import lzma
+import math
+import shutil
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from unmask.model import load_model
+from unmask.runs.directory import RunDirectory
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+CURVE = {
+    "pretrain_mini": {"guess", "most_frequent_token", "corpus_tokens", "steps", "minutes"},
+    "adapt_minilm": {"guess", "settings", "steps"},
+    "chinese": {"guess", "corpus_tokens", "step", "epochs", "minutes"},
+    "pretraining_pays": {"guess", "settings", "step", "epochs"},
+    "plateau": {"case", "step", "end"},
+    "family": {"member", "budget", "learning_rate", "searched", "guess", "step", "epochs"},
+}
+"""Fields that the tables read, beside heldout, tokens and seconds."""
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory):
+    """The scripts as modules, without shared data, with neither pictures nor events; and a folder for all toy runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        patch.setitem(sys.modules, "matplotlib", None)
+        patch.setitem(sys.modules, "torch.utils.tensorboard", None)
+        import common
+        import pretrain
+
+        patch.setattr(common, "SHARED", Path("/nonexistent"))
+        yield pretrain, tmp_path_factory.mktemp("toy")
+
+
+def cases():
+    table = tomllib.loads((BENCHMARKS / "pretraining.toml").read_text(encoding="utf8"))
+    return [f"{group}/{case}" for group, shared in table.items() if group != "texts" for case in shared["cases"]]
+
+
+def records(folder, result):
+    return json.loads((folder / "results" / f"{result}.json").read_text(encoding="utf8"))["runs"]
+
+
+@pytest.mark.parametrize("name", cases())
+def test_a_case_runs_at_toy_size_and_leaves_its_record(bench, name):
+    pretrain, folder = bench
+    before = sorted(pretrain.common.RESULTS.iterdir())
+    pretrain.main([name, "--toy", "--runs", str(folder)])
+    group, _, case = name.partition("/")
+    result = pretrain.read_cases()[1][name].result
+    (record,) = [
+        run for run in records(folder, result) if case in (run.get("case"), run.get("member"), run.get("start"))
+    ]
+    assert CURVE[group] | {"heldout", "tokens", "seconds", "about"} <= record.keys()
+    steps = record.get("step", record.get("steps"))
+    assert steps == (4 if case == "electra-warmed" else 2)
+    assert record["heldout"][-1]["step"] == 2
+    assert all(math.isfinite(line["loss"]) for line in record["heldout"])
+    assert record["heldout"][-1]["loss"] != record["heldout"][0]["loss"]
+    lines = RunDirectory(folder / "pretrain" / name).read_metrics("train")
+    assert [line["step"] for line in lines] == [1, 2]
+    assert 0 < lines[0]["tokens"] < lines[1]["tokens"] <= record["tokens"]
+    assert load_model(folder / "pretrain" / name).encoder.settings.width == 32
+    assert sorted(pretrain.common.RESULTS.iterdir()) == before, "toy results are not among the real ones"
+
+
+def test_a_case_with_a_record_is_not_run_again(bench, capsys):
+    pretrain, folder = bench
+    for _ in range(2):
+        pretrain.main(["plateau/all", "--toy", "--runs", str(folder)])
+    assert "in benchmarks/results/plateau.json already" in capsys.readouterr().out
+    assert len([run for run in records(folder, "plateau") if run["case"] == "all"]) == 1
+
+
+def test_an_interrupted_case_is_resumed(bench):
+    pretrain, folder = bench
+    pretrain.main(["plateau/spans", "--toy", "--runs", str(folder)])
+    run, results = folder / "pretrain/plateau/spans", folder / "results/plateau.json"
+    shutil.rmtree(run / "model")
+    others = [record for record in records(folder, "plateau") if record["case"] != "spans"]
+    results.write_text(json.dumps({"runs": others}), encoding="utf8")
+    before = RunDirectory(run).read_metrics("train")
+    pretrain.main(["plateau/spans", "--toy", "--runs", str(folder)])
+    assert RunDirectory(run).read_metrics("train") == before, "no step is trained twice"
+    assert (run / "model/config.json").exists()
+    assert [record["case"] for record in records(folder, "plateau")] == [*(it["case"] for it in others), "spans"]
+
+
+def test_the_family_searches_its_learning_rate(bench):
+    pretrain, folder = bench
+    pretrain.main(["family/electra", "--toy", "--runs", str(folder)])
+    (run,) = [run for run in records(folder, "family") if run["member"] == "electra"]
+    assert list(run["searched"]) == ["8.75e-05", "0.000175", "0.00035"]
+    assert run["learning_rate"] == float(min(run["searched"], key=run["searched"].get))
+    assert run["budget"] == 20_000_000
+    assert run["out_of_context"] == pytest.approx(math.log(2), abs=0.1), "nothing is learned in two steps"
+    assert not [*(folder / "pretrain/family").glob("electra-x*")]
+
+
+def test_the_warmed_electra_starts_with_masked_tokens_alone(bench):
+    pretrain, folder = bench
+    pretrain.main(["family/electra-warmed", "--toy", "--runs", str(folder)])
+    first, last = (
+        RunDirectory(folder / f"pretrain/family/electra-warmed{end}").read_metrics("heldout") for end in ("-first", "")
+    )
+    assert "masked_lm_loss" in first[-1] and "replaced_token_loss" not in first[-1]
+    assert "replaced_token_loss" in last[-1]
+    (run,) = [run for run in records(folder, "family") if run["member"] == "electra-warmed"]
+    assert run["heldout"][0]["tokens"] == first[-1]["tokens"], "the curve counts the tokens of the first part"
+
+
+def test_adaptation_starts_from_the_checkpoint_and_the_other_case_from_random_weights(bench):
+    pretrain, folder = bench
+    pretrain.main(["adapt_minilm", "--toy", "--runs", str(folder)])
+    inputs = {
+        case: json.loads((folder / "pretrain/adapt_minilm" / case / "provenance.json").read_bytes())["inputs"]["init"]
+        for case in ("minilm", "random")
+    }
+    assert inputs["random"] == "none" != inputs["minilm"]
+    shapes = [load_model(folder / "pretrain/adapt_minilm" / case).encoder.settings for case in ("minilm", "random")]
+    assert shapes[0] == shapes[1]
+
+
+def test_a_setting_from_the_command_line_has_a_record_of_its_own(bench):
+    pretrain, folder = bench
+    pretrain.main(["plateau/long", "--set", "masking.rate=0.3", "--toy", "--runs", str(folder)])
+    (run,) = [run for run in records(folder, "plateau") if run.get("set")]
+    assert (run["case"], run["set"]) == ("long", ["masking.rate=0.3"])
+    assert "rate = 0.3" in (folder / "pretrain/plateau/long-masking.rate=0.3/recipe.toml").read_text(encoding="utf8")
+
+
+def test_cost_is_measured_in_a_process_per_member(bench):
+    pretrain, folder = bench
+    pretrain.main(["family/bert", "--cost", "--steps", "4", "--rounds", "1", "--toy", "--runs", str(folder)])
+    (run,) = records(folder, "family_cost")
+    (measured,) = run["members"]["bert"]
+    assert measured.keys() == {"seconds_a_token", "flops_a_token", "peak_mib"}
+    assert all(value > 0 for value in measured.values())
+
+
+@pytest.mark.shared
+def test_the_files_of_all_texts_are_there_and_can_be_read(bench, shared, tmp_path, monkeypatch):
+    pretrain, _ = bench
+    monkeypatch.setattr(pretrain.common, "SHARED", shared / "data")
+    texts, _ = pretrain.read_cases()
+    full = pretrain.Workspace(tmp_path)
+    for text in texts.values():
+        assert all(path.exists() for path in full.files([*text.train, *text.heldout]))
+    corpus = pretrain.corpus_of("chinese", pretrain.Workspace(tmp_path, toy=True))
+    assert corpus.train.num_tokens > 500
+
+
+@pytest.mark.minilm
+def test_the_checkpoint_itself_is_adapted(bench, minilm, tmp_path, monkeypatch):
+    pretrain, _ = bench
+    monkeypatch.setattr(pretrain.common, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(pretrain.common, "SHARED", tmp_path / "data")
+    toy = pretrain.Workspace(tmp_path / "toy", toy=True)
+    for part in ("train", "heldout"):
+        path = tmp_path / f"data/text/wikinews/{part}.jsonl.xz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(lzma.compress(toy.files([f"text/wikinews/{part}.jsonl.xz"])[0].read_bytes()))
+    arguments = ["--budget", "steps=2", "--set", "batch.tokens=256", "--runs", str(tmp_path / "runs")]
+    pretrain.main(["adapt_minilm/minilm", *arguments])
+    (run,) = records(tmp_path, "adapt_minilm")
+    assert (run["start"], run["steps"], run["set"]) == ("minilm", 2, ["budget.steps=2", "batch.tokens=256"])
+    (path,) = (tmp_path / "runs/pretrain/adapt_minilm").iterdir()
+    given, adapted = (load_model(model).encoder.state_dict() for model in (minilm, path))
+    changes = [float((adapted[name] - given[name]).abs().max()) for name in given if "pooler" not in name]
+    assert 0 < max(changes) < 0.01, "two small steps away from the checkpoint"
