@@ -26,7 +26,6 @@ from unmask.training.machine import choose_machine, keep_memory
 
 ENGINES = ("unmask bf16", "trainer float32", "trainer bf16", "trainer bf16 tuned", "trainer float32 tuned")
 WARM_STEPS = 3
-BATCH = 32
 
 
 def run_unmask(train: Path, dev: Path, epochs: float, seed: int, precision: str) -> dict[str, Any]:
@@ -74,16 +73,17 @@ def run_trainer(train: Path, dev: Path, epochs: float, seed: int, precision: str
         return {"accuracy": 100 * float((found.predictions.argmax(-1) == found.label_ids).mean())}
 
     examples = read(train)
-    rule = defaults("classification", load_model(minilm()).encoder.settings, len(examples), pretrained=True)
+    rule: Any = defaults("classification", load_model(minilm()).encoder.settings, len(examples), pretrained=True)
+    batch = rule["batch"]["sequences"]
     with tempfile.TemporaryDirectory() as folder:
         arguments = transformers.TrainingArguments(
             output_dir=folder,
             num_train_epochs=epochs,
-            learning_rate=rule["optimizer"]["learning_rate"],  # type: ignore[index]
-            warmup_steps=int(0.1 * epochs * len(examples) / BATCH),
+            learning_rate=rule["optimizer"]["learning_rate"],
+            warmup_steps=int(0.1 * epochs * len(examples) / batch),
             weight_decay=0.01,
             adam_epsilon=1e-6,
-            per_device_train_batch_size=BATCH,
+            per_device_train_batch_size=batch,
             per_device_eval_batch_size=64,
             bf16=precision == "bf16",
             use_cpu=True,

@@ -48,7 +48,7 @@ def matches(record: Record, where: Mapping[str, Any]) -> bool:
 
 def explode(records: Sequence[Record], path: str, take: int | None) -> list[Record]:
     """Return a record for each item of the lists at a path, or for `take` items evenly spaced over each list."""
-    found = []
+    found: list[Record] = []
     for record in records:
         items = value_at(record, path) or []
         indices = range(len(items)) if take is None else [i * (len(items) - 1) // (take - 1) for i in range(take)]
@@ -76,10 +76,10 @@ def choose(
     for record in records:
         if matches(record, among or {}) and value in record and over in record:
             tried.setdefault(group(record), {}).setdefault(record[over], []).append(record[value])
-    best = {
-        key: max(sorted(found), key=lambda setting, found=found: statistics.mean(found[setting]))
-        for key, found in tried.items()
-    }
+    best = {}
+    for key, found in tried.items():
+        means = {setting: statistics.mean(values) for setting, values in sorted(found.items())}
+        best[key] = max(means, key=means.__getitem__)
     return [{**one, "chosen": over not in one or one[over] == best.get(group(one))} for one in records]
 
 

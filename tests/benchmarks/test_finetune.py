@@ -88,7 +88,7 @@ def test_every_start_and_data_set_is_there(bench, run):
     assert {record["start"] for record in run("sst2")} == {"minilm", "random"}
     assert len({record["set"] for record in run("pairs")}) == 6
     found = {(record["data"], record["start"], record["body"]) for record in run("token_classification")}
-    assert ("resume_zh", "random", "bert-mini-zh") in found and ("conll2003", "minilm", "model") in found
+    assert ("resume_zh", "random", "bert-mini-zh") in found and ("conll2003", "minilm", "MiniLM") in found
     assert {record["variant"] for record in run("question_answering")} == {"always", "none"}
     assert len({record["method"] for record in run("features")}) == 6
 

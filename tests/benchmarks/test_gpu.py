@@ -1,12 +1,13 @@
-"""The benchmark of GPUs runs; here at toy size on a CPU, where it also checks bf16 against float32."""
+"""The benchmark of GPUs runs at toy size on a CPU, where it also compares bf16 with float32."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.minilm
@@ -15,4 +16,9 @@ def test_the_benchmark_of_gpus_checks_and_measures():
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr
     assert "'gradient of " in done.stdout
-    assert "'case': 'bert-tiny, 128 tokens, 2 sequences a step'" in done.stdout
+    ours, theirs = (json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"case"'))
+    assert (ours["engine"], theirs["engine"]) == ("unmask", "trainer")
+    assert ours["case"] == theirs["case"] == "bert-tiny, length 128, 2 sequences per step"
+    assert ours["tokens"] == theirs["tokens"] == 2 * 2 * 128
+    assert (ours["precision"], ours["largest_step"]) == ("bf16", 256)
+    assert ours["micro_tokens"] >= 256, "a step is one micro-batch"
