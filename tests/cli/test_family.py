@@ -295,5 +295,5 @@ def test_gpt_learns_numbers_far_from_zero_and_that_there_is_no_answer(files, tex
 
 def test_unknown_families_are_named(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "t5"}))
-    with pytest.raises(UserError, match=r"model_type 't5' is not known here; known: albert, bert, distilbert"):
+    with pytest.raises(UserError, match=r"unknown model_type 't5'; known: albert, bert, distilbert"):
         unmask.load(tmp_path)
