@@ -124,7 +124,7 @@ FROZEN = "objective.causal_lm goes with neither a frozen encoder nor a downstrea
             "objective.causal_lm needs reading from left to right, which neither",
         ),
         (GPT, "objective.masked_lm.weight=0.5", {}, "objective.masked_lm needs context on both sides, which neither"),
-        (BERT, "objective.masked_lm.weight=0.5", {}, "objective.masked_lm needs masked, which neither"),
+        (BERT, "objective.masked_lm.weight=0.5", {}, "objective.masked_lm needs masked tokens, which neither"),
         (GPT, "objective.causal_lm.weight=0.5", {"frozen": True}, FROZEN),
         (GPT, "objective.causal_lm.weight=0.5", {"downstream": "rnn"}, FROZEN),
         (GPT, "objective.causal_lm.weight=-1", {}, "objective.causal_lm: a weight must be above 0"),

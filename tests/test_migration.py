@@ -59,7 +59,7 @@ def test_shipped_recipes_of_the_earlier_version_become_those_of_today_comments_a
 def test_a_recipe_without_a_kind_is_told_which_it_may_be(tmp_path):
     path = tmp_path / "old.toml"
     path.write_text(as_old("albert-mini").replace('kind = "transformer"\n', ""))
-    with pytest.raises(UserError, match=r'\[encoder\] without a kind is of an earlier version; today it is "albert"'):
+    with pytest.raises(UserError, match=r'\[encoder\] without a kind is of an earlier version, and is now "albert"'):
         read_recipe(path)
     migrate_file(path)
     assert read_recipe(path) == read_recipe("albert-mini")
@@ -136,11 +136,11 @@ def test_what_no_family_has_is_refused_and_nothing_is_written(tmp_path, capsys, 
 def test_the_command_rewrites_in_place_and_keeps_what_was_there(tmp_path, capsys):
     path, old = tmp_path / "mine.toml", as_old("electra-mini").replace("heads = 4", "heads = 4  # four of them")
     path.write_text(old)
-    with pytest.raises(UserError, match=f'today it is "electra"; rewrite it: unmask recipes migrate {path}'):
+    with pytest.raises(UserError, match=f'and is now "electra"; rewrite the recipe: unmask recipes migrate {path}'):
         read_recipe(path)
     assert main(["recipes", "migrate", str(path)]) == 0
     assert capsys.readouterr().out == (
-        f'{path}: encoder.kind = "electra" in place of "transformer"; encoder.pooling = "gelu" is gone\n'
+        f'{path}: replaced encoder.kind = "transformer" by "electra"; removed encoder.pooling = "gelu"\n'
     )
     assert read_recipe(path) == read_recipe("electra-mini")
     assert "heads = 4  # four of them" in path.read_text()
@@ -161,7 +161,7 @@ def test_the_command_writes_elsewhere(tmp_path):
     ("text", "message"),
     [
         ("kind = ", "not valid TOML"),
-        ("encoder = {kind = 'transformer', layers = 2}\nname = 'one'\n", "with a key on each line"),
+        ("encoder = {kind = 'transformer', layers = 2}\nname = 'one'\n", "with one key per line"),
         ("name = 'one'\n[encoder]\nkind = 'transformer'\nlayer = 2\n", "unknown key `layer`"),
     ],
 )
@@ -186,11 +186,11 @@ def test_a_copy_that_is_there_already_is_not_overwritten(tmp_path):
 def test_deviation_becomes_init_std():
     today = 'name = "x"\n\n[encoder]\nkind = "electra"\ninit_std = 0.05  # not 0.02\n\n[other]\ndeviation = 1\n'
     old = today.replace("init_std", "deviation")
-    assert migrate_text(old) == (today, ["encoder.deviation is encoder.init_std"])
+    assert migrate_text(old) == (today, ["renamed encoder.deviation to encoder.init_std"])
     older = old.replace("electra", "transformer").replace("\n[other]", "pooling = 'gelu'\n\n[other]")
     new, changes = migrate_text(older)
     assert (new, len(changes)) == (today, 3)
-    with pytest.raises(UserError, match=r"deviation is of an earlier version; today it is encoder\.init_std; rewrite"):
+    with pytest.raises(UserError, match=r"is of an earlier version, and is now called encoder\.init_std; rewrite"):
         refuse_old(tomllib.loads(old), "old.toml")
 
 

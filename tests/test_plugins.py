@@ -204,7 +204,7 @@ print(type(model.encoder.settings).__name__, model.labels)
     [
         (
             "import msgspec\nclass It(msgspec.Struct, tag='other'): pass",
-            "'mine' of the package unmask-toys has another kind, 'other'; give its settings tag='mine'",
+            "'mine' of the package unmask-toys has a different kind, 'other'; give its settings tag='mine'",
         ),
         (
             "",
@@ -231,7 +231,7 @@ def test_a_name_that_is_taken_is_refused(tmp_path):
     done = unmask("recipes list", site)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "unmask: the package unmask-toys adds 'masked_lm' to unmask.objectives, where this name is taken; rename it "
+        "unmask: the package unmask-toys adds 'masked_lm' to unmask.objectives, but this name is taken; rename it "
         "there, or remove the package: pip uninstall unmask-toys\n"
     )
 

@@ -38,29 +38,29 @@ def test_what_goes_together_passes(parts):
     [
         (
             [part("objective.lm", asks=["masked"])],
-            "objective.lm needs masked, which nothing in this recipe gives: pass --set masking.kind=token (or span), "
-            "or --set objective.lm=false",
+            "objective.lm needs masked tokens, which nothing in this recipe provides: pass --set masking.kind=token "
+            "(or span), or --set objective.lm=false",
         ),
         (
             [part("objective.lm", asks=["scores"])],
-            "objective.lm needs scores, which nothing in this recipe gives: pass --set objective.lm=false",
+            "objective.lm needs 'scores' labels, which nothing in this recipe provides: pass --set objective.lm=false",
         ),
         (
             [part(gives=["x"]), part("b", asks=["y", "x", "w"])],
-            "b needs w, which nothing in this recipe gives",
+            "b needs 'w' labels, which nothing in this recipe provides",
         ),
         (
             [part(gives=["x"]), part("b", asks=["x"], takes=["x"]), part("c", asks=["x"])],
-            "b leaves nothing of what is x for c: pass --set c=false",
+            "b leaves no 'x' labels for c: pass --set c=false",
         ),
         (
             [part("layout", gives=["pairs"], without="layout.second=next")],
-            "layout gives pairs, which no objective asks for: pass --set layout.second=next, or "
+            "layout provides 'pairs' labels, which no objective uses: pass --set layout.second=next, or "
             "--set objective.pairs.weight=1",
         ),
         (
             [part("layout", gives=["x"], without="layout.second=next"), part("b")],
-            "layout gives x, which no objective asks for: pass --set layout.second=next",
+            "layout provides 'x' labels, which no objective uses: pass --set layout.second=next",
         ),
     ],
 )
@@ -71,5 +71,5 @@ def test_what_does_not_is_refused_with_what_to_set(parts, message):
 
 def test_both_of_two_that_take_the_same_are_refused():
     greedy = {"asks": ["x"], "takes": ["x"]}
-    with pytest.raises(ValueError, match="b leaves nothing of what is x for c"):
+    with pytest.raises(ValueError, match="b leaves no 'x' labels for c"):
         check([part(gives=["x"]), part("b", **greedy), part("c", **greedy)], {})

@@ -246,10 +246,12 @@ def test_positions_begin_after_the_padding_of_the_vocabulary(tokenizer, tmp_path
     save_model(tmp_path, Model(shape.build(tokenizer.size), tokenizer), "")
     assert load_model(tmp_path).encoder.settings.offset == 1
     configure(tmp_path, pad_token_id=1, max_position_embeddings=shape.positions + 1)
-    with pytest.raises(UserError, match=r"padding has another id in config.json than in the tokenizer, where it is 0"):
+    with pytest.raises(UserError, match=r"the padding id in config.json differs from that of the tokenizer, 0"):
         load_model(tmp_path)
     tokenizer.save(tmp_path / "words")
-    with pytest.raises(UserError, match=r"\[encoder\] of roberta-mini does not go with padding's id, 0 .* offset=1"):
+    with pytest.raises(
+        UserError, match=r"of roberta-mini does not match the padding id of this vocabulary, 0; .* offset=1"
+    ):
         load_model("random:roberta-mini", tokenizer=tmp_path / "words")
     for strange in (None, "1"):
         configure(tmp_path, pad_token_id=strange)
@@ -361,7 +363,7 @@ def pretrained(tokenizer, tmp_path):
         ),
         ("span_boundary", "span_boundary.places.weight", torch.zeros(3), "the tensors of the span_boundary head are"),
         ("span_boundary", "span_boundary.bias", None, "bias of the span_boundary head is missing"),
-        ("span_boundary", "span_boundary.more", torch.zeros(3), "more of the span_boundary head is not known here"),
+        ("span_boundary", "span_boundary.more", torch.zeros(3), "more of the span_boundary head is unknown"),
         ("replaced_token", "replaced_token.generator.dense.weight", torch.zeros(3), "the replaced_token head"),
         ("replaced_token", "replaced_token.generator.dense.weight", torch.zeros(4, 99), "the tensors of the replaced"),
         ("replaced_token", "replaced_token.generator.bias", None, "generator.bias of the replaced_token head is miss"),
@@ -369,9 +371,9 @@ def pretrained(tokenizer, tmp_path):
             "replaced_token",
             "replaced_token.generator.bias",
             torch.zeros(7),
-            r"generator.bias of the replaced_token head has shape \(7,\), by its settings it would have",
+            r"generator.bias of the replaced_token head has shape \(7,\), but its settings imply",
         ),
-        ("span_boundary", "nonsense.a", torch.zeros(3), "a head called 'nonsense' is not known here"),
+        ("span_boundary", "nonsense.a", torch.zeros(3), "unknown head 'nonsense'"),
     ],
 )
 def test_C15_damaged_heads_of_ours_are_refused(pretrained, head, name, value, message):
@@ -391,7 +393,7 @@ def test_a_head_of_other_settings_does_not_go_on(pretrained, tmp_path):
     pretrained("span_boundary")
     other = OBJECTIVES["span_boundary"](places=10)
     base = load_model(tmp_path)
-    with pytest.raises(UserError, match=r"places.weight of the span_boundary head has shape .* leave the settings"):
+    with pytest.raises(UserError, match=r"places.weight of the span_boundary head has shape .* use the settings of"):
         base.take("span_boundary", other.build(BuildContext(base.encoder)))
 
 

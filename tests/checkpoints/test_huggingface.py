@@ -389,7 +389,7 @@ def test_C11_a_corrupt_or_foreign_tokenizer(directory, tokenizer):
     content = json.loads(path.read_text())
     content["model"]["vocab"]["zusatz"] = small
     path.write_text(json.dumps(content))
-    refused(directory, directory, f"the tokenizer has {small + 1} pieces, the model {small}")
+    refused(directory, directory, f"the tokenizer has {small + 1} tokens, but the model {small}")
     path.write_text("{")
     refused(directory, path, "is no tokenizer")
     path.unlink()

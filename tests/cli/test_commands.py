@@ -382,7 +382,7 @@ FILES = ("--train", "{line}/train.tsv")
         (("pretrain", "bert-tiny", *CORPUS, "--out", "{here}/r", "--resume"), "no run is here to resume"),
         (("pretrain", "bert-tiny", *CORPUS, "--out", "{line}/train.tsv/r"), "cannot be written"),
         (("pretrain", "bert-tiny", *CORPUS, "--out", "{here}/r", "--set", "budget.step=1"), "did you mean 'steps'?"),
-        (("pretrain", "bert-tiny", *CORPUS, "--out", "{here}/r", "--init", "{here}/no"), "no directory is called"),
+        (("pretrain", "bert-tiny", *CORPUS, "--out", "{here}/r", "--init", "{here}/no"), "no directory '"),
         (("pretrain", "bert-tiny", *CORPUS, "--out", "{here}/r", "--strict"), "have no effect on a corpus"),
         (("pretrain", "bert-tiny", "--text", "{line}/train.tsv", "--out", "{line}"), "not empty"),
         (("pretrain", "bert-tiny", "--text", "-", "--out", "{here}/r"), "standard input can be read only once"),
@@ -498,7 +498,7 @@ def test_mistakes_in_the_program_itself(tmp_path):
     output, said = run("fill", "--model", "bert-base-uncased", "a [MASK]", status=2)
     assert output == ""
     assert said == (
-        "unmask: no directory is called 'bert-base-uncased'; if it is a model on the Hugging Face hub, fetch it with: "
+        "unmask: no directory 'bert-base-uncased'; if it is a model on the Hugging Face Hub, download it: "
         "hf download bert-base-uncased --local-dir bert-base-uncased\n"
     )
     piped = subprocess.run(

@@ -169,7 +169,7 @@ def test_predict_pairs_of_files(line):
     ("arguments", "message"),
     [
         (("evaluate", "--model", "{line}/first", "--against", "{line}/number"), "first is for classification; "),
-        (("evaluate", "--model", "{line}/first", "--against", "{line}/none"), "no directory is called"),
+        (("evaluate", "--model", "{line}/first", "--against", "{line}/none"), "no directory '"),
         (("evaluate", "--model", "{line}/first", "--errors", "{here}/a.pdf"), "a.pdf: the page of mistakes is HTML"),
         (("evaluate", "--model", "{line}/first", "--errors", "{here}/no/a.html"), "no: there is no such folder"),
         (("evaluate", "--model", "{line}/number"), "' is no number"),

@@ -120,10 +120,10 @@ def test_nothing_later_is_seen(learner, together):
         ("masking.kind=token", "objective.causal_lm needs text as it is.* --set masking.kind=none"),
         ("objective.masked_lm.weight=1", "objective.masked_lm needs context on both sides.* encoder.kind=bert"),
         ("encoder.kind=bert", "encoder.feed_forward` is missing"),
-        ("encoder.segments=2", "it goes with encoder.kind = bert"),
-        ("encoder.feed_forward=512", "it goes with encoder.kind = bert"),
+        ("encoder.segments=2", "it requires encoder.kind = bert"),
+        ("encoder.feed_forward=512", "it requires encoder.kind = bert"),
         ("encoder.activation=gelu", "encoder.activation cannot be 'gelu'; known: gelu_tanh, relu"),
-        ("encoder.offset=2", "it goes with encoder.kind = roberta"),
+        ("encoder.offset=2", "it requires encoder.kind = roberta"),
     ],
 )
 def test_what_does_not_go_together_is_refused(setting, message):
@@ -134,5 +134,5 @@ def test_what_does_not_go_together_is_refused(setting, message):
 def test_a_model_that_sees_both_sides_predicts_no_next_token():
     with pytest.raises(UserError, match=r"objective.causal_lm needs reading from left to right.*encoder.kind=gpt"):
         read_recipe("bert-mini", {"objective.causal_lm.weight": 1})
-    with pytest.raises(UserError, match=r"objective.masked_lm needs masked.* --set masking.kind=token"):
+    with pytest.raises(UserError, match=r"objective.masked_lm needs masked tokens.* --set masking.kind=token"):
         read_recipe("bert-mini", {"masking.kind": "none"})

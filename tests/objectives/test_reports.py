@@ -26,7 +26,7 @@ def build(name):
 )
 def test_a_guess_is_told_of_the_tokens_that_are_asked_for(name, metric, which):
     notes = build(name).notes(name, {}, {f"{metric}_accuracy": 0.0946})
-    assert notes[0] == f"Always saying the most frequent token would be right for 9.46 % of the {which} ones."
+    assert notes[0] == f"Always predicting the most frequent token would be right for 9.46 % of the {which} tokens."
 
 
 def test_of_pairs_and_without_held_out_text_nothing_is_told():
@@ -43,9 +43,9 @@ def test_a_discriminator_that_tells_nothing_is_warned_of():
         for loss in (0.339, 0.340)
     ]
     assert not found[0]
-    assert "Begin as a masked LM" in found[1][0]
+    assert "Start as a masked LM" in found[1][0]
 
 
 def test_a_discriminator_stands_beside_what_always_saying_original_reaches():
     notes = build("replaced_token").notes("replaced_token", {"replaced_token_guess": 0.878}, {})
-    assert notes == ["Always saying that a token was not replaced would be right for 87.80 % of all."]
+    assert notes == ["Always predicting that a token was not replaced would be right for 87.80 % of all tokens."]
