@@ -99,7 +99,7 @@ def folder(documents, tmp_path):
 def test_the_examples_own_tests_and_the_contract_of_objectives_pass(example):
     tests = [
         EXAMPLE / "tests",
-        "tests/objectives/test_objectives.py",
+        "tests/objectives/test_objective.py",
         "-k",
         "shuffled_masking or word_order or ranking",
     ]

@@ -213,3 +213,25 @@ def test_draws_differ_between_samples_and_passes_and_not_between_cuts():
         hidden = sample.positions["masked"]
         rest = np.setdiff1d(np.arange(len(sample)), hidden)
         assert np.array_equal(alone.tokens.ids.numpy()[rest], sample.ids[rest])
+
+
+def objective():
+    with torch.device("meta"):
+        return ReplacedTokenSettings().build(BuildContext(SETTINGS.build(VOCABULARY)))
+
+
+def test_a_discriminator_that_tells_nothing_is_warned_of():
+    one = objective()
+    assert not objective().warnings("replaced_token", {"generator_loss": 0.5})
+    # one of eight tokens replaced: a constant has -(1/8 ln 1/8 + 7/8 ln 7/8) = 0.3768 nats
+    found = [
+        one.warnings("replaced_token", {"replaced_token_loss": loss, "replaced_token_guess": 0.875})
+        for loss in (0.339, 0.340)
+    ]
+    assert not found[0]
+    assert "Start as a masked LM" in found[1][0]
+
+
+def test_a_discriminator_stands_beside_what_always_saying_original_reaches():
+    notes = objective().notes("replaced_token", {"replaced_token_guess": 0.878}, {})
+    assert notes == ["Always predicting that a token was not replaced would be right for 87.80 % of all tokens."]

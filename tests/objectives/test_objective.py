@@ -7,30 +7,24 @@ from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
 
-import msgspec
 import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
-from transformers import AlbertForPreTraining
 
 from unmask.batches.batch import Sample, add_counts, collate
-from unmask.batches.feed import Feed
 from unmask.batches.frame import Frame
 from unmask.batches.masking import MaskingSettings
 from unmask.batches.maskings import MASKINGS
 from unmask.batches.rng import derive_rng
-from unmask.batches.sentence_pairs import SentencePairsSettings
-from unmask.batches.token_masking import TokenMaskingSettings
-from unmask.checkpoints import huggingface
 from unmask.encoders.encoder import LEFT_TO_RIGHT, POOLER
-from unmask.families.albert import AlbertSettings
 from unmask.families.bert import BertSettings
 from unmask.families.gpt import GptSettings
 from unmask.model import Model, load_model, save_model
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
+from unmask.objectives.replaced_token import GENERATOR
 from unmask.tasks.classification import ClassificationHead
 from unmask.tasks.question_answering import QuestionAnsweringHead
 from unmask.tasks.regression import RegressionHead
@@ -175,52 +169,6 @@ def test_the_sum_runs_over_the_counted_targets(name):
     assert part.sum.dtype == learner.bfloat16()(batch)[name].sum.dtype == torch.float32
 
 
-def written(*texts):
-    """Ids as a string, so that one text is looked for in another."""
-    return " ".join(["", *(str(id) for ids in texts for id in ids), ""])
-
-
-def test_the_loss_of_sentence_order_is_alberts(corpus, tokenizer, tmp_path):
-    """On pairs of the corpus, whose documents tell which text came first: there 0 is in order, 1 the other way round.
-
-    Their loss is one number, the sum of that of hidden tokens and that of the order.
-    """
-    shape = AlbertSettings(**msgspec.structs.asdict(SETTINGS), embedding=16)
-    parts = {name: build(name, settings=shape, vocabulary=tokenizer.size) for name in ("masked_lm", "sentence_order")}
-    learner = Learner(shape.build(tokenizer.size), parts).eval()
-    huggingface.write(tmp_path, learner.encoder, {name: part.state_dict() for name, part in parts.items()})
-    theirs = AlbertForPreTraining.from_pretrained(tmp_path).eval()
-
-    layout = SentencePairsSettings(length=60, second="swapped")
-    feed = Feed(layout, TokenMaskingSettings(), 0, tokenizer, learner.prepare)
-    source, prepare = feed.source(corpus.train), feed.prepare()
-    pairs, _ = source.take(source.start, sequences=50)
-    documents = [written(*corpus.train.sentences(number)) for number in range(len(corpus.train))]
-    size = (len(pairs), max(map(len, pairs)))
-    ids, segments, mask = torch.zeros(3, *size, dtype=torch.int64)
-    hidden, swapped, prepared = torch.full(size, -100), [], []
-    for row, sample in enumerate(pairs):
-        end = sample.ids.tolist().index(tokenizer.sep)
-        first, second = written(sample.ids[1:end]), written(sample.ids[end + 1 : -1])
-        (home,) = (text for text in documents if first in text and second in text)
-        swapped.append(int(home.index(first) > home.index(second)))
-        prepared.append(sample := prepare(sample))
-        ids[row, : len(sample)] = torch.from_numpy(sample.ids)
-        segments[row, : len(sample)] = torch.from_numpy(sample.segments)
-        mask[row, : len(sample)] = 1
-        hidden[row, sample.positions["masked"]] = torch.from_numpy(sample.labels["masked"])
-    assert 20 <= sum(swapped) <= 30
-
-    def loss(order):
-        asked = {"input_ids": ids, "token_type_ids": segments, "attention_mask": mask}
-        return theirs(**asked, labels=hidden, sentence_order_label=order).loss
-
-    order, batch = torch.tensor(swapped), collate(prepared)
-    found = sum(part.sum / batch.counts[name] for name, part in learner(batch).items())
-    torch.testing.assert_close(found, loss(order), rtol=1e-5, atol=0)
-    assert abs(loss(order) - loss(1 - order)) > 0.01, "which is which is seen"
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_gradient_reaches_the_encoder_and_the_whole_head(name):
     learner = learner_of(name)
@@ -336,3 +284,21 @@ def test_operations_add_up_over_pieces_and_are_none_without_targets(name):
     nothing = collate([empty(learner.prepare(sample)).add(counts={name: 0}) for sample in samples()])
     assert part.forward_flops(learner.encoder, nothing) == 0
     assert learner.forward_flops(nothing) == learner.encoder.forward_flops(whole.tokens)
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "which"),
+    [
+        ("masked_lm", "masked_lm", "masked"),
+        ("replaced_token", GENERATOR, "masked"),
+        ("causal_lm", "causal_lm", "next"),
+    ],
+)
+def test_a_guess_is_told_of_the_tokens_that_are_asked_for(name, metric, which):
+    notes = build(name).notes(name, {}, {f"{metric}_accuracy": 0.0946})
+    assert notes[0] == f"Always predicting the most frequent token would be right for 9.46 % of the {which} tokens."
+
+
+def test_of_pairs_and_without_held_out_text_nothing_is_told():
+    assert not build("next_sentence").notes("next_sentence", {}, {"next_sentence_accuracy": 0.5})
+    assert not build("masked_lm").notes("masked_lm", {}, {})
