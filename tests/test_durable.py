@@ -8,7 +8,7 @@ from unmask import durable
 from unmask.durable import replace_file, sha256, sync
 
 
-def test_a_folder_is_left_alone_where_it_cannot_be_opened(tmp_path, monkeypatch):
+def test_a_directory_is_skipped_if_it_cannot_be_opened(tmp_path, monkeypatch):
     real, opened = os.open, []
 
     def windows(path, flags, *args):
@@ -24,7 +24,7 @@ def test_a_folder_is_left_alone_where_it_cannot_be_opened(tmp_path, monkeypatch)
     sync(tmp_path)
     replace_file(tmp_path / "file", b"content")
     assert (tmp_path / "file").read_bytes() == b"content"
-    assert opened == [os.O_RDWR]  # Windows flushes no file that is open for reading
+    assert opened == [os.O_RDWR]  # Windows flushes only writable handles
 
 
 def test_a_missing_file_is_an_error(tmp_path):

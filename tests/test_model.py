@@ -24,7 +24,7 @@ def model(tokenizer):
 
 
 def changed(model, head, name):
-    """The same model but for one number of a head."""
+    """Return the model with one number of a head changed."""
     value = model.heads[head][name].clone()
     value.view(-1)[-1] += 1e-3
     return replace(model, heads={**model.heads, head: {**model.heads[head], name: value}})

@@ -1,4 +1,4 @@
-"""Recipes are typed: what is shipped parses, what is wrong is named, what has no effect is refused."""
+"""Recipes: shipped ones are valid, errors name the invalid setting, settings without effect are refused."""
 
 from argparse import Namespace
 
@@ -38,7 +38,7 @@ PAPERS = {  # layers, width, heads
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_every_shipped_recipe_parses_and_comes_back(name, tmp_path):
+def test_every_shipped_recipe_is_read_as_it_is_written(name, tmp_path):
     recipe = read_recipe(name)
     encoder = recipe.encoder
     assert recipe.name == name
@@ -117,7 +117,7 @@ def test_bad_values_are_named(setting, message):
     assert "\n" not in str(error.value)
 
 
-PAIRS = (  # settings, what helps
+PAIRS = (  # settings, remedies
     (["objective.next_sentence=false"], "layout.second=next", "objective.next_sentence.weight=1"),
     (["layout.second=next"], "objective.next_sentence=false", "layout.second=random"),
     (["layout.second=swapped", "objective.sentence_order.weight=1"], "objective.next_sentence=false"),
@@ -126,7 +126,7 @@ PAIRS = (  # settings, what helps
 
 
 @pytest.mark.parametrize(("settings", "remedies"), [(settings, remedies) for settings, *remedies in PAIRS])
-def test_what_is_asked_of_pairs_and_their_layout_go_together(settings, remedies):
+def test_objectives_on_pairs_and_their_layout_are_checked(settings, remedies):
     with pytest.raises(UserError, match="next_sentence") as error:
         read_recipe("bert-tiny", parse_overrides(settings))
     for remedy in remedies:

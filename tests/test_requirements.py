@@ -1,4 +1,4 @@
-"""Which parts of a recipe go together: sets of names, and nothing else."""
+"""Compatible and incompatible parts of recipes."""
 
 import re
 
@@ -19,17 +19,17 @@ def part(name="a", gives=(), asks=(), takes=(), without=""):
         [],
         [part()],
         [part(gives=["x"]), part("b", asks=["x"])],
-        [part("b", asks=["x"]), part(gives=["x"])],  # in whichever order
-        [part(gives=["x"], asks=["x"])],  # its own
-        [part(gives=["x"])],  # nobody asks, and it may give
+        [part("b", asks=["x"]), part(gives=["x"])],  # in either order
+        [part(gives=["x"], asks=["x"])],  # of the part itself
+        [part(gives=["x"])],  # nothing asks for it, which is allowed
         [part(gives=["x"]), part("b", asks=["x"]), part("c", asks=["x"])],
-        [part(gives=["x"]), part("b", asks=["x"], takes=["x"])],  # it takes what it asks for itself
+        [part(gives=["x"]), part("b", asks=["x"], takes=["x"])],  # it takes what it asks for
         [part(gives=["x"]), part("b", takes=["x"])],
         [part(gives=["x"], without="a.kind=none"), part("b", asks=["x"])],
         [part(without="a.kind=none")],
     ],
 )
-def test_what_goes_together_passes(parts):
+def test_compatible_parts_pass(parts):
     check(parts, {})
 
 
@@ -64,7 +64,7 @@ def test_what_goes_together_passes(parts):
         ),
     ],
 )
-def test_what_does_not_is_refused_with_what_to_set(parts, message):
+def test_incompatible_parts_are_refused_with_what_to_set(parts, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         check(parts, OFFERS)
 

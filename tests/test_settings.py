@@ -28,13 +28,13 @@ from unmask.training.settings import BatchSettings, BudgetSettings
         ("optimizer.dropout=0.5", r"at `optimizer`; did you mean 'encoder\.dropout'\?$"),
     ],
 )
-def test_an_unknown_key_proposes_the_nearest(setting, message):
+def test_the_error_for_an_unknown_key_suggests_a_similar_one(setting, message):
     with pytest.raises(UserError, match=message) as error:
         read_recipe("bert-tiny", parse_overrides([setting]))
     assert str(error.value).startswith("recipe bert-tiny: ")
 
 
-def test_false_leaves_away_what_may_be_left_away():
+def test_false_unsets_optional_keys():
     changed = ["encoder.head_dropout=0.3", "objective.sentence_order.weight=1", "budget.steps=7"]
     unset = ["encoder.head_dropout=false", "objective.sentence_order=false", "budget.tokens=false"]
     assert read_recipe("bert-tiny", parse_overrides([*changed, *unset])) == read_recipe(
@@ -61,18 +61,18 @@ def test_one_unit_replaces_the_other():
     assert (recipe.batch.sequences, recipe.batch.tokens) == (None, 64)
 
 
-def test_values_are_toml_and_quotes_may_be_left_away():
+def test_values_are_toml_and_quotes_are_optional():
     table = put({"a": {"b": 1, "c": 2}}, parse_overrides(["a.b=x y", 'a.d="7"', "e.f=[1, 2]", "g=true", "h="]), Recipe)
     assert table == {"a": {"b": "x y", "c": 2, "d": "7"}, "e": {"f": [1, 2]}, "g": True, "h": ""}
 
 
-def test_settings_do_not_change_what_they_are_put_over():
+def test_the_table_that_settings_override_is_unchanged():
     before = {"budget": {"steps": 1}, "layout": {"kind": "a", "length": 3}}
     put(before, parse_overrides(["budget.tokens=3", "layout.kind=b", "layout.length=5"]), Recipe)
     assert before == {"budget": {"steps": 1}, "layout": {"kind": "a", "length": 3}}
 
 
-def test_another_layout_keeps_the_length_only():
+def test_another_layout_keeps_only_the_length():
     settings = ["layout.length=64", "layout.kind=document_sentences", "objective.next_sentence=false"]
     recipe = read_recipe("bert-tiny", parse_overrides(settings))
     assert msgspec.to_builtins(recipe.layout) == {"kind": "document_sentences", "length": 64, "stages": None}
@@ -81,7 +81,7 @@ def test_another_layout_keeps_the_length_only():
     assert again.layout.length == 128
 
 
-def test_another_schedule_keeps_the_warm_up_only():
+def test_another_schedule_keeps_only_the_warm_up():
     stable = ["schedule.warmup=0.2", "schedule.kind=warmup_stable_decay", "schedule.decay=0.1"]
     schedule = read_recipe("bert-tiny", parse_overrides(stable)).schedule
     assert (schedule.kind, schedule.warmup, schedule.decay) == ("warmup_stable_decay", 0.2, 0.1)
@@ -92,7 +92,7 @@ def test_another_schedule_keeps_the_warm_up_only():
     )
 
 
-def test_what_is_not_set_is_left_away():
+def test_settings_that_are_not_set_are_omitted():
     recipe = convert(
         {
             "task": {"kind": "classification"},

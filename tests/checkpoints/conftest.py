@@ -36,7 +36,7 @@ VOCABULARY = 11
 
 
 def small(settings, layers=2, **more):
-    """A body of one of the families; GPT's feed-forward layers have their width by themselves."""
+    """Return settings of a small body; the width of GPT's feed-forward layers is not a setting."""
     inner = {} if settings is GptSettings else {"feed_forward": 16}
     return settings(layers=layers, width=8, heads=2, positions=12, **inner, **more)
 

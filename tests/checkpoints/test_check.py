@@ -91,7 +91,7 @@ def test_C4_another_number_of_layers_in_every_family(name, family_directory, lay
     family = form_of(name)
     key = family.config["layers"]
     configure(family_directory, **{key: layers})
-    if name == "albert" and layers < 10:  # of layers that are the same one is stored, whatever their number
+    if name == "albert" and layers < 10:  # one of the shared layers is stored, whatever their number
         assert huggingface.read(family_directory).settings.layers == layers
         configure(family_directory, **{key: 3, "num_hidden_groups": 3})
     if name == "albert, not shared":
@@ -117,10 +117,10 @@ def test_C5_a_huge_size_is_refused_before_allocation_in_every_family(name, famil
 
 
 def test_C15_partial_weights_are_refused_in_every_family(name, family_directory):
-    """Whichever tensor of the encoder is missing, or part of the head."""
+    """Remove each tensor of the encoder and of the head in turn."""
     tensors, family = weights(family_directory), form_of(name)
     head = family.heads[HEADS.get(name, "masked_lm")]
-    optional = ("unmask.", "roformer.encoder.embed_positions")  # what follows from the settings
+    optional = ("unmask.", "roformer.encoder.embed_positions")  # determined by the settings
     lacking = [key for key in tensors if not key.startswith(optional)]
     assert len(lacking) > 10
     for key in lacking:

@@ -1,4 +1,4 @@
-"""What BERT's directories survive (test_huggingface.py), those of its family do: RELIABILITY C4 to C7, C15, C16."""
+"""Directories of all families, as test_huggingface.py tests those of BERT: C6, C7, C16 (C4, C5: test_check.py)."""
 
 import json
 import socket
@@ -35,7 +35,7 @@ from .conftest import (
 
 @pytest.fixture
 def no_network(monkeypatch):
-    """Notes whoever asks for the network, should the refusal be caught, and fails in the end."""
+    """Fail the test if anything tries to use the network, even if it catches the error."""
     asked = []
 
     def refuse(*arguments, **options):
@@ -59,7 +59,7 @@ def test_C6_code_beside_the_weights_is_not_executed(family_directory, tmp_path):
 
 
 def word_bpe(directory):
-    """GPT's kind, which is not trained here."""
+    """Return a tokenizer of GPT's kind, which unmask does not train."""
     letters = "abcdefghijklmnopqrstuvwxyz.,"
     pieces = ["<unk>", *letters, *(f"{letter}</w>" for letter in letters), "th", "the</w>"]
     (directory / "vocab.json").write_text(json.dumps({piece: id for id, piece in enumerate(pieces)}))
@@ -76,7 +76,7 @@ def word_bpe(directory):
 )
 @pytest.mark.usefixtures("no_network")
 def test_C6_code_beside_the_tokenizer_is_not_executed(kind, file, documents, tmp_path):
-    """Nor is it looked for elsewhere, where `auto_map` says that another repository has it."""
+    """Nor is the code downloaded if `auto_map` refers to another repository."""
     (tmp_path / "words").mkdir()
     if kind == "word_bpe":
         tokenizer = word_bpe(tmp_path / "words")
@@ -114,8 +114,8 @@ def test_C7_pickles_are_read_on_request_and_hold_tensors_alone(family_directory)
     assert_read_refused(family_directory, "contains other objects than tensors", allow_pickle=True)
 
 
-def test_positions_begin_after_the_padding_of_the_vocabulary(tokenizer, tmp_path):
-    """In transformers the id of padding decides; another one than the tokenizer's shifts all positions."""
+def test_positions_start_after_the_padding_id_of_the_vocabulary(tokenizer, tmp_path):
+    """In transformers the padding id is the offset; another id than the tokenizer's would shift all positions."""
     shape = msgspec.structs.replace(shape_of("roberta"), offset=tokenizer.pad + 1)
     save_model(tmp_path, Model(shape.build(tokenizer.size), tokenizer), "")
     assert load_model(tmp_path).encoder.settings.offset == 1
@@ -135,7 +135,7 @@ def test_positions_begin_after_the_padding_of_the_vocabulary(tokenizer, tmp_path
 HEAD_DROPOUTS = {
     "albert": "classifier_dropout_prob",
     "distilbert": "seq_classif_dropout",
-    "openai-gpt": "unmask_head_dropout",  # it has none of its own
+    "openai-gpt": "unmask_head_dropout",  # transformers has no key for it
 }
 
 
@@ -154,19 +154,19 @@ def test_dropout_before_the_last_layer_is_read_and_written(name, family_director
         json.dumps({one: value for one, value in config.items() if one != key})
     )
     expected = {"albert": 0.1, "distilbert": 0.2}.get(name.partition(",")[0], 0.1)
-    assert huggingface.read(family_directory).settings.before_last == expected, "what transformers takes then"
+    assert huggingface.read(family_directory).settings.before_last == expected, "the default of transformers"
     for wrong in (1.0, -0.1, "0.1"):
         configure(family_directory, **{key: wrong})
         assert_read_refused(family_directory, "not a valid config of a")
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_a_body_comes_back_as_it_was(body, tmp_path):
+def test_a_body_is_read_as_it_was_written(body, tmp_path):
     encoder = small(BODIES[body], init_std=0.5).build(VOCABULARY)
     huggingface.write(tmp_path, encoder, {})
     found = huggingface.read(tmp_path)
     assert found.settings == encoder.settings
-    if body not in ("all layers shared", "attention shared"):  # that nothing is projected there only the weights tell
+    if body not in ("all layers shared", "attention shared"):  # only the weights reveal the missing projection
         assert huggingface.read_settings(tmp_path) == encoder.settings
     again, state = found.settings.build(VOCABULARY), encoder.state_dict()
     missing, unknown = again.load_state_dict(found.encoder, strict=False)
@@ -177,7 +177,7 @@ def test_a_body_comes_back_as_it_was(body, tmp_path):
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
-    """A directory of each family, with its file's content."""
+    """Return a directory of each family, with the content of its weights file."""
     found = {}
     for name in SHAPES:
         directory = tmp_path_factory.mktemp("tiny")
@@ -201,7 +201,7 @@ def test_C16_flipped_bytes_of_the_header_raise_nothing_but_user_errors(tiny, nam
         found = huggingface.read(directory)
     except UserError as error:
         assert str(error).startswith(f"{directory}/model.safetensors: ")
-    else:  # what was hit is not the encoder's
+    else:  # the flipped bytes are not the encoder's
         assert found.encoder.keys() <= found.settings.build(VOCABULARY).state_dict().keys()
 
 
@@ -219,8 +219,8 @@ def position_ids(family):
 
 
 DECODER_BIASES = {"roberta": "lm_head.decoder.bias", "albert": "predictions.decoder.bias"}
-"""What is tied to the head's bias; in the other families that is the decoder's own."""
-VARIANTS = {  # as published files have them; BERT's are in test_huggingface.py
+"""Biases tied to that of the head; in the other families the bias belongs to the decoder itself."""
+VARIANTS = {  # found in published files; those of BERT are in test_huggingface.py
     "without the prefix": lambda family, tensors: {
         name.removeprefix(family.prefix): value for name, value in tensors.items()
     },
@@ -253,20 +253,20 @@ def test_variants_are_read(name, variant, family_directory):
     assert_read_as(huggingface.read(family_directory), expected)
 
 
-def test_all_that_their_state_holds_is_read(name, family_directory, tmp_path):
-    """With what is tied, as older versions of transformers stored it."""
+def test_a_full_state_dict_of_transformers_is_read(name, family_directory, tmp_path):
+    """Including tied tensors, which older versions of transformers stored."""
     (kind,) = json.loads((family_directory / "config.json").read_text())["architectures"]
     theirs, family = getattr(transformers, kind).from_pretrained(family_directory), form_of(name)
     theirs.save_pretrained(tmp_path / "theirs")
     expected, state = huggingface.read(tmp_path / "theirs"), theirs.state_dict()
     tied = {family.decoder, DECODER_BIASES.get(family.model_type, family.decoder)}
-    assert (tied <= state.keys()) == (name != "electra"), "whose discriminator has no decoder"
+    assert (tied <= state.keys()) == (name != "electra"), "ELECTRA's discriminator has no decoder"
     put(tmp_path / "theirs", {key: value.clone() for key, value in state.items()})
     assert_read_as(huggingface.read(tmp_path / "theirs"), expected)
 
 
-def test_the_decoder_serves_where_the_table_of_tokens_is_not_stored(name, family_directory):
-    """Of tied tensors transformers stores one, and not always the same."""
+def test_the_decoder_replaces_token_embeddings_that_are_not_stored(name, family_directory):
+    """transformers stores one of the tied tensors, not always the same."""
     tensors, family = weights(family_directory), form_of(name)
     words = next(key for key in tensors if key.endswith(family.embeddings["embeddings.words.weight"]))
     expected = huggingface.read(family_directory).encoder["embeddings.words.weight"]

@@ -78,7 +78,7 @@ def test_C15_the_pooler_that_a_head_reads_must_be_there(shape, tokenizer, tmp_pa
 
 @pytest.mark.parametrize("shape", ["roberta", "electra", "distilbert", "bert"])
 @pytest.mark.parametrize("head", ["next_sentence", "sentence_order"])
-def test_a_head_that_reads_the_pooler_comes_back_with_it(shape, head, tmp_path):
+def test_a_head_that_reads_the_pooler_is_read_with_it(shape, head, tmp_path):
     encoder = small(BODIES[shape], layers=1).build(VOCABULARY)
     parts = {name: OBJECTIVES[name]().build(BuildContext(encoder)) for name in (head, "masked_lm")}
     huggingface.write(tmp_path, encoder, {name: part.published() for name, part in parts.items()})
@@ -93,7 +93,7 @@ def test_a_head_that_reads_the_pooler_comes_back_with_it(shape, head, tmp_path):
 
 @pytest.fixture
 def pretrained(tokenizer, tmp_path):
-    """Writes a model with a span boundary head or a generator, with tensors changed; returns what reads it."""
+    """Return a function that writes a model with changed tensors of a head, and returns one that evaluates it."""
 
     def write(head, **changes):
         encoder = BertSettings(layers=1, width=8, heads=2, feed_forward=16, positions=12).build(tokenizer.size)
@@ -136,7 +136,7 @@ def test_C15_damaged_heads_of_ours_are_refused(pretrained, head, name, value, me
         pretrained(head, **{name: value})()
 
 
-def test_a_generator_with_another_vocabulary_does_not_go_on(pretrained, corpus, tmp_path):
+def test_a_generator_with_another_vocabulary_cannot_be_trained_further(pretrained, corpus, tmp_path):
     pretrained("replaced_token", **{"replaced_token.generator.bias": torch.zeros(7)})
     recipe = read_recipe("electra-mini", parse_overrides(["layout.length=12", "budget.steps=1"]))
     with pytest.raises(UserError, match=r"generator.bias of the replaced_token head has shape \(7,\)"):
@@ -144,7 +144,7 @@ def test_a_generator_with_another_vocabulary_does_not_go_on(pretrained, corpus, 
     assert not (tmp_path / "run").exists()
 
 
-def test_a_head_of_other_settings_does_not_go_on(pretrained, tmp_path):
+def test_a_head_with_other_settings_cannot_be_trained_further(pretrained, tmp_path):
     pretrained("span_boundary")
     other = OBJECTIVES["span_boundary"](places=10)
     base = load_model(tmp_path)

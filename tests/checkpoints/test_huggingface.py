@@ -1,4 +1,4 @@
-"""Directories of Hugging Face: what is read, what is written, and how bad ones are refused (C1 to C15)."""
+"""Hugging Face directories of BERT: writing, reading, and errors for bad ones (C1, C2, C6, C7, C11, C14, C16)."""
 
 import filecmp
 import json
@@ -33,7 +33,7 @@ from .conftest import (
     weights,
 )
 
-# what is written
+# writing
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_round_trip_is_exact(tokenizer, tmp_path, heads, labels, architecture):
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_settings_travel(tokenizer, tmp_path, activation):
+def test_settings_are_read_as_they_were_written(tokenizer, tmp_path, activation):
     settings = BertSettings(
         layers=1, width=8, heads=4, feed_forward=6, positions=9, segments=3, dropout=0.25, activation=activation,
         epsilon=1e-5, init_std=0.1,
@@ -72,13 +72,13 @@ def test_settings_travel(tokenizer, tmp_path, activation):
     assert load_model(tmp_path, dropout=0.0).encoder.settings.dropout == 0
 
 
-def test_what_the_file_holds(directory, tokenizer):
+def test_tensors_in_the_file_are_those_of_transformers(directory, tokenizer):
     with safe_open(directory / "model.safetensors", framework="pt") as file:
         assert file.metadata() == {"format": "pt"}
         names = set(file.keys())
         assert {file.get_slice(name).get_dtype() for name in names} == {"F32"}
     theirs = BertForPreTraining(BertConfig.from_pretrained(directory))
-    assert names == {name for name, _ in theirs.named_parameters()}  # the tied decoder is none
+    assert names == {name for name, _ in theirs.named_parameters()}  # the tied decoder is not among them
     assert DECODER not in names
 
 
@@ -89,7 +89,7 @@ def test_a_working_copy_in_bf16_is_written_in_float32(tokenizer, tmp_path):
     assert {value.dtype for value in weights(tmp_path).values()} == {torch.float32}
 
 
-# what is read
+# reading
 
 
 def old_names(tensors):
@@ -146,7 +146,7 @@ def test_a_directory_without_heads_and_pooler(directory, tokenizer):
     assert not torch.equal(state["pooler.weight"], load_model(directory, seed=2).encoder.pooler.weight)
 
 
-def test_missing_heads_are_said_to_be_created(directory, tokenizer):
+def test_missing_heads_are_reported_as_newly_initialized(directory, tokenizer):
     put(directory, {n: v for n, v in weights(directory).items() if not n.startswith("cls.seq") and "pooler" not in n})
     base = load_model(directory)
     learner, created = build_learner(read_recipe("bert-tiny"), tokenizer.size, base)
@@ -154,7 +154,7 @@ def test_missing_heads_are_said_to_be_created(directory, tokenizer):
     assert torch.equal(learner.parts["masked_lm"].dense.weight, base.heads["masked_lm"]["dense.weight"])
 
 
-def test_a_model_of_another_kind_gives_its_encoder(tokenizer, tmp_path):
+def test_the_encoder_of_a_model_for_another_task_is_read(tokenizer, tmp_path):
     theirs = BertForQuestionAnswering(
         BertConfig(
             vocab_size=tokenizer.size, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
@@ -182,7 +182,7 @@ def test_C14_round_trip_through_transformers_keeps_logits(directory, tmp_path, t
     assert filecmp.cmp(tmp_path / "again" / "model.safetensors", directory / "model.safetensors", shallow=False)
 
 
-# weights that are refused
+# refused weights
 
 
 @pytest.mark.parametrize("kept", [0.1, 0.5, 0.999])
@@ -244,7 +244,8 @@ def pickled(directory, content):
 def test_C7_a_pickle_is_read_on_request_only(directory):
     expected = load_model(directory)
     tensors = weights(directory)
-    tensors["bert.pooler.dense.weight"] = tensors["bert.pooler.dense.weight"].T.contiguous().T  # as TensorFlow's lie
+    weight = tensors["bert.pooler.dense.weight"]
+    tensors["bert.pooler.dense.weight"] = weight.T.contiguous().T  # the layout of weights converted from TensorFlow
     path = pickled(directory, tensors | {"epoch": 3})
     assert_load_refused(directory, path, "pickle", "--allow-pickle")
     assert_same_model(load_model(directory, allow_pickle=True), expected)
@@ -268,7 +269,7 @@ def test_C7_a_malicious_pickle_is_not_executed(directory, tmp_path, kind):
     assert_load_refused(directory, path, allow_pickle=False)
     assert_load_refused(directory, path, "contains other objects than tensors", allow_pickle=True)
     assert not marker.exists()
-    if kind == "zip":  # it would have done it
+    if kind == "zip":  # unrestricted loading executes it
         torch.load(path, weights_only=False)
         assert marker.exists()
 
@@ -311,7 +312,7 @@ def test_C11_a_corrupt_or_foreign_tokenizer(directory, tokenizer):
     assert_load_refused(directory, "holds none of tokenizer.json")
 
 
-def test_rows_that_pad_the_vocabulary_are_fine(tokenizer, tmp_path):
+def test_additional_rows_of_the_vocabulary_are_accepted(tokenizer, tmp_path):
     made = model(tokenizer)
     wide = SMALL.build(tokenizer.size + 7)
     huggingface.write(tmp_path, wide, {})
@@ -326,7 +327,7 @@ def test_rows_that_pad_the_vocabulary_are_fine(tokenizer, tmp_path):
     "content",
     [b"", b"{", b"[]", b"null", b"3", b'"bert"', b"\xff\xfe\x00", b"[" * 100_000, b'{"a": ' + b"1" * 5000 + b"}"],
 )
-def test_a_config_that_is_none(directory, content):
+def test_a_config_that_is_not_a_json_object(directory, content):
     (directory / "config.json").write_bytes(content)
     assert_load_refused(directory, directory / "config.json", "JSON")
 
@@ -364,7 +365,7 @@ def test_a_config_that_lacks_a_size(directory, key):
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
-    """A model of a few numbers, and its file's content."""
+    """Return the directory of a tiny model, and the content of its weights file."""
     directory = tmp_path_factory.mktemp("tiny")
     shape = BertSettings(layers=1, width=2, heads=1, feed_forward=2, positions=2)
     huggingface.write(directory, shape.build(3), {})
@@ -383,5 +384,5 @@ def test_C16_flipped_bytes_of_the_header_raise_nothing_but_user_errors(tiny, fli
         found = huggingface.read(directory)
     except UserError as error:
         assert str(error).startswith(f"{directory}/model.safetensors: ")
-    else:  # what was hit is not ours: metadata, or blanks behind the header
+    else:  # the flipped bytes are metadata, or blanks after the header
         assert found.encoder.keys() == found.settings.build(3).state_dict().keys()

@@ -19,14 +19,14 @@ SETTINGS = BertSettings(layers=2, width=32, heads=2, feed_forward=64, positions=
 
 
 def written(*texts):
-    """Ids as a string, so that one text is looked for in another."""
+    """Return ids as a string, to search for one text in another."""
     return " ".join(["", *(str(id) for ids in texts for id in ids), ""])
 
 
 def test_the_loss_of_sentence_order_is_alberts(corpus, tokenizer, tmp_path):
-    """On pairs of the corpus, whose documents tell which text came first: there 0 is in order, 1 the other way round.
+    """Compare on pairs of the corpus, whose documents determine which text comes first: 0 is in order, 1 is swapped.
 
-    Their loss is one number, the sum of that of hidden tokens and that of the order.
+    The loss of transformers is the sum of those of masked tokens and of the order.
     """
     shape = AlbertSettings(**msgspec.structs.asdict(SETTINGS), embedding=16)
     context = BuildContext(shape.build(tokenizer.size))
@@ -42,24 +42,24 @@ def test_the_loss_of_sentence_order_is_alberts(corpus, tokenizer, tmp_path):
     documents = [written(*corpus.train.sentences(number)) for number in range(len(corpus.train))]
     size = (len(pairs), max(map(len, pairs)))
     ids, segments, mask = torch.zeros(3, *size, dtype=torch.int64)
-    hidden, swapped, prepared = torch.full(size, -100), [], []
+    gold, swapped, prepared = torch.full(size, -100), [], []
     for row, sample in enumerate(pairs):
         end = sample.ids.tolist().index(tokenizer.sep)
         first, second = written(sample.ids[1:end]), written(sample.ids[end + 1 : -1])
-        (home,) = (text for text in documents if first in text and second in text)
-        swapped.append(int(home.index(first) > home.index(second)))
+        (source,) = (text for text in documents if first in text and second in text)
+        swapped.append(int(source.index(first) > source.index(second)))
         prepared.append(sample := prepare(sample))
         ids[row, : len(sample)] = torch.from_numpy(sample.ids)
         segments[row, : len(sample)] = torch.from_numpy(sample.segments)
         mask[row, : len(sample)] = 1
-        hidden[row, sample.positions["masked"]] = torch.from_numpy(sample.labels["masked"])
+        gold[row, sample.positions["masked"]] = torch.from_numpy(sample.labels["masked"])
     assert 20 <= sum(swapped) <= 30
 
     def loss(order):
         asked = {"input_ids": ids, "token_type_ids": segments, "attention_mask": mask}
-        return theirs(**asked, labels=hidden, sentence_order_label=order).loss
+        return theirs(**asked, labels=gold, sentence_order_label=order).loss
 
     order, batch = torch.tensor(swapped), collate(prepared)
     found = sum(part.sum / batch.counts[name] for name, part in learner(batch).items())
     torch.testing.assert_close(found, loss(order), rtol=1e-5, atol=0)
-    assert abs(loss(order) - loss(1 - order)) > 0.01, "which is which is seen"
+    assert abs(loss(order) - loss(1 - order)) > 0.01, "the two labels are distinguished"

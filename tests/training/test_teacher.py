@@ -75,7 +75,7 @@ def test_training_leaves_the_teacher_alone(tmp_path, precision):
         trainer.start()
         trainer.train()
         losses = [line["loss"] for line in run.read_metrics("train")]
-        assert losses[-1] < 0.7 * losses[0], "it is learnt from"
+        assert losses[-1] < 0.7 * losses[0], "the student learns from it"
         assert teacher.fingerprint() == before
         assert all(value.grad is None for value in teacher.module.parameters())
         assert trainer.optimizer.names.keys() == names
