@@ -32,8 +32,8 @@ class UserError(UnmaskError):
     def __init__(
         self, message: str, *, file: str | PathLike[str] | None = None, line: int | None = None, remedy: str = ""
     ) -> None:
-        place = "" if file is None else f"{file}: " if line is None else f"{file}:{line}: "
-        super().__init__(place + message + (f"; {remedy}" if remedy else ""))
+        location = "" if file is None else f"{file}: " if line is None else f"{file}:{line}: "
+        super().__init__(location + message + (f"; {remedy}" if remedy else ""))
 
 
 class InputWarning(UserWarning):

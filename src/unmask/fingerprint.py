@@ -15,5 +15,5 @@ def fingerprint(tensors: Mapping[str, Tensor]) -> str:
     for name, value in sorted(tensors.items()):
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
         data = value.detach().cpu().contiguous().reshape(-1)
-        digest.update(data.view(torch.uint8).numpy())  # as bytes, since NumPy has no bf16
+        digest.update(data.view(torch.uint8).numpy().data)  # as bytes, since NumPy has no bf16
     return digest.hexdigest()

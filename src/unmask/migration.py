@@ -184,7 +184,7 @@ def _migrate_encoder(old: Mapping[str, Any]) -> dict[str, Any]:
         if held != value and (held, value) != (False, None):
             allowed = "does not exist" if value in (None, 0, NONE) else f"is always {_value(value)}"
             raise ValueError(
-                f"no family has both {key} = {_value(held)} and {_sign(kind, old)}: the latter belongs to {kind}, "
+                f"no family has both {key} = {_value(held)} and {_origin(kind, old)}: the latter belongs to {kind}, "
                 f"where {key} {allowed}"
             )
     removed = {"kind", "pooling", "causal", *fixed}
@@ -207,7 +207,7 @@ def _family(old: Mapping[str, Any]) -> str:
     return "albert" if old.get("shared", NONE) != NONE or old.get("embedding") else "bert"
 
 
-def _sign(kind: str, old: Mapping[str, Any]) -> str:
+def _origin(kind: str, old: Mapping[str, Any]) -> str:
     """Return the setting from which the family follows."""
     key = {"roberta": "offset", "gpt": "causal", "albert": "shared" if "shared" in old else "embedding"}.get(kind)
     key = key or "pooling"

@@ -87,10 +87,10 @@ class Model:
         if name not in self.heads:
             return [f"the {name} head"]
         state, lacking = dict(self.heads[name]), []
-        for begin, what in objective.optional.items():
-            if not any(part.startswith(begin) for part in state):
-                state |= {part: value for part, value in wanted.items() if part.startswith(begin)}
-                lacking.append(what)
+        for prefix, description in objective.optional.items():
+            if not any(part.startswith(prefix) for part in state):
+                state |= {part: value for part, value in wanted.items() if part.startswith(prefix)}
+                lacking.append(description)
         for part in sorted(state.keys() ^ wanted.keys()):
             raise UserError(
                 f"{part} of the {name} head is {'missing' if part in wanted else 'unknown'}",

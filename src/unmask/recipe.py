@@ -105,7 +105,7 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def objectives(self) -> dict[str, ObjectiveSettings]:
         """Settings of the objectives of the recipe, by name."""
-        return named(self.objective)
+        return _by_name(self.objective)
 
 
 class FinetuningRecipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -133,10 +133,10 @@ class FinetuningRecipe(TrainingSettings, frozen=True, kw_only=True, forbid_unkno
     @property
     def objectives(self) -> dict[str, ObjectiveSettings]:
         """Settings of the auxiliary objectives, by name."""
-        return named(self.objective)
+        return _by_name(self.objective)
 
 
-def named(objective: Any) -> dict[str, ObjectiveSettings]:
+def _by_name(objective: Any) -> dict[str, ObjectiveSettings]:
     """Return the settings in [objective.NAME] tables, by name."""
     given = {name: getattr(objective, name) for name in OBJECTIVES}
     return {name: settings for name, settings in given.items() if settings is not None}

@@ -4,18 +4,18 @@ import msgspec
 import pytest
 
 from unmask.families.bert import BertSettings
-from unmask.families.body import LARGEST, MOST_LAYERS, BodySettings, check_size, check_small
+from unmask.families.body import MAX_LAYERS, MAX_SIZE, BodySettings, check_size, check_small
 
 SHAPE = {"layers": 2, "width": 8, "heads": 2, "feed_forward": 16, "positions": 12}
 
 
 def test_sizes_are_at_least_1_and_at_most_the_largest():
     check_size("width", 1)
-    check_size("width", LARGEST)
+    check_size("width", MAX_SIZE)
     with pytest.raises(ValueError, match=r"^width must be at least 1$"):
         check_size("width", 0)
     with pytest.raises(ValueError, match=r"^width must be at most 16,777,216, not 16777217$"):
-        check_size("width", LARGEST + 1)
+        check_size("width", MAX_SIZE + 1)
 
 
 @pytest.mark.parametrize("value", [0, 1, -0.5, float("nan"), float("inf")])
@@ -28,7 +28,7 @@ def test_what_must_lie_between_0_and_1(value):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"layers": MOST_LAYERS + 1}, "layers must be at most 1000"),
+        ({"layers": MAX_LAYERS + 1}, "layers must be at most 1000"),
         ({"layers": 0}, "layers must be at least 1"),
         ({"positions": 0}, "positions must be at least 1"),
         ({"heads": 3}, "width 8 must be a multiple of heads 3"),

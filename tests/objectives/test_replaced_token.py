@@ -18,7 +18,7 @@ from unmask.families.electra import ElectraSettings
 from unmask.layers.vocabulary import draw
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
-from unmask.objectives.replaced_token import GENERATOR, ReplacedTokenSettings, heads_of
+from unmask.objectives.replaced_token import GENERATOR, ReplacedTokenSettings, num_heads
 
 VOCABULARY = 120
 WORDS = "encoder.embeddings.words.weight"
@@ -58,7 +58,7 @@ def theirs_of(learner, directory):
     shape = msgspec.structs.replace(
         encoder.settings,
         width=width,
-        heads=heads_of(width),
+        heads=num_heads(width),
         feed_forward=part.generator.blocks[0].feed_forward.up.out_features,
         embedding=None if width == encoder.words.embedding_dim else encoder.words.embedding_dim,
     )

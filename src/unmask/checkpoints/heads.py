@@ -70,7 +70,7 @@ def find_own(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, str]]:
     return found
 
 
-def of_classifier(form: Format, config: Mapping[str, Any], tensors: Mapping[str, Tensor], path: Path) -> str:
+def classifier_head(form: Format, config: Mapping[str, Any], tensors: Mapping[str, Tensor], path: Path) -> str:
     """Return which of our heads their `classifier` is, as several have this name; "" if none.
 
     Raises:

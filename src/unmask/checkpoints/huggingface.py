@@ -26,10 +26,10 @@ from unmask.checkpoints.heads import (
     OWN,
     OWN_POOLER,
     POOLED,
+    classifier_head,
     find_heads,
     find_own,
     head_name,
-    of_classifier,
     read_labels,
 )
 from unmask.checkpoints.safetensors_file import checked, read_shapes, read_tensors
@@ -131,7 +131,7 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
     task = config.get(OUR_KEY)
     heads = find_own(tensors)
     if not isinstance(task, dict) or "downstream" not in task:
-        for head, names in find_heads(form, tensors, path, of_classifier(form, config, tensors, path)).items():
+        for head, names in find_heads(form, tensors, path, classifier_head(form, config, tensors, path)).items():
             heads[head] = {**names, **heads.get(head, {})}  # some parts may be in our own format
     return Pretrained(
         settings,

@@ -29,9 +29,9 @@ from unmask.layers.pooler import Pooler
 from unmask.layers.rotary import Rotation
 from unmask.tokenizers.tokenizer import Summary
 
-MOST_LAYERS = 1000
+MAX_LAYERS = 1000
 """Limit on the number of layers. Shared layers are stored once, so that only this reveals a corrupt number."""
-LARGEST = 1 << 24
+MAX_SIZE = 1 << 24
 """Limit on every dimension of a body."""
 
 
@@ -59,8 +59,8 @@ class BodySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     asks: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
-        if self.layers > MOST_LAYERS:
-            raise ValueError(f"layers must be at most {MOST_LAYERS}")
+        if self.layers > MAX_LAYERS:
+            raise ValueError(f"layers must be at most {MAX_LAYERS}")
         for name in ("layers", "width", "positions"):
             check_size(name, getattr(self, name))
         if not 0 <= self.dropout < 1 or not 0 <= self.before_last < 1:
@@ -215,15 +215,15 @@ class TransformerSettings(BodySettings, frozen=True, kw_only=True, forbid_unknow
 
 
 def check_size(name: str, value: int) -> None:
-    """Check that a dimension is between 1 and `LARGEST`.
+    """Check that a dimension is between 1 and `MAX_SIZE`.
 
     Raises:
         ValueError: the dimension is out of range.
     """
     if value < 1:
         raise ValueError(f"{name} must be at least 1")
-    if value > LARGEST:
-        raise ValueError(f"{name} must be at most {LARGEST:,}, not {value}")
+    if value > MAX_SIZE:
+        raise ValueError(f"{name} must be at most {MAX_SIZE:,}, not {value}")
 
 
 def check_small(name: str, value: float) -> None:

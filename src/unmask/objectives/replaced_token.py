@@ -50,7 +50,7 @@ GENERATOR = "generator"
 """Name of the generator's part of the loss."""
 HEAD_WIDTH = 64
 """Width of the generator's attention heads."""
-WORDS_ALONE = 0.9
+CONTEXT_FREE = 0.9
 """Threshold on the ratio of the loss to that of a constant prediction, above which the discriminator does not use the
 context. The ratio was 0.96 to 0.99 for discriminators that only knew which words a generator draws too often, and 0.89
 or less for those that had started to use the context (docs/family.md)."""
@@ -120,7 +120,7 @@ class Generator(nn.Module):
         head, narrow, body = context.head, context.decoder_width, cast(Narrowing, context.body)
         self.project = None if narrow == width else Linear(narrow, width)
         self.blocks: Sequence[Block] = nn.ModuleList(  # type: ignore[assignment]  # used as a sequence
-            body.block(width, heads_of(width)) for _ in range(body.num_layers)
+            body.block(width, num_heads(width)) for _ in range(body.num_layers)
         )
         self.dense = nn.Linear(width, narrow)
         self.activation = ACTIVATIONS[head.lm_activation]()
@@ -234,7 +234,7 @@ class ReplacedToken(Objective):
         if loss is None or kept is None:
             return ()
         constant = -sum(share * math.log(share) for share in (kept, 1 - kept) if share)
-        if loss < WORDS_ALONE * constant:
+        if loss < CONTEXT_FREE * constant:
             return ()
         return (
             "Replaced tokens are detected hardly better than by a constant prediction, as is possible without reading "
@@ -250,6 +250,6 @@ class ReplacedToken(Objective):
         return head + self.generator.forward_flops(batch)
 
 
-def heads_of(width: int) -> int:
+def num_heads(width: int) -> int:
     """Return the number of attention heads of a generator: heads of width 64, or a single one."""
     return width // HEAD_WIDTH if width % HEAD_WIDTH == 0 else 1
