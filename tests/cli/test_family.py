@@ -241,8 +241,8 @@ def test_bad_combinations_are_refused_at_the_start(text_file, tmp_path):
             "unknown key `shared` - at `encoder`; it requires encoder.kind = albert",
         ),
         ("roberta-mini", ["tokenizer.lowercase=true"], "lowercase has no effect"),
-        ("albert-mini", ["layout.kind=full_sentences"], "objective.sentence_order needs sentence_order"),
-        ("albert-mini", ["layout.second=next"], "objective.sentence_order needs sentence_order"),
+        ("albert-mini", ["layout.kind=full_sentences"], "objective.sentence_order needs 'sentence_order' labels"),
+        ("albert-mini", ["layout.second=next"], "objective.sentence_order needs 'sentence_order' labels"),
         ("bert-mini", ["encoder.pooling=relu"], "as recipes now name the family; set encoder.kind=distilbert"),
         ("spanbert-mini", ["encoder.kind=electra", "encoder.offset=2"], "it requires encoder.kind = roberta"),
         (
