@@ -1,4 +1,4 @@
-"""A lock keeps others out, dies with its process, and is looked at without leaving a trace."""
+"""A lock excludes other holders, ends with its process, and can be checked without creating a file."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ time.sleep(60)
 
 @pytest.fixture(params=["fcntl", "none"])
 def system(request, monkeypatch):
-    """As it is on Unix, and where a lock can only be tried."""
+    """Test the check of Unix, and that of systems where it must acquire the lock."""
     if request.param == "none":
         monkeypatch.setattr(lock, "find_spec", lambda name: None if name == "fcntl" else find_spec(name))
 
@@ -43,21 +43,21 @@ def test_one_holds_it_at_a_time(tmp_path, system):
     again.release()
 
 
-def test_it_dies_with_its_process(tmp_path, system):
+def test_it_is_released_when_its_process_is_killed(tmp_path, system):
     path = tmp_path / ".lock"
     with subprocess.Popen([sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "held\n"
         assert is_locked(path) and acquire(path) is None
         process.send_signal(signal.SIGKILL)
         process.wait()
-    begun = time.monotonic()
+    started = time.monotonic()
     assert not is_locked(path)
     held = acquire(path)
-    assert held is not None and time.monotonic() - begun < 5
+    assert held is not None and time.monotonic() - started < 5
     held.release()
 
 
-def test_a_reader_needs_no_right_to_write(tmp_path, monkeypatch):
+def test_checking_needs_no_write_permission(tmp_path, monkeypatch):
     path, real = tmp_path / ".lock", os.open
     held = acquire(path)
 
@@ -76,7 +76,7 @@ def test_a_reader_needs_no_right_to_write(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_cannot_be_written_is_an_error_of_the_system(tmp_path):
+def test_a_file_that_cannot_be_written_raises_an_os_error(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(OSError):
         acquire(tmp_path / "file" / ".lock")

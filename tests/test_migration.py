@@ -28,14 +28,14 @@ from unmask.settings import convert, parse_overrides
 
 from .conftest import SMALL
 
-OWN = {  # what stood in shipped recipes beside what stands there today
+OWN = {  # settings of the earlier version that shipped recipes no longer have
     "electra": 'pooling = "gelu"\n',
     "gpt": 'causal = true\npooling = "none"\nsegments = 0\n',
 }
 
 
 def as_old(name: str) -> str:
-    """A shipped recipe as the earlier version had it."""
+    """Return a shipped recipe in the form of the earlier version."""
     text, family = recipe_text(name)[0], read_recipe(name).encoder.__struct_config__.tag
     own = OWN.get(family, "")
     if family == "gpt":
@@ -48,7 +48,7 @@ def encoder(**settings):
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_shipped_recipes_of_the_earlier_version_become_those_of_today_comments_and_all(name):
+def test_shipped_recipes_of_the_earlier_version_become_the_current_ones_with_comments(name):
     old = as_old(name)
     new, changes = migrate_text(old)
     assert old != new == recipe_text(name)[0]
@@ -56,16 +56,16 @@ def test_shipped_recipes_of_the_earlier_version_become_those_of_today_comments_a
     assert changes
 
 
-def test_a_recipe_without_a_kind_is_told_which_it_may_be(tmp_path):
+def test_the_error_for_a_recipe_without_a_kind_names_the_kind(tmp_path):
     path = tmp_path / "old.toml"
     path.write_text(as_old("albert-mini").replace('kind = "transformer"\n', ""))
-    with pytest.raises(UserError, match=r'\[encoder\] without a kind is of an earlier version; today it is "albert"'):
+    with pytest.raises(UserError, match=r'\[encoder\] without a kind is of an earlier version, and is now "albert"'):
         read_recipe(path)
     migrate_file(path)
     assert read_recipe(path) == read_recipe("albert-mini")
 
 
-def test_runs_that_are_in_use_are_left_alone(tmp_path):
+def test_runs_in_use_are_not_migrated(tmp_path):
     (tmp_path / "recipe.toml").write_text(as_old("bert-mini"))
     held = acquire(tmp_path / ".lock")
     assert main(["recipes", "migrate", str(tmp_path)]) == 2
@@ -73,8 +73,8 @@ def test_runs_that_are_in_use_are_left_alone(tmp_path):
     assert main(["recipes", "migrate", str(tmp_path)]) == 0
 
 
-def test_what_is_of_today_stays_as_it_is():
-    text = recipe_text("bert-mini")[0].rstrip("\n")  # without an end of line, as it is
+def test_current_recipes_are_unchanged():
+    text = recipe_text("bert-mini")[0].rstrip("\n")  # the missing newline at the end is kept, too
     assert migrate_text(text) == (text, [])
     assert migrate(tomllib.loads(text)) == tomllib.loads(text)
 
@@ -94,14 +94,14 @@ def test_what_is_of_today_stays_as_it_is():
         (encoder(pooling="relu", segments=0), {"kind": "distilbert"}),
     ],
 )
-def test_families_follow_from_the_settings_and_what_held_unsaid_is_said(old, new):
+def test_families_follow_from_the_settings_and_former_defaults_are_written(old, new):
     shape = {key: old[key] for key in ("layers", "width", "heads", "feed_forward")}
     found = migrate({"encoder": old})["encoder"]
     assert {key: value for key, value in found.items() if value is not False} == {**shape, **new}
     assert convert(found, FAMILIES[new["kind"]].settings, "here").num_segments == old.get("segments", 2)
 
 
-def test_gpt_has_its_width_of_feed_forward_layers_unsaid():
+def test_the_feed_forward_width_of_gpt_is_removed():
     old = encoder(feed_forward=128, causal=True, pooling="none", segments=0, activation="gelu_tanh")
     assert migrate({"encoder": old})["encoder"] == {
         "kind": "gpt",
@@ -120,7 +120,7 @@ def test_gpt_has_its_width_of_feed_forward_layers_unsaid():
         ({"pooling": "relu", "segments": 0, "epsilon": 1e-5}, 'both epsilon = 1e-05 and pooling = "relu"'),
     ],
 )
-def test_what_no_family_has_is_refused_and_nothing_is_written(tmp_path, capsys, settings, message):
+def test_combinations_that_no_family_has_are_refused_and_nothing_is_written(tmp_path, capsys, settings, message):
     path = tmp_path / "old.toml"
     table = "".join(f"{key} = {json.dumps(value)}\n" for key, value in encoder(**settings).items())
     before = f'name = "odd"\n[encoder]\n{table}[layout]\nkind = "single"\nlength = 32\n[objective.masked_lm]\n'
@@ -133,14 +133,14 @@ def test_what_no_family_has_is_refused_and_nothing_is_written(tmp_path, capsys, 
         read_recipe(path)
 
 
-def test_the_command_rewrites_in_place_and_keeps_what_was_there(tmp_path, capsys):
+def test_the_command_rewrites_in_place_and_keeps_the_original(tmp_path, capsys):
     path, old = tmp_path / "mine.toml", as_old("electra-mini").replace("heads = 4", "heads = 4  # four of them")
     path.write_text(old)
-    with pytest.raises(UserError, match=f'today it is "electra"; rewrite it: unmask recipes migrate {path}'):
+    with pytest.raises(UserError, match=f'and is now "electra"; rewrite the recipe: unmask recipes migrate {path}'):
         read_recipe(path)
     assert main(["recipes", "migrate", str(path)]) == 0
     assert capsys.readouterr().out == (
-        f'{path}: encoder.kind = "electra" in place of "transformer"; encoder.pooling = "gelu" is gone\n'
+        f'{path}: replaced encoder.kind = "transformer" by "electra"; removed encoder.pooling = "gelu"\n'
     )
     assert read_recipe(path) == read_recipe("electra-mini")
     assert "heads = 4  # four of them" in path.read_text()
@@ -149,7 +149,7 @@ def test_the_command_rewrites_in_place_and_keeps_what_was_there(tmp_path, capsys
     assert capsys.readouterr().out == f"{path}: already of this version, not changed\n"
 
 
-def test_the_command_writes_elsewhere(tmp_path):
+def test_the_command_writes_to_another_file(tmp_path):
     path, out = tmp_path / "mine.toml", tmp_path / "new.toml"
     path.write_text(as_old("gpt-mini"))
     assert main(["recipes", "migrate", str(path), "--out", str(out)]) == 0
@@ -161,11 +161,11 @@ def test_the_command_writes_elsewhere(tmp_path):
     ("text", "message"),
     [
         ("kind = ", "not valid TOML"),
-        ("encoder = {kind = 'transformer', layers = 2}\nname = 'one'\n", "with a key on each line"),
+        ("encoder = {kind = 'transformer', layers = 2}\nname = 'one'\n", "with one key per line"),
         ("name = 'one'\n[encoder]\nkind = 'transformer'\nlayer = 2\n", "unknown key `layer`"),
     ],
 )
-def test_the_command_says_what_it_cannot_rewrite(tmp_path, capsys, text, message):
+def test_the_command_reports_what_it_cannot_rewrite(tmp_path, capsys, text, message):
     path = tmp_path / "mine.toml"
     path.write_text(text)
     assert main(["recipes", "migrate", str(path)]) == 2
@@ -175,7 +175,7 @@ def test_the_command_says_what_it_cannot_rewrite(tmp_path, capsys, text, message
     assert main(["recipes", "migrate", str(path), str(path), "--out", str(tmp_path / "out")]) == 2
 
 
-def test_a_copy_that_is_there_already_is_not_overwritten(tmp_path):
+def test_an_existing_copy_is_not_overwritten(tmp_path):
     (tmp_path / "mine.toml").write_text(as_old("bert-mini"))
     (tmp_path / "mine.toml.old").write_text("dear")
     with pytest.raises(UserError, match="move it away, or pass --out"):
@@ -186,11 +186,11 @@ def test_a_copy_that_is_there_already_is_not_overwritten(tmp_path):
 def test_deviation_becomes_init_std():
     today = 'name = "x"\n\n[encoder]\nkind = "electra"\ninit_std = 0.05  # not 0.02\n\n[other]\ndeviation = 1\n'
     old = today.replace("init_std", "deviation")
-    assert migrate_text(old) == (today, ["encoder.deviation is encoder.init_std"])
+    assert migrate_text(old) == (today, ["renamed encoder.deviation to encoder.init_std"])
     older = old.replace("electra", "transformer").replace("\n[other]", "pooling = 'gelu'\n\n[other]")
     new, changes = migrate_text(older)
     assert (new, len(changes)) == (today, 3)
-    with pytest.raises(UserError, match=r"deviation is of an earlier version; today it is encoder\.init_std; rewrite"):
+    with pytest.raises(UserError, match=r"is of an earlier version, and is now called encoder\.init_std; rewrite"):
         refuse_old(tomllib.loads(old), "old.toml")
 
 
@@ -218,7 +218,7 @@ def test_lm_weight_of_a_run_becomes_an_objective():
         ({"lm_weight": 0}, "objective.causal_lm=false"),
     ],
 )
-def test_settings_of_the_earlier_version_say_what_they_are_today(settings, today):
+def test_errors_for_settings_of_the_earlier_version_give_the_current_ones(settings, today):
     with pytest.raises(UserError, match=f"is of an earlier version.*set {today}"):
         refuse_old_settings(settings)
     with pytest.raises(UserError, match=f"is of an earlier version.*set {today}"):
@@ -236,11 +236,11 @@ def test_commands_refuse_recipes_of_the_earlier_version(tmp_path, capsys, text_f
 
 
 OLD = 'kind = "transformer"\nshared = "none"\noffset = 0\npooling = "tanh"\ncausal = false\n'
-"""What the earlier version wrote in place of `kind = "bert"`."""
+"""The settings that the earlier version wrote instead of `kind = "bert"`."""
 
 
 def make_old(run, former=None):
-    """Write into a run what the earlier version would have written."""
+    """Rewrite the files of a run as the earlier version would have written them."""
     path = run / "recipe.toml"
     text = path.read_text()
     assert "[encoder]" not in text or "init_std" in text
@@ -269,7 +269,7 @@ def test_runs_of_the_earlier_version_are_resumed(tmp_path, recipe, corpus, init)
     assert 'kind = "bert"' in (tmp_path / "old" / "recipe.toml").read_text()
 
 
-def test_runs_of_the_earlier_version_still_must_be_the_same(tmp_path, recipe, corpus):
+def test_runs_of_the_earlier_version_cannot_be_resumed_with_other_settings(tmp_path, recipe, corpus):
     pretrain(recipe, corpus, tmp_path / "run", quiet=True)
     make_old(tmp_path / "run")
     other = read_recipe("bert-tiny", parse_overrides([*SMALL, "encoder.kind=electra"]))
@@ -284,14 +284,14 @@ def test_fine_tunings_of_the_earlier_version_are_resumed(tmp_path, recipe, corpu
     model = pretrain(recipe, corpus, tmp_path / "base", quiet=True).parent
     file = tmp_path / "train.tsv"
     file.write_text("label\ttext\n" + "".join(f"{'good' if i % 2 else 'bad'}\tThe dog sees {i}\n" for i in range(40)))
-    told = {"task.length": 16, "budget.epochs": False}
-    finetune("classification", model, file, tmp_path / "now", settings=told | {"budget.steps": 2}, quiet=True)
+    common = {"task.length": 16, "budget.epochs": False}
+    finetune("classification", model, file, tmp_path / "now", settings=common | {"budget.steps": 2}, quiet=True)
     shutil.copytree(tmp_path / "now", tmp_path / "old")
     make_old(tmp_path / "old", {"model": load_model(model).former_fingerprint()})
     path = tmp_path / "old" / "recipe.toml"
     path.write_text(f"lm_weight = 0.0\n{path.read_text()}")
     for run in ("now", "old"):
-        settings = told | {"budget.steps": 4}
+        settings = common | {"budget.steps": 4}
         finetune("classification", model, file, tmp_path / run, settings=settings, resume=True, quiet=True)
     assert train_lines(tmp_path / "old") == train_lines(tmp_path / "now")
     make_old(tmp_path / "old", {"model": "another"})
@@ -300,7 +300,7 @@ def test_fine_tunings_of_the_earlier_version_are_resumed(tmp_path, recipe, corpu
 
 
 def old_directory(directory, settings, tokenizer):
-    """A model whose layers have the same attention, as the earlier version wrote it."""
+    """Write a model whose layers share their attention, as the earlier version did."""
     body = build_encoder(settings, tokenizer.size).eval()
     body.blocks[1].attention.load_state_dict(body.blocks[0].attention.state_dict())
     save_model(directory, Model(body, tokenizer), "card")
@@ -323,8 +323,8 @@ def test_models_whose_layers_share_a_sublayer_are_read_as_albert(tmp_path, token
     assert load_model(tmp_path / "new").fingerprint() == found.fingerprint()
 
 
-def test_models_that_no_family_has_today_are_refused(tmp_path, tokenizer):
+def test_models_of_no_current_family_are_refused(tmp_path, tokenizer):
     settings = RobertaSettings(layers=2, width=32, heads=2, feed_forward=64, positions=64, offset=tokenizer.pad + 1)
     old_directory(tmp_path / "old", settings, tokenizer)
-    with pytest.raises(UserError, match="no roberta of this version has layers that share a sublayer"):
+    with pytest.raises(UserError, match="roberta models of this version cannot share sublayers"):
         load_model(tmp_path / "old")

@@ -1,13 +1,16 @@
-"""A model's fingerprint tells models apart by any of their weights."""
+"""Models: fingerprints differ by any weight, sources are found or refused, heads are loaded into objectives."""
 
 from dataclasses import replace
 
 import pytest
 import torch
 
+from unmask.errors import UserError
 from unmask.families.bert import BertSettings
 from unmask.inference.predictor import Predictor
-from unmask.model import Model
+from unmask.model import Model, build_encoder, find, find_tokenizer, load_model, save_model
+from unmask.objectives import OBJECTIVES
+from unmask.objectives.objective import BuildContext
 from unmask.training.machine import choose_machine
 
 SHAPE = BertSettings(layers=1, width=16, heads=2, feed_forward=32, positions=16)
@@ -21,7 +24,7 @@ def model(tokenizer):
 
 
 def changed(model, head, name):
-    """The same model but for one number of a head."""
+    """Return the model with one number of a head changed."""
     value = model.heads[head][name].clone()
     value.view(-1)[-1] += 1e-3
     return replace(model, heads={**model.heads, head: {**model.heads[head], name: value}})
@@ -64,3 +67,75 @@ def test_a_pipeline_in_bf16_leaves_the_model_as_it_was_given(model):
     before = model.fingerprint()
     Predictor(model, choose_machine("cpu", "bf16")).features("the dog")
     assert model.fingerprint() == before
+
+
+@pytest.fixture
+def saved(model, tmp_path):
+    save_model(tmp_path / "saved", replace(model, heads={}), "card")
+    return tmp_path / "saved"
+
+
+def test_a_model_is_found_in_a_run_and_in_its_own_directory(saved, tmp_path):
+    assert find(saved) == saved
+    saved.rename(tmp_path / "model")
+    assert find(tmp_path) == tmp_path / "model" == find_tokenizer(tmp_path)
+    assert find_tokenizer(tmp_path / "model") == tmp_path / "model"
+
+
+@pytest.mark.parametrize(
+    ("folder", "message"),
+    [
+        ("checkpoints", "this run is not finished; continue: repeat the command with --resume"),
+        ("seed-0", "these runs are not finished; continue: repeat the command with --resume"),
+        ("other", "neither a run with a finished model nor a Hugging Face directory"),
+    ],
+)
+def test_a_directory_without_a_model_is_refused(tmp_path, folder, message):
+    (tmp_path / folder).mkdir()
+    with pytest.raises(UserError, match=message):
+        find(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("bert-mini", "'bert-mini' is a recipe; for untrained weights, write random:bert-mini"),
+        ("someone/no-model", r"no directory 'someone/no-model'; .* hf download someone/no-model --local-dir no-model"),
+        ("random:bert-mini", "random:bert-mini needs a vocabulary; pass --tokenizer DIR"),
+    ],
+)
+def test_sources_that_are_not_models_are_refused(source, message):
+    with pytest.raises(UserError, match=message):
+        load_model(source)
+
+
+def test_a_model_has_its_own_tokenizer(saved):
+    with pytest.raises(UserError, match="--tokenizer has no effect: the model has its own; remove it"):
+        load_model(saved, tokenizer=saved)
+
+
+def test_dropout_is_replaced_everywhere_or_except_in_heads(saved):
+    assert load_model(saved, dropout=0.25).encoder.settings.before_last == 0.25
+    kept = load_model(saved, dropout=0.25, keep_head_dropout=True).encoder.settings
+    assert (kept.dropout, kept.before_last) == (0.25, 0.1)
+
+
+def test_an_encoder_depends_on_its_seed_alone():
+    first = build_encoder(SHAPE, 20, seed=1).state_dict()
+    torch.rand(1)
+    again, other = build_encoder(SHAPE, 20, seed=1).state_dict(), build_encoder(SHAPE, 20, seed=2).state_dict()
+    assert all(torch.equal(value, again[name]) for name, value in first.items())
+    assert not torch.equal(first["pooler.weight"], other["pooler.weight"])
+
+
+def test_tensors_of_a_head_must_all_be_there(model):
+    objective = OBJECTIVES["masked_lm"]().build(BuildContext(model.encoder))
+    assert replace(model, heads={}).take("masked_lm", objective) == ["the masked_lm head"]
+    with pytest.raises(UserError, match="bias of the masked_lm head is missing; use the objective's settings of the"):
+        model.take("masked_lm", objective)
+    heads = {"masked_lm": objective.state_dict() | {"bias": torch.ones(3)}}
+    with pytest.raises(UserError, match=r"bias of the masked_lm head has shape \(3,\), but its settings imply"):
+        replace(model, heads=heads).take("masked_lm", objective)
+    heads = {"masked_lm": {name: torch.ones_like(value) for name, value in objective.state_dict().items()}}
+    assert replace(model, heads=heads).take("masked_lm", objective) == []
+    assert all(bool((value == 1).all()) for value in objective.parameters())

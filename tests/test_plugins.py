@@ -1,6 +1,6 @@
-"""What other packages add: the example and toys, installed as pip would, in processes of their own.
+"""Plug-ins: the example and toy packages, installed as by pip, in separate processes.
 
-docs/extending.md is held to what it shows: line counts, excerpts, commands, refusals.
+Line counts, excerpts, commands and errors in docs/extending.md are checked.
 """
 
 import os
@@ -42,7 +42,7 @@ class Sentences:
         return [self.frame.wrap(ids[: self.room]) for index in indices for ids in documents.sentences(index)]
 '''
 FAMILY = '''
-"""BERT by another name."""
+"""BERT under another name."""
 from dataclasses import replace
 from unmask.families.bert import BERT, BertSettings
 from unmask.families.format import Family
@@ -55,7 +55,7 @@ TWIN = Family(TwinSettings, replace(BERT.format, model_type="twin"))
 
 
 def install(site, name, entries, modules=None):
-    """Put a package where pip would: modules and what its metadata says."""
+    """Install a package as pip does, with its modules and metadata."""
     info = site / f"{name.replace('-', '_')}-0.1.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1\n")
@@ -67,7 +67,7 @@ def install(site, name, entries, modules=None):
 
 
 def call(arguments, *paths, cwd=ROOT, timeout=280):
-    """Run Python with packages that are installed in folders."""
+    """Run Python with packages that are installed in directories."""
     path = os.pathsep.join(map(str, (*paths, ROOT / "src")))
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, *arguments]
@@ -80,7 +80,7 @@ def unmask(command, *paths, **options):
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory):
-    """Where the example is installed."""
+    """Return the directories in which the example is installed."""
     project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text(encoding="utf8"))["project"]
     site = install(tmp_path_factory.mktemp("site"), project["name"], project["entry-points"])
     return site, EXAMPLE / "src"
@@ -88,7 +88,7 @@ def example(tmp_path_factory):
 
 @pytest.fixture
 def folder(documents, tmp_path):
-    """A working directory as the page wants it, with the repository's examples in it."""
+    """Return a working directory with the files that the page uses, and the examples of the repository."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "articles.txt").write_text("\n\n".join(documents), encoding="utf8")
     stars = [f"a {word} day\t{rank}" for rank, word in enumerate(("bad", "fair", "good"), 1) for _ in range(20)]
@@ -99,40 +99,40 @@ def folder(documents, tmp_path):
 def test_the_examples_own_tests_and_the_contract_of_objectives_pass(example):
     tests = [
         EXAMPLE / "tests",
-        "tests/objectives/test_objectives.py",
+        "tests/objectives/test_objective.py",
         "-k",
         "shuffled_masking or word_order or ranking",
     ]
     done = call(["-m", "pytest", "-q", "-p", "no:cacheprovider", *map(str, tests)], *example)
     assert done.returncode == 0, done.stdout
-    assert len(re.findall(r"\.", done.stdout.partition("[100%]")[0])) > 25, "those of the contract among them"
+    assert len(re.findall(r"\.", done.stdout.partition("[100%]")[0])) > 25, "including those of all objectives"
 
 
 def test_the_commands_of_the_page_run(example, folder):
     commands = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
     commands = [line for line in commands if line.startswith("unmask ")]
     assert len(commands) > 5
-    program = ["import shlex, sys", "from unmask.cli.main import main"]  # all in one process: torch is imported once
+    program = ["import shlex, sys", "from unmask.cli.main import main"]  # in one process, to import torch only once
     for line in commands:
         quick = line.replace("--set budget.minutes=60", SMALL).replace("--out my-ranking", "--out my-ranking --quiet")
         program.append(f"print('$', {line!r}, flush=True); assert main(shlex.split({quick[7:]!r})) == 0")
     done = call(["-c", "\n".join(program)], *example, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
-    for said in ("+objective.word_order.weight=1.0", "word_order_loss", "mean_absolute_error", "model_type"):
-        assert said in done.stdout + (folder / "my-roformer/model/config.json").read_text()
+    for text in ("+objective.word_order.weight=1.0", "word_order_loss", "mean_absolute_error", "model_type"):
+        assert text in done.stdout + (folder / "my-roformer/model/config.json").read_text()
     labels = (folder / "my-ranking/model/config.json").read_text()
     assert '"unmask"' in labels and '"kind": "ranking"' in labels
 
 
-def test_the_refusals_of_the_page_are_those(example, folder):
+def test_the_errors_on_the_page_are_those_of_the_program(example, folder):
     blocks = re.findall(r"```console\n\$ unmask (.*?)\n(.*?)```", PAGE, re.DOTALL)
     assert blocks
-    for command, said in blocks:
+    for command, message in blocks:
         done = unmask(command, *example, cwd=folder)
-        assert (done.returncode, done.stderr) == (2, said)
+        assert (done.returncode, done.stderr) == (2, message)
 
 
-def test_the_page_counts_lines_as_they_are():
+def test_line_counts_on_the_page_are_correct():
     counts = re.findall(r"^\| \[[^]]+\]\(\.\./([^)]+)\) \| (\d+) \|", PAGE, re.MULTILINE)
     assert len(counts) >= 9
     for name, lines in counts:
@@ -145,11 +145,11 @@ def test_the_page_counts_lines_as_they_are():
 
 
 def lines_of(text):
-    """The lines without indentation and empty ones, which ruff changes on the page."""
+    """Return the lines without indentation and empty lines, which ruff changes on the page."""
     return "\n".join(line.strip() for line in text.splitlines() if line.strip())
 
 
-def test_the_page_shows_what_the_files_hold():
+def test_excerpts_on_the_page_are_those_of_the_files():
     paths = [*EXAMPLE.rglob("*.py"), EXAMPLE / "pyproject.toml", *(ROOT / "src/unmask/families").glob("*.py")]
     texts = [lines_of(path.read_text(encoding="utf8")) for path in paths]
     blocks = re.findall(r"```(?:python|toml)\n(.*?)```", PAGE, re.DOTALL)
@@ -178,7 +178,7 @@ def test_a_layout_and_a_family(folder):
     entries["unmask.families"] = {"twin": "toy_family:TWIN"}
     install(site, "unmask-toys", entries, {"toy_layout": LAYOUT, "toy_family": FAMILY})
     program = f"""
-import toy_family, toy_layout  # before anything of unmask: no circle
+import toy_family, toy_layout  # before unmask, to detect circular imports
 import shlex
 import unmask
 from unmask.cli.main import main
@@ -200,11 +200,11 @@ print(type(model.encoder.settings).__name__, model.labels)
 
 
 @pytest.mark.parametrize(
-    ("module", "said"),
+    ("module", "message"),
     [
         (
             "import msgspec\nclass It(msgspec.Struct, tag='other'): pass",
-            "'mine' of the package unmask-toys has another kind, 'other'; give its settings tag='mine'",
+            "'mine' of the package unmask-toys has a different kind, 'other'; give its settings tag='mine'",
         ),
         (
             "",
@@ -212,7 +212,7 @@ print(type(model.encoder.settings).__name__, model.labels)
         ),
     ],
 )
-def test_what_is_wrong_with_a_package_is_said_when_it_is_asked_for(tmp_path, monkeypatch, module, said):
+def test_errors_in_a_plugin_are_raised_on_access(tmp_path, monkeypatch, module, message):
     monkeypatch.syspath_prepend(install(tmp_path, "unmask-toys", {"unmask.toys": {"mine": "toy_part:It"}}))
     monkeypatch.delitem(sys.modules, "toy_part", raising=False)
     (tmp_path / "toy_part.py").write_text(module)
@@ -221,7 +221,7 @@ def test_what_is_wrong_with_a_package_is_said_when_it_is_asked_for(tmp_path, mon
     assert (len(table), "mine" in table, table["ours"]) == (2, True, 1)
     with pytest.raises(UserError) as error:
         table["mine"]
-    assert str(error.value).startswith(said)
+    assert str(error.value).startswith(message)
     with pytest.raises(KeyError):
         table["another"]
 
@@ -231,7 +231,7 @@ def test_a_name_that_is_taken_is_refused(tmp_path):
     done = unmask("recipes list", site)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "unmask: the package unmask-toys adds 'masked_lm' to unmask.objectives, where this name is taken; rename it "
+        "unmask: the package unmask-toys adds 'masked_lm' to unmask.objectives, but this name is taken; rename it "
         "there, or remove the package: pip uninstall unmask-toys\n"
     )
 

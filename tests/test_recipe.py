@@ -1,18 +1,14 @@
-"""Recipes are typed: what is shipped parses, what is wrong is named, what has no effect is refused."""
+"""Recipes: shipped ones are valid, errors name the invalid setting, settings without effect are refused."""
 
-import re
-import tomllib
 from argparse import Namespace
 
-import msgspec
 import pytest
 
 from unmask.batches.stages import Stage, stage_ends
 from unmask.cli.pretrain import run as pretrain_command
 from unmask.errors import UserError
-from unmask.recipe import FinetuningRecipe, Recipe, read_recipe, recipe_text, shipped
-from unmask.settings import convert, parse_overrides, put, write
-from unmask.training.settings import BatchSettings, BudgetSettings
+from unmask.recipe import read_recipe, recipe_text, shipped
+from unmask.settings import parse_overrides, write
 
 PAPERS = {  # layers, width, heads
     "bert-tiny": (2, 128, 2),
@@ -42,7 +38,7 @@ PAPERS = {  # layers, width, heads
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_every_shipped_recipe_parses_and_comes_back(name, tmp_path):
+def test_every_shipped_recipe_is_read_as_it_is_written(name, tmp_path):
     recipe = read_recipe(name)
     encoder = recipe.encoder
     assert recipe.name == name
@@ -63,27 +59,6 @@ def test_all_of_the_papers_sizes_are_shipped():
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("encoder.layer=3", "unknown key `layer`.*`encoder`; did you mean 'layers'?"),
-        ("optimiser.clip=1", "unknown key `optimiser`; did you mean 'optimizer'?"),
-        ("masking.replace.msk=1", "unknown key `msk`.*did you mean 'mask'?"),
-        ("objective.masked_ml.weight=1", "unknown key `masked_ml`.*did you mean 'masked_lm'?"),
-        ("masking.longest=3", "unknown key `longest` - at `masking`; it goes with masking.kind = ngram or span$"),
-        ("zzz=1", "unknown key `zzz`; known: batch, budget, encoder, .*, seed, tokenizer$"),
-        ("encoder.lenght=3", "unknown key `lenght` - at `encoder`; known: activation, .*, width$"),
-        ("optimizer.lr=1", "unknown key `lr` - at `optimizer`; known: betas, .*, weight_decay$"),
-        ("learning_rate=3", r"unknown key `learning_rate`; did you mean 'optimizer\.learning_rate'\?$"),
-        ("optimizer.dropout=0.5", r"at `optimizer`; did you mean 'encoder\.dropout'\?$"),
-    ],
-)
-def test_an_unknown_key_proposes_the_nearest(setting, message):
-    with pytest.raises(UserError, match=message) as error:
-        read_recipe("bert-tiny", parse_overrides([setting]))
-    assert str(error.value).startswith("recipe bert-tiny: ")
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
         ("encoder.layers=two", r"encoder\.layers must be a whole number, not 'two'$"),
         ("encoder.layers=0", "layers must be at least 1"),
         ("encoder.heads=3", "width 128 must be a multiple of heads 3"),
@@ -98,7 +73,7 @@ def test_an_unknown_key_proposes_the_nearest(setting, message):
         ),
         ("masking.rate=0", "rate must lie between 0 and 1"),
         ("masking.replace.mask=0.9", "shares that add up to 1"),
-        ("masking.replace={mask=0,random=0,keep=1}", "masking.replace has every token stay"),
+        ("masking.replace={mask=0,random=0,keep=1}", "masking.replace keeps every token"),
         ("batch.tokens=0", "must be at least 1"),
         ("batch.sequences=0", "must be at least 1"),
         ("batch.micro_tokens=0", "must be at least 1"),
@@ -113,7 +88,7 @@ def test_an_unknown_key_proposes_the_nearest(setting, message):
         ("budget.steps=0", "a budget must be positive"),
         ("budget.tokens=inf", "a budget must be positive"),
         ("optimizer.learning_rate=nan", "must be positive"),
-        ("objective.masked_lm.weight=0", "objective.masked_lm: a weight must be above 0; to leave it away say"),
+        ("objective.masked_lm.weight=0", "objective.masked_lm: a weight must be above 0; to remove the objective, set"),
         ("optimizer.weight_decay=-1", "weight_decay and clip not negative"),
         ("budget.steps=1.5", "budget.steps must be a whole number, not 1.5$"),
         ("budget.steps=1e3", "budget.steps must be a whole number, not 1000.0; write 1000$"),
@@ -132,7 +107,7 @@ def test_an_unknown_key_proposes_the_nearest(setting, message):
         ("encoder.layers=false", "encoder.layers must be a whole number, not false$"),
         ("budget.steps", "not KEY=VALUE; for example --set"),
         ("=3", "not KEY=VALUE"),
-        ("seed.x=3", "'seed' is no table"),
+        ("seed.x=3", "'seed' is not a table"),
     ],
 )
 def test_bad_values_are_named(setting, message):
@@ -142,7 +117,7 @@ def test_bad_values_are_named(setting, message):
     assert "\n" not in str(error.value)
 
 
-PAIRS = (  # settings, what helps
+PAIRS = (  # settings, remedies
     (["objective.next_sentence=false"], "layout.second=next", "objective.next_sentence.weight=1"),
     (["layout.second=next"], "objective.next_sentence=false", "layout.second=random"),
     (["layout.second=swapped", "objective.sentence_order.weight=1"], "objective.next_sentence=false"),
@@ -151,70 +126,12 @@ PAIRS = (  # settings, what helps
 
 
 @pytest.mark.parametrize(("settings", "remedies"), [(settings, remedies) for settings, *remedies in PAIRS])
-def test_what_is_asked_of_pairs_and_their_layout_go_together(settings, remedies):
+def test_objectives_on_pairs_and_their_layout_are_checked(settings, remedies):
     with pytest.raises(UserError, match="next_sentence") as error:
         read_recipe("bert-tiny", parse_overrides(settings))
     for remedy in remedies:
         assert "--set " + remedy.replace(" ", " --set ") in str(error.value)
         read_recipe("bert-tiny", parse_overrides([*settings, *remedy.split()]))
-
-
-def test_false_leaves_away_what_may_be_left_away():
-    changed = ["encoder.head_dropout=0.3", "objective.sentence_order.weight=1", "budget.steps=7"]
-    unset = ["encoder.head_dropout=false", "objective.sentence_order=false", "budget.tokens=false"]
-    assert read_recipe("bert-tiny", parse_overrides([*changed, *unset])) == read_recipe(
-        "bert-tiny", parse_overrides(["budget.steps=7"])
-    )
-    assert read_recipe(
-        "bert-tiny", parse_overrides(["objective.masked_lm=false", "objective.masked_lm.weight=1"])
-    ).objectives.keys() == {
-        "masked_lm",
-        "next_sentence",
-    }
-
-
-def test_one_unit_replaces_the_other():
-    recipe = read_recipe("bert-tiny", parse_overrides(["budget.steps=7", "batch.sequences=3", "batch.micro_tokens=99"]))
-    assert recipe.budget == BudgetSettings(steps=7)
-    both = put({"budget": {"epochs": 3.0}}, parse_overrides(["budget.patience=2"]), Recipe)
-    assert both == {"budget": {"epochs": 3.0, "patience": 2}}
-    assert recipe.batch == BatchSettings(sequences=3, micro_tokens=99)
-    recipe = read_recipe(
-        "bert-tiny", parse_overrides(["budget.steps=7", "budget.tokens=1e6", "batch.sequences=3", "batch.tokens=64"])
-    )
-    assert (recipe.budget.steps, recipe.budget.tokens) == (None, 1e6)
-    assert (recipe.batch.sequences, recipe.batch.tokens) == (None, 64)
-
-
-def test_values_are_toml_and_quotes_may_be_left_away():
-    table = put({"a": {"b": 1, "c": 2}}, parse_overrides(["a.b=x y", 'a.d="7"', "e.f=[1, 2]", "g=true", "h="]), Recipe)
-    assert table == {"a": {"b": "x y", "c": 2, "d": "7"}, "e": {"f": [1, 2]}, "g": True, "h": ""}
-
-
-def test_settings_do_not_change_what_they_are_put_over():
-    before = {"budget": {"steps": 1}, "layout": {"kind": "a", "length": 3}}
-    put(before, parse_overrides(["budget.tokens=3", "layout.kind=b", "layout.length=5"]), Recipe)
-    assert before == {"budget": {"steps": 1}, "layout": {"kind": "a", "length": 3}}
-
-
-def test_another_layout_keeps_the_length_only():
-    settings = ["layout.length=64", "layout.kind=document_sentences", "objective.next_sentence=false"]
-    recipe = read_recipe("bert-tiny", parse_overrides(settings))
-    assert msgspec.to_builtins(recipe.layout) == {"kind": "document_sentences", "length": 64, "stages": None}
-    assert list(recipe.objectives) == ["masked_lm"]
-    again = read_recipe("bert-tiny", parse_overrides(["layout.kind=sentence_pairs", "layout.second=random"]))
-    assert again.layout.length == 128
-
-
-def test_another_schedule_keeps_the_warm_up_only():
-    stable = ["schedule.warmup=0.2", "schedule.kind=warmup_stable_decay", "schedule.decay=0.1"]
-    schedule = read_recipe("bert-tiny", parse_overrides(stable)).schedule
-    assert (schedule.kind, schedule.warmup, schedule.decay) == ("warmup_stable_decay", 0.2, 0.1)
-    schedule = read_recipe("bert-tiny", parse_overrides([*stable, "schedule.kind=cosine"])).schedule
-    assert (schedule.kind, schedule.warmup, schedule.decay) == ("cosine", 0.2, None)
-    assert (
-        read_recipe("bert-tiny", parse_overrides([*stable, "schedule.kind=warmup_stable_decay"])).schedule.decay == 0.1
-    )
 
 
 STAGES = "layout.stages=[{ share = 0.75, length = 64 }, { share = 0.25, length = 128 }]"
@@ -283,11 +200,9 @@ def test_a_bad_file_is_named(tmp_path, content, message):
 
 
 def test_an_unknown_name_proposes_the_nearest(tmp_path):
-    with pytest.raises(
-        UserError, match=r"no shipped recipe and no readable file is called 'bert-minni'; did you mean 'bert-mini'\?"
-    ):
+    with pytest.raises(UserError, match=r"no shipped recipe or readable file 'bert-minni'; did you mean 'bert-mini'\?"):
         read_recipe("bert-minni")
-    with pytest.raises(UserError, match="no readable file"):
+    with pytest.raises(UserError, match="no shipped recipe or readable file"):
         read_recipe(tmp_path)
 
 
@@ -315,48 +230,3 @@ def test_settings_that_a_layout_does_not_have_are_refused():
             "bert-tiny",
             parse_overrides(["layout.kind=document_sentences", "layout.second=next", "objective.next_sentence=false"]),
         )
-
-
-def test_what_is_not_set_is_left_away():
-    recipe = convert(
-        {
-            "task": {"kind": "classification"},
-            "batch": {"tokens": 5},
-            "optimizer": {},
-            "schedule": {},
-            "budget": {"epochs": 2},
-        },
-        FinetuningRecipe,
-        "x",
-    )
-    table = tomllib.loads(write(recipe))
-    assert "dropout" not in table
-    assert table["budget"] == {"epochs": 2.0}
-    assert table["optimizer"]["betas"] == [0.9, 0.999]
-    assert convert(table, FinetuningRecipe, "x") == recipe
-
-
-def test_the_last_of_two_settings_counts():
-    assert parse_overrides(["seed=1", "budget.steps=2", "seed=3"]) == {"budget.steps": 2, "seed": 3}
-    assert list(parse_overrides(["seed=1", "budget.steps=2", "seed=3"])) == ["budget.steps", "seed"]
-    assert list(parse_overrides(["seed=1", "budget.steps=2", "seed=1"])) == ["seed", "budget.steps"]
-
-
-def test_settings_are_typed_values():
-    recipe = read_recipe("bert-tiny", {"budget.minutes": 3, "optimizer.betas": (0.8, 0.9), "masking.kind": "span"})
-    text = ["budget.minutes=3", "optimizer.betas=[0.8, 0.9]", "masking.kind=span"]
-    assert recipe == read_recipe("bert-tiny", parse_overrides(text))
-    assert recipe.budget == BudgetSettings(minutes=3)
-
-
-@pytest.mark.parametrize(
-    ("settings", "written"),
-    [
-        (["seed=1", "masking.kind=span"], "not list; write {'seed': 1, 'masking.kind': 'span'}"),
-        ("budget.steps=7", "not str; write {'budget.steps': 7}"),
-        ([3], "not list; write {'budget.steps': 100}"),
-    ],
-)
-def test_text_in_place_of_a_mapping_is_refused(settings, written):
-    with pytest.raises(UserError, match=re.escape(f"settings are a mapping from keys to values, {written}")):
-        read_recipe("bert-tiny", settings)

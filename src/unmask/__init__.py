@@ -8,7 +8,7 @@
     >>> model.fill(["A text with a [MASK] in it."])     # doctest: +SKIP
 
 `unmask.pretrain`, `unmask.finetune`, `unmask.read_recipe`, `unmask.build_corpus`, `unmask.open_corpus`,
-`unmask.train_wordpiece` and `unmask.load_tokenizer` do what the command line does.
+`unmask.train_wordpiece` and `unmask.load_tokenizer` correspond to the commands of the command line.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from unmask.tokenizers.unigram import train_unigram
     from unmask.tokenizers.wordpiece import train_wordpiece
 
-_HOMES = {
+_MODULES = {
     "build_corpus": "unmask.corpus.build",
     "finetune": "unmask.finetuning.finetune",
     "Predictor": "unmask.inference.predictor",
@@ -65,12 +65,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import what is asked for when it is asked for, so that the command line starts without torch."""
-    if name not in _HOMES:
+    """Import a public name on first access, so that the command line starts without importing torch."""
+    if name not in _MODULES:
         raise AttributeError(f"module 'unmask' has no attribute '{name}'")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:
-    """Return the public names, also those that are not imported yet."""
+    """Return the public names, including those that are not imported yet."""
     return __all__

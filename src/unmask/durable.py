@@ -1,4 +1,4 @@
-"""Files that survive a crash: what is written is on the disk before its name points to it; checksums tell the rest."""
+"""Crash-safe files: content is on the disk before its name points to it; checksums detect other damage."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import os
 from pathlib import Path
 
 OPENS_FOLDERS = hasattr(os, "O_DIRECTORY")
-"""Whether the system opens folders, so that the names in them can be made durable; Windows does not."""
+"""Whether directories can be opened to make the names in them durable; not on Windows."""
 
 
 def sha256(path: Path) -> str:
-    """Return the digest of a file's content, in hexadecimal."""
+    """Return the sha256 of a file as a hexadecimal string."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sync(path: Path) -> None:
-    """Make a file's content durable, or the names in a folder, where the system can."""
+    """Flush the content of a file, or the names in a directory where supported, to the disk."""
     if not OPENS_FOLDERS and path.is_dir():
         return
-    handle = os.open(path, os.O_RDONLY if OPENS_FOLDERS else os.O_RDWR)  # Windows flushes what may be written to
+    handle = os.open(path, os.O_RDONLY if OPENS_FOLDERS else os.O_RDWR)  # Windows flushes only writable handles
     try:
         os.fsync(handle)
     finally:
@@ -28,17 +28,17 @@ def sync(path: Path) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file aside and rename it: whoever reads it finds the old content or the new, whole.
+    """Write a temporary file and rename it, so that readers see either the old or the new content in full.
 
     Raises:
-        OSError: it cannot be written; what was there stays.
+        OSError: the file cannot be written; the old content is unchanged.
     """
-    aside = path.with_name(f".{path.name}.part")
+    temporary = path.with_name(f".{path.name}.part")
     try:
-        aside.write_bytes(content)
-        sync(aside)
-        aside.replace(path)
+        temporary.write_bytes(content)
+        sync(temporary)
+        temporary.replace(path)
     except OSError:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
     sync(path.parent)

@@ -1,7 +1,7 @@
-"""What can go wrong for a user, said clearly.
+"""Errors for users.
 
-The command line prints these errors in one line, without a traceback, and exits with their `status`.
-A mistake of ours raises whatever it raises, with its traceback.
+The command line prints these errors on one line, without a traceback, and exits with their `status`. Other exceptions
+are bugs, and are shown with a traceback.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from os import PathLike
 
 
 class UnmaskError(Exception):
-    """What the user did not cause (a full disk, a loss that is not finite again and again)."""
+    """An error that the user did not cause (a full disk, a loss that is repeatedly not finite)."""
 
     status = 1
 
 
 class UserError(UnmaskError):
-    """What the user can mend.
+    """An error that the user can fix.
 
     Args:
-        message: what is wrong, without a full stop at the end.
+        message: description of the problem, without a period at the end.
         file: the file in question.
-        line: its line, counted from 1.
-        remedy: what to do about it.
+        line: line number, starting from 1.
+        remedy: how to fix it.
     """
 
     status = 2
@@ -32,31 +32,31 @@ class UserError(UnmaskError):
     def __init__(
         self, message: str, *, file: str | PathLike[str] | None = None, line: int | None = None, remedy: str = ""
     ) -> None:
-        place = "" if file is None else f"{file}: " if line is None else f"{file}:{line}: "
-        super().__init__(place + message + (f"; {remedy}" if remedy else ""))
+        location = "" if file is None else f"{file}: " if line is None else f"{file}:{line}: "
+        super().__init__(location + message + (f"; {remedy}" if remedy else ""))
 
 
 class InputWarning(UserWarning):
-    """What a model was asked in Python and did not read whole: texts that were cut, texts that are empty; counted."""
+    """A warning that counts inputs a model did not read completely: truncated texts, empty texts."""
 
 
 def counted(number: int, noun: str) -> str:
-    """Write a number and its noun: 1 document, 2,000 documents."""
+    """Return a number with its noun, such as "1 document" or "2,000 documents"."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Say which of the `known` names was probably meant, or list them all."""
+    """Return a suggestion of the most similar `known` name, or a list of all of them."""
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=1)
     return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
 
 
 def refuse_string(texts: Iterable[str]) -> None:
-    """Refuse one string where several are wanted: its letters would be taken for them.
+    """Raise an error for a single string in place of several, as its characters would be taken for texts.
 
     Raises:
-        UserError: it is one.
+        UserError: `texts` is a string.
     """
     if isinstance(texts, str):
         raise UserError(

@@ -1,6 +1,6 @@
-"""A lock file that keeps other programs out; it is free again as soon as its process ends, however that happens.
+"""Lock files against concurrent programs; a lock is released as soon as its process ends, however that happens.
 
-`filelock` locks by flock on Unix and by msvcrt on Windows. The file stays where it is (on Windows it goes).
+`filelock` uses flock on Unix and msvcrt on Windows. The file is not removed on release (except on Windows).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from filelock import FileLock, Timeout
 
 
 def acquire(path: Path) -> FileLock | None:
-    """Lock a file, which is created where it is missing.
+    """Lock a file, creating it if it is missing.
 
     Args:
-        path: of the lock file.
+        path: path of the lock file.
 
     Returns:
-        The lock, to be released by whoever holds it; None: another program has it.
+        The lock, which the caller must release; None if another program holds it.
 
     Raises:
         OSError: the file cannot be written.
@@ -33,7 +33,7 @@ def acquire(path: Path) -> FileLock | None:
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether a program holds a lock. Nothing is created, and on Unix the file need not be writable."""
+    """Return whether a program holds the lock. No file is created, and on Unix the file need not be writable."""
     if find_spec("fcntl") is None:
         lock = acquire(path) if path.exists() else None
         if lock is not None:

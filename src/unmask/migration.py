@@ -1,9 +1,9 @@
-"""Recipes written by earlier versions: what was renamed, and the same recipe in today's words.
+"""Migration of recipes written by earlier versions.
 
-Until 0.1 there was one kind of encoder, "transformer", whose family followed from its settings; `lm_weight` stood for
-`[objective.causal_lm]` of a fine-tuning; and `encoder.init_std` was called `deviation`.
+Before 0.1 there was one kind of encoder, "transformer", whose family followed from its settings; `lm_weight` stood for
+`[objective.causal_lm]` in fine-tuning; and `encoder.init_std` was called `deviation`.
 
-In: a recipe, as a table or as text. Out: the same for today's version; of a text, comments and order stay.
+In: a recipe, as a table or as text. Out: the same recipe for the current version; text keeps its comments and order.
 """
 
 from __future__ import annotations
@@ -20,52 +20,52 @@ OLD_STD, STD = "deviation", "init_std"
 NONE = "none"
 OLD_SEGMENTS = 2
 OLD_EPSILON = 1e-12
-"""What held where a recipe did not say it."""
+"""Defaults of the earlier version."""
 
 _HEADER = re.compile(r"\s*\[")
 _KEY = re.compile(r"""\s*(?P<quote>["']?)(?P<key>[\w-]+)(?P=quote)\s*=""")
 
 
-def refuse_old(table: Mapping[str, Any], place: str) -> None:
-    """Refuse a recipe of an earlier version.
+def refuse_old(table: Mapping[str, Any], source: str) -> None:
+    """Raise an error if a recipe was written by an earlier version.
 
     Args:
-        table: as it is written.
-        place: what to call it.
+        table: the recipe.
+        source: name of the recipe in errors.
 
     Raises:
-        UserError: it is one; says how to rewrite it.
+        UserError: the recipe is of an earlier version; the message says how to rewrite it.
     """
     if not is_old(table):
         return
     if not _is_old_encoder(table):
-        old, today = (
+        old, new = (
             ("lm_weight", "objective.causal_lm.weight")
             if "lm_weight" in table
             else (f"encoder.{OLD_STD}", f"encoder.{STD}")
         )
         raise UserError(
-            f"{old} is of an earlier version; today it is {today}",
-            file=place,
-            remedy=f"rewrite it: unmask recipes migrate {place}",
+            f"{old} is of an earlier version, and is now called {new}",
+            file=source,
+            remedy=f"rewrite the recipe: unmask recipes migrate {source}",
         )
     try:
         kind = migrate(table)["encoder"]["kind"]
     except ValueError as error:
-        raise UserError(f"[encoder] is of an earlier version, and {error}", file=place) from error
-    said = f'encoder.kind = "{OLD_KIND}"' if "kind" in table["encoder"] else "[encoder] without a kind"
+        raise UserError(f"[encoder] is of an earlier version, and {error}", file=source) from error
+    old = f'encoder.kind = "{OLD_KIND}"' if "kind" in table["encoder"] else "[encoder] without a kind"
     raise UserError(
-        f'{said} is of an earlier version; today it is "{kind}"',
-        file=place,
-        remedy=f"rewrite it: unmask recipes migrate {place}",
+        f'{old} is of an earlier version, and is now "{kind}"',
+        file=source,
+        remedy=f"rewrite the recipe: unmask recipes migrate {source}",
     )
 
 
 def refuse_old_settings(settings: Mapping[str, Any]) -> None:
-    """Refuse settings (dotted keys) that have another name today.
+    """Raise an error if a setting (a dotted key) has been renamed since an earlier version.
 
     Raises:
-        UserError: there is one; says the new name.
+        UserError: there is such a setting; the message gives the new one.
     """
     kinds: dict[str, dict[Any, str]] = {
         "encoder.kind": {OLD_KIND: "bert"},
@@ -74,18 +74,18 @@ def refuse_old_settings(settings: Mapping[str, Any]) -> None:
     }
     for key, kind in kinds.items():
         if key in settings and (key != "encoder.kind" or settings[key] == OLD_KIND):
-            today = kind.get(settings[key], "gpt, bert, electra or distilbert")
+            new = kind.get(settings[key], "gpt, bert, electra or distilbert")
             raise UserError(
-                f"--set {key}={_value(settings[key])} is of an earlier version: recipes name the family",
-                remedy=f"set encoder.kind={today}",
+                f"--set {key}={_value(settings[key])} is of an earlier version, as recipes now name the family",
+                remedy=f"set encoder.kind={new}",
             )
     if f"encoder.{OLD_STD}" in settings:
-        today = f"encoder.{STD}={settings[f'encoder.{OLD_STD}']}"
-        raise UserError(f"encoder.{OLD_STD} is of an earlier version", remedy=f"set {today}")
+        new = f"encoder.{STD}={settings[f'encoder.{OLD_STD}']}"
+        raise UserError(f"encoder.{OLD_STD} is of an earlier version", remedy=f"set {new}")
     if "lm_weight" in settings:
         weight = settings["lm_weight"]
-        today = f"objective.causal_lm.weight={weight}" if weight else "objective.causal_lm=false"
-        raise UserError("lm_weight is of an earlier version", remedy=f"set {today}")
+        new = f"objective.causal_lm.weight={weight}" if weight else "objective.causal_lm=false"
+        raise UserError("lm_weight is of an earlier version", remedy=f"set {new}")
 
 
 def is_old(table: Mapping[str, Any]) -> bool:
@@ -94,10 +94,10 @@ def is_old(table: Mapping[str, Any]) -> bool:
 
 
 def migrate(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a recipe in today's words; one that is in them already stays as it is.
+    """Return a recipe converted to the current version; a recipe of the current version is returned unchanged.
 
     Raises:
-        ValueError: no family of today has these settings together; says which.
+        ValueError: no current family has this combination of settings; the message names them.
     """
     new = dict(table)
     if _has_old_std(table):
@@ -112,10 +112,11 @@ def migrate(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def migrate_text(text: str) -> tuple[str, list[str]]:
-    """Return the text of a recipe in today's words, and what has changed, a line each: nothing, where nothing has.
+    """Return the text of a recipe converted to the current version, and one line per change.
 
     Raises:
-        ValueError: not TOML, not written a key a line, or no family of today has these settings together.
+        ValueError: the text is not TOML or not written with one key per line, or no current family has this combination
+            of settings.
     """
     table = tomllib.loads(text)
     new = migrate(table)
@@ -127,20 +128,20 @@ def migrate_text(text: str) -> tuple[str, list[str]]:
         start, stop = _find_encoder(lines)
         renamed = [re.sub(OLD_STD, STD, line, count=1) if _is_key(line, {OLD_STD}) else line for line in lines]
         lines[start:stop] = renamed[start:stop]
-        changes.append(f"encoder.{OLD_STD} is encoder.{STD}")
+        changes.append(f"renamed encoder.{OLD_STD} to encoder.{STD}")
     if _is_old_encoder(table):
         lines = _edit_encoder(lines, _rename_std(table["encoder"]), new["encoder"], changes)
     if "lm_weight" in table:
         start = next((at for at, line in enumerate(lines) if _HEADER.match(line)), len(lines))
         lines = [*_without(lines[:start], {"lm_weight"}), *lines[start:]]
-        changes.append(f"lm_weight = {table['lm_weight']} is gone")
+        changes.append(f"removed lm_weight = {table['lm_weight']}")
         if table["lm_weight"]:
             weight = f"weight = {table['lm_weight']}"
             lines.append(f"\n[objective.causal_lm]\n{weight}\n")
-            changes.append(f"[objective.causal_lm] {weight} is new")
+            changes.append(f"added [objective.causal_lm] {weight}")
     text = "".join(lines)
     if tomllib.loads(text) != new:
-        raise ValueError("its keys cannot be edited: write [encoder] as a table of its own, with a key on each line")
+        raise ValueError("its keys cannot be edited: write [encoder] as a separate table with one key per line")
     return text, changes
 
 
@@ -159,13 +160,13 @@ def _rename_std(encoder: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _migrate_encoder(old: Mapping[str, Any]) -> dict[str, Any]:
-    """Return [encoder] with the family that its settings stood for, each setting that it has not left out.
+    """Return [encoder] with the kind that follows from its settings, without settings that this family lacks.
 
     Raises:
-        ValueError: there is none; says why.
+        ValueError: no family has this combination of settings.
     """
     kind = _family(old)
-    fixed: dict[str, Any] = {  # what families have one value of
+    fixed: dict[str, Any] = {  # settings with a single value in the new families
         "offset": 0,
         "embedding": None,
         "shared": NONE,
@@ -181,19 +182,19 @@ def _migrate_encoder(old: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in fixed.items():
         held = old.get(key, {"segments": OLD_SEGMENTS, "epsilon": OLD_EPSILON}.get(key, value))
         if held != value and (held, value) != (False, None):
-            today = "is not" if value in (None, 0, NONE) else f"is {_value(value)}"
+            allowed = "does not exist" if value in (None, 0, NONE) else f"is always {_value(value)}"
             raise ValueError(
-                f"no family has both {key} = {_value(held)} and {_sign(kind, old)}: the latter is of {kind}, "
-                f"where {key} {today}"
+                f"no family has both {key} = {_value(held)} and {_origin(kind, old)}: the latter belongs to {kind}, "
+                f"where {key} {allowed}"
             )
-    gone = {"kind", "pooling", "causal", *fixed}
-    new = {"kind": kind, **{key: value for key, value in old.items() if key not in gone}}
-    was: dict[str, dict[str, Any]] = {  # what held where a key was left out, and is another today
+    removed = {"kind", "pooling", "causal", *fixed}
+    new = {"kind": kind, **{key: value for key, value in old.items() if key not in removed}}
+    defaults: dict[str, dict[str, Any]] = {  # defaults that have changed
         "albert": {"shared": NONE},
         "roberta": {"segments": OLD_SEGMENTS, "epsilon": OLD_EPSILON},
         "gpt": {"epsilon": OLD_EPSILON},
     }
-    return {**new, **{key: value for key, value in was.get(kind, {}).items() if key not in new}}
+    return {**new, **{key: value for key, value in defaults.get(kind, {}).items() if key not in new}}
 
 
 def _family(old: Mapping[str, Any]) -> str:
@@ -206,15 +207,15 @@ def _family(old: Mapping[str, Any]) -> str:
     return "albert" if old.get("shared", NONE) != NONE or old.get("embedding") else "bert"
 
 
-def _sign(kind: str, old: Mapping[str, Any]) -> str:
-    """Return the setting that told the family."""
+def _origin(kind: str, old: Mapping[str, Any]) -> str:
+    """Return the setting from which the family follows."""
     key = {"roberta": "offset", "gpt": "causal", "albert": "shared" if "shared" in old else "embedding"}.get(kind)
     key = key or "pooling"
     return f"{key} = {_value(old.get(key, {'causal': True}.get(key)))}"
 
 
 def _edit_encoder(lines: list[str], old: Mapping[str, Any], new: Mapping[str, Any], changes: list[str]) -> list[str]:
-    """Return the lines of a recipe with those of [encoder] edited, and note what has changed."""
+    """Return the lines of a recipe with those of [encoder] edited, and append the changes to `changes`."""
     start, stop = _find_encoder(lines)
     inside = _without(lines[start:stop], old.keys() - new.keys())
     kind = f'kind = "{new["kind"]}"'
@@ -223,17 +224,17 @@ def _edit_encoder(lines: list[str], old: Mapping[str, Any], new: Mapping[str, An
         inside.insert(0, f"{kind}\n")
     else:
         inside[at] = re.sub(r"kind(\s*)=(\s*)([\"'])\w+\3", lambda found: kind, inside[at], count=1)
-    changes.append(f"encoder.{kind} in place of {_value(old.get('kind', OLD_KIND))}")
-    changes += [f"encoder.{key} = {_value(old[key])} is gone" for key in old if key not in new]
+    changes.append(f"replaced encoder.kind = {_value(old.get('kind', OLD_KIND))} by {_value(new['kind'])}")
+    changes += [f"removed encoder.{key} = {_value(old[key])}" for key in old if key not in new]
     for key in [key for key in new if key not in old and key != "kind"]:
         last = max(at for at, line in enumerate(inside) if _KEY.match(line))
         inside.insert(last + 1, f"{key} = {_value(new[key])}\n")
-        changes.append(f"encoder.{key} = {_value(new[key])} is new: it held unsaid")
+        changes.append(f"added encoder.{key} = {_value(new[key])}, the former default")
     return [*lines[:start], *inside, *lines[stop:]]
 
 
 def _find_encoder(lines: list[str]) -> tuple[int, int]:
-    """Return the range of the lines of [encoder], without its header."""
+    """Return the range of the lines of [encoder], excluding its header."""
     header = re.compile(r"\s*\[\s*encoder\s*\]")
     start = next((at + 1 for at, line in enumerate(lines) if header.match(line)), len(lines))
     return start, next((at for at in range(start, len(lines)) if _HEADER.match(lines[at])), len(lines))
@@ -249,7 +250,7 @@ def _is_key(line: str, keys: set[str]) -> bool:
 
 
 def _value(value: Any) -> str:
-    """Return a value as TOML has it."""
+    """Return a value in TOML syntax."""
     if isinstance(value, bool):
         return str(value).lower()
     return f'"{value}"' if isinstance(value, str) else str(value)

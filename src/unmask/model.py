@@ -1,4 +1,4 @@
-"""A model in memory: encoder, tokenizer and whichever heads it came with; found, built, saved.
+"""A model in memory: an encoder, a tokenizer and heads; loading, building and saving.
 
 MODEL on the command line is a run directory, a Hugging Face directory, or `random:RECIPE` with a tokenizer.
 """
@@ -21,6 +21,7 @@ from unmask.encoders.downstream import Downstream, DownstreamSettings
 from unmask.encoders.encoder import Encoder
 from unmask.errors import UserError
 from unmask.families import BodySettings
+from unmask.fingerprint import fingerprint
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import Objective, decoder_of
 from unmask.recipe import read_recipe, shipped
@@ -33,16 +34,16 @@ from unmask.tokenizers.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Model:
-    """What is loaded, fine-tuned and saved.
+    """A model as it is loaded, fine-tuned and saved.
 
     Attributes:
         encoder: the body.
-        tokenizer: its vocabulary.
+        tokenizer: the tokenizer.
         heads: tensors by head ("masked_lm", "next_sentence", a task's `part`) and part.
-        labels: of the classification or token classification head, in order.
-        task: what it was fine-tuned for.
-        created: what the source lacked and was drawn at random, for the log.
-        downstream: the small model between encoder and head, where there is one; its tensors are the head "downstream".
+        labels: labels of the classification or token classification head, in order.
+        task: the task that the model was fine-tuned for, if any.
+        created: descriptions of the weights that the source lacked and that are newly initialized, for the log.
+        downstream: settings of the small model between encoder and head, if any; its tensors are the head "downstream".
     """
 
     encoder: Encoder
@@ -54,19 +55,14 @@ class Model:
     downstream: DownstreamSettings | None = None
 
     def fingerprint(self) -> str:
-        """Return a digest of all weights, those of the heads among them; it is the same on any device."""
+        """Return the sha256 of all weights, including those of the heads; it is the same on any device."""
         weights = {f"encoder.{name}": value for name, value in self.encoder.state_dict().items()}
         for head, tensors in self.heads.items():
             weights |= {f"{head}.{name}": value for name, value in tensors.items()}
-        digest = hashlib.sha256()
-        for name, value in sorted(weights.items()):
-            digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-            data = value.detach().cpu().contiguous().reshape(-1)
-            digest.update(data.view(torch.uint8).numpy())  # bytes, as numpy has no bf16
-        return digest.hexdigest()
+        return fingerprint(weights)
 
     def former_fingerprint(self) -> str:
-        """Return the digest by which versions before 0.1 told models: that of the encoder's weights alone."""
+        """Return the digest by which versions before 0.1 identified models, that of the encoder's weights alone."""
         digest = hashlib.sha256()
         for name, value in sorted(self.encoder.state_dict().items()):
             digest.update(
@@ -75,43 +71,43 @@ class Model:
         return digest.hexdigest()
 
     def take(self, name: str, objective: Objective) -> list[str]:
-        """Put a head's tensors into an objective.
+        """Load a head's tensors into an objective.
 
         Args:
-            name: of the head.
-            objective: keeps what it has where the model lacks it.
+            name: name of the head.
+            objective: the objective; it keeps its own weights where the model has none.
 
         Returns:
-            What the model lacks: nothing, the whole head, or what of it is optional (`Objective.optional`).
+            Descriptions of what the model lacks: nothing, the whole head, or optional parts (`Objective.optional`).
 
         Raises:
-            UserError: it has only a part of what must be whole, or tensors have other shapes.
+            UserError: required tensors are missing, or shapes differ.
         """
         wanted = objective.state_dict()
         if name not in self.heads:
             return [f"the {name} head"]
         state, lacking = dict(self.heads[name]), []
-        for begin, what in objective.optional.items():
-            if not any(part.startswith(begin) for part in state):
-                state |= {part: value for part, value in wanted.items() if part.startswith(begin)}
-                lacking.append(what)
+        for prefix, description in objective.optional.items():
+            if not any(part.startswith(prefix) for part in state):
+                state |= {part: value for part, value in wanted.items() if part.startswith(prefix)}
+                lacking.append(description)
         for part in sorted(state.keys() ^ wanted.keys()):
             raise UserError(
-                f"{part} of the {name} head is {'missing' if part in wanted else 'not known here'}",
-                remedy="leave the objective's settings as the model has them; if they are, the model is damaged",
+                f"{part} of the {name} head is {'missing' if part in wanted else 'unknown'}",
+                remedy="use the objective's settings of the model; if they are the same, the model is damaged",
             )
         for part, value in state.items():
             if value.shape != wanted[part].shape:
                 raise UserError(
-                    f"{part} of the {name} head has shape {tuple(value.shape)}, by its settings it would have "
+                    f"{part} of the {name} head has shape {tuple(value.shape)}, but its settings imply "
                     f"{tuple(wanted[part].shape)}",
-                    remedy="leave the settings as the model has them, or take a model that fits",
+                    remedy="use the settings of the model, or a model that matches",
                 )
         objective.adopt(state)
         return lacking
 
     def body(self) -> Encoder:
-        """Return what the task's head sits on: the encoder, or the downstream model over it."""
+        """Return the body below the task head: the encoder, or the downstream model on it."""
         if self.downstream is None:
             return self.encoder
         body = Downstream(self.downstream, self.encoder)
@@ -131,56 +127,56 @@ def load_model(
     """Load MODEL.
 
     Args:
-        source: see the module.
-        tokenizer: a tokenizer's directory, or a model or run that has one; for `random:RECIPE` only.
-        allow_pickle: read a `pytorch_model.bin` (tensors only).
-        dropout: instead of the model's own.
-        keep_head_dropout: but not before the last layer of heads to come (going on pretraining has none).
-        seed: of whatever must be drawn at random.
+        source: the model; see the module.
+        tokenizer: the directory of a tokenizer, or of a model or run with one; only for `random:RECIPE`.
+        allow_pickle: whether to read a `pytorch_model.bin` (tensors only).
+        dropout: dropout rate that replaces the model's own.
+        keep_head_dropout: whether the rate before the last layer of new heads stays (continued pretraining has none).
+        seed: seed of newly initialized weights.
 
     Raises:
-        UserError: no such model, or a damaged one.
+        UserError: the model does not exist or is damaged.
     """
     if str(source).startswith("random:"):
         return _untrained(str(source), tokenizer, dropout, seed)
     if tokenizer is not None:
-        raise UserError("--tokenizer has no effect: the model brings its own", remedy="leave it away")
+        raise UserError("--tokenizer has no effect: the model has its own", remedy="remove it")
     directory = find(source)
     found = huggingface.read(directory, allow_pickle=allow_pickle)
     known = {*OBJECTIVES, "downstream", *(task().part for task in TASKS.values())}
-    if strange := sorted(found.heads.keys() - known):
-        raise UserError(f"a head called '{strange[0]}' is not known here", file=directory / "model.safetensors")
+    if unknown := sorted(found.heads.keys() - known):
+        raise UserError(f"unknown head '{unknown[0]}'", file=directory / "model.safetensors")
     words = load_tokenizer(directory)
     words.summary = found.settings.summary
     if found.settings.mismatch(words.pad):
         raise UserError(
-            f"padding has another id in config.json than in the tokenizer, where it is {words.pad}",
+            f"the padding id in config.json differs from that of the tokenizer, {words.pad}",
             file=directory,
-            remedy="they do not belong together",
+            remedy="use the tokenizer that belongs to the model",
         )
     new = max(0, words.size - found.vocabulary)
     if new > words.added:
         raise UserError(
-            f"the tokenizer has {words.size} pieces, the model {found.vocabulary}",
+            f"the tokenizer has {words.size} tokens, but the model {found.vocabulary}",
             file=directory,
-            remedy="they do not belong together",
+            remedy="use the tokenizer that belongs to the model",
         )
     encoder = build_encoder(
         found.settings, found.vocabulary + new, dropout=dropout, keep_head_dropout=keep_head_dropout, seed=seed
     )
     body, heads = found.encoder, found.heads
     if new:
-        body, heads = _grown(found, decoder_of(encoder).detach())
+        body, heads = _extend(found, decoder_of(encoder).detach())
     missing = encoder.load_state_dict(body, strict=False).missing_keys
     if missing and (reads := sorted(POOLED & found.heads.keys())):
         raise UserError(
             f"the pooler that the {reads[0]} head reads is missing",
             file=directory / "model.safetensors",
-            remedy="the file is not whole: copy it again",
+            remedy="the file is incomplete: copy it again",
         )
     created = (*(("the pooler",) if missing else ()), *((f"{new} special tokens",) if new else ()))
     task, downstream = _task(found, directory)
-    heads = {"downstream": {}, **heads} if downstream else heads  # an average has no tensors
+    heads = {"downstream": {}, **heads} if downstream else heads  # averaging has no tensors
     model = Model(encoder, words, heads, found.labels, task, created, downstream)
     if downstream is not None:
         _check_downstream(model, directory)
@@ -188,7 +184,7 @@ def load_model(
 
 
 def _untrained(source: str, tokenizer: str | Path | None, dropout: float | None, seed: int) -> Model:
-    """Return the model of `random:RECIPE`."""
+    """Return the newly initialized model of `random:RECIPE`."""
     recipe = read_recipe(source.removeprefix("random:"))
     if tokenizer is None:
         raise UserError(f"{source} needs a vocabulary", remedy="pass --tokenizer DIR (to finetune, or to features)")
@@ -196,21 +192,21 @@ def _untrained(source: str, tokenizer: str | Path | None, dropout: float | None,
     words.summary = recipe.encoder.summary
     if wanted := recipe.encoder.mismatch(words.pad):
         raise UserError(
-            f"[encoder] of {recipe.name} does not go with padding's id, {words.pad} in this vocabulary",
-            remedy=f"take another vocabulary, or random:FILE with a recipe of your own that has {wanted}",
+            f"[encoder] of {recipe.name} does not match the padding id of this vocabulary, {words.pad}",
+            remedy=f"use another vocabulary, or random:FILE with a recipe of your own that sets {wanted}",
         )
     encoder = build_encoder(recipe.encoder, words.size, dropout=dropout, seed=seed)
     return Model(encoder, words, created=("all weights",))
 
 
-def _grown(
+def _extend(
     found: huggingface.Pretrained, words: Tensor
 ) -> tuple[Mapping[str, Tensor], Mapping[str, Mapping[str, Tensor]]]:
-    """Return encoder and heads with the rows that special tokens need which the published vocabulary has not.
+    """Return encoder and heads with additional rows for special tokens that the published vocabulary lacks.
 
     Args:
-        found: what the directory holds.
-        words: token embeddings as they are drawn, (vocabulary with the new ones, width).
+        found: contents of the directory.
+        words: newly initialized token embeddings, (extended vocabulary, width).
     """
     rows = words.clone()
     rows[: found.vocabulary] = found.encoder["embeddings.words.weight"]
@@ -226,12 +222,13 @@ def _grown(
 
 
 def _task(found: huggingface.Pretrained, directory: Path) -> tuple[Task | None, DownstreamSettings | None]:
-    """Return what a directory's model is for: as we wrote it down, else by its head, with our defaults.
+    """Return the settings of the task and of the downstream model, None each if there are none.
 
-    Beside it the downstream model, where one is written down.
+    The settings of the task are those stored under "unmask"; in a directory of another library they follow from the
+    head, with default values.
 
     Raises:
-        UserError: what is written down is damaged, or the head that it needs is not there.
+        UserError: the stored settings are damaged, or the head that they require is missing.
     """
     kind = next((kind for kind, task in TASKS.items() if task().part in found.heads), None)
     if kind is None and found.task is not None and "downstream" in found.task:
@@ -245,7 +242,7 @@ def _task(found: huggingface.Pretrained, directory: Path) -> tuple[Task | None, 
     read = convert(table, _Task, f"{directory / 'config.json'}: unmask")
     task = read.task
     if task.part not in found.heads or task.length > found.settings.positions:
-        raise UserError("what stands under 'unmask' does not fit the weights", file=directory / "config.json")
+        raise UserError("the settings under 'unmask' do not match the weights", file=directory / "config.json")
     return task, read.downstream
 
 
@@ -255,42 +252,46 @@ class _Task(msgspec.Struct):
 
 
 def _check_downstream(model: Model, directory: Path) -> None:
-    """Refuse a downstream model or a head on it whose tensors are not those that its settings ask for."""
+    """Check that the tensors of a downstream model and the head on it are those that their settings imply.
+
+    Raises:
+        UserError: they are not.
+    """
     assert model.task is not None
     try:
         model.take(model.task.part, model.task.build(model.body().head, model.labels))
     except (RuntimeError, UserError) as error:
         raise UserError(
-            "what stands under 'unmask' does not fit the weights", file=directory / "config.json"
+            "the settings under 'unmask' do not match the weights", file=directory / "config.json"
         ) from error
 
 
 def find(source: str | Path) -> Path:
-    """Return the directory with config.json that MODEL stands for.
+    """Return the directory with the config.json of MODEL.
 
     Raises:
-        UserError: there is none.
+        UserError: there is no such directory.
     """
     path = Path(source)
     for directory in (path / "model", path):
         if (directory / "config.json").is_file():
             return directory
     if (path / "checkpoints").is_dir():
-        raise UserError("this run is not finished", file=path, remedy="go on with its command and --resume")
+        raise UserError("this run is not finished", file=path, remedy="continue: repeat the command with --resume")
     if (path / "seed-0").is_dir():
-        raise UserError("these runs are not finished", file=path, remedy="go on with their command and --resume")
+        raise UserError("these runs are not finished", file=path, remedy="continue: repeat the command with --resume")
     if path.is_dir():
         raise UserError("neither a run with a finished model nor a Hugging Face directory", file=path)
     if str(source) in shipped():
-        raise UserError(f"'{source}' is a recipe", remedy=f"for untrained weights write random:{source}")
+        raise UserError(f"'{source}' is a recipe", remedy=f"for untrained weights, write random:{source}")
     raise UserError(
-        f"no directory is called '{source}'",
-        remedy=f"if it is a model on the Hugging Face hub, fetch it with: hf download {source} --local-dir {path.name}",
+        f"no directory '{source}'",
+        remedy=f"if it is a model on the Hugging Face Hub, download it: hf download {source} --local-dir {path.name}",
     )
 
 
 def find_tokenizer(source: str | Path) -> Path:
-    """Return the tokenizer's directory of a MODEL, a run or a tokenizer's own directory."""
+    """Return the tokenizer directory of a model, a run or a tokenizer."""
     path = Path(source)
     return next((folder for folder in (path / "model", path) if folder.is_dir()), path)
 
@@ -303,7 +304,7 @@ def build_encoder(
     keep_head_dropout: bool = False,
     seed: int = 0,
 ) -> Encoder:
-    """Return an untrained encoder, drawn from the seed alone; see `load_model`."""
+    """Return a newly initialized encoder, which depends only on the seed; see `load_model`."""
     if dropout is not None:
         head = settings.before_last if keep_head_dropout else None
         settings = msgspec.structs.replace(settings, dropout=dropout, head_dropout=head)
@@ -312,7 +313,7 @@ def build_encoder(
 
 
 def save_model(directory: str | Path, model: Model, card: str) -> None:
-    """Write a directory that `load_model` and transformers load; `card` becomes its README.md."""
+    """Write a directory that `load_model` and transformers can load, with `card` as its README.md."""
     directory = Path(directory)
     task = None if model.task is None else msgspec.to_builtins(model.task)
     if task is not None and model.downstream is not None:

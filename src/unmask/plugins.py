@@ -1,11 +1,11 @@
-"""What other packages add: objectives, tasks, layouts, maskings and families, by Python's entry points.
+"""Plug-ins: objectives, tasks, layouts, maskings and families that other packages provide as entry points.
 
-A package that has, in its pyproject.toml,
+A package with these lines in its pyproject.toml,
 
     [project.entry-points."unmask.objectives"]
     my_objective = "my_package.my_objective:MyObjectiveSettings"
 
-adds `[objective.my_objective]` to the recipes of whoever has installed it (docs/extending.md).
+makes `[objective.my_objective]` available in recipes wherever it is installed (docs/extending.md).
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _Kind = TypeVar("_Kind")
 
 
 class Table(Mapping[str, _Kind]):
-    """What there is of one kind by name: ours, then what installed packages add.
+    """A registry of one kind of component by name: the built-in ones, then those of installed packages.
 
-    Their modules are imported when what they add is asked for, not before: so they can import ours, and names are
-    known without them.
+    Plug-ins are imported on first access, so that their modules can import those of unmask, and so that names are known
+    without importing them.
 
     Args:
-        group: of the entry points.
-        own: what we have by name, or "module:name" of what is to be imported when it is asked for.
+        group: name of the group of entry points.
+        own: built-in components by name, or "module:name" of components to import on first access.
 
     Raises:
-        UserError: a package uses a name that is taken; when it is asked for, also that what a package adds cannot be
-            imported, or has another `kind` than its name.
+        UserError: the name of a plug-in is taken; on access, also if a plug-in cannot be imported, or if its `kind`
+            differs from its name.
     """
 
     def __init__(self, group: str, own: Mapping[str, _Kind | str]) -> None:
@@ -40,7 +40,7 @@ class Table(Mapping[str, _Kind]):
         for point in sorted(entry_points(group=group), key=lambda point: point.name):
             if point.name in self._found:
                 raise UserError(
-                    f"the package {_package(point)} adds '{point.name}' to {group}, where this name is taken",
+                    f"the package {_package(point)} adds '{point.name}' to {group}, but this name is taken",
                     remedy=f"rename it there, or remove the package: pip uninstall {_package(point)}",
                 )
             self._found[point.name] = point
@@ -64,11 +64,11 @@ class Table(Mapping[str, _Kind]):
 
 
 def _load(point: EntryPoint) -> object:
-    """Return what a package adds."""
+    """Return the component of an entry point."""
     remedy = f"fix it, or remove it: pip uninstall {_package(point)}"
     try:
         found = point.load()
-    except Exception as error:  # whatever the code of somebody else raises
+    except Exception as error:  # third-party code may raise anything
         raise UserError(
             f"'{point.name}' of the package {_package(point)} cannot be imported ({error})", remedy=remedy
         ) from error
@@ -76,7 +76,7 @@ def _load(point: EntryPoint) -> object:
     kind = getattr(config, "tag", None)
     if kind not in (None, point.name):
         raise UserError(
-            f"'{point.name}' of the package {_package(point)} has another kind, '{kind}'",
+            f"'{point.name}' of the package {_package(point)} has a different kind, '{kind}'",
             remedy=f"give its settings tag={point.name!r}",
         )
     return found

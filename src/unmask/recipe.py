@@ -1,7 +1,7 @@
-"""A recipe is data: one TOML file says what to train.
+"""Recipes: TOML files that define a training run.
 
-In: the name of a shipped recipe or a file, and settings from the command line. Out: frozen, typed settings; each
-table is described beside the code that it configures.
+In: the name of a shipped recipe or a file, and settings from the command line. Out: frozen, typed settings; each table
+is documented beside the code that it configures.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from unmask.training.settings import TrainingSettings
 
 
 class TokenizerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The recipe's [tokenizer]: serves raw text only, for a corpus brings its own.
+    """The recipe's [tokenizer], used only with raw text, as a corpus has its own tokenizer.
 
     Attributes:
         kind: "wordpiece", "bpe" (byte-level) or "unigram" (SentencePiece's).
-        vocabulary: how many pieces.
-        lowercase: and strip accents; a byte-level BPE never does.
+        vocabulary: number of tokens.
+        lowercase: whether to lowercase and strip accents; a byte-level BPE never does.
     """
 
     kind: Trained = "wordpiece"
@@ -63,10 +63,10 @@ Objectives = msgspec.defstruct(
 
 
 class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How an encoder is pretrained.
+    """A pretraining recipe.
 
     Attributes:
-        name: what it is called.
+        name: name of the recipe.
         tokenizer, encoder, layout, masking, objective: its tables.
     """
 
@@ -87,13 +87,13 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError("at least one [objective.NAME] is needed")
         _check_weights(self.objectives)
         if self.budget.epochs is not None or self.budget.patience is not None:
-            raise ValueError("a pretraining budget is given in steps, tokens or minutes, and knows no patience")
+            raise ValueError("a pretraining budget is given in steps, tokens or minutes, and has no patience")
         if self.masking.keeps_all:
-            raise ValueError("masking.replace has every token stay, so that the answers could be read")
+            raise ValueError("masking.replace keeps every token, so that the input contains the answers")
         if self.layout.num_streams and self.batch.sequences != self.layout.num_streams:
             streams = self.layout.num_streams
             raise ValueError(
-                f"a step reads a window of each of layout.streams = {streams}: pass --set batch.sequences={streams}"
+                f"a step reads one window of each of the {streams} layout.streams: pass --set batch.sequences={streams}"
             )
         parts = [
             Part("encoder", gives=self.encoder.gives, asks=self.encoder.asks),
@@ -104,20 +104,20 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def objectives(self) -> dict[str, ObjectiveSettings]:
-        """The settings of the objectives that the recipe has, by name."""
-        return named(self.objective)
+        """Settings of the objectives of the recipe, by name."""
+        return _by_name(self.objective)
 
 
 class FinetuningRecipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a model is fine-tuned; `finetuning.defaults` fills it by rule.
+    """A fine-tuning recipe; `finetuning.defaults` fills it by rule.
 
     Attributes:
-        task: its table: what is learnt, and how examples become samples.
-        dropout: in the encoder and before the last layer; None keeps the encoder's own.
-        objective: what is learnt beside the task, such as GPT's language model (Radford et al. 2018, equation 5).
-        reset: draw the pooler and so many of the uppermost layers anew (Zhang et al. 2021, section 5); None: nothing.
-        frozen: the encoder stays as it is, and its features are computed once.
-        downstream: the small model over the encoder's layers; None: the task's head sits on the encoder itself.
+        task: the task, and how examples become samples.
+        dropout: dropout rate of the encoder and before the last layer; None keeps the encoder's own.
+        objective: auxiliary objectives, such as GPT's language modeling (Radford et al. 2018, equation 5).
+        reset: number of top layers to reinitialize along with the pooler (Zhang et al. 2021, section 5); None: nothing.
+        frozen: whether the encoder is not trained; its features are then computed once.
+        downstream: the small model on the encoder's layers; None: the task head is on the encoder itself.
     """
 
     task: AnyTask
@@ -132,29 +132,29 @@ class FinetuningRecipe(TrainingSettings, frozen=True, kw_only=True, forbid_unkno
 
     @property
     def objectives(self) -> dict[str, ObjectiveSettings]:
-        """The settings of the objectives beside the task, by name."""
-        return named(self.objective)
+        """Settings of the auxiliary objectives, by name."""
+        return _by_name(self.objective)
 
 
-def named(objective: Any) -> dict[str, ObjectiveSettings]:
-    """Return what stands in [objective.NAME] tables, by name."""
+def _by_name(objective: Any) -> dict[str, ObjectiveSettings]:
+    """Return the settings in [objective.NAME] tables, by name."""
     given = {name: getattr(objective, name) for name in OBJECTIVES}
     return {name: settings for name, settings in given.items() if settings is not None}
 
 
 def objective_parts(objectives: Mapping[str, ObjectiveSettings]) -> list[Part]:
-    """Return what objectives ask for and take."""
+    """Return the objectives as parts that ask for names and take them."""
     return [Part(f"objective.{name}", asks=one.asks, takes=one.takes) for name, one in objectives.items()]
 
 
 def _check_weights(objectives: Mapping[str, ObjectiveSettings]) -> None:
     for name, settings in objectives.items():
         if not all(0 < weight < math.inf for weight in settings.weights):
-            raise ValueError(f"objective.{name}: a weight must be above 0; to leave it away say {name} = false")
+            raise ValueError(f"objective.{name}: a weight must be above 0; to remove the objective, set {name} = false")
 
 
 def _offers() -> dict[str, list[str]]:
-    """Return which settings give what objectives may ask for, and which ask for what a layout gives."""
+    """Return the settings that give what objectives ask for, and those that ask for what layouts give; see `check`."""
     offers: dict[str, list[str]] = {}
     for kind, masking in MASKINGS.items():
         for name in masking.gives:
@@ -177,36 +177,36 @@ def shipped() -> list[str]:
 
 
 def read_recipe(source: str | Path, settings: Overrides | None = None) -> Recipe:
-    """Read a shipped recipe or a file, with settings such as {"budget.steps": 100} put over it.
+    """Read a shipped recipe or a file, overridden by settings such as {"budget.steps": 100}.
 
     Raises:
-        UserError: no such recipe, not TOML, an unknown key, a value out of place.
+        UserError: the recipe does not exist, is not valid TOML, or has an unknown key or an invalid value.
     """
     settings = settings or {}
     check_overrides(settings)
-    text, place = recipe_text(source)
+    text, name = recipe_text(source)
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise UserError(f"not valid TOML: {error}", file=place) from error
-    refuse_old(table, place)
+        raise UserError(f"not valid TOML: {error}", file=name) from error
+    refuse_old(table, name)
     refuse_old_settings(settings)
-    return convert(put(table, settings, Recipe), Recipe, place)
+    return convert(put(table, settings, Recipe), Recipe, name)
 
 
 def migrate_file(path: Path, out: Path | None = None) -> list[str]:
-    """Rewrite a recipe of an earlier version as one of today's, its comments and its order kept.
+    """Convert a recipe of an earlier version to the current one, keeping its comments and order.
 
     Args:
-        path: a recipe, or a run, whose recipe.toml is meant.
-        out: where to write it; None: in its place, what it was is kept as FILE.old.
+        path: a recipe, or a run, whose recipe.toml is converted.
+        out: where to write the result; None: overwrite the recipe, and keep the original as FILE.old.
 
     Returns:
-        What has changed, a line each; nothing where it is of today's version.
+        One line per change; empty if the recipe is of the current version.
 
     Raises:
-        UserError: it cannot be read, no family of today has its settings together, or the run is in use; nothing is
-            written.
+        UserError: the recipe cannot be read, no current family has its combination of settings, or the run is in use.
+            Nothing is written then.
     """
     if path.is_dir() and is_locked(path / ".lock"):
         raise UserError("another program is writing to this run", file=path, remedy="wait for it")
@@ -214,7 +214,7 @@ def migrate_file(path: Path, out: Path | None = None) -> list[str]:
     try:
         text = path.read_text(encoding="utf8")
     except UnicodeDecodeError as error:
-        raise UserError("not text in UTF-8", file=path) from error
+        raise UserError("not UTF-8 text", file=path) from error
     try:
         new, changes = migrate_text(text)
     except tomllib.TOMLDecodeError as error:
@@ -228,40 +228,38 @@ def migrate_file(path: Path, out: Path | None = None) -> list[str]:
     if out is None:
         kept = path.with_name(f"{path.name}.old")
         if kept.exists():
-            raise UserError(
-                "is there already, and would be overwritten", file=kept, remedy="move it away, or pass --out"
-            )
+            raise UserError("already exists and would be overwritten", file=kept, remedy="move it away, or pass --out")
         shutil.copy2(path, kept)
     replace_file(out or path, new.encode())
     return changes
 
 
-def resolve_migrated(kind: type[msgspec.Struct], table: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Return the resolved recipe of a run that an earlier version may have written, as today's version resolves it.
+def resolve_migrated(kind: type[msgspec.Struct], table: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Return the recipe of a run, which an earlier version may have written, as the current version resolves it.
 
     Args:
-        kind: of the recipe.
-        table: as it was written.
-        place: what to call it in errors.
+        kind: type of the recipe.
+        table: the recipe as it was written.
+        source: name of the recipe in errors.
 
     Raises:
-        UserError: no recipe of today is the same.
+        UserError: the current version has no equivalent recipe.
     """
     try:
-        return tomllib.loads(write(convert(migrate(table), kind, place)))
+        return tomllib.loads(write(convert(migrate(table), kind, source)))
     except ValueError as error:
-        raise UserError(str(error), file=place) from error
+        raise UserError(str(error), file=source) from error
 
 
 def recipe_text(source: str | Path) -> tuple[str, str]:
-    """Return a recipe as it stands, and what to call it in errors."""
+    """Return the text of a recipe, and its name in errors."""
     if str(source) in shipped():
         return (_folder() / f"{source}.toml").read_text(encoding="utf8"), f"recipe {source}"
     try:
         return Path(source).read_text(encoding="utf8"), str(source)
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(
-            f"no shipped recipe and no readable file is called '{source}'", remedy=nearest(str(source), shipped())
+            f"no shipped recipe or readable file '{source}'", remedy=nearest(str(source), shipped())
         ) from error
 
 

@@ -1,6 +1,6 @@
-"""Settings: KEY=VALUE into typed values, these over a table of TOML, a table into typed settings, and back into text.
+"""Settings: parse KEY=VALUE, override TOML tables, convert tables into typed settings and back into text.
 
-What does not fit is said in the words of recipes; an unknown key is an error that proposes the nearest known one.
+Errors refer to keys and types as recipes do; for an unknown key they suggest the most similar known one.
 """
 
 from __future__ import annotations
@@ -24,20 +24,22 @@ WORDS = {
     "array": "a list",
     "object": "a table of settings",
 }
-"""What msgspec's types are called in messages."""
+"""Names of msgspec's types in messages."""
 
 _Settings = TypeVar("_Settings", bound=msgspec.Struct)
 
 
 Overrides = Mapping[str, Any]
-"""Settings over others: dotted keys to values, `{"budget.steps": 100, "masking.kind": "span"}`; False unsets a key."""
+"""Settings that override others, by dotted keys: `{"budget.steps": 100, "masking.kind": "span"}`.
+
+False unsets a key."""
 
 
 def parse_overrides(texts: Sequence[str]) -> dict[str, Any]:
-    """Read settings "a.b=value" from a command line, values in TOML's syntax (text may be without quotes).
+    """Parse settings "a.b=value" of a command line, with values in TOML syntax (strings may be unquoted).
 
     Raises:
-        UserError: not KEY=VALUE.
+        UserError: a setting is not of the form KEY=VALUE.
     """
     found: dict[str, Any] = {}
     for text in texts:
@@ -48,60 +50,60 @@ def parse_overrides(texts: Sequence[str]) -> dict[str, Any]:
             typed = tomllib.loads(f"x = {value}")["x"]
         except tomllib.TOMLDecodeError:
             typed = value
-        if found.get(key) != typed:  # the last one counts, and comes after what stands before it
+        if found.get(key) != typed:  # the last value wins, in its position in the order
             found.pop(key, None)
         found[key] = typed
     return found
 
 
 def check_overrides(settings: object) -> None:
-    """Refuse settings that are no mapping, such as a list of "a.b=value".
+    """Check that settings are a mapping, and not for example a list of "a.b=value".
 
     Raises:
-        UserError: they are none; shows how to write them.
+        UserError: they are not a mapping; the message shows how to write them.
     """
     if isinstance(settings, Mapping):
         return
     given = settings if isinstance(settings, list | tuple) else [settings]
     texts = [text for text in given if isinstance(text, str) and "=" in text]
     raise UserError(
-        f"settings are a mapping from keys to values, not {type(settings).__name__}",
+        f"settings must be a mapping from keys to values, not {type(settings).__name__}",
         remedy=f"write {parse_overrides(texts) or {'budget.steps': 100}}",
     )
 
 
 def put(table: dict[str, Any], settings: Overrides, kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """Put settings into a table.
+    """Return a table overridden by settings.
 
-    Of the keys that a settings type names in `either`, setting one replaces the others. Setting another `kind` of a
-    table keeps what the new one names in `kept`, or all that it has too.
+    The keys that a settings type lists in `either` are exclusive: setting one removes the others. Changing the `kind`
+    of a table keeps only the keys that the new type lists in `kept`, or without such a list, those that it also has.
 
     Args:
-        table: as TOML has it.
-        settings: to put over it.
-        kind: the settings type that the table is of.
+        table: the table, as parsed from TOML.
+        settings: settings that override it.
+        kind: type of the settings in the table.
 
     Raises:
-        UserError: a key leads through what is no table.
+        UserError: a key refers to a setting inside a value that is not a table.
     """
     table = {key: dict(value) if isinstance(value, dict) else value for key, value in table.items()}
     for key, value in settings.items():
         *path, last = key.split(".")
         if len(path) == 1 and isinstance(inner := table.get(path[0]), dict):
-            table[path[0]] = _make_room(inner, last, value, _structs(_types(kind, table, path[0], narrow=False)))
+            table[path[0]] = _without_replaced(inner, last, value, _structs(_types(kind, table, path[0], narrow=False)))
         inner = table
         for name in path:
             if inner.get(name) is False:
                 inner[name] = {}
             inner = inner.setdefault(name, {})
             if not isinstance(inner, dict):
-                raise UserError(f"--set {write_line(key, value)}: '{name}' is no table")
+                raise UserError(f"--set {write_line(key, value)}: '{name}' is not a table")
         inner[last] = value
     return table
 
 
-def _make_room(table: dict[str, Any], key: str, value: Any, types: Sequence[Any]) -> dict[str, Any]:
-    """Return a table without what setting a key replaces."""
+def _without_replaced(table: dict[str, Any], key: str, value: Any, types: Sequence[Any]) -> dict[str, Any]:
+    """Return a table without the keys that setting a key replaces."""
     either = next((one.either for one in types if key in getattr(one, "either", ())), ())
     if either and value is not False:
         return {name: inner for name, inner in table.items() if name not in either}
@@ -112,20 +114,25 @@ def _make_room(table: dict[str, Any], key: str, value: Any, types: Sequence[Any]
     return {name: inner for name, inner in table.items() if name in (_fields(new[0]) if kept is None else kept)}
 
 
-def convert(table: dict[str, Any], kind: type[_Settings], place: str) -> _Settings:
-    """Turn a table into typed settings. Where a key may be left away, false says that it is.
+def convert(table: dict[str, Any], kind: type[_Settings], source: str) -> _Settings:
+    """Convert a table into typed settings; false unsets an optional key.
+
+    Args:
+        table: the table, as parsed from TOML.
+        kind: type of the settings.
+        source: name of the table in errors.
 
     Raises:
-        UserError: an unknown key (the nearest known one is proposed), a value of the wrong type or out of range.
+        UserError: a key is unknown (the most similar known one is suggested), or a value is invalid.
     """
     try:
         return msgspec.convert(_without_false(table, [kind]), kind)
     except msgspec.ValidationError as error:
-        raise _mistake(str(error), table, kind, place) from error
+        raise _user_error(str(error), table, kind, source) from error
 
 
 def write(settings: msgspec.Struct) -> str:
-    """Return settings as TOML, every one resolved; what is not set is left away."""
+    """Return settings as TOML, including default values; settings that are None are omitted."""
     return msgspec.toml.encode(_without_none(msgspec.to_builtins(settings))).decode()
 
 
@@ -135,12 +142,12 @@ def write_line(key: str, value: Any) -> str:
 
 
 def write_lines(settings: msgspec.Struct) -> list[str]:
-    """Return settings as KEY=VALUE, as `put` takes them, every one resolved; what is not set is false."""
+    """Return settings as KEY=VALUE, as `put` accepts them, including default values; None becomes false."""
     return list(_lines(settings, msgspec.to_builtins(settings), ""))
 
 
 def _lines(settings: Any, table: dict[str, Any], prefix: str) -> Iterator[str]:
-    """Yield the lines of a table; `settings` is what it was made of."""
+    """Yield the lines of a table; `settings` are the typed settings from which it was built."""
     for key, value in table.items():
         if isinstance(value, dict):
             yield from _lines(getattr(settings, key, None), value, f"{prefix}{key}.")
@@ -149,7 +156,7 @@ def _lines(settings: Any, table: dict[str, Any], prefix: str) -> Iterator[str]:
 
 
 def _inline(value: Any) -> str:
-    """Return a value as TOML has it on one line, without spaces, which a shell would part."""
+    """Return a value in TOML syntax on one line, without spaces, at which a shell would split it."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{key}={_inline(inner)}" for key, inner in value.items() if inner is not None) + "}"
     if isinstance(value, list | tuple):
@@ -164,7 +171,7 @@ def _without_none(value: Any) -> Any:
 
 
 def _without_false(value: Any, types: Sequence[Any]) -> Any:
-    """Leave away what is said to be false and may be left away, unless it is one of true and false."""
+    """Return a value without optional keys that are set to false, unless they are booleans."""
     if not isinstance(value, dict):
         return value
     fields = {name: one for struct in _structs(_of_its_kind(types, value)) for name, one in _fields(struct).items()}
@@ -177,25 +184,25 @@ def _without_false(value: Any, types: Sequence[Any]) -> Any:
     }
 
 
-def _mistake(text: str, table: dict[str, Any], kind: Any, place: str) -> UserError:
-    """Say what msgspec says, in the words of recipes."""
+def _user_error(text: str, table: dict[str, Any], kind: Any, source: str) -> UserError:
+    """Return msgspec's error message as a `UserError` in the terms of recipes."""
     text, _, path = text.partition(" - at `")
     path = path.removesuffix("`").removeprefix("$").removeprefix(".")
     if found := re.fullmatch(r"Object contains unknown field `(.+)`", text):
         at = f" - at `{path}`" if path else ""
-        return UserError(f"unknown key `{found[1]}`{at}", file=place, remedy=_right_key(found[1], table, kind, path))
+        return UserError(f"unknown key `{found[1]}`{at}", file=source, remedy=_right_key(found[1], table, kind, path))
     if found := re.fullmatch(r"Object missing required field `(.+)`", text):
         missing = f"{path}.{found[1]}".removeprefix(".")
         if _structs(_types(kind, table, missing)):
-            remedy = "add it, as in what `unmask recipes show bert-mini` prints"
-            return UserError(f"the table [{missing}] is missing", file=place, remedy=remedy)
-        return UserError(f"the key `{missing}` is missing", file=place, remedy="add it")
+            remedy = "add it, as in the output of `unmask recipes show bert-mini`"
+            return UserError(f"the table [{missing}] is missing", file=source, remedy=remedy)
+        return UserError(f"the key `{missing}` is missing", file=source, remedy="add it")
     if found := re.fullmatch(r"Invalid (?:enum )?value '(.*)'", text):
         types = _types(kind, table, path)
         choices = [*_choices(types), *("a whole number" for one in types if one is int)]
-        if path.endswith(".kind"):  # of a table, where the kind itself is no field
+        if path.endswith(".kind"):  # msgspec does not list the tag among the fields
             choices = choices or [_tag(one) for one in _structs(_types(kind, table, path.removesuffix(".kind")))]
-        return UserError(f"{path} cannot be '{found[1]}'", file=place, remedy=f"known: {', '.join(choices)}")
+        return UserError(f"{path} cannot be '{found[1]}'", file=source, remedy=f"known: {', '.join(choices)}")
     if path and (found := re.fullmatch(r"Expected `(.+?)`( of length \d+| [<>]=? \S+)?(, got .+)?", text)):
         value = _value(table, path)
         names = [name for name in found[1].split(" | ") if name != "null"]
@@ -204,24 +211,24 @@ def _mistake(text: str, table: dict[str, Any], kind: Any, place: str) -> UserErr
         whole = "int" in names and isinstance(value, float) and value.is_integer()
         shown = str(value).lower() if isinstance(value, bool) else repr(value)
         remedy = f"write {value:.0f}" if whole else ""
-        return UserError(f"{path} must be {wanted}, not {shown}", file=place, remedy=remedy)
-    return UserError(f"{text} - at `{path}`" if path else text, file=place)
+        return UserError(f"{path} must be {wanted}, not {shown}", file=source, remedy=remedy)
+    return UserError(f"{text} - at `{path}`" if path else text, file=source)
 
 
 def _right_key(name: str, table: dict[str, Any], kind: Any, path: str) -> str:
-    """Say which key was probably meant: one of this table, or the same one where it belongs."""
-    here = _types(kind, table, path)
+    """Return a suggestion for an unknown key: a similar key of this table, or the same key in another table."""
+    types = _types(kind, table, path)
     kinds = [_tag(one) for one in _structs(_types(kind, table, path, narrow=False)) if name in _fields(one)]
     if kinds:
-        return f"it goes with {path}.kind = {' or '.join(kinds)}"
+        return f"it requires {path}.kind = {' or '.join(kinds)}"
     elsewhere = [key for key in dict.fromkeys(_dotted(kind)) if key.endswith(f".{name}") or key == name]
     if elsewhere:
         return "did you mean " + " or ".join(f"'{key}'" for key in elsewhere) + "?"
-    return nearest(name, {key for one in _structs(here) for key in _fields(one)})
+    return nearest(name, {key for one in _structs(types) for key in _fields(one)})
 
 
 def _types(kind: Any, table: Any, path: str, *, narrow: bool = True) -> list[Any]:
-    """Return the types that a value of a table may have; with `narrow`, of a table's kinds only its own."""
+    """Return the possible types of a value in a table; with `narrow`, only the type of its `kind`."""
     found = _members(kind)
     names = re.findall(r"[^.\[\]]+", path)
     for name in names:
@@ -238,7 +245,7 @@ def _of_its_kind(types: Sequence[Any], table: Any) -> list[Any]:
 
 
 def _members(kind: Any) -> list[Any]:
-    """Return the types of a union but for None, without what is noted on them."""
+    """Return the types of a union except None, without their annotations."""
     if get_origin(kind) is Annotated:
         return _members(get_args(kind)[0])
     if get_origin(kind) in (Union, UnionType):
@@ -263,7 +270,7 @@ def _tag(struct: Any) -> str:
 
 
 def _dotted(kind: Any, prefix: str = "") -> Iterator[str]:
-    """Yield all keys of a settings type and of its tables."""
+    """Yield all dotted keys of a settings type, including its tables."""
     for struct in _structs(_members(kind)):
         for name, inner in _fields(struct).items():
             yield prefix + name

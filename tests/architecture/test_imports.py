@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "unmask"
 ORDER = [
-    {"errors", "version", "durable", "lock"},
+    {"errors", "version", "durable", "fingerprint", "lock"},
     {"text", "samples", "runs", "metrics", "settings", "plugins", "requirements", "migration"},
     {"tokenizers", "labelled"},
     {"corpus"},

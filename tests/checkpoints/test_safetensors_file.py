@@ -1,4 +1,4 @@
-"""Weights of strangers: whatever is wrong with the file, one line says so, at once and naming it (C1, C2, C3, C16)."""
+"""Untrusted weights: any defect of a file raises an error of one line that names it, quickly (C1, C2, C3, C16)."""
 
 import json
 import pickle
@@ -57,7 +57,7 @@ MALFORMED = {
 
 
 def read(path, content):
-    """All tensors of a file of this content."""
+    """Return all tensors of a file with this content."""
     path.write_bytes(content)
     return read_tensors(path, read_shapes(path))
 
@@ -76,7 +76,7 @@ def path(tmp_path):
     return tmp_path / "model.safetensors"
 
 
-def test_a_file_that_is_whole_is_read(path):
+def test_a_valid_file_is_read(path):
     data = struct.pack("<2f2e", 1, -2, 0.5, 4)
     header = {"__metadata__": {"format": "pt"}, "v": entry(), "w.0_-": entry("F16", offsets=(8, 12))}
     found = read(path, file_of(header, data))
@@ -101,11 +101,11 @@ def test_C1_no_file(path):
         read_shapes(path)
 
 
-def test_C2_a_key_that_stands_twice(path):
+def test_C2_a_duplicate_key(path):
     header = json.dumps({"v": entry(), "w": entry(offsets=(8, 16))}).encode()
     assert read(path, file_of(header, bytes(16))).keys() == {"v", "w"}
-    refused(path, file_of(header.replace(b'"w"', b'"v"'), bytes(16)), "twice")
-    refused(path, file_of(header.replace(b'"shape"', b'"shape": [1], "shape"', 1), bytes(16)), "twice")
+    refused(path, file_of(header.replace(b'"w"', b'"v"'), bytes(16)), "duplicate key")
+    refused(path, file_of(header.replace(b'"shape"', b'"shape": [1], "shape"', 1), bytes(16)), "duplicate key")
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
@@ -116,8 +116,8 @@ def test_C2_a_weight_that_is_not_finite(path, bad):
 @pytest.mark.parametrize(
     "name", ["../evil", "a/../../b", "/etc/passwd", "a..b", "a\nb", "ä", "", "a b", "\u202e", ".a"]
 )
-def test_C2_a_name_that_is_none(path, name):
-    refused(path, file_of({name: entry()}, bytes(8)), "is no name of a tensor")
+def test_C2_an_invalid_name(path, name):
+    refused(path, file_of({name: entry()}, bytes(8)), "is not a valid tensor name")
 
 
 BITS = {"I32": 32, "I64": 64, "U8": 8, "BOOL": 8, "C64": 64, "U32": 32, "F8_E4M3": 8, "F8_E8M0": 8, "F4": 4}
@@ -125,15 +125,15 @@ BITS = {"I32": 32, "I64": 64, "U8": 8, "BOOL": 8, "C64": 64, "U32": 32, "F8_E4M3
 
 @pytest.mark.parametrize(("dtype", "bits"), [*BITS.items(), ("F6_E2M3", 6)])
 def test_C2_weights_of_other_types(path, dtype, bits):
-    """The file is whole; from F6_E2M3 torch can make no tensor."""
+    """The file is valid; torch has no tensor of type F6_E2M3."""
     content = file_of({"w": entry(dtype, (8,), (0, bits))}, bytes(bits))
     path.write_bytes(content)
     assert read_shapes(path) == {"w": (8,)}
-    refused(path, content, "w holds" if dtype in BITS else "not understood")
+    refused(path, content, "w has type" if dtype in BITS else "not understood")
 
 
 def header_of(number):
-    """A valid one, as short as can be, of so many empty tensors."""
+    """Return a valid header of this number of empty tensors, as short as possible."""
     return (
         "{" + ",".join(f'"{i}":{{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}' for i in range(number)) + "}"
     ).encode()
@@ -141,17 +141,17 @@ def header_of(number):
 
 def test_C3_a_million_tensors_are_refused_at_once(path):
     path.write_bytes(file_of(header_of(1_000_000)))
-    begun = time.process_time()
+    started = time.process_time()
     with pytest.raises(UserError, match=f"^{path}: a header of"):
         read_shapes(path)
-    assert time.process_time() - begun < 0.1
+    assert time.process_time() - started < 0.1
 
 
 def test_C3_the_largest_header_that_is_read_takes_less_than_a_second(path):
     path.write_bytes(file_of(header_of(17_000)))
-    begun = time.process_time()
+    started = time.process_time()
     assert len(read_shapes(path)) == 17_000
-    assert time.process_time() - begun < 1
+    assert time.process_time() - started < 1
     refused(path, file_of(header_of(18_500)), "a header of")
 
 
@@ -164,7 +164,7 @@ SIZE = 8 + struct.unpack("<Q", WHOLE[:8])[0]
 
 
 def survives(path, content):
-    """Whether it is read. A damaged file gives finite numbers or a `UserError` of one line."""
+    """Return whether a file is read. A damaged one must yield finite numbers or raise a `UserError` of one line."""
     try:
         tensors = read(path, content)
     except UserError as error:
@@ -183,8 +183,8 @@ def fuzzed(tmp_path_factory):
 @given(flips=st.lists(st.tuples(st.integers(0, SIZE - 1), st.integers(0, 255)), min_size=1, max_size=4))
 def test_C16_flipped_bytes_of_the_header_raise_nothing_else(fuzzed, flips):
     content = bytearray(WHOLE)
-    for place, byte in flips:
-        content[place] = byte
+    for index, byte in flips:
+        content[index] = byte
     survives(fuzzed, content)
 
 

@@ -227,19 +227,19 @@ def test_bad_combinations_are_refused_at_the_start(text_file, tmp_path):
         (
             "roberta-mini",
             ["encoder.shared=all"],
-            "unknown key `shared` - at `encoder`; it goes with encoder.kind = albert",
+            "unknown key `shared` - at `encoder`; it requires encoder.kind = albert",
         ),
         ("roberta-mini", ["tokenizer.lowercase=true"], "lowercase has no effect"),
-        ("albert-mini", ["layout.kind=full_sentences"], "objective.sentence_order needs sentence_order"),
-        ("albert-mini", ["layout.second=next"], "objective.sentence_order needs sentence_order"),
-        ("bert-mini", ["encoder.pooling=relu"], "recipes name the family; set encoder.kind=distilbert"),
-        ("spanbert-mini", ["encoder.kind=electra", "encoder.offset=2"], "it goes with encoder.kind = roberta"),
+        ("albert-mini", ["layout.kind=full_sentences"], "objective.sentence_order needs 'sentence_order' labels"),
+        ("albert-mini", ["layout.second=next"], "objective.sentence_order needs 'sentence_order' labels"),
+        ("bert-mini", ["encoder.pooling=relu"], "as recipes now name the family; set encoder.kind=distilbert"),
+        ("spanbert-mini", ["encoder.kind=electra", "encoder.offset=2"], "it requires encoder.kind = roberta"),
         (
             "bert-mini",
             ["objective.replaced_token.weight=50"],
-            "leaves nothing of what is masked for objective.masked_lm",
+            "leaves no masked tokens for objective.masked_lm",
         ),
-        ("bert-mini", ["encoder.kind=electra", "encoder.shared=all"], "it goes with encoder.kind = albert"),
+        ("bert-mini", ["encoder.kind=electra", "encoder.shared=all"], "it requires encoder.kind = albert"),
     ):
         arguments = ("pretrain", name, "--text", text_file, *sets([*TINY, *settings]), "--out", tmp_path / "run")
         assert message in run(*arguments, status=2)[1], name
@@ -284,5 +284,5 @@ def test_gpt_learns_scores_far_from_zero_and_unanswerable_questions(files, text_
 
 def test_unknown_families_are_named(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "t5"}))
-    with pytest.raises(UserError, match=r"model_type 't5' is not known here; known: albert, bert, distilbert"):
+    with pytest.raises(UserError, match=r"unknown model_type 't5'; known: albert, bert, distilbert"):
         unmask.load(tmp_path)

@@ -38,7 +38,7 @@ def test_a_trained_albert_fills_masks_as_in_transformers(shared, capsys):
 
     directory = shared / "checkpoints/albert-rxnmapper"
     assert main(["fill", "--model", str(directory), REACTION]) == 2
-    assert "pickled weights can run any program" in capsys.readouterr().err
+    assert "pickled weights can execute arbitrary code" in capsys.readouterr().err
     assert main(["fill", "--model", str(directory), "--allow-pickle", REACTION, "--top", "3", "--json"]) == 0
     filled = json.loads(capsys.readouterr().out)
     (mask,) = filled["masks"]

@@ -160,7 +160,7 @@ def test_predict_pairs_of_files(models):
     ("arguments", "message"),
     [
         (("evaluate", "--model", "{models}/first", "--against", "{models}/number"), "first is for classification; "),
-        (("evaluate", "--model", "{models}/first", "--against", "{models}/none"), "no directory is called"),
+        (("evaluate", "--model", "{models}/first", "--against", "{models}/none"), "no directory '"),
         (
             ("evaluate", "--model", "{models}/first", "--errors", "{here}/a.pdf"),
             "a.pdf: the page of errors is HTML; name it FILE.html",

@@ -203,7 +203,7 @@ def test_few_held_out_samples_are_watched_and_all_are_scored(start, rows, tmp_pa
 
 
 def test_settings_as_text_are_refused_before_anything_is_read(tmp_path):
-    with pytest.raises(UserError, match=r"settings are a mapping .* write \{'budget.steps': 1\}$"):
+    with pytest.raises(UserError, match=r"settings must be a mapping .* write \{'budget.steps': 1\}$"):
         finetune("classification", "nowhere", "nothing.tsv", tmp_path / "run", settings=["budget.steps=1"])
     assert not (tmp_path / "run").exists()
 

@@ -364,7 +364,7 @@ def test_a_damaged_model_is_refused(start, task, tmp_path, damage):
         tensors["unmask.classification.out.weight"] = torch.zeros(2, 5)
     safetensors.torch.save_file(tensors, weights, {"format": "pt"})
     config.write_text(json.dumps(table))
-    with pytest.raises(UserError, match=r"does not fit the weights|head on the downstream model is missing"):
+    with pytest.raises(UserError, match=r"do not match the weights|head on the downstream model is missing"):
         load_model(tmp_path / "run")
 
 

@@ -1,4 +1,4 @@
-"""The causal language model: its loss by hand and as in transformers; no token sees a later one, batched or alone."""
+"""Causal language modeling: the loss in NumPy and in transformers; no token sees a later one, batched or alone."""
 
 import numpy as np
 import pytest
@@ -40,12 +40,12 @@ def test_every_token_but_the_first_is_a_target(learner):
 
 
 def test_the_loss_is_that_of_the_formula_in_numpy(learner):
-    """Equation 1: minus the sum of log P(u_i | u_1 ... u_{i-1}), with one causal layer after the other by hand."""
+    """Equation 1: minus the sum of log P(u_i | u_1 ... u_{i-1}), with all causal layers recomputed."""
     state = {name: value.detach().double().numpy() for name, value in learner.encoder.state_dict().items()}
 
     def norm(x, name):
-        centred = x - x.mean(-1, keepdims=True)
-        return centred / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * state[f"{name}.weight"] + state[f"{name}.bias"]
+        centered = x - x.mean(-1, keepdims=True)
+        return centered / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * state[f"{name}.weight"] + state[f"{name}.bias"]
 
     def line(x, name):
         return x @ state[f"{name}.weight"].T + state[f"{name}.bias"]
@@ -87,8 +87,8 @@ def test_the_loss_is_that_of_transformers(learner, tmp_path):
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_nothing_later_is_seen(learner, together):
-    """Neither forwards nor backwards, padded within a group or alone."""
+def test_later_tokens_have_no_effect(learner, together):
+    """Neither in the forward nor in the backward pass, padded within a group or alone."""
     first, changed = samples(), samples()
     for sample in changed:
         sample.ids[-2:] = 7
@@ -108,7 +108,7 @@ def test_nothing_later_is_seen(learner, together):
     for block in learner.encoder.blocks:
         x = block(x, batch.tokens)
     start = int(batch.tokens.offsets[-2])
-    x[start + 10, 0].backward()  # of a LayerNorm's outputs the sum is always 0
+    x[start + 10, 0].backward()  # a single output, as the sum of the outputs of a LayerNorm is constant
     assert kept.grad[start : start + 11].abs().sum(1).min() > 0
     assert kept.grad[start + 11 :].abs().max() == 0
     assert kept.grad[:start].abs().max() == 0
@@ -120,19 +120,19 @@ def test_nothing_later_is_seen(learner, together):
         ("masking.kind=token", "objective.causal_lm needs unmasked text.* --set masking.kind=none"),
         ("objective.masked_lm.weight=1", "objective.masked_lm needs bidirectional context.* encoder.kind=bert"),
         ("encoder.kind=bert", "encoder.feed_forward` is missing"),
-        ("encoder.segments=2", "it goes with encoder.kind = bert"),
-        ("encoder.feed_forward=512", "it goes with encoder.kind = bert"),
+        ("encoder.segments=2", "it requires encoder.kind = bert"),
+        ("encoder.feed_forward=512", "it requires encoder.kind = bert"),
         ("encoder.activation=gelu", "encoder.activation cannot be 'gelu'; known: gelu_tanh, relu"),
-        ("encoder.offset=2", "it goes with encoder.kind = roberta"),
+        ("encoder.offset=2", "it requires encoder.kind = roberta"),
     ],
 )
-def test_what_does_not_go_together_is_refused(setting, message):
+def test_incompatible_settings_are_refused(setting, message):
     with pytest.raises(UserError, match=message):
         read_recipe("gpt-mini", parse_overrides([setting]))
 
 
-def test_a_model_that_sees_both_sides_predicts_no_next_token():
+def test_a_bidirectional_model_cannot_predict_next_tokens():
     with pytest.raises(UserError, match=r"objective.causal_lm needs left-to-right context.*encoder.kind=gpt"):
         read_recipe("bert-mini", {"objective.causal_lm.weight": 1})
-    with pytest.raises(UserError, match=r"objective.masked_lm needs masked.* --set masking.kind=token"):
+    with pytest.raises(UserError, match=r"objective.masked_lm needs masked tokens.* --set masking.kind=token"):
         read_recipe("bert-mini", {"masking.kind": "none"})

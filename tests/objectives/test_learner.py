@@ -1,4 +1,4 @@
-"""A learner asks its body once for all that its objectives read, and hands on state."""
+"""A learner requests from the body once what all its objectives read, and passes state through."""
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from unmask.objectives.objective import Objective, Part
 
 
 class Noting(nn.Module):
-    """Notes what it is called with."""
+    """Records its arguments."""
 
     def __init__(self):
         super().__init__()
@@ -23,7 +23,7 @@ class Noting(nn.Module):
 
 
 class Reading(Objective):
-    """Reads some layers and scores."""
+    """Reads the layers in `keep`."""
 
     def __init__(self, *keep):
         super().__init__()
@@ -49,17 +49,17 @@ def call(carry=(), **objectives):
     return loss, keep, given
 
 
-def test_the_body_is_asked_once_for_the_union():
+def test_the_body_is_called_once_with_the_union():
     loss, keep, carry = call(a=Reading([1], []), b=Reading(), c=Reading([2], [1, 2]))
     assert keep == Keep(frozenset({1, 2}), frozenset({1, 2}))
     assert carry == loss.carry == {}
 
 
-def test_nothing_is_asked_for_where_nothing_else_is_wanted():
+def test_nothing_is_kept_if_no_objective_reads_it():
     assert call(a=Reading())[1:] == (NOTHING, {})
 
 
-def test_state_goes_in_and_out():
+def test_state_is_passed_in_and_out():
     loss, keep, carry = call(a=Reading(), carry=["state"])
     assert (keep, carry) == (NOTHING, {"state": torch.zeros(1)})
     assert loss.carry == {"state": torch.ones(1)}

@@ -1,5 +1,4 @@
-"""Replaced token detection, held against transformers' generator and discriminator, and its draws against
-probabilities."""
+"""Replaced token detection, compared with the generator and discriminator of transformers; draws from the generator."""
 
 import msgspec
 import numpy as np
@@ -19,7 +18,7 @@ from unmask.families.electra import ElectraSettings
 from unmask.layers.vocabulary import draw
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
-from unmask.objectives.replaced_token import GENERATOR, ReplacedTokenSettings, heads_of
+from unmask.objectives.replaced_token import GENERATOR, ReplacedTokenSettings, num_heads
 
 VOCABULARY = 120
 WORDS = "encoder.embeddings.words.weight"
@@ -45,21 +44,21 @@ def samples(number=6, seed=0):
     rng = np.random.default_rng(seed)
     mask = TokenMasking(TokenMaskingSettings(rate=0.3), vocabulary=VOCABULARY, mask=4, special=frozenset(range(5)))
     made = []
-    for place in range(number):
+    for index in range(number):
         sample = Frame(2, 3).wrap(*(rng.integers(5, VOCABULARY, rng.integers(1, 25)) for _ in range(2)))
-        made.append(mask(sample.named((0, place)), derive_rng(seed, "masking", place)))
+        made.append(mask(sample.named((0, index)), derive_rng(seed, "masking", index)))
     return made
 
 
 def theirs_of(learner, directory):
-    """Their generator and discriminator with our weights."""
+    """Return the generator and discriminator of transformers with our weights."""
     encoder, part = learner.encoder, learner.objectives["replaced_token"]
     huggingface.write(directory / "discriminator", encoder, {"replaced_token": part.state_dict()})
     width = part.generator.dense.in_features
     shape = msgspec.structs.replace(
         encoder.settings,
         width=width,
-        heads=heads_of(width),
+        heads=num_heads(width),
         feed_forward=part.generator.blocks[0].feed_forward.up.out_features,
         embedding=None if width == encoder.words.embedding_dim else encoder.words.embedding_dim,
     )
@@ -82,8 +81,8 @@ def theirs_of(learner, directory):
 
 
 def their_gradients(theirs, generator, directory):
-    """By our names: what they have beside the embeddings is of the objective in the generator, else of the encoder."""
-    directory.mkdir()  # gradients read like weights have our names
+    """Return gradients by our names; apart from embeddings, those of the generator belong to the objective."""
+    directory.mkdir()  # gradients saved and read as weights get our names
     gradients = {key: value.grad for key, value in theirs.named_parameters() if value.grad is not None}
     safetensors.torch.save_file(gradients, directory / "model.safetensors")
     theirs.config.save_pretrained(directory)
@@ -108,21 +107,21 @@ def test_the_losses_are_those_of_transformers(shape, tmp_path):
     replaced = 0
     for sample in prepared:
         asked = {"token_type_ids": torch.from_numpy(sample.segments)[None]}
-        hidden = torch.from_numpy(sample.positions["masked"])
+        masked = torch.from_numpy(sample.positions["masked"])
         gold = torch.from_numpy(sample.labels["masked"])
-        logits = their_generator(input_ids=torch.from_numpy(sample.ids)[None], **asked).logits[0, hidden]
+        logits = their_generator(input_ids=torch.from_numpy(sample.ids)[None], **asked).logits[0, masked]
         sums[GENERATOR] = sums[GENERATOR] + cross_entropy(logits, gold, reduction="sum")
         below = logits.softmax(1).double().cumsum(1) <= torch.from_numpy(sample.labels["uniform"])[:, None]
         drawn = below.sum(1)
-        ids = torch.from_numpy(sample.ids).index_copy(0, hidden, drawn)
-        labels = torch.zeros(len(ids)).index_copy(0, hidden, (drawn != gold).float())
+        ids = torch.from_numpy(sample.ids).index_copy(0, masked, drawn)
+        labels = torch.zeros(len(ids)).index_copy(0, masked, (drawn != gold).float())
         replaced += int(labels.sum())
         found = discriminator(input_ids=ids[None], **asked).logits[0]
         sums["replaced_token"] = sums["replaced_token"] + binary_cross_entropy_with_logits(
             found, labels, reduction="sum"
         )
-    assert 0 < replaced < batch.counts[GENERATOR], "some draws are right, and count as original"
-    assert batch.counts["replaced_token"] == sum(map(len, prepared)), "every token, special ones too"
+    assert 0 < replaced < batch.counts[GENERATOR], "some draws are correct, and count as original"
+    assert batch.counts["replaced_token"] == sum(map(len, prepared)), "every token, including special ones"
     for name, value in sums.items():
         torch.testing.assert_close(parts[name].sum, value, rtol=2e-5, atol=0)
     assert int(parts["replaced_token"].metrics["guess"]) == batch.counts["replaced_token"] - replaced
@@ -134,7 +133,7 @@ def test_the_losses_are_those_of_transformers(shape, tmp_path):
         found = {key: value.grad.to_dense() for key, value in learner.named_parameters() if value.grad is not None}
         assert found.keys() == expected.keys()
         for key, value in expected.items():
-            first = int(key == WORDS)  # there the look-up of padding, which may be drawn, has no gradient
+            first = int(key == WORDS)  # in transformers the embedding of padding, which may be drawn, has no gradient
             assert (found[key] - value)[first:].norm() <= 1e-4 * value[first:].norm(), key
 
 
@@ -154,8 +153,8 @@ def test_the_weights_are_the_papers():
     assert Learner(learner.encoder, {"replaced_token": half}).weights == {"replaced_token": 2.0, GENERATOR: 3.0}
 
 
-def test_what_is_drawn_by_glorots_rule():
-    """As tf.layers.dense does without an initialiser; all else is drawn as BERT's."""
+def test_weights_initialized_by_glorots_rule():
+    """As tf.layers.dense does without an initializer; all other weights are initialized as in BERT."""
     shape = ElectraSettings(layers=1, width=256, heads=4, feed_forward=1024, embedding=128)
     head, encoder = ReplacedTokenSettings().build(BuildContext(shape.build(100))), shape.build(100)
     for layer in (encoder.embeddings.project, head.generator.project, head.out):
@@ -181,17 +180,17 @@ def test_the_generators_size():
     assert own.dense.out_features == 128
 
 
-def test_draws_are_as_frequent_as_their_chances():
+def test_draws_follow_their_probabilities():
     probabilities = torch.tensor([[0.5, 0.25, 0.0, 0.25], [0.0, 0.0, 1.0, 0.0]]).repeat(20_000, 1)
     drawn = draw(probabilities, torch.from_numpy(np.random.default_rng(0).random(40_000).astype(np.float32)))
     shares = torch.bincount(drawn[::2], minlength=4) / 20_000
     assert shares.tolist() == pytest.approx([0.5, 0.25, 0.0, 0.25], abs=0.01)
     assert set(drawn[1::2].tolist()) == {2}
     edges = draw(torch.tensor([[0.0, 0.5, 0.5, 0.0]] * 2), torch.tensor([0.0, 1 - 1e-7]))
-    assert edges.tolist() == [1, 2], "never an id without a chance"
+    assert edges.tolist() == [1, 2], "never an id of probability 0"
 
 
-def test_draws_differ_between_samples_and_passes_and_not_between_cuts():
+def test_draws_differ_between_samples_and_epochs_but_not_between_splits():
     learner = build()
 
     def probabilities(seed, epoch=0):
@@ -210,6 +209,27 @@ def test_draws_differ_between_samples_and_passes_and_not_between_cuts():
     for sample in prepared:
         alone, _ = learner.objectives["replaced_token"].before(learner.encoder, collate([sample]))
         assert alone.tokens.ids.tolist() == ids[sample.key].tolist()
-        hidden = sample.positions["masked"]
-        rest = np.setdiff1d(np.arange(len(sample)), hidden)
+        rest = np.setdiff1d(np.arange(len(sample)), sample.positions["masked"])
         assert np.array_equal(alone.tokens.ids.numpy()[rest], sample.ids[rest])
+
+
+def objective():
+    with torch.device("meta"):
+        return ReplacedTokenSettings().build(BuildContext(SETTINGS.build(VOCABULARY)))
+
+
+def test_a_discriminator_that_learned_nothing_causes_a_warning():
+    one = objective()
+    assert not objective().warnings("replaced_token", {"generator_loss": 0.5})
+    # with one of eight tokens replaced, the loss of a constant is -(1/8 ln 1/8 + 7/8 ln 7/8) = 0.3768 nats
+    found = [
+        one.warnings("replaced_token", {"replaced_token_loss": loss, "replaced_token_guess": 0.875})
+        for loss in (0.339, 0.340)
+    ]
+    assert not found[0]
+    assert "Start as a masked LM" in found[1][0]
+
+
+def test_the_report_gives_the_accuracy_of_always_predicting_original():
+    notes = objective().notes("replaced_token", {"replaced_token_guess": 0.878}, {})
+    assert notes == ["Always predicting that a token was not replaced would be right for 87.80 % of all tokens."]

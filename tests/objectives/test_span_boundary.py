@@ -1,4 +1,4 @@
-"""The span boundary objective, computed a second time from the paper's equations."""
+"""The span boundary objective, recomputed from the equations of the paper."""
 
 import numpy as np
 import torch
@@ -22,15 +22,15 @@ def norm(x, weight, bias):
     return weight * (x - x.mean()) / np.sqrt(x.var() + 1e-12) + bias
 
 
-def expected(state, words, last, sample, hidden):
+def expected(state, words, last, sample, masked):
     """Equations of section 3.2: y_i = f(x_{s-1}, x_{e+1}, p_{i-s+1}), then softmax over tied embeddings."""
-    total, count, hidden = 0.0, 0, sorted(hidden)
-    while hidden:
-        first = end = hidden[0]
-        while end + 1 in hidden:
+    total, count, masked = 0.0, 0, sorted(masked)
+    while masked:
+        first = end = masked[0]
+        while end + 1 in masked:
             end += 1
         for token in range(first, end + 1):
-            hidden.remove(token)
+            masked.remove(token)
             if token - first >= 3:
                 continue
             x = np.concatenate([last[first - 1], last[end + 1], state["places.weight"][token - first]])
@@ -54,16 +54,16 @@ def test_the_loss_is_that_of_the_paper():
     learner = Learner(SETTINGS.build(VOCABULARY), {"span_boundary": objective}).double().eval()
     rng = np.random.default_rng(0)
     samples, chosen = [], [[1, 2, 5], [3], [4, 5, 6, 7, 8], [], [1, 3, 10]]  # ends of texts, a span of five, none
-    for number, hidden in enumerate(chosen):
+    for number, masked in enumerate(chosen):
         sample = Frame(2, 3).wrap(rng.integers(5, VOCABULARY, 10)).named((number,))
-        positions = np.array(hidden, np.int64)
+        positions = np.array(masked, np.int64)
         samples.append(sample.add(positions={"masked": positions}, labels={"masked": sample.ids[positions]}))
     state = {name: value.detach().numpy() for name, value in objective.state_dict().items()}
     words = learner.encoder.words.weight.detach().numpy()
     total = 0.0
-    for sample, hidden in zip(samples, chosen, strict=True):
+    for sample, masked in zip(samples, chosen, strict=True):
         last = learner.encoder(collate([sample]).tokens).last.detach().numpy()
-        loss, count = expected(state, words, last, sample, list(hidden))
+        loss, count = expected(state, words, last, sample, list(masked))
         assert learner.prepare(sample).counts == {"span_boundary": count}
         total += loss
     batch = collate([learner.prepare(sample) for sample in samples])

@@ -81,7 +81,7 @@ def test_the_report_reads_well(finished):
     first, *_, last = (line for line in metrics(out) if line["kind"] == "heldout")
     assert report.startswith("# bert-tiny, pretrained\n\n3 steps, ")
     assert f"| masked_lm_loss | {first['masked_lm_loss']:.4f} | {last['masked_lm_loss']:.4f} |" in report
-    assert "Always saying the most frequent token would be right for " in report
+    assert "Always predicting the most frequent token would be right for " in report
     assert f"unmask fill --model {out}" in report
     for name in ("plots/training.png", "recipe.toml", "metrics.jsonl"):
         assert name in report

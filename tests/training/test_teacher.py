@@ -1,7 +1,5 @@
 """A teacher is read and nothing else: not trained, not saved, not copied."""
 
-import copy
-
 import pytest
 import safetensors.torch
 import torch
@@ -77,7 +75,7 @@ def test_training_leaves_the_teacher_alone(tmp_path, precision):
         trainer.start()
         trainer.train()
         losses = [line["loss"] for line in run.read_metrics("train")]
-        assert losses[-1] < 0.7 * losses[0], "it is learnt from"
+        assert losses[-1] < 0.7 * losses[0], "the student learns from it"
         assert teacher.fingerprint() == before
         assert all(value.grad is None for value in teacher.module.parameters())
         assert trainer.optimizer.names.keys() == names
@@ -85,29 +83,3 @@ def test_training_leaves_the_teacher_alone(tmp_path, precision):
         assert safetensors.torch.load_file(path / "model.safetensors").keys() == names
         saved = safetensors.torch.load_file(path / "optimizer.safetensors").keys()
         assert {name.rpartition(".")[0] for name in saved} <= names
-
-
-def test_the_fingerprint_is_that_of_names_types_shapes_and_values():
-    module = nn.Sequential(nn.Linear(2, 3))
-    one = Teacher(module)
-    before = one.fingerprint()
-    assert Teacher(copy.deepcopy(module)).fingerprint() == before
-    assert copy.deepcopy({"a": one})["a"] is one
-    for change in (
-        lambda it: it[0].weight.data.view(-1)[0].add_(1),
-        lambda it: it.to(torch.bfloat16),
-        lambda it: it.register_buffer("more", torch.zeros(1)),
-        lambda it: setattr(it[0], "weight", nn.Parameter(it[0].weight.data.view(2, 3))),
-    ):
-        other = copy.deepcopy(module)
-        change(other)
-        assert Teacher(other).fingerprint() != before
-
-
-def test_its_output_has_no_graph_and_may_be_saved_for_one():
-    teacher, weight = Teacher(nn.Linear(2, 2).train()), torch.ones(2, requires_grad=True)
-    assert not teacher.module.training
-    out = teacher(torch.ones(1, 2))
-    assert not out.requires_grad
-    (out * weight).sum().backward()
-    assert weight.grad.equal(out[0])

@@ -1,4 +1,4 @@
-"""Ranks as labels: what is read and refused, the paper's loss, and what comes back."""
+"""Ranks as labels: reading, validation, the loss of the paper, and predictions."""
 
 import math
 
@@ -41,7 +41,7 @@ def test_the_loss_of_ranks_is_that_of_the_paper():
 
 
 class Letters:
-    """As much of a tokenizer as framing asks for."""
+    """The part of a tokenizer that framing needs."""
 
     cls, sep, mask, summary, ends_twice = 2, 3, 4, "first", False
 
@@ -49,7 +49,7 @@ class Letters:
         return [np.array([5 + ord(letter) for letter in text]) for text in texts]
 
 
-def test_as_many_ranks_up_as_units_say_yes():
+def test_the_predicted_rank_is_the_number_of_positive_units():
     task, labels = Ranking(), ("1", "3", "10")
     framed = task.frame(Letters(), rows("10", "1", "3"), labels, gold=True)
     assert [int(sample.labels["ranking"][0]) for sample in framed.samples] == [2, 0, 1]
@@ -70,7 +70,7 @@ def test_ranks_are_whole_numbers_in_order(tmp_path):
         Ranking().label_names(rows("1", "1"))
     path = tmp_path / "a.tsv"
     path.write_text("text\tlabel\ndog\t1\ncat\tgood\n")
-    with pytest.raises(UserError, match=r"a\.tsv:3: the label 'good' is no whole number"):
+    with pytest.raises(UserError, match=r"a\.tsv:3: the label 'good' is not an integer"):
         Ranking().read([path], columns={})
     with pytest.raises(UserError, match=r"a\.tsv:3: unknown rank '4'; the model knows 1, 3"):
         Ranking().frame(Letters(), rows("1", "4"), ("1", "3"), gold=True)

@@ -1,4 +1,4 @@
-"""Shuffled trigrams are those of the paper, and the same checks fail on planted faults."""
+"""Shuffled trigrams follow the paper, and the same checks fail on planted faults."""
 
 from itertools import permutations
 
@@ -14,15 +14,15 @@ SPECIAL, VOCABULARY = frozenset(range(5)), 1000
 
 
 def shuffle_all(kind=ShuffledMasking, lengths=(500,) * 300, **settings):
-    """(before, after) of texts in which no token stands twice."""
+    """Return (before, after) of texts without repeated tokens."""
     masking = kind(ShuffledMaskingSettings(**settings), 0.05, vocabulary=VOCABULARY, mask=4, special=SPECIAL)
     rng = np.random.default_rng(0)
     texts = [Frame(2, 3).wrap(rng.permutation(np.arange(5, VOCABULARY))[:length]) for length in lengths]
-    return [(text, masking(text, derive_rng(0, "masking", place))) for place, text in enumerate(texts)]
+    return [(text, masking(text, derive_rng(0, "masking", index))) for index, text in enumerate(texts)]
 
 
 def check_trigrams(found):
-    """Whole trigrams, none masked or special; what stood there is their label; nothing else is changed."""
+    """Check that whole, unmasked trigrams are shuffled, labels are the original ids, and nothing else changes."""
     for before, after in found:
         indices = after.positions[SHUFFLED]
         trigrams = indices.reshape(-1, 3)
@@ -37,7 +37,7 @@ def check_trigrams(found):
 
 
 def check_orders(found):
-    """Each of the six orders of three is as probable as any other."""
+    """Check that the six orders of a trigram are equally frequent."""
     orders = dict.fromkeys(permutations(range(3)), 0)
     for _, after in found:
         gold = after.labels[SHUFFLED].reshape(-1, 3)
@@ -56,7 +56,7 @@ class ShufflesMasked(ShuffledMasking):
 
 
 class Rotates(ShuffledMasking):
-    """A planted fault: three neighbours are always moved on by one."""
+    """A planted fault: trigrams are always rotated by one."""
 
     def __call__(self, sample, rng):
         after = super().__call__(sample, rng)
@@ -68,9 +68,9 @@ def test_trigrams_of_unmasked_tokens_are_shuffled():
     found = shuffle_all()
     check_trigrams(found)
     check_orders(found)
-    free = 0.85**3  # of three neighbours none is masked
+    free = 0.85**3  # probability that none of three adjacent tokens is masked
     shares = [len(after.positions[SHUFFLED]) / 3 / len(before) / free for before, after in found]
-    assert np.mean(shares) == pytest.approx(0.05, abs=0.01), "a little less, as those that overlap are dropped"
+    assert np.mean(shares) == pytest.approx(0.05, abs=0.01), "slightly less, since overlapping trigrams are dropped"
 
 
 @pytest.mark.parametrize(("fault", "check"), [(ShufflesMasked, check_trigrams), (Rotates, check_orders)])
@@ -82,7 +82,7 @@ def test_planted_faults_are_found(fault, check):
 def test_short_texts():
     found = shuffle_all(lengths=range(12))
     check_trigrams(found)
-    assert not len(found[2][1].positions[SHUFFLED]), "two tokens are no trigram"
-    assert max(len(after.positions[SHUFFLED]) for _, after in found) == 3, "at least one, of short texts no more"
+    assert not len(found[2][1].positions[SHUFFLED]), "two tokens contain no trigram"
+    assert max(len(after.positions[SHUFFLED]) for _, after in found) == 3, "exactly one trigram in short texts"
     with pytest.raises(ValueError, match="shuffle must lie"):
         ShuffledMaskingSettings(shuffle=0)

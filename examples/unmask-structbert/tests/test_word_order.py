@@ -1,4 +1,4 @@
-"""The loss is computed a second time; what holds for every objective is checked by unmask's own tests/objectives."""
+"""The loss is recomputed by hand; properties of all objectives are checked by unmask's own tests/objectives."""
 
 import math
 from pathlib import Path
@@ -22,7 +22,7 @@ BODY = BertSettings(layers=2, width=32, heads=2, feed_forward=64, positions=128,
 RECIPE = Path(unmask_structbert.__file__).with_name("structbert-mini.toml")
 
 
-def test_the_loss_is_that_of_the_tokens_that_stood_there():
+def test_the_loss_is_that_of_the_original_tokens():
     torch.manual_seed(0)
     rng, frame = np.random.default_rng(0), Frame(2, 3)
     masking = ShuffledMaskingSettings().build(vocabulary=1000, mask=4, special=frozenset(range(5)), begins=np.ones_like)
@@ -41,5 +41,5 @@ def test_the_recipe_is_the_papers():
     recipe = read_recipe(RECIPE)
     assert (recipe.masking.rate, recipe.masking.shuffle) == (0.15, 0.05)
     assert {name: one.weight for name, one in recipe.objectives.items()} == {"masked_lm": 1.0, "word_order": 1.0}
-    with pytest.raises(UserError, match=r"word_order needs shuffled.* pass --set masking.kind=shuffled"):
+    with pytest.raises(UserError, match=r"word_order needs 'shuffled' labels.* pass --set masking.kind=shuffled"):
         read_recipe(RECIPE, {"masking.kind": "token"})

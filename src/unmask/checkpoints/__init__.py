@@ -1,1 +1,1 @@
-"""Formats that others made, one file a format."""
+"""Checkpoint formats of other libraries."""

@@ -1,4 +1,4 @@
-"""Refuse a directory whose weights do not fit its config, before anything is allocated."""
+"""Checks that the weights of a directory match its config, made before memory is allocated."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class _WithoutDraws(TorchFunctionMode):
-    """Leaves weights undrawn: to draw what has no memory torch first loads its decompositions, for a second."""
+    """Skips random initialization: on the meta device torch first loads its decompositions, which takes a second."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -33,28 +33,28 @@ class _WithoutDraws(TorchFunctionMode):
 
 
 def body_on_meta(settings: BodySettings, vocabulary: int) -> Encoder:
-    """Return a body for which no memory is taken: it tells names and shapes."""
+    """Return a body on the meta device, without memory, for the names and shapes of its tensors."""
     with torch.device("meta"), _WithoutDraws():
         return settings.build(vocabulary)
 
 
 def check(form: Format, settings: BodySettings, vocabulary: int, shapes: Shapes, path: Path) -> None:
-    """Refuse weights that do not fit the config.
+    """Check that the weights match the config.
 
     Args:
-        form: of the family's directories.
-        settings, vocabulary: what the config says.
-        shapes: of the tensors that are there, by their names.
-        path: the file that they are in.
+        form: format of the family's directories.
+        settings, vocabulary: contents of the config.
+        shapes: shapes of the stored tensors, by their names.
+        path: file of the tensors.
 
     Raises:
-        UserError: a tensor is missing or of another shape; names it.
+        UserError: a tensor is missing or has the wrong shape; the message names it.
     """
     pattern = re.escape(form.layer).replace(r"\{\}", r"(\d+)") + r"\."
     layers = {match[1] for name in shapes if (match := re.match(pattern, name))}
     stored = form.count_layers(settings)
     if len(layers) != stored or layers != set(map(str, range(stored))):
-        raise UserError(f"config.json says {stored} layers, the weights have {len(layers)}", file=path)
+        raise UserError(f"config.json specifies {stored} layers, but the weights have {len(layers)}", file=path)
     body = body_on_meta(settings, vocabulary)
     ours = {name: tuple(value.shape) for name, value in body.state_dict().items()}
     lacking = form.lacking(settings)
@@ -71,24 +71,24 @@ def check(form: Format, settings: BodySettings, vocabulary: int, shapes: Shapes,
     missing = [name for name in wanted if name not in shapes and name not in optional]
     if missing:
         raise UserError(
-            f"{len(missing)} tensors of the encoder are missing, the first is {missing[0]}",
+            f"{len(missing)} tensors of the encoder are missing, first {missing[0]}",
             file=path,
-            remedy=f"the file is not whole or not of a {form.model_type} model: download it again",
+            remedy=f"the file is incomplete or not of a {form.model_type} model: download it again",
         )
     for name, shape in {**wanted, **_head_shapes(form, body)}.items():
         if name in shapes and shapes[name] != shape:
-            raise UserError(f"tensor {name} has shape {shapes[name]}, by config.json it is {shape}", file=path)
+            raise UserError(f"tensor {name} has shape {shapes[name]}, but config.json implies {shape}", file=path)
     for head in {form.heads[name]["out"] for name in TASK_HEADS if name in form.heads}:
         rows = shapes.get(f"{head}.weight", (0, 0))
         bias = (rows[0],) if head in form.unbiased else shapes.get(f"{head}.bias")
         if len(rows) != 2 or (rows[0] and (rows[1] != settings.width or bias != (rows[0],))):
-            raise UserError(f"the weight of {head}, of shape {rows}, does not fit", file=path)
+            raise UserError(f"the shape {rows} of {head}.weight does not match the encoder or the bias", file=path)
     if shapes.get("qa_outputs.weight", (2,))[0] != 2:
-        raise UserError("qa_outputs has not two rows, one for the start and one for the end", file=path)
+        raise UserError("qa_outputs must have two rows, one for the start and one for the end", file=path)
 
 
 def _head_shapes(form: Format, body: Encoder) -> dict[str, tuple[int, ...]]:
-    """Return what shapes the tensors of the pretraining heads must have, by their names."""
+    """Return the expected shapes of the tensors of pretraining heads, by their names."""
     context = BuildContext(body)
     shapes: dict[str, tuple[int, ...]] = {form.decoder: tuple(decoder_of(body).shape)}
     for head in form.heads.keys() & OBJECTIVES.keys():
@@ -100,7 +100,11 @@ def _head_shapes(form: Format, body: Encoder) -> dict[str, tuple[int, ...]]:
 
 
 def check_decoder(form: Format, tensors: dict[str, Tensor], path: Path) -> None:
-    """Take the vocabulary's decoder away, and refuse one that is not the table of token embeddings."""
+    """Remove the vocabulary decoder from the tensors.
+
+    Raises:
+        UserError: the decoder differs from the token embeddings.
+    """
     decoder = tensors.pop(form.decoder, None)
     if decoder is not None and not torch.equal(decoder, tensors[form.words]):
-        raise UserError("the decoder is not tied to the word embeddings: not a model of the papers", file=path)
+        raise UserError("the decoder is not tied to the word embeddings, which no supported model has", file=path)

@@ -1,4 +1,4 @@
-"""The heads of a directory: what they are called there and here, and which labels they tell apart."""
+"""The heads in a directory: their names there and here, and the labels that they predict."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from unmask.families.format import Format
 from unmask.objectives import OBJECTIVES
 
 OWN = "unmask."
-"""So begin the tensors of what transformers knows not: of a downstream model and the head on it, and of pretraining
-heads that the family has not. There the directory is what remains without them."""
+"""Prefix of tensors that transformers does not know: those of a downstream model and the head on it, and of pretraining
+heads that the family lacks. transformers reads the directory without them."""
 
 OWN_POOLER = f"{OWN}pooler"
-"""The body's pooler, where a head of ours reads it and the family has no place for it."""
+"""Name of the body's pooler, if one of our heads reads it and the family's format has no name for it."""
 POOLED = frozenset(name for name, settings in OBJECTIVES.items() if POOLER in settings.asks)
 """Pretraining heads that read the pooler."""
 
 
 def head_name(form: Format, head: str, ours: str) -> str:
-    """Their name of one of our head's tensors."""
+    """Return their name of a tensor of one of our heads; "" if the format has none."""
     names = form.heads[head]
     if ours in names:
         return names[ours]
@@ -33,13 +33,16 @@ def head_name(form: Format, head: str, ours: str) -> str:
 
 
 def find_heads(form: Format, tensors: Mapping[str, Tensor], path: Path, classifier: str) -> dict[str, dict[str, str]]:
-    """Return the heads that are there: our names to theirs. Half of one is refused.
+    """Return the heads in a directory, each as a mapping of our names to theirs.
 
     Args:
-        form: whose names they are.
-        tensors: by their names.
-        path: where they are from.
-        classifier: which of our heads their `classifier` is.
+        form: format of the directory.
+        tensors: tensors by their names.
+        path: file of the tensors.
+        classifier: the head of ours that their `classifier` is.
+
+    Raises:
+        UserError: a part of a head is missing.
     """
     found = {}
     for head, parts in form.heads.items():
@@ -58,7 +61,7 @@ def find_heads(form: Format, tensors: Mapping[str, Tensor], path: Path, classifi
 
 
 def find_own(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, str]]:
-    """Return the heads that only we know: our names to those in the file."""
+    """Return the heads that only unmask knows, each as a mapping of our names to those in the file."""
     found: dict[str, dict[str, str]] = {}
     for name in tensors:
         if name.startswith(OWN) and not name.startswith(f"{OWN_POOLER}."):
@@ -67,11 +70,11 @@ def find_own(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, str]]:
     return found
 
 
-def of_classifier(form: Format, config: Mapping[str, Any], tensors: Mapping[str, Tensor], path: Path) -> str:
-    """Say which of our heads their `classifier` is: several have this name.
+def classifier_head(form: Format, config: Mapping[str, Any], tensors: Mapping[str, Tensor], path: Path) -> str:
+    """Return which of our heads their `classifier` is, as several have this name; "" if none.
 
     Raises:
-        UserError: it is that of whole texts, by the config, and what it reads is missing.
+        UserError: according to the config it classifies sequences, but the pooler that it reads is missing.
     """
     named = config.get("architectures")
     architectures = tuple(map(str, named)) if isinstance(named, list) else ()
@@ -87,7 +90,7 @@ def of_classifier(form: Format, config: Mapping[str, Any], tensors: Mapping[str,
             raise UserError(
                 f"tensor {pooler}.weight, which the classifier reads, is missing",
                 file=path,
-                remedy="the file is not whole: download it again",
+                remedy="the file is incomplete: download it again",
             )
         return ""
     rows = tensors.get(f"{form.heads['classification']['out']}.weight")
@@ -97,15 +100,15 @@ def of_classifier(form: Format, config: Mapping[str, Any], tensors: Mapping[str,
 def read_labels(
     config: Mapping[str, Any], path: Path, tensors: Mapping[str, Tensor], heads: Mapping[str, Mapping[str, str]]
 ) -> tuple[str, ...]:
-    """Return the labels of the head of a task, in order.
+    """Return the labels of a task head, in order.
 
     Raises:
-        UserError: the config does not name them all, or one of them twice.
+        UserError: the config does not name all labels, or names a label twice.
     """
     head = next((heads[name] for name in ("classification", "token_classification") if name in heads), None)
     if head is None:
         own = any(name.startswith(OWN) for names in heads.values() for name in names.values())
-        added = own and config.get("problem_type") != "regression"  # that of a task which a package adds
+        added = own and config.get("problem_type") != "regression"  # the head of a task from a plug-in
         names = config.get("id2label") if added else None
         return tuple(map(str, names.values())) if isinstance(names, dict) else ()
     number = len(tensors[head["out.weight"]]) if "out.weight" in head else 0

@@ -1,11 +1,11 @@
-"""Hugging Face's directories: `config.json`, `model.safetensors`, and a tokenizer beside them.
+"""Hugging Face directories: `config.json`, `model.safetensors`, and a tokenizer beside them.
 
-In: a directory of one of `FAMILIES`, with or without the prefix of its body, with the old names `gamma` and `beta`,
-with any set of heads. Out: settings, the encoder's tensors under our names, and those heads that we know. And the way
-back.
+Reading takes a directory of one of `FAMILIES`, with or without the prefix of the body, with the old names `gamma` and
+`beta`, and with any set of heads; it returns the settings, the encoder's tensors under our names, and the known heads.
+Writing is the inverse.
 
-Nothing of a directory is executed: `config.json` is read as data (`auto_map` and its like are ignored), pickled weights
-are refused unless they are asked for, and then read with `weights_only`.
+Nothing in a directory is executed: `config.json` is read as data (`auto_map` and the like are ignored), and pickled
+weights are refused unless explicitly allowed, and then read with `weights_only`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from unmask.checkpoints.heads import (
     OWN,
     OWN_POOLER,
     POOLED,
+    classifier_head,
     find_heads,
     find_own,
     head_name,
-    of_classifier,
     read_labels,
 )
 from unmask.checkpoints.safetensors_file import checked, read_shapes, read_tensors
@@ -39,39 +39,39 @@ from unmask.families import FAMILIES, BodySettings, Family, family_of
 from unmask.families.format import SHARED_KEY, Format
 
 OUR_KEY = "unmask"
-"""Under this name config.json holds what the model is for."""
+"""Key of config.json for the settings of the task."""
 
 
 def by_model_type(families: Iterable[Family]) -> dict[str, Family]:
-    """Return families by model_type in config.json.
+    """Return the families by their model_type in config.json.
 
     Raises:
-        UserError: two have the same.
+        UserError: two families have the same model_type.
     """
     found: dict[str, Family] = {}
     for family in families:
         if (other := found.setdefault(family.format.model_type, family)) is not family:
             raise UserError(
                 f"the families {other.kind} and {family.kind} have the same model_type, '{family.format.model_type}'",
-                remedy="give the format of one of them another",
+                remedy="change the model_type of one of their formats",
             )
     return found
 
 
 MODEL_TYPES = by_model_type(FAMILIES.values())
-"""By model_type in config.json."""
+"""Families by model_type in config.json."""
 
 
 @dataclass(frozen=True)
 class Pretrained:
-    """What a directory holds.
+    """The contents of a directory.
 
     Attributes:
-        settings, vocabulary: the encoder's shape.
-        encoder: its tensors under our names; the pooler's may be missing.
-        heads: tensors of each head found, under our names.
-        labels: of the classification or token classification head, in order.
-        task: how we wrote down what the model is for; none where others made the directory.
+        settings, vocabulary: settings and vocabulary size of the encoder.
+        encoder: its tensors under our names; those of the pooler may be missing.
+        heads: tensors of each head in the directory, under our names.
+        labels: labels of the classification or token classification head, in order.
+        task: settings of the task as `write` stored them; None if the directory does not come from unmask.
     """
 
     settings: BodySettings
@@ -83,7 +83,7 @@ class Pretrained:
 
 
 def read_settings(directory: Path) -> BodySettings:
-    """Read the shape of a directory's encoder from its config alone.
+    """Read the encoder settings of a directory from its config alone.
 
     Raises:
         UserError: see `read`.
@@ -97,8 +97,8 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
     """Read a directory.
 
     Raises:
-        UserError: not of a family that is known, a damaged or incomplete file, shapes that do not fit the config;
-            names file and tensor.
+        UserError: the family is unknown, a file is damaged or incomplete, or shapes do not match the config; names the
+            file and the tensor.
     """
     config_file = directory / "config.json"
     config = _read_config(config_file)
@@ -109,9 +109,9 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
     theirs = {_modern(form, name): name for name in shapes}
     if len(theirs) != len(shapes):
         raise UserError(
-            f"two tensors have the same name but for the '{form.prefix}' prefix or gamma and beta", file=path
+            f"two tensors have the same name apart from the prefix '{form.prefix}' or gamma and beta", file=path
         )
-    if form.words not in theirs and form.decoder in theirs:  # of what is tied a file may hold either
+    if form.words not in theirs and form.decoder in theirs:  # a file may store either of the tied tensors
         theirs[form.words] = theirs.pop(form.decoder)
     check(form, settings, vocabulary, {name: shapes[old] for name, old in theirs.items()}, path)
 
@@ -131,8 +131,8 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
     task = config.get(OUR_KEY)
     heads = find_own(tensors)
     if not isinstance(task, dict) or "downstream" not in task:
-        for head, names in find_heads(form, tensors, path, of_classifier(form, config, tensors, path)).items():
-            heads[head] = {**names, **heads.get(head, {})}  # a part of it may be our own
+        for head, names in find_heads(form, tensors, path, classifier_head(form, config, tensors, path)).items():
+            heads[head] = {**names, **heads.get(head, {})}  # some parts may be in our own format
     return Pretrained(
         settings,
         vocabulary,
@@ -154,12 +154,13 @@ def write(
     """Write `config.json` and `model.safetensors`; the tied decoder is not stored.
 
     Args:
-        directory: is created.
+        directory: directory to write to; created if missing.
         encoder: the body.
-        heads: tensors by our head's name and part, as in `Pretrained`; with a "downstream" the names are ours.
-        labels: of the classification or token classification head, in order.
-        task: what the model is for, written into config.json for us.
-        pad: the id of padding.
+        heads: tensors of each head under our names, as in `Pretrained`; with a "downstream" head all are stored under
+            our names.
+        labels: labels of the classification or token classification head, in order.
+        task: settings of the task, stored in config.json under a key of our own.
+        pad: the padding id.
     """
     directory.mkdir(parents=True, exist_ok=True)
     settings = encoder.settings
@@ -192,7 +193,7 @@ def write(
 
 
 def _pooler(form: Format, architecture: str, prefix: str, heads: Sequence[str]) -> str:
-    """Return what the pooler is called in a directory, nothing where it is not stored."""
+    """Return the name of the pooler in a directory; "" if it is not stored."""
     if form.head_pooler and ("classification" in heads or "regression" in heads):
         return form.head_pooler
     return prefix + form.pooler if form.pooler and architecture not in form.without_pooler else ""
@@ -213,36 +214,36 @@ def _read_config(path: Path) -> dict[str, Any]:
 def _family(config: Mapping[str, Any], path: Path) -> Family:
     kind = config.get("model_type", "bert")
     if not isinstance(kind, str) or kind not in MODEL_TYPES:
-        raise UserError(f"model_type {kind!r} is not known here", file=path, remedy=nearest(str(kind), MODEL_TYPES))
+        raise UserError(f"unknown model_type {kind!r}", file=path, remedy=nearest(str(kind), MODEL_TYPES))
     return MODEL_TYPES[kind]
 
 
 def _settings(family: Family, config: Mapping[str, Any], path: Path) -> tuple[BodySettings, int]:
     form = family.format
     if config.get("position_embedding_type", "absolute") != "absolute" or config.get("is_decoder"):
-        raise UserError("relative positions or a decoder: not an encoder of the papers", file=path)
+        raise UserError("relative positions and decoders are not supported", file=path)
     config = {**form.defaults, **config}
     table = {ours: config[name] for ours, name in form.config.items() if name in config}
     activation = table.pop("activation", "gelu")
     if not isinstance(activation, str) or activation not in form.activations:
         raise UserError(
-            f"{form.config['activation']} {activation!r} is not known",
+            f"unknown {form.config['activation']} {activation!r}",
             file=path,
             remedy=f"known: {', '.join(form.activations)}",
         )
     vocabulary = config.get("vocab_size")
     if not isinstance(vocabulary, int) or isinstance(vocabulary, bool) or not 1 <= vocabulary < 1 << 40:
-        raise UserError("vocab_size is missing or no positive number", file=path)
+        raise UserError("vocab_size is missing or not a positive integer", file=path)
     try:
         table |= {"kind": family.kind, "activation": form.activations[activation]}
         if config.get(form.head_dropout) is not None and config[form.head_dropout] != table.get("dropout", 0.1):
             table["head_dropout"] = config[form.head_dropout]
         table |= form.read(config, table)
         if SHARED_KEY in config and "shared" not in table:
-            raise TypeError(f"{SHARED_KEY}: no {family.kind} of this version has layers that share a sublayer")
+            raise TypeError(f"{SHARED_KEY}: {family.kind} models of this version cannot share sublayers")
         return msgspec.convert(table, FAMILIES[table["kind"]].settings), vocabulary
     except (msgspec.ValidationError, TypeError) as error:
-        raise UserError(f"not the config of a {form.model_type} model: {error}", file=path) from error
+        raise UserError(f"not a valid config of a {form.model_type} model: {error}", file=path) from error
 
 
 def _open(directory: Path, allow_pickle: bool) -> tuple[Path, dict[str, tuple[int, ...]], dict[str, Tensor] | None]:
@@ -251,25 +252,25 @@ def _open(directory: Path, allow_pickle: bool) -> tuple[Path, dict[str, tuple[in
         return path, read_shapes(path), None
     path = directory / "pytorch_model.bin"
     if not path.exists():
-        raise UserError("no model.safetensors is in this directory", file=directory)
+        raise UserError("no model.safetensors in this directory", file=directory)
     if not allow_pickle:
         raise UserError(
-            "pickled weights can run any program when they are read",
+            "pickled weights can execute arbitrary code when they are loaded",
             file=path,
-            remedy="take the model.safetensors of this model, or pass --allow-pickle, which reads tensors only",
+            remedy="use the model.safetensors of this model, or pass --allow-pickle, which reads only tensors",
         )
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
         tensors = {str(name): value for name, value in state.items() if isinstance(value, Tensor)}
         if any(value.untyped_storage().nbytes() < value.nbytes for value in tensors.values()):
-            raise ValueError("a tensor is larger than what is stored of it")
-    except Exception as error:  # whatever a file that somebody made may cause
-        raise UserError("not a pickle of tensors alone", file=path) from error
+            raise ValueError("a tensor is larger than its stored data")
+    except Exception as error:  # a crafted file may raise anything
+        raise UserError("contains other objects than tensors, or is damaged", file=path) from error
     return path, {name: tuple(value.shape) for name, value in tensors.items()}, tensors
 
 
 def _modern(form: Format, name: str) -> str:
-    """Return their name without the prefix, LayerNorm's parameters as weight and bias."""
+    """Return their name without the prefix, and with LayerNorm parameters called weight and bias."""
     name = name.removeprefix(form.prefix)
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
 
@@ -280,21 +281,21 @@ def _is_known(form: Format, name: str) -> bool:
     heads = tuple(theirs for names in form.heads.values() for theirs in names.values())
     body = (*form.embeddings.values(), form.layer.partition("{")[0], form.pooler, form.head_pooler)
     inside = (OWN, *heads, *filter(None, body))
-    return name.startswith(inside) and not name.endswith(".attn.bias")  # GPT's table of what is later
+    return name.startswith(inside) and not name.endswith(".attn.bias")  # GPT's causal mask
 
 
 def _take_body(form: Format, settings: BodySettings, tensors: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
-    """Return the body's tensors under our names, and those that a directory has beside them (`Format.lacking`)."""
+    """Return the body's tensors and those that only directories have (`Format.lacking`), under our names."""
     known = {*body_on_meta(settings, 1).state_dict(), *form.lacking(settings)}
     found: dict[str, Tensor] = {}
     for ours, names in form.tensors(settings, known):
-        if names[0] not in tensors:  # the check has found it to be optional
+        if names[0] not in tensors:  # optional, as checked before
             continue
         value = tensors[names[0]] if len(names) == 1 else torch.cat([tensors[name] for name in names])
         if form.is_transposed(ours):
             value = value.t().contiguous()
         if ours in found and not torch.equal(found[ours], value):
-            raise UserError(f"{names[0]} should be the same in all layers, by config.json", file=path)
+            raise UserError(f"{names[0]} differs between layers, which config.json specifies to be shared", file=path)
         found[ours] = value
     for pooler in filter(None, (form.pooler, form.head_pooler, OWN_POOLER)):
         if f"{pooler}.weight" in tensors:

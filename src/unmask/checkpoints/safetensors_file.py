@@ -1,7 +1,7 @@
-"""Read weights that somebody else made, believing nothing: sizes and names are checked before memory is taken.
+"""Reading of safetensors files from untrusted sources: sizes and names are checked before memory is allocated.
 
-`safetensors` itself refuses most malformed files; here are refused what it lets through: a key that stands twice,
-names that are no names, a header with a million tensors, weights that are not finite.
+`safetensors` itself rejects most malformed files. This module also rejects what it accepts: duplicate keys, invalid
+names, headers with a million tensors, weights that are not finite.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 from unmask.errors import UserError
 
 MAX_HEADER = 1_000_000
-"""Bytes of a header that is still read; BERT-large's has 40,000."""
+"""Maximum size of a header in bytes; that of BERT-large has 40,000."""
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
@@ -27,7 +27,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 
 
 def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Return each tensor's shape from the header alone.
+    """Return the shapes of the tensors by name, from the header alone.
 
     Raises:
         UserError: the file is missing or malformed.
@@ -36,9 +36,9 @@ def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
             if size > MAX_HEADER:
-                raise UserError(f"a header of {size:,} bytes is not that of an encoder", file=path)
+                raise UserError(f"a header of {size:,} bytes is too large for an encoder", file=path)
             header = json.loads(file.read(size), object_pairs_hook=_once)
-        with safe_open(path, framework="pt"):  # the library's own checks of offsets and sizes
+        with safe_open(path, framework="pt"):  # runs the library's own checks of offsets and sizes
             pass
         shapes = {name: tuple(entry["shape"]) for name, entry in header.items() if name != "__metadata__"}
     except OSError as error:
@@ -47,35 +47,35 @@ def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
         raise UserError(f"not a valid safetensors file ({error})", file=path, remedy="download it again") from error
     for name in shapes:
         if not _NAME.fullmatch(name) or ".." in name:
-            raise UserError(f"{name!r} is no name of a tensor", file=path)
+            raise UserError(f"{name!r} is not a valid tensor name", file=path)
     return shapes
 
 
 def read_tensors(path: Path, names: Iterable[str]) -> dict[str, Tensor]:
-    """Return some of the tensors, in float32.
+    """Return the tensors of the given names, in float32.
 
     Raises:
-        UserError: one of them holds a value that is not finite, or is of another type than `FLOATS`.
+        UserError: a tensor contains a value that is not finite, or its type is not one of `FLOATS`.
     """
     try:
         with safe_open(path, framework="pt") as file:
             return {name: checked(file.get_tensor(name), name, path) for name in names}
-    except SafetensorError as error:  # a type that torch does not have
+    except SafetensorError as error:  # a type that torch lacks
         raise UserError(f"not a valid safetensors file ({error})", file=path) from error
 
 
 def checked(tensor: Tensor, name: str, path: Path) -> Tensor:
-    """Return a weight in float32, having looked at it."""
+    """Return a weight in float32 after checking its type and that it is finite; see `read_tensors`."""
     if tensor.dtype not in FLOATS or tensor.layout != torch.strided:
-        raise UserError(f"tensor {name} holds {tensor.dtype}, no floating-point numbers", file=path)
+        raise UserError(f"tensor {name} has type {tensor.dtype}, not a supported floating-point type", file=path)
     tensor = tensor.float()
     if not bool(torch.isfinite(tensor).all()):
-        raise UserError(f"tensor {name} holds values that are not finite", file=path, remedy="take another checkpoint")
+        raise UserError(f"tensor {name} has values that are not finite", file=path, remedy="use another checkpoint")
     return tensor
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a key stands twice in the header")
+        raise ValueError("duplicate key in the header")
     return found

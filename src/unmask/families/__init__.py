@@ -1,4 +1,4 @@
-"""One family a file: settings, composition, directories. A new one: its file, a line here, a recipe, a test."""
+"""Model families, one file each: settings, body, checkpoint format. A new one needs a line here, a recipe, a test."""
 
 from functools import reduce
 from operator import or_
@@ -19,21 +19,21 @@ FAMILIES: Table[Family] = Table(
     "unmask.families",
     {family.kind: family for family in (BERT, ROBERTA, ALBERT, ELECTRA, DISTILBERT, GPT, ROFORMER)},
 )
-"""By `kind` in [encoder]."""
+"""Families by their `kind` in [encoder]."""
 
 if TYPE_CHECKING:
     AnyBody: TypeAlias = BodySettings
 
 
 def __getattr__(name: str) -> Any:
-    """Return `AnyBody`, what [encoder] of a recipe may be, when it is asked for: it needs all families."""
+    """Return `AnyBody`, the union of all settings allowed in [encoder]; built on access, as it imports all families."""
     if name != "AnyBody":
         raise AttributeError(f"module 'unmask.families' has no attribute '{name}'")
     return reduce(or_, (family.settings for family in FAMILIES.values()))
 
 
 def family_of(settings: BodySettings) -> Family:
-    """Return the family that settings are of."""
+    """Return the family to which the settings belong."""
     return FAMILIES[str(settings.__struct_config__.tag)]
 
 

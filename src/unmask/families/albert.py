@@ -1,7 +1,7 @@
-"""ALBERT (Lan et al. 2020, section 3.1): narrow embeddings, shared layers; and its directories (modeling_albert.py).
+"""ALBERT (Lan et al. 2020, section 3.1) with narrow embeddings and shared layers; its format (modeling_albert.py).
 
-Directories store layers in groups; all layers of a group are the same. There is always a projection of the embeddings:
-where a body has none, it is the identity.
+Directories store layers in groups, within which all layers share their weights. They always contain a projection of the
+embeddings, which is the identity if the body has none.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class AlbertSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_fie
     """The recipe's [encoder] for `kind = "albert"`; see `BertSettings`.
 
     Attributes:
-        embedding: width of the embeddings, which are projected; None: that of the layers, without a projection.
-        shared: which sublayers are the same in all layers: "all", "attention", "feed_forward" or "none".
+        embedding: width of the embeddings, which are projected; None: the width of the layers, without a projection.
+        shared: the sublayers that all layers share: "all", "attention", "feed_forward" or "none".
     """
 
     embedding: int | None = None
@@ -69,19 +69,19 @@ class AlbertSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def stored_layers(settings: AlbertSettings) -> int:
-    """Return how many layers a directory stores: one for all that are the same."""
+    """Return the number of layers that a directory stores: one if all layers share their weights."""
     return 1 if settings.shared == "all" else settings.layers
 
 
 def identity(settings: AlbertSettings) -> dict[str, Tensor]:
-    """Return the projection that directories have and the body has not."""
+    """Return the identity projection that directories contain if the body has no projection."""
     if settings.embedding is not None:
         return {}
     return {f"{PROJECT}.weight": torch.eye(settings.width), f"{PROJECT}.bias": torch.zeros(settings.width)}
 
 
 def without_identity(settings: AlbertSettings, tensors: Mapping[str, Tensor]) -> AlbertSettings:
-    """Return settings without a projection where it is the one that `identity` gives."""
+    """Return the settings without a projection if the stored one is the identity."""
     weight, bias = tensors[f"{PROJECT}.weight"], tensors[f"{PROJECT}.bias"]
     if settings.embedding != settings.width or bias.any():
         return settings
@@ -91,15 +91,19 @@ def without_identity(settings: AlbertSettings, tensors: Mapping[str, Tensor]) ->
 
 
 def read_groups(config: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return which sublayers are shared."""
+    """Return the setting of shared sublayers.
+
+    Raises:
+        TypeError: the layers are grouped in a way that is not supported.
+    """
     groups = config.get("num_hidden_groups", 1)
     if config.get("inner_group_num", 1) != 1 or groups not in (1, table.get("layers")):
-        raise TypeError("layers in several groups, or several in a group")
+        raise TypeError("several groups of layers, or several layers per group")
     return {"shared": "all" if groups == 1 else config.get(SHARED_KEY, "none")}
 
 
 def write_groups(settings: AlbertSettings) -> dict[str, Any]:
-    """Return the keys of config.json that tell what is shared, and the width of the embeddings."""
+    """Return the keys of config.json for shared sublayers and the width of the embeddings."""
     partly = {SHARED_KEY: settings.shared} if settings.shared in ("attention", "feed_forward") else {}
     width = settings.embedding or settings.width
     return {"embedding_size": width, "num_hidden_groups": stored_layers(settings), **partly}

@@ -1,8 +1,8 @@
-"""BERT (Devlin et al. 2019), and its directories (modeling_bert.py of transformers 5).
+"""BERT (Devlin et al. 2019) and its checkpoint format (modeling_bert.py of transformers 5).
 
-Post-norm layers, learned positions, LayerNorm epsilon 1e-12, weights from a normal distribution of deviation 0.02 cut
-off at two deviations (modeling.py of google-research/bert). GELU is the exact one, as in the paper and in the first
-release (the reference code turned to the tanh approximation later: `activation = "gelu_tanh"`).
+Post-norm layers, learned positions, LayerNorm epsilon 1e-12, weights from a normal distribution of standard deviation
+0.02 truncated at two standard deviations (modeling.py of google-research/bert). GELU is exact, as in the paper and in
+the first release (the reference code later switched to the tanh approximation: `activation = "gelu_tanh"`).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class BertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknow
 
     Attributes:
         feed_forward: inner width of the feed-forward layers (4 H in the paper).
-        segments: how many segments there are; with 1 the second text of a pair is told by its separator alone.
-        epsilon: of the LayerNorms.
+        segments: number of segment ids; with 1, only the separator marks the second text of a pair.
+        epsilon: epsilon of the LayerNorms.
     """
 
     feed_forward: int
@@ -62,12 +62,12 @@ class BertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknow
         return self.epsilon
 
     def embeddings(self, vocabulary: int, *, narrow: int | None = None, offset: int = 0) -> Embeddings:
-        """Return what is below the layers.
+        """Return the embeddings below the layers.
 
         Args:
-            vocabulary: how many token ids there are.
-            narrow: width of the embeddings, which are projected then; None: that of the layers.
-            offset: rows of positions before the first one that is read.
+            vocabulary: the number of token ids.
+            narrow: width of the embeddings, which are then projected; None: the width of the layers.
+            offset: number of unused rows at the start of the table of positions.
         """
         return Embeddings(
             vocabulary,
@@ -86,7 +86,7 @@ class BertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknow
 
 
 def read_shared(config: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of layers that share a sublayer, which versions before 0.1 wrote as BERT's: ALBERT's."""
+    """Return ALBERT's settings for layers that share a sublayer, which versions before 0.1 wrote as BERT."""
     return {"kind": "albert", "shared": config[SHARED_KEY]} if SHARED_KEY in config else {}
 
 

@@ -1,7 +1,7 @@
-"""What the settings of every family have in common: the recipe's [encoder].
+"""Base classes of the families' settings, the recipe's [encoder].
 
-A family is one file of this package: the settings that exist in it, how its body is composed of layers, its frame of
-special tokens, what heads on it are like, and how its directories name all that (`Format`).
+Each family is one file of this package: its settings, how its body is composed of layers, where its special tokens go,
+properties of the heads on it, and how its checkpoint directories name all that (`Format`).
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from unmask.layers.pooler import Pooler
 from unmask.layers.rotary import Rotation
 from unmask.tokenizers.tokenizer import Summary
 
-MOST_LAYERS = 1000
-"""Of layers that are the same one weight is stored, so that nothing else tells a damaged number."""
-LARGEST = 1 << 24
-"""Of any size of a body."""
+MAX_LAYERS = 1000
+"""Limit on the number of layers. Shared layers are stored once, so that only this reveals a corrupt number."""
+MAX_SIZE = 1 << 24
+"""Limit on every dimension of a body."""
 
 
 class BodySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
-    """What the recipe's [encoder] holds for every family.
+    """The settings that every family has in the recipe's [encoder].
 
     Attributes:
-        layers, width: how many layers, and how wide their output is.
-        positions: the longest sequence in tokens.
-        dropout: everywhere.
-        head_dropout: before the last layer of a task's head; None: as everywhere.
-        summary: where a text's vector is read; see batches/frame.py.
-        capabilities: of the family's bodies; see encoders/encoder.py.
-        asks: what layouts must give, such as continuing streams for a body that carries state.
+        layers, width: the number of layers, and the width of their output.
+        positions: the maximum sequence length in tokens.
+        dropout: dropout rate of the whole body.
+        head_dropout: dropout rate before the last layer of a task head; None: the same as `dropout`.
+        summary: the position at which the vector of a text is read; see batches/frame.py.
+        capabilities: capabilities of the family's bodies; see encoders/encoder.py.
+        asks: what the layout must give, such as contiguous streams for a body that carries state.
     """
 
     layers: int
@@ -59,8 +59,8 @@ class BodySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     asks: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
-        if self.layers > MOST_LAYERS:
-            raise ValueError(f"layers must be at most {MOST_LAYERS}")
+        if self.layers > MAX_LAYERS:
+            raise ValueError(f"layers must be at most {MAX_LAYERS}")
         for name in ("layers", "width", "positions"):
             check_size(name, getattr(self, name))
         if not 0 <= self.dropout < 1 or not 0 <= self.before_last < 1:
@@ -68,54 +68,54 @@ class BodySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def before_last(self) -> float:
-        """Dropout before the last layer of a task's head."""
+        """Dropout rate before the last layer of a task head."""
         return self.dropout if self.head_dropout is None else self.head_dropout
 
     @property
     def shape(self) -> str:
-        """How large it is, in words."""
+        """Description of the size, such as "12 layers, width 768"."""
         return f"{self.layers} layers, width {self.width}"
 
     @property
     def pretraining(self) -> Summary:
-        """How texts are framed in pretraining: as in tasks, but for the last token of GPT's, which is theirs alone."""
+        """How texts are framed in pretraining: as in tasks, except for GPT's last token, which only tasks have."""
         return "first" if self.summary == "extract" else self.summary
 
     @property
     def num_segments(self) -> int:
-        """How many segments are told apart; 0 or 1: none."""
+        """Number of segment ids; with 0 or 1 segments are not distinguished."""
         return 0
 
     def build(self, vocabulary: int) -> Encoder:
-        """Return a body with initial weights, drawn from torch's global generator.
+        """Return a newly initialized body, drawn from torch's global generator.
 
         Args:
-            vocabulary: how many token ids it knows.
+            vocabulary: the number of token ids.
         """
         raise NotImplementedError
 
     @property
     def gives(self) -> frozenset[str]:
-        """What this body is capable of."""
+        """Capabilities of this body."""
         return self.capabilities
 
     @property
     def head(self) -> HeadSpec:
-        """What heads on the body are like."""
+        """The properties of the body that heads depend on."""
         raise NotImplementedError
 
     def mismatch(self, pad: int) -> str:
-        """Return which setting (KEY=VALUE) a vocabulary with this id of padding would need; "" where it fits."""
+        """Return the setting (KEY=VALUE) that a vocabulary with this padding id would require; "" if they match."""
         return ""
 
 
 class TransformerSettings(BodySettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the Transformers of BERT's time have in common: post-norm layers (Devlin et al. 2019, section 3).
+    """Settings shared by the post-norm Transformers (Devlin et al. 2019, section 3).
 
     Attributes:
-        layers, width, heads: L, H and A of the paper.
+        layers, width, heads: L, H and A in the paper.
         activation: "gelu" (exact), "gelu_tanh" or "relu".
-        init_std: of the initial weights.
+        init_std: standard deviation of the initial weights.
     """
 
     heads: int
@@ -138,7 +138,7 @@ class TransformerSettings(BodySettings, frozen=True, kw_only=True, forbid_unknow
 
     @property
     def inner(self) -> int:
-        """Width between the two feed-forward layers."""
+        """Inner width of the feed-forward layers."""
         raise NotImplementedError
 
     @property
@@ -148,12 +148,12 @@ class TransformerSettings(BodySettings, frozen=True, kw_only=True, forbid_unknow
 
     @property
     def init(self) -> Initializer:
-        """How weights are drawn."""
+        """The weight initializer."""
         return Initializer(self.init_std)
 
     @property
     def head(self) -> HeadSpec:
-        """What heads on the body are like: by default those of BERT."""
+        """See `BodySettings`; by default as in BERT."""
         return HeadSpec(
             width=self.width,
             init=self.init,
@@ -168,21 +168,21 @@ class TransformerSettings(BodySettings, frozen=True, kw_only=True, forbid_unknow
 
     @property
     def causal(self) -> bool:
-        """Whether tokens attend to themselves and those before them alone."""
+        """Whether tokens attend only to themselves and to earlier tokens."""
         return False
 
     @property
     def rotation(self) -> Rotation | None:
-        """How queries and keys are rotated by their positions; None: they are not."""
+        """How queries and keys are rotated by their positions; None: no rotation."""
         return None
 
     def block(
         self, *, width: int | None = None, heads: int | None = None, inner: int | None = None, **shared: Any
     ) -> Block:
-        """Return one of the layers, at another width where one is given.
+        """Return one layer, optionally with other dimensions.
 
         Args:
-            width, heads, inner: where they are not the settings' own.
+            width, heads, inner: values that replace those of the settings.
             shared: `attention_of` or `feed_forward_of`; see `Block`.
         """
         return Block(
@@ -202,35 +202,35 @@ class TransformerSettings(BodySettings, frozen=True, kw_only=True, forbid_unknow
         return [self.block() for _ in range(self.layers)]
 
     def owner(self, layer: int, part: str) -> int:
-        """Return which layer has the "attention" or "feed_forward" sublayer that a layer uses: its own, by default."""
+        """Return which layer owns the "attention" or "feed_forward" sublayer of a layer; by default its own number."""
         return layer
 
     def compose(
         self, vocabulary: int, embeddings: Embeddings, blocks: Sequence[Block], pooler: Pooler | None
     ) -> Transformer:
-        """Return the body of these parts, its weights drawn."""
+        """Return the newly initialized body composed of these parts."""
         body = Transformer(self, vocabulary, embeddings, blocks, pooler)
         self.init(body)
         return body
 
 
 def check_size(name: str, value: int) -> None:
-    """Refuse a size below 1, or of which a matrix would have more numbers than can be counted.
+    """Check that a dimension is between 1 and `MAX_SIZE`.
 
     Raises:
-        ValueError: it is.
+        ValueError: the dimension is out of range.
     """
     if value < 1:
         raise ValueError(f"{name} must be at least 1")
-    if value > LARGEST:
-        raise ValueError(f"{name} must be at most {LARGEST:,}, not {value}")
+    if value > MAX_SIZE:
+        raise ValueError(f"{name} must be at most {MAX_SIZE:,}, not {value}")
 
 
 def check_small(name: str, value: float) -> None:
-    """Refuse what must lie between 0 and 1 and does not.
+    """Check that a value is strictly between 0 and 1.
 
     Raises:
-        ValueError: it does not, or is no number.
+        ValueError: the value is out of range or NaN.
     """
     if not 0 < value < 1:
         raise ValueError(f"{name} must lie between 0 and 1")

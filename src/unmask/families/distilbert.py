@@ -1,7 +1,7 @@
-"""DistilBERT (Sanh et al. 2019): BERT's body without segments; its directories (modeling_distilbert.py).
+"""DistilBERT (Sanh et al. 2019): BERT's body without segments, and its checkpoint format (modeling_distilbert.py).
 
-LayerNorm epsilon is 1e-12, which the directories do not say; the head of whole texts has a dense layer with ReLU, and a
-dropout of its own before the last layer, which heads of single tokens do not have.
+LayerNorm epsilon is 1e-12, which directories do not store. Sequence-level heads have a dense layer with ReLU and a
+separate dropout rate before the last layer, which token-level heads do not use.
 """
 
 from __future__ import annotations

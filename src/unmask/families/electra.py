@@ -1,9 +1,9 @@
-"""ELECTRA's body (Clark et al. 2020, appendix A): BERT's with narrow embeddings in its small model; its directories.
+"""ELECTRA (Clark et al. 2020, appendix A): BERT's body, with narrow embeddings in the small model; its format.
 
-Directories are those of modeling_electra.py of transformers 5: a projection of the embeddings is there only where the
-widths differ, nothing is pooled in the body, and the head of whole texts has its own dense layer with GELU, with
-dropout before it too. The masked-LM head is that of a generator, whose GELU does not follow the config. The program
-draws the projection of the embeddings by Glorot's rule (modeling.py of google-research/electra).
+Directories follow modeling_electra.py of transformers 5: embeddings are projected only if the widths differ, the body
+has no pooler, and sequence-level heads have a dense layer of their own with GELU, preceded by dropout too. The
+masked-LM head is that of a generator, whose GELU does not depend on the config. The projection of the embeddings is
+initialized by Glorot's rule, as in the reference code (modeling.py of google-research/electra).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ElectraSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_fi
     """The recipe's [encoder] for `kind = "electra"`; see `BertSettings`.
 
     Attributes:
-        embedding: width of the embeddings, which are projected where it is not that of the layers; None: it is.
+        embedding: width of the embeddings, projected to the width of the layers; None: the same width.
     """
 
     embedding: int | None = None
@@ -63,7 +63,7 @@ class ElectraSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 def read_embedding(config: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the width of the embeddings, where it is not that of the layers."""
+    """Return the width of the embeddings, or None if it equals that of the layers."""
     return {"embedding": None if table["embedding"] == table.get("width") else table["embedding"]}
 
 

@@ -1,7 +1,7 @@
-"""What the directories of a family of models are like: how they call tensors and settings.
+"""The checkpoint format of a model family: the names of tensors and settings in its directories.
 
-A `Family` is a constant of its own file, `BERT` in bert.py for example; checkpoints/huggingface.py reads and writes
-their directories.
+Each `Family` is a constant in the family's file, for example `BERT` in bert.py; checkpoints/huggingface.py reads and
+writes the directories.
 """
 
 from __future__ import annotations
@@ -21,46 +21,46 @@ ACTIVATIONS: dict[str, Activation] = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
 }
-"""hidden_act to ours."""
+"""Maps values of hidden_act to our names."""
 SHARED_KEY = "unmask_shared"
-"""Under this name config.json says which sublayer is the same in all layers, where transformers has a copy in each."""
+"""Key of config.json that names the sublayer shared by all layers, of which transformers stores a copy per layer."""
 KINDS = ("weight", "bias")
 BLOCKS = "blocks."
-"""So begin our names of a layer's tensors."""
+"""Prefix of our names of the layers' tensors."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """Names that stand for a weight and a bias are without `.weight` and `.bias`.
+    """Names in the directories of a family. Names of layers with a weight and a bias omit `.weight` and `.bias`.
 
     Attributes:
-        model_type: in config.json.
-        prefix: of the body's tensors, in models with a head.
-        config: keys of config.json by our settings.
-        defaults: what holds where config.json leaves a key away, if it is not what our settings say.
-        always: what config.json says beside them.
-        activations: theirs by ours.
-        dropouts: further keys of config.json for the one dropout.
-        head_dropout: the key for that before the last layer of a head, one of ours where the family has none.
-        read: from config.json and the settings read so far to those that no single key tells; "kind" among them, where
-            the body is one of another family.
-        write: from the settings to keys of config.json that are no single setting.
-        embeddings: our tensors below the layers to theirs.
-        layer: theirs of a layer, its number in braces.
-        stored_layers: how many layers a directory stores; None: all.
-        qkv: theirs of query, key and value in a layer, which are one tensor here.
-        block: our other tensors of a layer to theirs.
-        transposed: whether a layer's matrices lie (in, out).
-        lacking: tensors (by our names) that a directory has and the body has not; when read they may be missing.
-        simplify: settings without what the tensors (by our names) show to have no effect. Raises ValueError where they
-            are not those of a body that is known here.
-        pooler: theirs of the pooler in the body.
-        head_pooler: the same in heads of whole texts, where it is a part of the head.
-        heads: our heads, each of our parts to theirs ("bias" is one tensor).
-        unbiased: parts of theirs that have no bias.
-        decoder: theirs of the vocabulary's decoder, which is tied and not stored.
-        architectures: by our heads.
-        without_pooler: architectures that have none.
+        model_type: `model_type` in config.json.
+        prefix: prefix of the body's tensors in models with a head.
+        config: maps our settings to keys of config.json.
+        defaults: values for missing keys of config.json that differ from the defaults of our settings.
+        always: constant keys of config.json.
+        activations: maps their names of activations to ours.
+        dropouts: further keys of config.json that hold `dropout`.
+        head_dropout: key of the dropout before the last layer of a head; one of our own if the family has none.
+        read: maps config.json and the settings read so far to settings that no single key holds; these may include
+            "kind", if the body belongs to another family.
+        write: maps the settings to keys of config.json that correspond to no single setting.
+        embeddings: maps our tensors below the layers to theirs.
+        layer: their prefix of a layer, with {} for its number.
+        stored_layers: returns the number of layers that a directory stores; None: all.
+        qkv: their names of query, key and value in a layer, which are one tensor here.
+        block: maps our other tensors of a layer to theirs.
+        transposed: whether the matrices of a layer are stored as (in, out).
+        lacking: returns tensors (by our names) that directories have but the body lacks; optional on reading.
+        simplify: returns the settings without parts that, by the tensors (by our names), have no effect. Raises
+            ValueError if the tensors do not belong to a supported body.
+        pooler: their name of the pooler in the body.
+        head_pooler: their name of the pooler in sequence-level heads, if it is part of the head.
+        heads: for each of our heads, maps our parts to theirs ("bias" is a single tensor).
+        unbiased: their parts that have no bias.
+        decoder: their name of the vocabulary decoder, which is tied and not stored.
+        architectures: maps sets of our heads to their names of architectures.
+        without_pooler: architectures without a pooler.
     """
 
     model_type: str
@@ -91,26 +91,26 @@ class Format:
 
     @property
     def words(self) -> str:
-        """Theirs of the token embeddings."""
+        """Their name of the token embeddings."""
         return self.embeddings["embeddings.words.weight"]
 
     def count_layers(self, settings: Any) -> int:
-        """Return how many layers are stored."""
+        """Return the number of stored layers."""
         return settings.layers if self.stored_layers is None else self.stored_layers(settings)
 
     def tensors(self, settings: Any, known: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Give the body's tensors but for the pooler: ours, and theirs, of several of which the rows are joined.
+        """Yield the body's tensors except the pooler: our name, and their names, whose rows are concatenated.
 
-        A sublayer that layers share comes once for each layer that is stored.
+        A shared sublayer is yielded once per stored layer.
 
         Args:
-            settings: the body's.
-            known: our names of what the body has, or the directory beside it.
+            settings: the settings of the body.
+            known: our names of the tensors in the body, and of those that only directories have.
         """
-        there = set(known)
+        existing = set(known)
         for ours, theirs in self.embeddings.items():
             pairs = [(ours, (theirs,))] if ours.endswith(".weight") else _both(ours, (theirs,))
-            yield from (pair for pair in pairs if pair[0] in there)
+            yield from (pair for pair in pairs if pair[0] in existing)
         for number in range(self.count_layers(settings)):
             layer = self.layer.format(number)
             own = {part: settings.owner(number, part) for part in ("attention", "feed_forward")}
@@ -120,7 +120,7 @@ class Format:
                 yield from _both(f"{BLOCKS}{own[part]}.{ours}", tuple(f"{layer}.{name}" for name in inside))
 
     def is_transposed(self, ours: str) -> bool:
-        """Return whether a tensor is the transposed one of ours."""
+        """Return whether their tensor is the transpose of ours."""
         return self.transposed and ours.startswith(BLOCKS) and ours.endswith(".weight") and "norm" not in ours
 
 
@@ -129,8 +129,8 @@ class Family:
     """A family of models.
 
     Attributes:
-        settings: the recipe's [encoder] for it.
-        format: of its directories.
+        settings: type of the recipe's [encoder] for it.
+        format: format of its directories.
     """
 
     settings: type[BodySettings]
@@ -138,7 +138,7 @@ class Family:
 
     @property
     def kind(self) -> str:
-        """What it is called in recipes."""
+        """Its `kind` in recipes."""
         return str(self.settings.__struct_config__.tag)
 
 
@@ -154,7 +154,7 @@ BERT_BLOCK = {
     "feed_forward.down": "output.dense",
     "feed_forward_norm": "output.LayerNorm",
 }
-"""BERT's names within a layer, which its closest relatives kept."""
+"""BERT's names within a layer, which the closest relatives keep."""
 BERT_EMBEDDINGS = {
     "embeddings.words.weight": "embeddings.word_embeddings.weight",
     "embeddings.positions.weight": "embeddings.position_embeddings.weight",
@@ -183,7 +183,7 @@ TASK_HEADS = {
 
 
 def architectures(name: str, **others: str) -> dict[tuple[str, ...], str]:
-    """Return what transformers calls the models with each set of our heads, `name` being the family's."""
+    """Return the class names of transformers by sets of our heads, where `name` is their name of the family."""
     return {
         (): f"{name}Model",
         ("classification",): f"{name}ForSequenceClassification",

@@ -1,10 +1,10 @@
-"""GPT (Radford et al. 2018, section 4.1): BERT's layers read from left to right; its directories (modeling_openai.py).
+"""GPT (Radford et al. 2018, section 4.1): BERT's layers with causal attention; its format (modeling_openai.py).
 
-Its embeddings are not normalised and have no segments, its GELU is the approximate one, nothing is pooled: a text's
-vector is read at a last token of its own. Feed-forward layers are four times as wide as the others. Initial weights are
-not cut off (train.py of openai/finetune-transformer-lm). In directories matrices lie (in, out), and "gelu" is the
-approximate one. Heads of tokens it has none there, and that of whole texts has no bias: regression, which needs one, is
-our own.
+Embeddings are not normalized and have no segments, GELU is approximated, and there is no pooler: the vector of a text
+is read at an extra last token. Feed-forward layers are four times as wide as the others. Initial weights are not
+truncated (train.py of openai/finetune-transformer-lm). In directories matrices are stored as (in, out), and "gelu" is
+the approximation. transformers has no token-level heads for it, and its sequence-level head has no bias; the regression
+head, which needs one, is therefore our own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class GptSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknown
 
     Attributes:
         activation: "gelu_tanh" or "relu".
-        epsilon: of the LayerNorms.
+        epsilon: epsilon of the LayerNorms.
     """
 
     activation: Literal["gelu_tanh", "relu"] = "gelu_tanh"

@@ -1,8 +1,8 @@
-"""RoBERTa (Liu et al. 2019): BERT whose positions begin later, and its directories (modeling_roberta.py).
+"""RoBERTa (Liu et al. 2019): BERT with offset positions, and its checkpoint format (modeling_roberta.py).
 
-Positions are counted from the id of padding on, plus one (fairseq: 2); the table of positions has as many rows more.
-The head of whole texts has its own dense layer with tanh, which is what BERT's pooler is, with dropout before it too.
-The masked-LM head always has GELU, as transformers has it.
+The first position is the padding id plus one (fairseq: 2), and the table of positions has as many additional rows.
+Sequence-level heads have a dense layer of their own with tanh, like BERT's pooler, preceded by dropout too.
+The masked-LM head always uses GELU, as in transformers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class RobertaSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_fi
     """The recipe's [encoder] for `kind = "roberta"`; see `BertSettings`.
 
     Attributes:
-        offset: rows before the first position in the table of positions: one more than the id of padding.
+        offset: unused rows at the start of the table of positions: the padding id plus one.
     """
 
     segments: int = 1
@@ -54,21 +54,25 @@ class RobertaSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_fi
         return self.compose(vocabulary, embeddings, self.blocks(), Pooler(self.width, "tanh"))
 
     def mismatch(self, pad: int) -> str:
-        """See `BodySettings`: positions begin right after the id of padding."""
+        """See `BodySettings`: the first position is the padding id plus one."""
         return "" if self.offset == pad + 1 else f"offset={pad + 1}"
 
 
 def read_positions(config: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return where positions begin, and how many there are."""
+    """Return the offset and the number of positions.
+
+    Raises:
+        TypeError: the padding id is not an integer.
+    """
     padding = config.get("pad_token_id", 1)
     if not isinstance(padding, int):
-        raise TypeError("pad_token_id must be a number: positions begin after it")
+        raise TypeError("pad_token_id must be an integer, as positions start after it")
     offset = padding + 1
     return {"offset": offset, "positions": table.get("positions", 512 + offset) - offset}
 
 
 def write_positions(settings: RobertaSettings) -> dict[str, Any]:
-    """Return the keys of config.json that tell where positions begin."""
+    """Return the keys of config.json for the offset and the number of positions."""
     return {"max_position_embeddings": settings.offset + settings.positions, "pad_token_id": settings.offset - 1}
 
 

@@ -1,10 +1,10 @@
-"""RoFormer (Su et al. 2021): BERT with rotary positions in place of learned ones, and its directories.
+"""RoFormer (Su et al. 2021): BERT with rotary instead of learned positions, and its checkpoint format.
 
-There is no table of positions: queries and keys are rotated by neighbouring pairs of numbers, so `positions` is only
-the longest sequence. Directories (modeling_roformer.py of transformers 5) hold the table of the rotations' sines and
-cosines. The head of whole texts has its own dense layer with the layers' activation, with dropout before
-it too. In transformers no pooler stands in the body. There embeddings may be narrower than the layers; those are read
-as `embedding`.
+There is no table of positions: queries and keys are rotated in adjacent pairs of dimensions, so `positions` is only
+the maximum sequence length. Directories (modeling_roformer.py of transformers 5) contain the table of the rotations'
+sines and cosines. Sequence-level heads have a dense layer of their own with the activation of the layers, preceded by
+dropout too; in transformers the body has no pooler. Embeddings may be narrower than the layers there; this is read as
+`embedding`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class RoFormerSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_f
     """The recipe's [encoder] for `kind = "roformer"`; see `BertSettings`.
 
     Attributes:
-        embedding: width of the embeddings, which are projected where it is not that of the layers; None: it is.
+        embedding: width of the embeddings, projected to the width of the layers; None: the same width.
     """
 
     embedding: int | None = None
@@ -40,7 +40,7 @@ class RoFormerSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_f
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.width // self.heads % 2:
-            raise ValueError(f"rotary positions need heads of an even width, not {self.width // self.heads}")
+            raise ValueError(f"rotary positions require heads of even width, not {self.width // self.heads}")
         if self.embedding is not None:
             check_size("embedding", self.embedding)
         if self.embedding == self.width:
@@ -63,10 +63,10 @@ class RoFormerSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_f
 
 
 def read_embedding(config: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the width of the embeddings, where it is not that of the layers.
+    """Return the width of the embeddings, or None if it equals that of the layers.
 
     Raises:
-        TypeError: values are rotated too, as in no published model.
+        TypeError: values are rotated too, which no published model does.
     """
     if config.get("rotary_value"):
         raise TypeError("rotary_value: values are rotated too")
@@ -80,20 +80,20 @@ def write_embedding(settings: RoFormerSettings) -> dict[str, Any]:
 
 
 def sinusoids(settings: RoFormerSettings) -> dict[str, Tensor]:
-    """Return the table of sines and then cosines that directories have, (positions, width of a head)."""
+    """Return the table of sines and cosines stored in directories, (positions, width of a head)."""
     like = torch.empty(0)
     cos, sin = settings.rotation.tables(settings.positions, settings.width // settings.heads, like)
     return {SINUSOIDS: torch.cat([sin, cos], 1)}
 
 
 def without_sinusoids(settings: RoFormerSettings, tensors: Mapping[str, Tensor]) -> RoFormerSettings:
-    """Return the settings.
+    """Return the settings unchanged, after checking the stored table.
 
     Raises:
-        ValueError: the directory's table is of other rotations.
+        ValueError: the table of the directory is not that of our rotations.
     """
     expected = sinusoids(settings)[SINUSOIDS]
-    if not torch.allclose(tensors.get(SINUSOIDS, expected).float(), expected, atol=1e-3):  # it may be in float16
+    if not torch.allclose(tensors.get(SINUSOIDS, expected).float(), expected, atol=1e-3):  # may be stored in float16
         raise ValueError("encoder.embed_positions.weight is not the table of rotary positions")
     return settings
 

@@ -21,6 +21,7 @@ from unmask.migration import refuse_old_settings
 from unmask.model import Model, load_model
 from unmask.objectives.learner import Learner
 from unmask.recipe import FinetuningRecipe
+from unmask.requirements import describe
 from unmask.runs.display import Display
 from unmask.settings import convert, put
 from unmask.tasks import TASKS
@@ -139,7 +140,7 @@ def _refuse_idle(recipe: FinetuningRecipe, body: Encoder) -> None:
             )
         if missing := sorted(settings.asks - body.gives - {WHOLE_TEXT}):
             raise UserError(
-                f"objective.{name} needs {missing[0]}, which neither this model nor labelled examples give",
+                f"objective.{name} needs {describe(missing[0])}, which neither this model nor labeled examples provide",
                 remedy="remove it",
             )
     if recipe.frozen and recipe.optimizer.layer_decay != 1:

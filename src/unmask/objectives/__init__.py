@@ -1,4 +1,4 @@
-"""Ideas of papers, one a file. A new one: its file, a line here, a recipe, a test."""
+"""Training objectives, one file each. A new one needs a line here, a recipe, a test."""
 
 from unmask.objectives.causal_lm import CausalLMSettings
 from unmask.objectives.masked_lm import MaskedLMSettings
@@ -20,4 +20,4 @@ OBJECTIVES: Table[type[ObjectiveSettings]] = Table(
         "replaced_token": ReplacedTokenSettings,
     },
 )
-"""[objective.NAME] of a recipe to its settings, whose `build` gives the objective."""
+"""Settings by the NAME of [objective.NAME] in recipes; their `build` returns the objective."""

@@ -1,11 +1,12 @@
-"""Predict each token from those before it: the causal language model.
+"""Causal language modeling: predict each token from the preceding ones.
 
-In: samples as they are, nothing hidden. Out: a part over all tokens but each sequence's first.
+In: unmasked samples. Out: a part of the loss with one term per token except the first of each sequence.
 
-Radford et al. 2018 (GPT), equation 1; beside a task's own loss it is the auxiliary one of its equation 5. The decoder
-is the table of token embeddings, without anything else (train.py of openai/finetune-transformer-lm). Different from it:
-the loss is the mean over all tokens of a step; there each sequence's mean weighs the same. The layouts put special
-tokens around texts, which are predicted too; the paper pretrains on runs of text without any.
+Radford et al. 2018 (GPT), equation 1; beside the loss of a task it is the auxiliary one of equation 5. The decoder is
+the table of token embeddings, without further layers (train.py of openai/finetune-transformer-lm). Differences: the
+loss is the mean over all tokens of a step, whereas the reference code weights the means of all sequences equally; the
+layouts put special tokens around texts, which are predicted too, whereas the paper pretrains on contiguous text without
+any.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class CausalLMSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unkn
     asks = frozenset({WHOLE_TEXT, LEFT_TO_RIGHT, TOKEN_EMBEDDINGS})
 
     def build(self, context: BuildContext) -> CausalLM:
-        """See `ObjectiveSettings`; it has no weights of its own."""
+        """See `ObjectiveSettings`; the objective has no parameters."""
         return CausalLM(self.weight)
 
 
@@ -45,7 +46,7 @@ class CausalLM(Objective):
     """See the module.
 
     Args:
-        weight: in the sum of losses.
+        weight: weight in the sum of losses.
     """
 
     at = "before"
@@ -55,7 +56,7 @@ class CausalLM(Objective):
         self.weight = weight
 
     def prepare(self, sample: Sample, name: str) -> Sample:
-        """See `Objective`; each token but the first is a target, read where the one before it stands."""
+        """See `Objective`; each token except the first is a target, predicted at the position before it."""
         return sample.add(
             positions={self.at: np.arange(len(sample) - 1)},
             labels={"next": sample.ids[1:].astype(np.int64)},
@@ -68,12 +69,12 @@ class CausalLM(Objective):
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
-        none = decoder_of(encoder).new_zeros(encoder.vocabulary)
-        loss, correct = vocabulary_loss(self._rows(encoded, batch), decoder_of(encoder), none, batch.labels["next"])
+        bias = decoder_of(encoder).new_zeros(encoder.vocabulary)
+        loss, correct = vocabulary_loss(self._rows(encoded, batch), decoder_of(encoder), bias, batch.labels["next"])
         return Part(loss, {"accuracy": correct})
 
     def _rows(self, encoded: Encoded, batch: Batch) -> Tensor:
-        """Return what the decoder reads, (targets, width)."""
+        """Return the input of the decoder, (targets, width)."""
         return encoded.last.index_select(0, batch.positions[self.at])
 
     def baseline(self, name: str, batches: Sequence[Batch], token: int) -> Mapping[str, float]:
@@ -85,5 +86,5 @@ class CausalLM(Objective):
         return most_frequent("next", baseline.get(f"{name}_accuracy"))
 
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
-        """See `Objective`: the decoder, at every token but one a sequence."""
+        """See `Objective`: the decoder, at every token except one per sequence."""
         return 2 * len(batch.positions[self.at]) * encoder.width * encoder.vocabulary

@@ -1,4 +1,4 @@
-"""An encoder and its objectives: what the training loop drives, and what is saved in a checkpoint."""
+"""An encoder with its objectives: the module that is trained and saved in checkpoints."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Loss(dict[str, Part]):
     """All parts of a loss by name.
 
     Attributes:
-        carry: new state of the batch's streams, (sequences, ...) each; empty where nothing was carried in.
+        carry: new state of the streams in the batch, each (sequences, ...); empty if the batch has no state.
     """
 
     def __init__(self, parts: Mapping[str, Part], carry: Carry) -> None:
@@ -27,11 +27,11 @@ class Loss(dict[str, Part]):
 
 
 class Learner(nn.Module):
-    """What objectives do before, one pass of the encoder, then every objective's part.
+    """Runs `before` of the objectives, one forward pass of the encoder, then `score` of every objective.
 
     Args:
         encoder: the body.
-        objectives: by name; the names are those of the loss's parts, of metrics and of the recipe's tables.
+        objectives: objectives by name; these are also the names of parts of the loss, of metrics and of recipe tables.
     """
 
     def __init__(self, encoder: Encoder, objectives: Mapping[str, Objective]) -> None:
@@ -50,10 +50,10 @@ class Learner(nn.Module):
         return {name: weight for own, part in self.parts.items() for name, weight in part.part_weights(own).items()}
 
     def prepare(self, sample: Sample) -> Sample:
-        """Let every objective add its counts.
+        """Return the sample prepared by every objective.
 
         Raises:
-            ValueError: layout and masking did not give what an objective needs.
+            ValueError: the layout and the masking did not provide a label that an objective needs.
         """
         for name, part in self.parts.items():
             if missing := part.needs - sample.labels.keys():
@@ -63,17 +63,17 @@ class Learner(nn.Module):
 
     @property
     def keep(self) -> Keep:
-        """What the objectives read of the body beside its last layer."""
+        """Outputs of the body, besides its last layer, that the objectives read."""
         return reduce(or_, (part.keep for part in self.parts.values()), NOTHING)
 
     def start(self, streams: int) -> Carry:
-        """Return the state of streams that begin, (streams, ...) each; empty where the body carries none."""
+        """Return the initial state of streams, each (streams, ...); empty if the body carries no state."""
         if CARRY in self.encoder.gives:
             return cast(WithCarry, self.encoder).start(streams)
         return {}
 
     def forward(self, batch: Batch) -> Loss:
-        """Return all parts, also those without a target in this batch."""
+        """Return all parts of the loss, including those without a target in this batch."""
         found: dict[str, Part] = {}
         for part in self.parts.values():
             batch, before = part.before(self.encoder, batch)
@@ -83,6 +83,6 @@ class Learner(nn.Module):
         return Loss(found, encoded.carry)
 
     def forward_flops(self, batch: Batch) -> int:
-        """Return the floating-point operations of a forward pass's matrix products; see `Encoder.forward_flops`."""
+        """Return the FLOPs of the matrix products of a forward pass; see `Encoder.forward_flops`."""
         heads = sum(part.forward_flops(self.encoder, batch) for part in self.parts.values())
         return self.encoder.forward_flops(batch.tokens) + heads

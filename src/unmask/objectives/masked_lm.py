@@ -1,10 +1,10 @@
-"""Predict the hidden tokens from both sides: the masked language model.
+"""Masked language modeling: predict the masked tokens from their context on both sides.
 
-In: samples with `positions["masked"]` and `labels["masked"]` (see batches/masking.py). Out: a part over the hidden
-positions; only these are projected to the vocabulary.
+In: samples with `positions["masked"]` and `labels["masked"]` (see batches/masking.py). Out: a part of the loss with one
+term per masked token; only these are projected to the vocabulary.
 
-Devlin et al. 2019, section 3.1, task 1. The head is that of the reference code: dense, GELU (or what the layers
-have), LayerNorm, then the token embeddings as decoder, with a bias of its own.
+Devlin et al. 2019, section 3.1, task 1. The head is that of the reference code: a dense layer, GELU (or the activation
+of the layers), LayerNorm, then a decoder tied to the token embeddings, with a separate bias.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class MaskedLM(Objective):
     """See the module.
 
     Args:
-        context: the body that the head sits on.
-        weight: in the sum of losses.
+        context: the body below the head.
+        weight: weight in the sum of losses.
     """
 
     at = "masked"
@@ -68,7 +68,7 @@ class MaskedLM(Objective):
         return sample.add(counts={name: len(sample.labels["masked"])})
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
-        """Return logits over the vocabulary at the hidden positions, (hidden, vocabulary)."""
+        """Return logits over the vocabulary at the masked positions, (masked, vocabulary)."""
         return linear(self._rows(encoded, batch), decoder_of(encoder), self.bias)
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
@@ -78,7 +78,7 @@ class MaskedLM(Objective):
         return Part(loss, {"accuracy": correct})
 
     def _rows(self, encoded: Encoded, batch: Batch) -> Tensor:
-        """Return what the decoder reads, (hidden, width of the embeddings)."""
+        """Return the input of the decoder, (masked, width of the embeddings)."""
         rows = encoded.last.index_select(0, batch.positions["masked"])
         return self.norm(self.activation(self.dense(rows)))
 
@@ -95,5 +95,5 @@ class MaskedLM(Objective):
         return [f'unmask fill --model {model} "Text with a [MASK] in it."']
 
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
-        """See `Objective`: the dense layer and the decoder, at the hidden positions alone."""
+        """See `Objective`: the dense layer and the decoder, at the masked positions only."""
         return 2 * len(batch.positions["masked"]) * self.dense.out_features * (encoder.width + encoder.vocabulary)

@@ -1,9 +1,9 @@
-"""Tell whether the second text follows the first: next sentence prediction.
+"""Next sentence prediction: classify whether the second text follows the first.
 
 In: samples with the label `next_sentence` (0: it follows, 1: it is from another document; see
-batches/sentence_pairs.py). Out: a part with one term a sample.
+batches/sentence_pairs.py). Out: a part of the loss with one term per sample.
 
-Devlin et al. 2019, section 3.1, task 2: a softmax layer over the pooled [CLS].
+Devlin et al. 2019, section 3.1, task 2: a softmax layer on the pooled [CLS] vector.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class NextSentence(Objective):
     """See the module.
 
     Args:
-        context: the body that the head sits on.
-        weight: in the sum of losses.
+        context: the body below the head.
+        weight: weight in the sum of losses.
     """
 
     at = "summary"
@@ -51,7 +51,7 @@ class NextSentence(Objective):
         return sample.add(counts={name: 1})
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
-        """Return logits (follows, from elsewhere), (sequences, 2)."""
+        """Return the logits of (follows, from another document), (sequences, 2)."""
         rows = encoded.last.index_select(0, batch.positions["summary"])  # (sequences, width)
         return self.out(cast(WithPooler, encoder).pool(rows))
 
@@ -60,9 +60,9 @@ class NextSentence(Objective):
         return classify(self.predict(encoder, encoded, batch), batch.labels[self.label])
 
     def baseline(self, name: str, batches: Sequence[Batch], token: int) -> Mapping[str, float]:
-        """See `Objective`: of two answers either is right in half of the cases."""
+        """See `Objective`: a constant prediction is correct for half of the samples."""
         return {f"{name}_accuracy": 0.5}
 
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
-        """See `Objective`: the pooler and the softmax layer, once a sequence."""
+        """See `Objective`: the pooler and the softmax layer, once per sequence."""
         return 2 * len(batch.positions["summary"]) * encoder.width * (encoder.width + self.out.out_features)

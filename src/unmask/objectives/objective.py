@@ -1,8 +1,8 @@
-"""What every objective is: the protocol between ideas of papers (and tasks) and the one training loop.
+"""The interface between objectives (including tasks) and the training loop.
 
-A part of a loss is a sum, and over how many terms it runs is known from the data before any forward pass. The loop
-adds these counts over all pieces of a step first, and then minimises the weighted sum of the parts' means: so each
-objective is its own mean over its own targets, however a batch is cut.
+Each part of a loss is a sum whose number of terms is known from the data before any forward pass. The loop first sums
+these counts over all micro-batches of a step, and then minimizes the weighted sum of the parts' means: the loss of each
+objective is the mean over its own targets, regardless of how a step is split into micro-batches.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class BuildContext:
     """What an objective is built for.
 
     Attributes:
-        body: the encoder that its heads sit on.
-        teacher: a model to learn from, where there is one.
-        tokenizer_size: how many pieces the tokenizer has; None: as many as the body knows tokens.
+        body: the encoder below the heads.
+        teacher: a model to learn from, if there is one.
+        tokenizer_size: number of tokens of the tokenizer; None: the vocabulary size of the body.
     """
 
     body: Encoder
@@ -39,32 +39,32 @@ class BuildContext:
 
     @property
     def head(self) -> HeadSpec:
-        """What a head must know of the body."""
+        """The properties of the body that a head depends on."""
         return self.body.head
 
     @property
     def vocabulary(self) -> int:
-        """How many tokens the body knows, and so a decoder tied to its embeddings tells apart."""
+        """Vocabulary size of the body, and so of a decoder tied to its embeddings."""
         return self.body.vocabulary
 
     @property
     def num_tokens(self) -> int:
-        """How many tokens a decoder of an objective's own tells apart, whatever it is that the body reads."""
+        """Vocabulary size of a decoder that is not tied to the body's embeddings."""
         return self.vocabulary if self.tokenizer_size is None else self.tokenizer_size
 
     @property
     def decoder_width(self) -> int:
-        """Width of the token embeddings, to which a decoder is tied; for bodies that give `TOKEN_EMBEDDINGS`."""
+        """Width of the token embeddings to which a decoder is tied; for bodies that give `TOKEN_EMBEDDINGS`."""
         return decoder_of(self.body).shape[1]
 
 
 class ObjectiveSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the recipe's [objective.NAME] holds for every objective.
+    """The settings that every objective has in the recipe's [objective.NAME].
 
     Attributes:
-        weight: in the sum of losses.
+        weight: weight in the sum of losses.
         asks: names of what the body (encoders/encoder.py), the layout and the masking must give.
-        takes: those of them of which nothing is left for other objectives.
+        takes: the names among these that no other objective can use beside it.
     """
 
     weight: float = 1.0
@@ -78,30 +78,29 @@ class ObjectiveSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         return (self.weight,)
 
     def build(self, context: BuildContext) -> Objective:
-        """Return the objective with untrained heads, drawn from torch's global generator."""
+        """Return the objective with newly initialized heads, drawn from torch's global generator."""
         raise NotImplementedError
 
     @classmethod
     def of_head(cls, tensors: Mapping[str, Tensor], width: int) -> ObjectiveSettings:
-        """Return the settings of which a head has these tensors.
+        """Return the settings of the head with these tensors.
 
         Args:
-            tensors: the head's, by part.
-            width: of the encoder.
+            tensors: tensors of the head by part.
+            width: width of the encoder.
 
         Raises:
-            ValueError: they are not such a head's.
+            ValueError: the tensors are not those of such a head.
         """
         return cls()
 
 
 class Part(NamedTuple):
-    """One objective's share of the loss of a piece.
+    """One part of the loss of a micro-batch.
 
     Attributes:
-        sum: scalar with graph, float32; 0 with graph where there is no target.
-        metrics: further sums over the same terms, without graph: "accuracy", of what is right, where something is
-            classified.
+        sum: scalar with graph, float32; 0 with graph if there is no target.
+        metrics: further sums over the same terms, without graph, such as "accuracy", the number of correct predictions.
     """
 
     sum: Tensor
@@ -109,14 +108,14 @@ class Part(NamedTuple):
 
 
 class Objective(nn.Module):
-    """Owns its heads. Subclasses say what they need, prepare samples, and score what the encoder gives.
+    """Base class of objectives, which own their heads. Subclasses prepare samples and score the encoder's output.
 
     Attributes:
-        needs: names of labels that a layout or the masking must have given.
-        at: name of the positions at which `predict` gives logits.
-        weight: in the sum of losses.
-        keep: layers and attention scores that the body is to hand out.
-        optional: parts of its heads that a published model may lack, by how their names begin, with what to call them.
+        needs: names of labels that the layout or the masking must provide.
+        at: name of the positions at which `predict` returns logits.
+        weight: weight in the sum of losses.
+        keep: layers and attention scores that the body must return.
+        optional: parts of its heads that a published model may lack: prefixes of their names, mapped to descriptions.
     """
 
     at: str
@@ -127,14 +126,14 @@ class Objective(nn.Module):
 
     @abstractmethod
     def prepare(self, sample: Sample, name: str) -> Sample:
-        """On the CPU and pure: add to `counts` under `name` over how many terms the sum of this sample runs."""
+        """Return the sample with the number of its loss terms added to `counts` under `name`; pure, runs on the CPU."""
 
     def part_weights(self, name: str) -> Mapping[str, float]:
-        """Return the weight of each part that this objective gives; its own is called `name`."""
+        """Return the weight of each part of the loss that this objective returns; its main part is called `name`."""
         return {name: self.weight}
 
     def before(self, encoder: Encoder, batch: Batch) -> tuple[Batch, Mapping[str, Part]]:
-        """Return what the encoder reads, where that is not the batch as it is, and parts that are known already."""
+        """Return the batch that the encoder reads, possibly modified, and parts of the loss computed before that."""
         return batch, {}
 
     @abstractmethod
@@ -143,48 +142,48 @@ class Objective(nn.Module):
 
     @abstractmethod
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
-        """Return the sum of the losses over the batch's targets."""
+        """Return the loss summed over the targets of the batch."""
 
     def published(self) -> dict[str, Tensor]:
-        """Return its tensors as a model's directory holds them."""
+        """Return its tensors as stored in a model directory."""
         return self.state_dict()
 
     def adopt(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take what `published` returned."""
+        """Load tensors that `published` returned."""
         self.load_state_dict(tensors)
 
     def baseline(self, name: str, batches: Sequence[Batch], token: int) -> Mapping[str, float]:
-        """Return metrics of always giving the same answer.
+        """Return the metrics of a constant prediction.
 
         Args:
-            name: of the objective.
-            batches: prepared.
-            token: the most frequent one of the training text.
+            name: name of the objective.
+            batches: prepared batches.
+            token: the most frequent token of the training text.
         """
         return {}
 
     def notes(self, name: str, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> Sequence[str]:
-        """Return sentences for the report that put held-out metrics beside what `baseline` gave before the run."""
+        """Return sentences for the report that compare held-out metrics with those of `baseline` before the run."""
         return ()
 
     def warnings(self, name: str, metrics: Mapping[str, float]) -> Sequence[str]:
-        """Return what the user must know of held-out metrics, such as that nothing was learnt."""
+        """Return warnings about held-out metrics, such as that nothing was learned."""
         return ()
 
     def usage(self, model: str) -> Sequence[str]:
-        """Return commands that use the trained head of a model."""
+        """Return example commands that use the trained head of a model."""
         return ()
 
     @abstractmethod
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
-        """Return the floating-point operations of the matrix products that `score` adds to the encoder's.
+        """Return the FLOPs of the matrix products that `score` computes in addition to the encoder.
 
-        Counted as in `Encoder.forward_flops`, `Encoder.pool` included; 0 where there is no target.
+        Counted as in `Encoder.forward_flops`, including `pool` of the encoder; 0 if there is no target.
         """
 
 
 def classify(logits: Tensor, gold: Tensor) -> Part:
-    """Cross-entropy over (targets, classes), summed in float32, and how many are right.
+    """Return the cross-entropy, summed in float32, and the number of correct predictions.
 
     Shape:
         logits: (targets, classes); gold: (targets,) int64.
@@ -195,18 +194,18 @@ def classify(logits: Tensor, gold: Tensor) -> Part:
 
 
 def accuracy_of(token: int, name: str, label: str, batches: Sequence[Batch]) -> dict[str, float]:
-    """Return as a metric which share of the gold tokens under a label is this one; nothing where there are none."""
+    """Return the share of a token among the gold tokens under a label, as a metric; empty if there are none."""
     gold = torch.cat([batch.labels[label] for batch in batches])
     return {f"{name}_accuracy": float((gold == token).float().mean())} if len(gold) else {}
 
 
 def most_frequent(which: str, share: float | None) -> list[str]:
-    """Say for how many of `which` tokens the most frequent one would be right."""
+    """Return the sentence that reports the accuracy of always predicting the most frequent token."""
     if share is None:
         return []
-    return [f"Always saying the most frequent token would be right for {100 * share:.2f} % of the {which} ones."]
+    return [f"Always predicting the most frequent token would be right for {100 * share:.2f} % of the {which} tokens."]
 
 
 def decoder_of(encoder: Encoder) -> Tensor:
-    """Return the weights of a decoder that is tied to the token embeddings, (vocabulary, width of the embeddings)."""
+    """Return the weight of a decoder tied to the token embeddings, (vocabulary, width of the embeddings)."""
     return cast(WithTokenEmbeddings, encoder).words.weight

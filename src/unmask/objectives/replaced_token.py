@@ -1,17 +1,18 @@
-"""Tell which tokens were replaced by a small generator: replaced token detection.
+"""Replaced token detection: classify which tokens a small generator has replaced.
 
-In: samples with `positions["masked"]` and `labels["masked"]`. A generator, trained along as a masked language model,
-fills the hidden places; the encoder reads the filled text and says of each token, special ones included, whether it is
-the one that stood there. Out: two parts, this objective's own over all tokens, and `generator` over the hidden ones.
+In: samples with `positions["masked"]` and `labels["masked"]`. A generator, trained jointly as a masked language model,
+fills the masked positions; the encoder reads the filled text and predicts for each token, including special ones,
+whether it was replaced. Out: two parts of the loss, the objective's own with one term per token, and `generator` with
+one term per masked token.
 
-Clark et al. 2020 (ELECTRA), sections 2 and 3.2. What the generator draws is taken as it is: no gradient flows through
-it, and a token that it guesses right counts as original. Generator and encoder share all embeddings, their LayerNorm
-included. Different from the paper, as its code: of the hidden places 15 % keep their token, and are filled and asked
-about as the others are (the recipes' [masking]); the head's last layer and the projection of the generator's embeddings
-are drawn by Glorot's rule (run_pretraining.py, modeling.py). Different from the reference code: positions are hidden
-without replacement (see batches/masking.py); and a token is drawn by the inverse of the cumulative distribution at one
-number of the sample's own, instead of by Gumbel noise over the vocabulary: the same distribution, and the same draw
-however a batch is cut.
+Clark et al. 2020 (ELECTRA), sections 2 and 3.2. No gradient flows through the tokens drawn from the generator, and a
+token that it predicts correctly counts as original. Generator and encoder share all embeddings, including their
+LayerNorm. Differences from the paper, as in its code: 15 % of the masked positions keep their token, and are filled and
+classified like the others (the recipes' [masking]); the head's last layer and the projection of the generator's
+embeddings are initialized by Glorot's rule (run_pretraining.py, modeling.py). Differences from the reference code:
+positions are masked without replacement (see batches/masking.py); and a token is drawn by inverting the cumulative
+distribution at a random number derived from the sample, instead of by Gumbel noise over the vocabulary: this is the
+same distribution, and the draw does not depend on how a step is split into micro-batches.
 """
 
 from __future__ import annotations
@@ -48,12 +49,11 @@ from unmask.objectives.objective import (
 GENERATOR = "generator"
 """Name of the generator's part of the loss."""
 HEAD_WIDTH = 64
-"""Of the generator's attention."""
-
-
-WORDS_ALONE = 0.9
-"""The loss of telling replaced tokens by the words that a generator draws too often, in terms of a constant's: that was
-0.96 to 0.99, and of what had begun to read the context 0.89 and less (docs/family.md)."""
+"""Width of the generator's attention heads."""
+CONTEXT_FREE = 0.9
+"""Threshold on the ratio of the loss to that of a constant prediction, above which the discriminator does not use the
+context. The ratio was 0.96 to 0.99 for discriminators that only knew which words a generator draws too often, and 0.89
+or less for those that had started to use the context (docs/family.md)."""
 
 
 class Narrowing(Protocol):
@@ -66,7 +66,7 @@ class Narrowing(Protocol):
         ...
 
     def block(self, width: int, heads: int) -> Block:
-        """Return an untrained layer like its own but narrower."""
+        """Return a newly initialized layer like its own, but narrower."""
         ...
 
 
@@ -74,9 +74,9 @@ class ReplacedTokenSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid
     """The recipe's [objective.replaced_token].
 
     Attributes:
-        weight: in the sum of losses (the paper's lambda).
-        generator_weight: of the generator's masked language modelling.
-        generator_size: its width, as a share of the encoder's; it has as many layers.
+        weight: weight in the sum of losses (lambda in the paper).
+        generator_weight: weight of the masked language modeling loss of the generator.
+        generator_size: width of the generator as a fraction of the encoder's; it has as many layers.
     """
 
     weight: float = 50.0
@@ -92,35 +92,35 @@ class ReplacedTokenSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """See `ObjectiveSettings`: the generator's too."""
+        """See `ObjectiveSettings`; includes that of the generator."""
         return self.weight, self.generator_weight
 
     def build(self, context: BuildContext) -> ReplacedToken:
-        """See `ObjectiveSettings`: an untrained generator and head."""
+        """See `ObjectiveSettings`."""
         return ReplacedToken(self, context)
 
     @classmethod
     def of_head(cls, tensors: Mapping[str, Tensor], width: int) -> ReplacedTokenSettings:
-        """See `ObjectiveSettings`: the generator's width tells its size."""
+        """See `ObjectiveSettings`; the size follows from the width of the generator."""
         if "generator.dense.weight" not in tensors:
             return cls()
         return cls(generator_size=tensors["generator.dense.weight"].shape[-1] / width)
 
 
 class Generator(nn.Module):
-    """A masked language model over the encoder's own embeddings.
+    """A masked language model that shares the embeddings of the encoder.
 
     Args:
-        context: the encoder whose embeddings it shares.
-        width: of its layers.
+        context: the encoder whose embeddings are shared.
+        width: width of the layers.
     """
 
     def __init__(self, context: BuildContext, width: int) -> None:
         super().__init__()
         head, narrow, body = context.head, context.decoder_width, cast(Narrowing, context.body)
         self.project = None if narrow == width else Linear(narrow, width)
-        self.blocks: Sequence[Block] = nn.ModuleList(  # type: ignore[assignment]  # as which it serves
-            body.block(width, heads_of(width)) for _ in range(body.num_layers)
+        self.blocks: Sequence[Block] = nn.ModuleList(  # type: ignore[assignment]  # used as a sequence
+            body.block(width, num_heads(width)) for _ in range(body.num_layers)
         )
         self.dense = nn.Linear(width, narrow)
         self.activation = ACTIVATIONS[head.lm_activation]()
@@ -128,7 +128,7 @@ class Generator(nn.Module):
         self.bias = nn.Parameter(torch.zeros(context.vocabulary))
 
     def forward(self, encoder: Narrowing, batch: Batch) -> Tensor:
-        """Return what the decoder reads at the hidden positions, (hidden, width of the embeddings)."""
+        """Return the input of the decoder at the masked positions, (masked, width of the embeddings)."""
         x = encoder.embed(batch.tokens)  # (tokens, width of the embeddings)
         if self.project is not None:
             x = self.project(x)
@@ -137,7 +137,7 @@ class Generator(nn.Module):
         return self.norm(self.activation(self.dense(x.index_select(0, batch.positions["masked"]))))
 
     def forward_flops(self, batch: Batch) -> int:
-        """Return the operations of its products; see `Encoder.forward_flops`."""
+        """Return the FLOPs of a forward pass; see `Encoder.forward_flops`."""
         width, narrow = self.dense.in_features, self.dense.out_features
         projected = 0 if self.project is None else 2 * len(batch.tokens.ids) * narrow * width
         head = 2 * len(batch.positions["masked"]) * narrow * (width + len(self.bias))
@@ -148,13 +148,13 @@ class ReplacedToken(Objective):
     """See the module.
 
     Args:
-        settings: the recipe's.
-        context: the body that the head sits on.
+        settings: settings from the recipe.
+        context: the body below the head.
     """
 
     at = "every"
     needs = frozenset({MASKED})
-    optional = {"generator.": "the generator"}  # noqa: RUF012 (never changed); published discriminators have none
+    optional = {"generator.": "the generator"}  # noqa: RUF012 (never changed); published discriminators lack it
 
     def __init__(self, settings: ReplacedTokenSettings, context: BuildContext) -> None:
         super().__init__()
@@ -171,22 +171,22 @@ class ReplacedToken(Objective):
                 nn.init.xavier_uniform_(layer.weight)
 
     def part_weights(self, name: str) -> Mapping[str, float]:
-        """See `Objective`: the generator's part too."""
+        """See `Objective`; includes the part of the generator."""
         return {name: self.weight, GENERATOR: self.generator_weight}
 
     def prepare(self, sample: Sample, name: str) -> Sample:
-        """See `Objective`; the chance of each hidden token comes from what the masking has made of the sample."""
+        """See `Objective`; the random numbers of the draws are derived from the masked sample."""
         rng = derive_rng(zlib.crc32(sample.ids.tobytes()), "replaced_token", *sample.key)
-        hidden = len(sample.labels["masked"])
+        num_masked = len(sample.labels["masked"])
         return sample.add(
             positions={"every": np.arange(len(sample))},
-            labels={"uniform": rng.random(hidden).astype(np.float32)},
-            counts={name: len(sample), GENERATOR: hidden},
+            labels={"uniform": rng.random(num_masked).astype(np.float32)},
+            counts={name: len(sample), GENERATOR: num_masked},
         )
 
     def before(self, encoder: Encoder, batch: Batch) -> tuple[Batch, Mapping[str, Part]]:
-        """See `Objective`: let the generator fill the hidden places."""
-        gold, hidden = batch.labels["masked"], batch.positions["masked"]
+        """See `Objective`: fill the masked positions with tokens drawn from the generator."""
+        gold, masked = batch.labels["masked"], batch.positions["masked"]
         rows = self.generator(cast(Narrowing, encoder), batch)
         loss, correct, drawn = vocabulary_loss_and_draw(
             rows, decoder_of(encoder), self.generator.bias, gold, batch.labels["uniform"]
@@ -194,13 +194,13 @@ class ReplacedToken(Objective):
         replaced = torch.zeros(len(batch.tokens.ids), device=drawn.device)
         filled = replace(
             batch,
-            tokens=replace(batch.tokens, ids=batch.tokens.ids.index_copy(0, hidden, drawn)),
-            labels={**batch.labels, "replaced": replaced.index_copy(0, hidden, (drawn != gold).float())},
+            tokens=replace(batch.tokens, ids=batch.tokens.ids.index_copy(0, masked, drawn)),
+            labels={**batch.labels, "replaced": replaced.index_copy(0, masked, (drawn != gold).float())},
         )
         return filled, {GENERATOR: Part(loss, {"accuracy": correct})}
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
-        """Return a logit for each token, above 0 where it was replaced, (tokens, 1)."""
+        """Return a logit for each token, above 0 if it is predicted to be replaced, (tokens, 1)."""
         rows = encoded.last.index_select(0, batch.positions["every"])
         return self.out(self.activation(self.dense(rows)))
 
@@ -209,11 +209,11 @@ class ReplacedToken(Objective):
         logits = self.predict(encoder, encoded, batch).squeeze(1).float()
         gold = batch.labels["replaced"].index_select(0, batch.positions["every"])
         loss = binary_cross_entropy_with_logits(logits, gold, reduction="sum")
-        right = ((logits.detach() > 0) == (gold > 0)).sum()
-        return Part(loss, {"accuracy": right, "guess": (gold == 0).sum()})
+        correct = ((logits.detach() > 0) == (gold > 0)).sum()
+        return Part(loss, {"accuracy": correct, "guess": (gold == 0).sum()})
 
     def baseline(self, name: str, batches: Sequence[Batch], token: int) -> Mapping[str, float]:
-        """See `Objective`: that of the generator; what always saying "original" comes to is a metric of every step."""
+        """See `Objective`: that of the generator. That of always predicting "original" is a metric of every step."""
         return accuracy_of(token, GENERATOR, MASKED, batches)
 
     def notes(self, name: str, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> Sequence[str]:
@@ -221,23 +221,24 @@ class ReplacedToken(Objective):
         kept = 100 * metrics.get(f"{name}_guess", 0.0)
         return [
             *most_frequent("masked", baseline.get(f"{GENERATOR}_accuracy")),
-            f"Always saying that a token was not replaced would be right for {kept:.2f} % of all.",
+            f"Always predicting that a token was not replaced would be right for {kept:.2f} % of all tokens.",
         ]
 
     def warnings(self, name: str, metrics: Mapping[str, float]) -> Sequence[str]:
-        """See `Objective`: a discriminator that tells replaced tokens from others by the tokens alone.
+        """See `Objective`: warn of a discriminator that classifies tokens without using their context.
 
-        Its rows lie on one line, a number for each token, which is worse than random weights (docs/family.md).
+        The hidden states of such an encoder lie on a line, one point per token, which is worse for tasks than random
+        weights (docs/family.md).
         """
         loss, kept = metrics.get(f"{name}_loss"), metrics.get(f"{name}_guess")
         if loss is None or kept is None:
             return ()
         constant = -sum(share * math.log(share) for share in (kept, 1 - kept) if share)
-        if loss < WORDS_ALONE * constant:
+        if loss < CONTEXT_FREE * constant:
             return ()
         return (
-            "Replaced tokens are told from others hardly better than by a constant, as words without their context "
-            "could be: this encoder is no use to a task yet. Begin as a masked LM and go on with --init "
+            "Replaced tokens are detected hardly better than by a constant prediction, as is possible without reading "
+            "their context: this encoder is not useful for a task yet. Start as a masked LM and continue with --init "
             "(docs/family.md).",
         )
 
@@ -249,6 +250,6 @@ class ReplacedToken(Objective):
         return head + self.generator.forward_flops(batch)
 
 
-def heads_of(width: int) -> int:
-    """Return how many heads a generator has: of width 64, or one."""
+def num_heads(width: int) -> int:
+    """Return the number of attention heads of a generator: heads of width 64, or a single one."""
     return width // HEAD_WIDTH if width % HEAD_WIDTH == 0 else 1

@@ -1,10 +1,10 @@
-"""Tell whether two consecutive texts stand in their order: sentence order prediction.
+"""Sentence order prediction: classify whether two consecutive texts are in their original order.
 
-In: samples with the label `sentence_order` (0: in order, 1: swapped; see batches/sentence_pairs.py). Out: a part with
-one term a sample.
+In: samples with the label `sentence_order` (0: in order, 1: swapped; see batches/sentence_pairs.py). Out: a part of the
+loss with one term per sample.
 
-Lan et al. 2020 (ALBERT), section 3.1: the same head as next sentence prediction, whose random texts can be told by
-their topic alone.
+Lan et al. 2020 (ALBERT), section 3.1: the head is that of next sentence prediction, whose negative examples can be
+recognized by topic alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class SentenceOrderSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid
 
 
 class SentenceOrder(NextSentence):
-    """See the module; `predict` gives logits (in order, swapped), (sequences, 2)."""
+    """See the module; `predict` returns the logits of (in order, swapped), (sequences, 2)."""
 
     label = "sentence_order"
     needs = frozenset({label})

@@ -1,12 +1,12 @@
-"""Predict each token of a hidden span from the two tokens just outside it and its place: the span boundary objective.
+"""Span boundary objective: predict each token of a masked span from the tokens just outside it and its position.
 
-In: samples with `positions["masked"]` and `labels["masked"]`; hidden tokens that touch are a span (see
-batches/span_masking.py). Out: a part with one term a token of a span.
+In: samples with `positions["masked"]` and `labels["masked"]`; adjacent masked tokens form a span (see
+batches/span_masking.py). Out: a part of the loss with one term per token of a span.
 
-Joshi et al. 2020 (SpanBERT), section 3.2: the boundary vectors and an embedding of the place go through two layers,
-each with GELU and LayerNorm; the decoder is tied to the token embeddings. As in its code (models/pair_bert.py) the
-embedding of places is 200 wide, the decoder has a bias of its own, and no more than the first 15 tokens of a span are
-predicted. Different from it: a span at an end of the text has [CLS] or [SEP] outside, and is predicted from that.
+Joshi et al. 2020 (SpanBERT), section 3.2: the boundary vectors and an embedding of the position within the span pass
+through two layers, each with GELU and LayerNorm; the decoder is tied to the token embeddings. As in its code
+(models/pair_bert.py), the position embeddings are 200 wide, the decoder has a separate bias, and only the first 15
+tokens of a span are predicted. Difference: the boundary of a span at an end of the text is [CLS] or [SEP].
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class SpanBoundarySettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_
     """The recipe's [objective.span_boundary].
 
     Attributes:
-        places: so many tokens of a span are predicted, from its beginning.
-        place_width: of the embedding of places.
+        places: the maximum number of predicted tokens of a span, from its start.
+        place_width: width of the embeddings of positions within the span.
     """
 
     places: int = 15
@@ -52,7 +52,7 @@ class SpanBoundarySettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_
 
     @classmethod
     def of_head(cls, tensors: Mapping[str, Tensor], width: int) -> SpanBoundarySettings:
-        """See `ObjectiveSettings`: the table of places tells both settings."""
+        """See `ObjectiveSettings`; both settings follow from the table of positions."""
         if "places.weight" not in tensors:
             return cls()
         places, place_width = tensors["places.weight"].shape
@@ -63,8 +63,8 @@ class SpanBoundary(Objective):
     """See the module.
 
     Args:
-        settings: the recipe's.
-        context: the body that the head sits on.
+        settings: settings from the recipe.
+        context: the body below the head.
     """
 
     at = "span_left"
@@ -84,17 +84,17 @@ class SpanBoundary(Objective):
         head.init(self)
 
     def prepare(self, sample: Sample, name: str) -> Sample:
-        """See `Objective`; finds the spans and the tokens outside."""
-        hidden = sample.positions["masked"]
-        spans = span_indices(hidden)
-        first = np.flatnonzero(np.diff(spans, prepend=-1))  # (spans,) which of the hidden tokens begins each
-        last = np.append(first[1:], len(hidden))[: len(first)] - 1
-        place = hidden - hidden[first][spans]
+        """See `Objective`; finds the spans and their boundary tokens."""
+        masked = sample.positions["masked"]
+        spans = span_indices(masked)
+        first = np.flatnonzero(np.diff(spans, prepend=-1))  # (spans,) index of the masked token at which each begins
+        last = np.append(first[1:], len(masked))[: len(first)] - 1
+        place = masked - masked[first][spans]  # (masked,) position within the span
         near = np.flatnonzero(place < self.places.num_embeddings)
         return sample.add(
             positions={
-                "span_left": (hidden[first] - 1)[spans[near]],
-                "span_right": (hidden[last] + 1)[spans[near]],
+                "span_left": (masked[first] - 1)[spans[near]],
+                "span_right": (masked[last] + 1)[spans[near]],
             },
             labels={"span_place": place[near], "span_gold": sample.labels["masked"][near]},
             counts={name: len(near)},
@@ -111,7 +111,7 @@ class SpanBoundary(Objective):
         return Part(loss, {"accuracy": correct})
 
     def _rows(self, encoded: Encoded, batch: Batch) -> Tensor:
-        """Return what the decoder reads, (targets, width of the embeddings)."""
+        """Return the input of the decoder, (targets, width of the embeddings)."""
         left, right = (encoded.last.index_select(0, batch.positions[f"span_{side}"]) for side in ("left", "right"))
         place = look_up(self.places.weight, batch.labels["span_place"])
         rows = self.first_norm(self.activation(self.first(torch.cat([left, right, place], 1))))  # (targets, width)

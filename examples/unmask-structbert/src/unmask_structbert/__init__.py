@@ -1,1 +1,1 @@
-"""StructBERT's word structural objective, its masking, and a task with ranks as labels, as plug-ins of unmask."""
+"""Plug-ins of unmask: StructBERT's word structural objective, its masking, and a task with ranks as labels."""

@@ -1,11 +1,11 @@
-"""Predict a rank, such as one to five stars, for a text or a pair of texts: CORAL.
+"""Ordinal regression with CORAL: predict a rank, such as one to five stars, for a text or a pair of texts.
 
-In: rows whose label is a whole number. Out: samples, the head with its loss, predictions.
+In: rows whose label is an integer. Out: samples, the head with its loss, predictions.
 
-Cao, Mirjalili and Raschka 2020, "Rank consistent ordinal regression for neural networks": one vector of weights and a
-bias for each rank but the lowest; unit k says whether the true rank is above the k-th. The loss is the sum of the
-units' binary cross-entropies, all with the same weight; as many units as say yes, so many ranks the predicted one is
-above the lowest. Here the units are over BERT's pooled vector, as classes are.
+Cao, Mirjalili and Raschka 2020, "Rank consistent ordinal regression for neural networks": one weight vector, and one
+bias for each rank except the lowest; unit k predicts whether the true rank is above the k-th. The loss is the sum of
+the units' binary cross-entropies with equal weights; the index of the predicted rank, starting from the lowest, is the
+number of units with a probability above 0.5. The units read BERT's pooled vector, as a classifier does.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Ranked(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         text, text_b: as given.
-        rank: the label.
-        above: for each rank but the highest the probability that the true one is above it.
-        cut: whether the end of a text was not read, as it is longer than the task's `length`.
+        rank: the predicted label.
+        above: for each rank except the highest, the probability that the true rank is above it.
+        cut: whether the text was truncated, as it is longer than the `length` of the task.
     """
 
     text: str
@@ -52,8 +52,8 @@ class Ranking(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="
     """The recipe's [task] for `kind = "ranking"`; see `Task`.
 
     Attributes:
-        length: longer texts are cut to that many tokens, special ones included.
-        pairs: whether pairs of texts are ranked; None: as the training examples are.
+        length: maximum number of tokens, including special ones; longer texts are truncated.
+        pairs: whether the inputs are pairs of texts; None: determined from the training examples.
     """
 
     pairs: bool | None = None
@@ -69,7 +69,7 @@ class Ranking(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="
         rows = read_rows(paths, columns=columns, gold=gold, kind=kind, notes=notes)
         for row in rows if gold else ():
             if not row.values["label"].removeprefix("-").isdecimal():
-                raise UserError(f"the label '{row.values['label']}' is no whole number", file=row.file, line=row.line)
+                raise UserError(f"the label '{row.values['label']}' is not an integer", file=row.file, line=row.line)
         return rows
 
     def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Row]:
@@ -77,7 +77,7 @@ class Ranking(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="
         return as_rows(texts, texts_b)
 
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
-        """See `Task`: by value."""
+        """See `Task`: in ascending order."""
         names = {row.values["label"] for row in examples}
         if len(names) < 2:
             raise UserError("all examples have the same rank", file=examples[0].file, remedy="is it the right column?")
@@ -88,7 +88,7 @@ class Ranking(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="
         return msgspec.structs.replace(self, pairs=are_pairs(examples, self.pairs))
 
     def hold_out(self, examples: Sequence[Row], seed: int) -> tuple[list[Row], list[Row]]:
-        """See `Task`: the same share of each rank."""
+        """See `Task`: the same fraction of each rank."""
         return hold_out(examples, [row.values["label"] for row in examples], seed)
 
     def build(self, spec: HeadSpec, labels: Sequence[str]) -> RankingHead:
@@ -100,7 +100,7 @@ class Ranking(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="
         samples, cut, notes = frame_rows(tokenizer, examples, self.length, pairs=self.pairs)
         if gold:
             ranks = _ranks(examples, labels)
-            samples = [sample.add(labels={"ranking": ranks[at : at + 1]}) for at, sample in enumerate(samples)]
+            samples = [sample.add(labels={"ranking": ranks[index : index + 1]}) for index, sample in enumerate(samples)]
 
         def read(logits: Sequence[np.ndarray]) -> list[Ranked]:
             return [_ranked(*one, labels) for one in zip(examples, logits, cut, strict=True)]
@@ -108,7 +108,7 @@ class Ranking(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="
         return Framed(samples, read, notes)
 
     def measure(self, examples: Sequence[Row], predictions: Sequence[Ranked], labels: Sequence[str]) -> Measure:
-        """See `Task`: accuracy, times 100, and by how many ranks predictions are off on average."""
+        """See `Task`: accuracy, times 100, and the mean absolute error in ranks."""
         off = np.abs(_ranks(examples, labels) - [labels.index(prediction.rank) for prediction in predictions])
         return lambda chosen: {
             "accuracy": 100 * float((off[chosen] == 0).mean()),
@@ -116,7 +116,7 @@ class Ranking(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="
         }
 
     def mistakes(self, examples: Sequence[Row], predictions: Sequence[Ranked], labels: Sequence[str]) -> list[Mistake]:
-        """See `Task`: those that are off by the most ranks first."""
+        """See `Task`: in descending order of the error in ranks."""
         found = [
             Mistake(
                 passages(row),
@@ -137,11 +137,11 @@ class Ranking(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="
 
 
 class RankingHead(PooledHead):
-    """The head and its loss: one vector of weights, a bias for each rank but the lowest.
+    """The head and its loss: one weight vector, and one bias for each rank except the lowest.
 
     Args:
-        spec: of the body that the head sits on.
-        num_ranks: how many ranks there are.
+        spec: properties of the body below the head.
+        num_ranks: number of ranks.
     """
 
     needs = frozenset({"ranking"})
@@ -151,7 +151,7 @@ class RankingHead(PooledHead):
         self.biases = nn.Parameter(torch.zeros(num_ranks - 1))
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
-        """Return the logits of being above each rank but the highest, (sequences, ranks - 1)."""
+        """Return the logits of being above each rank except the highest, (sequences, ranks - 1)."""
         return super().predict(encoder, encoded, batch) + self.biases
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
@@ -163,7 +163,7 @@ class RankingHead(PooledHead):
 
 
 def _ranks(rows: Sequence[Row], labels: Sequence[str]) -> np.ndarray:
-    """Return the number of each row's rank, from 0 for the lowest, (rows,)."""
+    """Return the index of each row's rank, from 0 for the lowest, (rows,)."""
     for row in rows:
         if row.values["label"] not in labels:
             raise UserError(

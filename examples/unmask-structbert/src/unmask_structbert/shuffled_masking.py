@@ -1,12 +1,12 @@
-"""Mask tokens one by one, as BERT does, and shuffle trigrams of what is not masked.
+"""Mask single tokens, as BERT does, and shuffle trigrams of unmasked tokens.
 
-In: samples. Out: what BERT's masking gives, and `positions["shuffled"]` (the tokens of shuffled trigrams) with
-`labels["shuffled"]` (what stood there).
+In: samples. Out: samples as from BERT's masking, with `positions["shuffled"]` (the tokens of shuffled trigrams) and
+`labels["shuffled"]` (their original ids).
 
 Wang et al. 2020 (StructBERT), section 2.2.1 and figure 1a: after masking 15 % of the tokens, 5 % of the trigrams of
-unmasked tokens are shuffled. The paper does not say how they are drawn: here a trigram is three neighbours, none
-masked or special, 5 % of all of these are drawn (rounded, at least one), and one that overlaps with another is
-dropped. Each order of the three is as probable as any other, their own among them.
+unmasked tokens are shuffled. The paper does not specify how they are drawn: here a trigram is three adjacent tokens,
+none of them masked or special; 5 % of all trigrams are drawn (rounded, at least one), and those that overlap with
+another are dropped. All orders of the three are equally probable, including the original one.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from unmask.batches.masking import MASKED, Begins, MaskingSettings
 from unmask.batches.token_masking import TokenMasking
 
 SHUFFLED = "shuffled"
-"""Name of the positions and of the labels."""
+"""Name of the positions and labels of shuffled tokens."""
 SIZE = 3
-"""K of the paper."""
+"""Tokens per trigram, K in the paper."""
 
 
 class ShuffledMaskingSettings(MaskingSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="shuffled"):
     """The recipe's [masking] for `kind = "shuffled"`; see `MaskingSettings`.
 
     Attributes:
-        shuffle: share of the trigrams that are shuffled.
+        shuffle: share of trigrams to shuffle.
     """
 
     shuffle: float = 0.05
@@ -51,8 +51,8 @@ class ShuffledMasking(TokenMasking):
 
     Args:
         settings: rate and shares.
-        shuffle: share of the trigrams that are shuffled.
-        others: as for `Masking`.
+        shuffle: share of trigrams to shuffle.
+        others: further arguments of `Masking`.
     """
 
     def __init__(self, settings: MaskingSettings, shuffle: float, **others: Any) -> None:
@@ -74,7 +74,7 @@ class ShuffledMasking(TokenMasking):
         return masked.add(ids=ids, positions={SHUFFLED: indices}, labels=labels)
 
     def _trigrams(self, free: np.ndarray, rng: np.random.Generator) -> list[int]:
-        """Return where the drawn trigrams begin, in order; none overlaps with another."""
+        """Return the start positions of the drawn trigrams, in order and without overlaps."""
         starts = np.flatnonzero(free[:-2] & free[1:-1] & free[2:])
         number = max(1, round(self.shuffle * len(starts)))
         chosen: list[int] = []

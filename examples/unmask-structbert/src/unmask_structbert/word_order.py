@@ -1,11 +1,11 @@
-"""Put the tokens of shuffled trigrams back: the word structural objective.
+"""Word structural objective: predict the original tokens of shuffled trigrams.
 
-In: samples with `positions["shuffled"]` and `labels["shuffled"]` (see shuffled_masking.py). Out: a part over the tokens
-of shuffled trigrams; only these are projected to the vocabulary.
+In: samples with `positions["shuffled"]` and `labels["shuffled"]` (see shuffled_masking.py). Out: a part of the loss
+with one term per token of a shuffled trigram; only these are projected to the vocabulary.
 
-Wang et al. 2020 (StructBERT), section 2.2.1: a softmax over the vocabulary says which token belongs at each of the
-three positions, learnt beside the masked language model with the same weight. The head has the form of BERT's masked-LM
-head, with weights of its own; the paper leaves open whether the two share theirs.
+Wang et al. 2020 (StructBERT), section 2.2.1: a softmax over the vocabulary predicts the token of each of the three
+positions, trained jointly with the masked language model and with the same weight. The head has the form of BERT's
+masked-LM head, with separate weights; the paper does not specify whether the two heads share their weights.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class WordOrder(Objective):
     """See the module.
 
     Args:
-        context: the body that the head sits on.
-        weight: in the sum of losses.
+        context: the body below the head.
+        weight: weight in the sum of losses.
     """
 
     at = SHUFFLED
@@ -57,7 +57,7 @@ class WordOrder(Objective):
         head.init(self)
 
     def prepare(self, sample: Sample, name: str) -> Sample:
-        """See `Objective`: a term for each token of a shuffled trigram."""
+        """See `Objective`: one term per token of a shuffled trigram."""
         return sample.add(counts={name: len(sample.labels[SHUFFLED])})
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
@@ -71,7 +71,7 @@ class WordOrder(Objective):
         return Part(loss, {"accuracy": correct})
 
     def _rows(self, encoded: Encoded, batch: Batch) -> Tensor:
-        """Return what the decoder reads, (shuffled, width of the embeddings)."""
+        """Return the input of the decoder, (shuffled, width of the embeddings)."""
         rows = encoded.last.index_select(0, batch.positions[SHUFFLED])  # (shuffled, width)
         return self.norm(self.activation(self.dense(rows)))
 
@@ -80,5 +80,5 @@ class WordOrder(Objective):
         return accuracy_of(token, name, SHUFFLED, batches)
 
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
-        """See `Objective`: the dense layer and the decoder, at the shuffled positions alone."""
+        """See `Objective`: the dense layer and the decoder, at the shuffled positions only."""
         return 2 * len(batch.positions[SHUFFLED]) * self.dense.out_features * (encoder.width + encoder.vocabulary)

@@ -1,36 +1,30 @@
-"""What holds for every objective and every head: pure preparation, sums over counted targets, any cut of a batch.
+"""Properties of all objectives and heads: pure preparation, sums over counted targets, any split into micro-batches.
 
-The objectives are all that are known here, those of installed packages among them (docs/extending.md).
+All registered objectives are tested, including those of installed packages (docs/extending.md).
 """
 
 from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
 
-import msgspec
 import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
-from transformers import AlbertForPreTraining
 
 from unmask.batches.batch import Sample, add_counts, collate
-from unmask.batches.feed import Feed
 from unmask.batches.frame import Frame
 from unmask.batches.masking import MaskingSettings
 from unmask.batches.maskings import MASKINGS
 from unmask.batches.rng import derive_rng
-from unmask.batches.sentence_pairs import SentencePairsSettings
-from unmask.batches.token_masking import TokenMaskingSettings
-from unmask.checkpoints import huggingface
 from unmask.encoders.encoder import LEFT_TO_RIGHT, POOLER
-from unmask.families.albert import AlbertSettings
 from unmask.families.bert import BertSettings
 from unmask.families.gpt import GptSettings
 from unmask.model import Model, load_model, save_model
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
+from unmask.objectives.replaced_token import GENERATOR
 from unmask.tasks.classification import ClassificationHead
 from unmask.tasks.question_answering import QuestionAnsweringHead
 from unmask.tasks.regression import RegressionHead
@@ -42,7 +36,7 @@ from unmask.training.processes import Processes
 from unmask.training.replicas import Replicas
 
 SUMMED = {"regression": lambda found, gold: (found.squeeze(1) - gold).square().sum()}
-"""What is summed where it is no cross-entropy."""
+"""Losses other than the cross-entropy."""
 HEADS = {
     "classification": lambda settings: ClassificationHead(settings.head, num_labels=3),
     "regression": lambda settings: RegressionHead(settings.head),
@@ -51,25 +45,25 @@ HEADS = {
 }
 NAMES = [*OBJECTIVES, *HEADS]
 OWNERS = [name for name in NAMES if name != "causal_lm"]
-"""All but what has neither weights nor labels of its own."""
+"""All except the one without parameters and labels of its own."""
 WITHOUT_POOLER = {name for name, one in OBJECTIVES.items() if not one.asks & {POOLER, LEFT_TO_RIGHT}}
 WITHOUT_POOLER |= {"question_answering", "token_classification"}
 GOLD = {"span_boundary": "span_gold", "causal_lm": "next"}
-"""What is predicted, where it is not what the objective needs."""
+"""Labels of the targets, if they are not the labels that the objective needs."""
 SETTINGS = BertSettings(layers=2, width=32, heads=2, feed_forward=64, positions=64, dropout=0.0, init_std=0.2)
 CAUSAL = GptSettings(layers=2, width=32, heads=2, positions=64, dropout=0.0, init_std=0.2)
-"""The body of `causal_lm` alone; on that of all together it reads its own answers, which no sum minds."""
+"""The body for `causal_lm` alone. On the common body it can see its targets, which does not affect any sum."""
 VOCABULARY = 100
 LENGTHS = (3, 40, 5, 61, 17, 17, 2, 30, 9, 55)
 SHIFTS = {"encoder.blocks.1.feed_forward_norm.bias", "objectives.question_answering.out.bias"}
-"""What moves all tokens alike, which a softmax over tokens does not see: its gradient is 0 but for rounding."""
+"""Parameters that shift all tokens equally, which a softmax over tokens cancels: their gradient is 0 up to rounding."""
 OWN_TESTS = ("question_answering", "replaced_token")
-"""What is computed a second time in a file of its own."""
+"""Losses that are recomputed in their own test files."""
 MASKS = {kind: one for kind, one in MASKINGS.items() if issubclass(one, MaskingSettings)}
 ASKED = {name for one in OBJECTIVES.values() for name in one.asks if any(name in mask.gives for mask in MASKS.values())}
 MASKING = next(one for one in MASKS.values() if one.gives >= ASKED)
-"""The first that gives all that objectives ask of one: BERT's, unless packages are installed."""
-CUTS = {"one": [10], "four": [1, 2, 3, 4], "each": [1] * 10}
+"""The first masking that gives everything that objectives ask of one: BERT's, unless packages are installed."""
+SPLITS = {"one": [10], "four": [1, 2, 3, 4], "each": [1] * 10}
 
 
 def build(name, weight=1.0, seed=1, settings=SETTINGS, vocabulary=VOCABULARY):
@@ -85,7 +79,7 @@ def learner_of(*names, weight=1.0):
 
 
 def samples(seed=0):
-    """Ragged, with from 1 to 9 hidden tokens, as a layout and the masking leave them; all but [CLS] is a passage."""
+    """Return samples of different lengths, with 1 to 9 masked tokens; all tokens except [CLS] are the passage."""
     rng, frame = np.random.default_rng(0), Frame(cls=2, sep=3)
     mask = MASKING().build(vocabulary=VOCABULARY, mask=4, special=frozenset(range(5)), begins=np.ones_like)
     made = []
@@ -94,7 +88,7 @@ def samples(seed=0):
         labels = {name: rng.integers(0, 2, 1) for name in ("next_sentence", "sentence_order")}
         labels["classification"] = rng.integers(0, 3, 1)
         labels |= {"regression": rng.normal(size=1).astype(np.float32)}
-        first = 1 + np.flatnonzero(rng.random(length) < 0.7)  # what begins a word
+        first = 1 + np.flatnonzero(rng.random(length) < 0.7)  # tokens that begin a word
         labels["token_classification"] = rng.integers(0, 3, len(first))
         labels["question_answering"] = np.sort(rng.integers(1, length + 1, 2))
         sample = sample.add(positions={"first": first, "passage": np.arange(1, length + 2)}, labels=labels)
@@ -103,7 +97,7 @@ def samples(seed=0):
 
 
 def empty(sample):
-    """The same without any target."""
+    """Return a copy of the sample without targets."""
     none = {name: value[:0] for name, value in sample.labels.items()}
     nowhere = {name: value[:0] for name, value in sample.positions.items()}
     return Sample(key=sample.key, ids=sample.ids, segments=sample.segments, positions=nowhere, labels=none)
@@ -137,7 +131,7 @@ def test_same_seed_same_batch_and_preparation_is_pure(name):
     once = samples()
     assert_equal_batches(batch(once), batch(once))
     assert all(not sample.counts for sample in once)
-    with pytest.raises(AssertionError):  # the masks are others
+    with pytest.raises(AssertionError):  # the masks differ
         assert_equal_batches(batch(samples()), batch(samples(seed=1)))
 
 
@@ -149,7 +143,7 @@ def test_same_seed_same_head(name):
 
 
 @pytest.mark.parametrize("name", OWNERS)
-def test_what_an_objective_needs_it_reads(name):
+def test_an_objective_reads_the_labels_that_it_needs(name):
     learner = learner_of(name)
     (needed,) = learner.parts[name].needs
     lacking = [sample.named(sample.key) for sample in samples()]
@@ -175,52 +169,6 @@ def test_the_sum_runs_over_the_counted_targets(name):
     assert part.sum.dtype == learner.bfloat16()(batch)[name].sum.dtype == torch.float32
 
 
-def written(*texts):
-    """Ids as a string, so that one text is looked for in another."""
-    return " ".join(["", *(str(id) for ids in texts for id in ids), ""])
-
-
-def test_the_loss_of_sentence_order_is_alberts(corpus, tokenizer, tmp_path):
-    """On pairs of the corpus, whose documents tell which text came first: there 0 is in order, 1 the other way round.
-
-    Their loss is one number, the sum of that of hidden tokens and that of the order.
-    """
-    shape = AlbertSettings(**msgspec.structs.asdict(SETTINGS), embedding=16)
-    parts = {name: build(name, settings=shape, vocabulary=tokenizer.size) for name in ("masked_lm", "sentence_order")}
-    learner = Learner(shape.build(tokenizer.size), parts).eval()
-    huggingface.write(tmp_path, learner.encoder, {name: part.state_dict() for name, part in parts.items()})
-    theirs = AlbertForPreTraining.from_pretrained(tmp_path).eval()
-
-    layout = SentencePairsSettings(length=60, second="swapped")
-    feed = Feed(layout, TokenMaskingSettings(), 0, tokenizer, learner.prepare)
-    source, prepare = feed.source(corpus.train), feed.prepare()
-    pairs, _ = source.take(source.start, sequences=50)
-    documents = [written(*corpus.train.sentences(number)) for number in range(len(corpus.train))]
-    size = (len(pairs), max(map(len, pairs)))
-    ids, segments, mask = torch.zeros(3, *size, dtype=torch.int64)
-    hidden, swapped, prepared = torch.full(size, -100), [], []
-    for row, sample in enumerate(pairs):
-        end = sample.ids.tolist().index(tokenizer.sep)
-        first, second = written(sample.ids[1:end]), written(sample.ids[end + 1 : -1])
-        (home,) = (text for text in documents if first in text and second in text)
-        swapped.append(int(home.index(first) > home.index(second)))
-        prepared.append(sample := prepare(sample))
-        ids[row, : len(sample)] = torch.from_numpy(sample.ids)
-        segments[row, : len(sample)] = torch.from_numpy(sample.segments)
-        mask[row, : len(sample)] = 1
-        hidden[row, sample.positions["masked"]] = torch.from_numpy(sample.labels["masked"])
-    assert 20 <= sum(swapped) <= 30
-
-    def loss(order):
-        asked = {"input_ids": ids, "token_type_ids": segments, "attention_mask": mask}
-        return theirs(**asked, labels=hidden, sentence_order_label=order).loss
-
-    order, batch = torch.tensor(swapped), collate(prepared)
-    found = sum(part.sum / batch.counts[name] for name, part in learner(batch).items())
-    torch.testing.assert_close(found, loss(order), rtol=1e-5, atol=0)
-    assert abs(loss(order) - loss(1 - order)) > 0.01, "which is which is seen"
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_gradient_reaches_the_encoder_and_the_whole_head(name):
     learner = learner_of(name)
@@ -231,8 +179,8 @@ def test_gradient_reaches_the_encoder_and_the_whole_head(name):
     assert idle == ({"encoder.pooler.weight", "encoder.pooler.bias"} if name in WITHOUT_POOLER else set())
 
 
-def gather(learner, pieces, counts):
-    """The gradient as the training loop gathers it."""
+def gather(learner, micro_batches, counts):
+    """Return the gradient as the training loop accumulates it."""
     learner.zero_grad()
     trainer = SimpleNamespace(
         learner=learner,
@@ -243,8 +191,8 @@ def gather(learner, pieces, counts):
         processes=Processes(),
         carry=CarryTable(0),
     )
-    for piece, count in zip(pieces, counts, strict=True):
-        Trainer._backward(trainer, piece, count)
+    for micro_batch, count in zip(micro_batches, counts, strict=True):
+        Trainer._backward(trainer, micro_batch, count)
     return {key: value.clone() for key, value in gradient(learner).items()}
 
 
@@ -254,36 +202,39 @@ def assert_same_gradient(found, expected):
         assert (found[key] - value).norm() <= 2e-6 * value.norm() + (5e-8 if key in SHIFTS else 2e-8), key
 
 
-def cut_step(names, cut):
-    """A learner, a step's pieces, its counts, and the gradient of each objective's own mean over the whole step."""
-    learner = learner_of(*names, weight=0.7).double()  # in float32 what cancels differs by the processor
+def split_step(names, split):
+    """Return a learner, micro-batches of a step, its counts, and the gradient of the means over the step."""
+    learner = learner_of(*names, weight=0.7).double()  # in float32 terms that cancel differ between processors
     prepared = [learner.prepare(sample) for sample in samples()]
     whole = collate(prepared)
     sum(learner.weights[name] * part.sum / whole.counts[name] for name, part in learner(whole).items()).backward()
     expected = {key: value.clone() for key, value in gradient(learner).items()}
-    pieces = [collate(prepared[start:stop]) for start, stop in pairwise(np.cumsum([0, *CUTS[cut]]))]
-    return learner, pieces, add_counts(prepared), expected
+    micro_batches = [collate(prepared[start:stop]) for start, stop in pairwise(np.cumsum([0, *SPLITS[split]]))]
+    return learner, micro_batches, add_counts(prepared), expected
 
 
-@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("names", [*((name,) for name in NAMES), tuple(NAMES)], ids="+".join)
-def test_the_gradient_is_the_same_however_a_step_is_cut(names, cut):
-    learner, pieces, counts, expected = cut_step(names, cut)
-    assert_same_gradient(gather(learner, [pieces], [counts]), expected)
+def test_the_gradient_does_not_depend_on_the_split_into_micro_batches(names, split):
+    learner, micro_batches, counts, expected = split_step(names, split)
+    assert_same_gradient(gather(learner, [micro_batches], [counts]), expected)
 
 
 @pytest.mark.parametrize("names", [*((name,) for name in NAMES), tuple(NAMES)], ids="+".join)
-def test_a_mean_per_piece_is_noticed(names):
-    learner, pieces, _, expected = cut_step(names, "four")
-    own = [{name: count * len(pieces) for name, count in piece.counts.items()} for piece in pieces]
+def test_a_mean_per_micro_batch_is_noticed(names):
+    learner, micro_batches, _, expected = split_step(names, "four")
+    own = [
+        {name: count * len(micro_batches) for name, count in micro_batch.counts.items()}
+        for micro_batch in micro_batches
+    ]
     with pytest.raises(AssertionError):
-        assert_same_gradient(gather(learner, [[piece] for piece in pieces], own), expected)
+        assert_same_gradient(gather(learner, [[micro_batch] for micro_batch in micro_batches], own), expected)
 
 
 def test_one_count_for_all_objectives_is_noticed():
-    learner, pieces, counts, expected = cut_step(NAMES, "four")
+    learner, micro_batches, counts, expected = split_step(NAMES, "four")
     with pytest.raises(AssertionError):
-        assert_same_gradient(gather(learner, [pieces], [dict.fromkeys(counts, sum(counts.values()))]), expected)
+        assert_same_gradient(gather(learner, [micro_batches], [dict.fromkeys(counts, sum(counts.values()))]), expected)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -299,7 +250,7 @@ def test_without_targets_the_sum_is_0_with_graph(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_piece_without_targets_changes_nothing(name):
+def test_a_micro_batch_without_targets_changes_nothing(name):
     learner = learner_of(name)
     prepared = [learner.prepare(sample) for sample in samples()]
     more = collate([empty(learner.prepare(sample)).add(counts={name: 0}) for sample in samples()])
@@ -326,13 +277,31 @@ def test_a_head_is_the_same_saved_and_loaded(name, tokenizer, tmp_path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_operations_add_up_over_pieces_and_are_none_without_targets(name):
+def test_operations_add_up_over_micro_batches_and_are_0_without_targets(name):
     learner = learner_of(name)
     (part,) = learner.parts.values()
     whole = collate([learner.prepare(sample) for sample in samples()])
-    pieces = [collate([learner.prepare(sample)]) for sample in samples()]
-    assert learner.forward_flops(whole) == sum(map(learner.forward_flops, pieces))
+    micro_batches = [collate([learner.prepare(sample)]) for sample in samples()]
+    assert learner.forward_flops(whole) == sum(map(learner.forward_flops, micro_batches))
     assert part.forward_flops(learner.encoder, whole) > 0
     nothing = collate([empty(learner.prepare(sample)).add(counts={name: 0}) for sample in samples()])
     assert part.forward_flops(learner.encoder, nothing) == 0
     assert learner.forward_flops(nothing) == learner.encoder.forward_flops(whole.tokens)
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "which"),
+    [
+        ("masked_lm", "masked_lm", "masked"),
+        ("replaced_token", GENERATOR, "masked"),
+        ("causal_lm", "causal_lm", "next"),
+    ],
+)
+def test_the_report_gives_the_accuracy_of_the_most_frequent_token(name, metric, which):
+    notes = build(name).notes(name, {}, {f"{metric}_accuracy": 0.0946})
+    assert notes[0] == f"Always predicting the most frequent token would be right for 9.46 % of the {which} tokens."
+
+
+def test_the_report_has_no_baseline_for_pairs_or_without_held_out_text():
+    assert not build("next_sentence").notes("next_sentence", {}, {"next_sentence_accuracy": 0.5})
+    assert not build("masked_lm").notes("masked_lm", {}, {})

@@ -1,4 +1,4 @@
-"""The language model that GPT goes on learning beside a task: equation 5 of Radford et al. 2018, section 3.2."""
+"""GPT's auxiliary language modeling in fine-tuning: equation 5 of Radford et al. 2018, section 3.2."""
 
 import msgspec
 import pytest
@@ -25,13 +25,13 @@ LABELS = ("brief", "long")
 
 @pytest.fixture(autouse=True)
 def _no_plots(monkeypatch):
-    for name in ("plot_training", "plot_confusion"):  # they take longer than all else
+    for name in ("plot_training", "plot_confusion"):  # they take longer than everything else
         monkeypatch.setattr(f"unmask.finetuning.finetune.{name}", lambda *given: None)
 
 
 @pytest.fixture(scope="module")
 def examples(documents):
-    """Texts with the number of their label."""
+    """Return texts with the indices of their labels."""
     return [(text, int(text.count(".") > 2)) for text in documents if text.count(".") < 5][:12]
 
 
@@ -44,7 +44,7 @@ def rows(examples, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def start(tokenizer, tmp_path_factory):
-    """A classifier of either direction, saved: `start(GPT)`."""
+    """Return a function that saves a classifier with the given body: `start(GPT)`."""
 
     def save(settings):
         directory = tmp_path_factory.mktemp("start")
@@ -58,7 +58,7 @@ def start(tokenizer, tmp_path_factory):
 
 
 def tune(model, rows, out, *settings, **options):
-    """One step on all examples, with the weights that the model came with."""
+    """Fine-tune for one step on all examples, and return the logged metrics of that step."""
     wanted = ["task.length=64", "dropout=0", "batch.sequences=12", "budget.steps=1", *settings]
     finetune(
         "classification",
@@ -77,7 +77,7 @@ def tune(model, rows, out, *settings, **options):
 
 @torch.no_grad()
 def losses_of_transformers(directory, examples):
-    """L2 and L1 of the paper, each the mean over its targets: texts, and all tokens but each text's first."""
+    """Return L2 and L1 of the paper, the means over texts and over all tokens except the first of each text."""
     reader = transformers.AutoTokenizer.from_pretrained(directory)
     classifier = transformers.OpenAIGPTForSequenceClassification.from_pretrained(directory).eval()
     reading = transformers.OpenAIGPTLMHeadModel.from_pretrained(directory).eval()
@@ -104,7 +104,7 @@ def test_the_loss_is_that_of_equation_5(settings, weight, start, rows, examples,
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_only_what_reads_from_left_to_right_has_it(task):
+def test_only_causal_models_have_it_by_default(task):
     for name, expected in (("gpt-mini", {"weight": 0.5}), ("bert-mini", None)):
         rule = defaults(task, read_recipe(name).encoder, 1000, pretrained=True)
         assert rule.get("objective", {}).get("causal_lm") == expected
@@ -124,7 +124,7 @@ FROZEN = "objective.causal_lm goes with neither a frozen encoder nor a downstrea
             "objective.causal_lm needs left-to-right context, which neither",
         ),
         (GPT, "objective.masked_lm.weight=0.5", {}, "objective.masked_lm needs bidirectional context, which neither"),
-        (BERT, "objective.masked_lm.weight=0.5", {}, "objective.masked_lm needs masked, which neither"),
+        (BERT, "objective.masked_lm.weight=0.5", {}, "objective.masked_lm needs masked tokens, which neither"),
         (GPT, "objective.causal_lm.weight=0.5", {"frozen": True}, FROZEN),
         (GPT, "objective.causal_lm.weight=0.5", {"downstream": "rnn"}, FROZEN),
         (GPT, "objective.causal_lm.weight=-1", {}, "objective.causal_lm: a weight must be above 0"),
@@ -132,7 +132,7 @@ FROZEN = "objective.causal_lm goes with neither a frozen encoder nor a downstrea
         (GPT, "lm_weight=0", {}, "lm_weight is of an earlier version; set objective.causal_lm=false"),
     ],
 )
-def test_where_it_has_no_sense_it_is_refused(body, setting, options, message, start, rows, tmp_path):
+def test_objectives_that_cannot_be_trained_are_refused(body, setting, options, message, start, rows, tmp_path):
     with pytest.raises(UserError, match=message):
         tune(start(body), rows, tmp_path / "run", setting, **options)
     assert not (tmp_path / "run").exists()

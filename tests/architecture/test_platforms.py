@@ -1,4 +1,4 @@
-"""Everything is imported, built, trained and resumed without what only Unix has."""
+"""All modules can be imported, and runs trained and resumed, without features that only Unix has."""
 
 import re
 import subprocess
@@ -70,7 +70,7 @@ SETTINGS = [
 ]
 
 
-def test_without_what_only_unix_has(text_file, tmp_path):
+def test_training_without_features_that_only_unix_has(text_file, tmp_path):
     command = [sys.executable, "-W", "ignore", "-c", WITHOUT.replace("SETTINGS", repr(SETTINGS), 1)]
     done = subprocess.run([*command, str(text_file), str(tmp_path / "run")], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -80,6 +80,6 @@ def test_without_what_only_unix_has(text_file, tmp_path):
 
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_no_module_of_unix_alone_is_imported_at_the_top(path):
+def test_modules_that_only_unix_has_are_not_imported_at_the_top(path):
     found = re.findall(r"^(?:import|from) (\w+)", path.read_text(encoding="utf8"), re.MULTILINE)
     assert not set(found) & set(POSIX)

@@ -1,4 +1,4 @@
-"""The recipes of the papers' sizes have the papers' numbers, written down here a second time by hand."""
+"""Recipes of the papers' sizes have the settings of the papers, which are listed here by hand."""
 
 import json
 from itertools import count, takewhile
@@ -30,14 +30,14 @@ gpt-base            12   768    12   768         -    512      -    64  2.5e-4  
 """Devlin et al. 2019, section 3 and appendix A.2; Liu et al. 2019, table 9; Joshi et al. 2020, section 4.2; Lan et al.
 2020, sections 3 and 4.1; Clark et al. 2020, table 6; Radford et al. 2018, section 4.1. beta1 is 0.9 in all of them.
 
-Not in the papers but in their code: how gradients are clipped, RoBERTa's aside; epsilon of BERT, ALBERT and GPT, whose
-beta2 is also from there; ALBERT's decay and warm-up, and 16 heads in its xlarge (32 by the paper's H / 64). GPT's steps
-are 100 passes over about a billion tokens (800 million words), 64 times 512 at once.
+Not in the papers but in their code: gradient clipping, except for RoBERTa; epsilon of BERT, ALBERT and GPT, and beta2
+of GPT; ALBERT's decay and warm-up, and the 16 heads of its xlarge (32 by the paper's H / 64). GPT's steps are 100
+epochs over about a billion tokens (800 million words), with 64 times 512 tokens per step.
 """
 
 
 def numbers(recipe):
-    """What the recipe does, under the names of the table."""
+    """Return the settings of a recipe under the names of the table."""
     encoder, optimizer, schedule, steps = recipe.encoder, recipe.optimizer, recipe.schedule, recipe.budget.steps
     replaced = recipe.objectives.get("replaced_token")
     with torch.device("meta"):
@@ -66,7 +66,7 @@ HEADER, *LINES = (line.split() for line in TABLE.strip().splitlines())
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line[0])
-def test_a_recipe_has_its_papers_numbers(line):
+def test_a_recipe_has_the_numbers_of_its_paper(line):
     published = {key: None if value == "-" else value for key, value in zip(HEADER, line, strict=True)}
     name = published.pop("recipe")
     recipe = read_recipe(name)
@@ -125,45 +125,45 @@ weight                          -              -                  -             
 bias_correction             false           true               true          false          false           true
 layer_decay                     1              1                  1              1              1              1
 """
-"""The same for all sizes of a family; "-": there is no such setting.
+"""The settings common to all sizes of a family; "-": there is no such setting.
 
 Devlin et al. 2019, section 3.1 and appendix A; Liu et al. 2019, sections 2.4, 4 and 5; Joshi et al. 2020, sections 3
 and 4.2; Lan et al. 2020, sections 3.1 and 4.1; Clark et al. 2020, sections 3.1 and 3.2 and appendix A; Radford et al.
 2018, section 4.1. Not in the papers but in their code or their published configurations: bias correction, epsilons,
-deviations but GPT's, whether GELU is the exact one, RoBERTa's offset and 50,265 pieces, SpanBERT's places, ALBERT's
-dropout (version 2), ELECTRA's shares and its short and single texts, GPT's 40,478 pieces. Ours: the pooling of ELECTRA
-(that of its heads in transformers), and the kind of GPT's vocabulary.
+standard deviations except GPT's, whether GELU is exact, RoBERTa's offset and 50,265 tokens, SpanBERT's positions in
+spans, ALBERT's dropout (version 2), ELECTRA's shares and its short and single texts, GPT's 40,478 tokens. Our own: the
+pooling of ELECTRA (that of its heads in transformers), and the kind of GPT's vocabulary.
 """
 OTHERWISE = {
     *(f"encoder.{name}" for name in ("layers", "width", "heads", "feed_forward", "embedding")),
     *(f"optimizer.{name}" for name in ("kind", "learning_rate", "betas", "epsilon", "weight_decay", "clip")),
     *("layout.length", "layout.stages", "masking.rate", "objective.replaced_token.generator_size"),
 }
-"""What the first table has, or the test below."""
+"""Settings checked by the first table or by the test below."""
 
 
 def flat(value, name=""):
-    """A table's settings by their dotted names, without those that are not set."""
+    """Return the settings of a table by their dotted names, without those that are not set."""
     if isinstance(value, dict):
         return {key: it for part, inner in value.items() for key, it in flat(inner, f"{name}.{part}").items()}
     return {} if value is None else {name.removeprefix("."): value}
 
 
 def ideas(family):
-    """The family's column, by dotted names."""
+    """Return the column of a family by dotted names."""
     (_, *families), *lines = (line.split() for line in IDEAS.strip().splitlines())
-    found, place = {}, families.index(family)
+    found, column = {}, families.index(family)
     for name, *values in lines:
         if not values:
             table = name.strip("[]")
-        elif values[place] != "-":
-            number = values[place][0].isdigit() or values[place] in ("true", "false")
-            found[f"{table}.{name}"] = json.loads(values[place]) if number else values[place]
+        elif values[column] != "-":
+            number = values[column][0].isdigit() or values[column] in ("true", "false")
+            found[f"{table}.{name}"] = json.loads(values[column]) if number else values[column]
     return found
 
 
 @pytest.mark.parametrize("name", [line[0] for line in LINES])
-def test_a_recipe_has_its_papers_ideas(name):
+def test_a_recipe_has_the_settings_of_its_paper(name):
     family, recipe = name.split("-")[0], read_recipe(name)
     table = msgspec.to_builtins(recipe)
     parts = ("tokenizer", "encoder", "layout", "masking", "objective", "optimizer")
@@ -179,7 +179,7 @@ def test_a_recipe_has_its_papers_ideas(name):
     [("albert-base", 11.68), ("albert-large", 17.68), ("albert-xlarge", 58.72), ("albert-xxlarge", 222.60)],
 )
 def test_alberts_parameters(name, millions):
-    """Encoder with pooler; Lan et al. 2020, table 1, has 12, 18, 60 and 235 million."""
+    """Encoder with pooler; Lan et al. 2020, table 1, reports 12, 18, 60 and 235 million."""
     recipe = read_recipe(name)
     with torch.device("meta"):
         encoder = recipe.encoder.build(recipe.tokenizer.vocabulary)
