@@ -107,7 +107,7 @@ def test_a_process_ends_with_one_line_and_status_2():
     output, errors = run_process("fill", "--model", "bert-base-uncased", "a [MASK]", status=2)
     assert output == ""
     assert errors == (
-        "unmask: no directory is called 'bert-base-uncased'; if it is a model on the Hugging Face hub, fetch it with: "
+        "unmask: no directory 'bert-base-uncased'; if it is a model on the Hugging Face Hub, download it: "
         "hf download bert-base-uncased --local-dir bert-base-uncased\n"
     )
     piped = subprocess.run(

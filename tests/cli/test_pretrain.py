@@ -110,7 +110,7 @@ CORPUS = ("--corpus", "{line}/corpus")
         (("pretrain", "bert-tiny", *CORPUS, "--out", "{here}/r", "--resume"), "no run is here to resume"),
         (("pretrain", "bert-tiny", *CORPUS, "--out", "{line}/train.tsv/r"), "cannot be written"),
         (("pretrain", "bert-tiny", *CORPUS, "--out", "{here}/r", "--set", "budget.step=1"), "did you mean 'steps'?"),
-        (("pretrain", "bert-tiny", *CORPUS, "--out", "{here}/r", "--init", "{here}/no"), "no directory is called"),
+        (("pretrain", "bert-tiny", *CORPUS, "--out", "{here}/r", "--init", "{here}/no"), "no directory '"),
         (
             ("pretrain", "bert-tiny", *CORPUS, "--out", "{here}/r", "--strict"),
             "have no effect on a corpus that is already built; omit them",
