@@ -52,12 +52,12 @@ def tune(start, reviews, out, **options):
     ("hidden", "said"),
     [
         ((), None),
-        (PICTURES, "no pictures (matplotlib) will be written; to have them: pip install 'unmask[plots]'"),
-        (EVENTS, "no TensorBoard events (tensorboard) will be written; to have them: pip install 'unmask[plots]'"),
+        (PICTURES, "no plots (matplotlib) will be written; to get them: pip install 'unmask[plots]'"),
+        (EVENTS, "no TensorBoard events (tensorboard) will be written; to get them: pip install 'unmask[plots]'"),
         (
             PICTURES + EVENTS,
-            "no pictures (matplotlib) and no TensorBoard events (tensorboard) will be written; "
-            "to have them: pip install 'unmask[plots]'",
+            "no plots (matplotlib) and no TensorBoard events (tensorboard) will be written; "
+            "to get them: pip install 'unmask[plots]'",
         ),
     ],
 )
@@ -82,7 +82,7 @@ def test_runs_leave_all_else(hide, hidden, corpus, recipe, reviews, tmp_path, ca
     first, second = tmp_path / "pretrained", tmp_path / "tuned"
     pretrain(recipe, corpus, first, machine=CPU)
     tune(first, reviews, second)
-    assert capsys.readouterr().err.count("to have them: pip install 'unmask[plots]'") == 2  # once a run
+    assert capsys.readouterr().err.count("to get them: pip install 'unmask[plots]'") == 2  # once a run
     assert set(json.loads((second / "dev.json").read_text())["metrics"]) >= {"accuracy"}
     assert load_model(second).labels == ("no", "yes")
     assert load_model(first).heads.keys() >= {"masked_lm"}
@@ -109,7 +109,7 @@ def test_a_picture_that_cannot_be_drawn_costs_a_line(corpus, recipe, reviews, tm
     pretrain(recipe, corpus, first, machine=CPU)
     tune(first, reviews, second)
     said = capsys.readouterr().err
-    line = "a picture could not be drawn, everything else is saved (ZeroDivisionError: no ink)\n"
+    line = "a plot could not be drawn; everything else is saved (ZeroDivisionError: no ink)\n"
     assert said.count(line) == 3
     assert states == [{"report.md", "model"}, *[{"report.md", "model", "dev.json"}] * 2], "before it is drawn"
     for run in (first, second):
@@ -134,7 +134,7 @@ def test_drawing_runs_needs_matplotlib(hide, make_run, tmp_path, capsys):
     hide(*PICTURES)
     assert main(["runs", "plot", str(make_run()), "--out", str(tmp_path / "a.png")]) == 2
     said = capsys.readouterr().err
-    assert said == "unmask: pictures need matplotlib, which is not installed; pip install 'unmask[plots]'\n"
+    assert said == "unmask: plots need matplotlib, which is not installed; pip install 'unmask[plots]'\n"
     assert main(["runs", "show", str(make_run("other"))]) == 0
 
 

@@ -54,7 +54,7 @@ def test_a_page(make_run, monkeypatch):
     assert rows["encoder"] == "layers 4"
     assert rows["objective"] == "masked_lm.weight 1.0"
     assert rows["machine"] == "device cpu, threads 2, matrix products at 800 GFLOP/s"
-    assert rows["progress"] == "8 of 8 steps, 8,000 tokens, 2.00 passes over the data, 8 min 00 s in steps"
+    assert rows["progress"] == "8 of 8 steps, 8,000 tokens, 2.00 epochs, 8 min 00 s in steps"
     assert rows["speed"] == "500 tokens/s, 400 GFLOP/s (50 % of peak), median of the steps"
     assert rows["skipped"].startswith("1 steps")
     assert rows["loss"] == "10.0000 6.0000 8 6.0000"
@@ -76,13 +76,13 @@ def test_the_best_is_the_lowest_loss_and_the_highest_accuracy(make_run, accuracy
 
 def test_a_stopped_run_says_how_to_go_on(make_run):
     text, rows = page(make_run(logged=4, saved=2, report=False))
-    assert text.splitlines()[0].endswith("stopped at step 2 of 8; go on with the same command and --resume")
-    assert rows["progress"].startswith("2 of 8 steps, 2,000 tokens, 0.50 passes")
+    assert text.splitlines()[0].endswith("stopped at step 2 of 8; continue with the same command and --resume")
+    assert rows["progress"].startswith("2 of 8 steps, 2,000 tokens, 0.50 epochs")
 
 
 def test_a_page_on_several_seeds(tmp_path, make_run):
     make_run("seed-0")
-    with pytest.raises(UserError, match=f"no run is here.*; name a run in it: {tmp_path / 'seed-0'}"):
+    with pytest.raises(UserError, match=f"this is not a run.*; pass a run in it: {tmp_path / 'seed-0'}"):
         read_run(tmp_path)
     assert read_seeds(tmp_path) is None
     seeds = {"seed-0": {"accuracy": 80.0, "f1": 70.0}, "seed-1": {"accuracy": 84.0, "f1": 70.0}}

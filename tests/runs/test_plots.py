@@ -97,7 +97,7 @@ def test_a_metric_that_a_run_lacks_is_refused_with_what_there_is(make_run, draw)
 def test_a_run_without_a_log_is_refused(make_run, draw):
     path = make_run()
     (path / "metrics.jsonl").unlink()
-    with pytest.raises(UserError, match="run: nothing is logged yet; leave this run away"):
+    with pytest.raises(UserError, match="run: nothing is logged yet; omit this run"):
         draw(path)
 
 

@@ -49,7 +49,7 @@ def test_a_discriminator_is_seen_beside_what_always_saying_original_reaches(make
     plots.plot_training(run)
     (panel,) = (panel for panel in pictures[0].axes if panel.get_title() == "replaced token accuracy")
     (curve,) = (line for line in panel.get_lines() if line.get_linestyle() == "--")
-    assert curve.get_label() == "always the same: 0.878"
+    assert curve.get_label() == "constant prediction: 0.878"
     assert curve.get_ydata().tolist() == [0.87, 0.872, 0.874, 0.876, 0.878]
 
 

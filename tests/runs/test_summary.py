@@ -83,10 +83,10 @@ def test_T24_lines_cut_short_or_of_others_are_passed_over(make_run):
     [
         ("recipe.toml", b"name =", r"recipe\.toml: the file is damaged \("),
         ("recipe.toml", b"\xff\xfe", r"recipe\.toml: the file is damaged \("),
-        ("recipe.toml", None, r"run: no run is here: there is no recipe\.toml; name the --out of a run"),
+        ("recipe.toml", None, r"run: this is not a run: there is no recipe\.toml; pass the --out of a run"),
         ("provenance.json", b"{}", r"provenance\.json: the file is damaged \(.*unmask"),
         ("provenance.json", b"[3]", r"provenance\.json: the file is damaged \("),
-        ("provenance.json", None, r"run: no run is here: there is no provenance\.json"),
+        ("provenance.json", None, r"run: this is not a run: there is no provenance\.json"),
         ("metrics.jsonl", b'{"kind": "train", "step": 1}', r"metrics\.jsonl: the file is damaged \(.*tokens"),
     ],
 )
@@ -104,7 +104,7 @@ def test_what_is_damaged_is_named(make_run, name, content, message):
 def test_what_is_no_run(tmp_path, name):
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
-    with pytest.raises(UserError, match=f"{name}: no run is here"):
+    with pytest.raises(UserError, match=f"{name}: this is not a run"):
         read_run(tmp_path / name)
 
 
@@ -120,7 +120,7 @@ def test_runs_are_found_at_and_below_a_folder(make_run, tmp_path):
     assert [str(path.relative_to(tmp_path)) for path in find_runs(tmp_path)] == names
     assert list(find_runs(tmp_path / "b" / "one")) == [tmp_path / "b" / "one"]
     assert list(find_runs(tmp_path / "recipes")) == []
-    with pytest.raises(UserError, match="missing: no such folder; name the --out of a run, or a folder of runs"):
+    with pytest.raises(UserError, match="missing: no such folder; pass the --out of a run, or a folder of runs"):
         list(find_runs(tmp_path / "missing"))
 
 

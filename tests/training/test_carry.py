@@ -137,7 +137,7 @@ def test_a_stream_that_begins_anew_forgets(run):
     one.train()
     assert one.progress.cursor == (1, 1)
     first = collate([one.prepare(sample) for sample in Windows().take((1, 0))[0]])
-    rows = CarryTable(STREAMS).give(first, one.learner).carry
+    rows = CarryTable(STREAMS).attach(first, one.learner).carry
     assert not rows["mean"].any()
     largest = one.carry.rows["mean"].abs().amax()
     assert largest <= 0.11 * one.learner.encoder.table.weight.abs().max(), "the mean over one window"

@@ -282,7 +282,7 @@ def test_T9_disk_full_leaves_the_old_checkpoint(tmp_path, monkeypatch, call):
         fsync(handle)
 
     monkeypatch.setattr(checkpoint.os, "fsync", full)
-    with pytest.raises(UnmaskError, match=r"No space left on device.*the one before it is intact.*--resume") as error:
+    with pytest.raises(UnmaskError, match=r"No space left on device.*the previous one is intact.*--resume") as error:
         save(tmp_path, 2)
     assert error.value.status == 1
     monkeypatch.undo()
@@ -344,7 +344,7 @@ def listing(run):
 
 def test_T19_whatever_differs_is_listed_and_refused(finished, corpus, documents, tokenizer, tmp_path):
     before = listing(finished)
-    with pytest.raises(UserError, match="not the run that was started") as error:
+    with pytest.raises(UserError, match="settings or inputs differ from those of the run") as error:
         pretrain(changed("seed=5", "optimizer.learning_rate=0.1"), corpus, finished, machine=CPU, resume=True)
     assert "optimizer.learning_rate was 0.001, now 0.1; seed was 0, now 5;" in str(error.value)
     assert str(finished) in str(error.value)
@@ -364,7 +364,7 @@ def test_T19_a_larger_budget_is_accepted(corpus, tmp_path, capsys):
     capsys.readouterr()
     pretrain(changed("budget.tokens=3000"), corpus, out, machine=CPU, resume=True)
     said = capsys.readouterr().err
-    assert "the budget was 3 steps; the schedule goes on to its new end" in said
+    assert "the budget was 3 steps; the schedule continues to the new end" in said
     assert "resumed at step 3 of 6" in said
     lines = [line for line in metrics(out) if line["kind"] == "train"]
     assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
@@ -377,7 +377,7 @@ def test_T19_a_larger_budget_is_accepted(corpus, tmp_path, capsys):
 def test_T21_resume_with_a_bad_path_is_never_a_fresh_start(tmp_path, corpus):
     (tmp_path / "empty").mkdir()
     for name in ("missing", "empty"):
-        with pytest.raises(UserError, match=r"no run is here to resume; check --out"):
+        with pytest.raises(UserError, match=r"there is no run to resume; check --out"):
             pretrain(changed(), corpus, tmp_path / name, machine=CPU, resume=True)
     assert [path.name for path in tmp_path.rglob("*")] == ["empty"]
 
@@ -385,7 +385,7 @@ def test_T21_resume_with_a_bad_path_is_never_a_fresh_start(tmp_path, corpus):
 def test_T21_resume_without_a_checkpoint(tmp_path, corpus):
     inputs = {"corpus": fingerprint(corpus), "init": "none", "precision": "float32"}
     RunDirectory.create(tmp_path / "run", write(changed()), inputs, {}).close()
-    with pytest.raises(UserError, match="there is no valid checkpoint to resume from; start the run anew"):
+    with pytest.raises(UserError, match="there is no valid checkpoint to resume from; start the run again"):
         pretrain(changed(), corpus, tmp_path / "run", machine=CPU, resume=True, quiet=True)
 
 
@@ -651,7 +651,7 @@ def check_a_signal_in_a_step(recipe, corpus, tmp_path, monkeypatch, machine):
 
     monkeypatch.setattr(steps, "collate", signalling)
     with pytest.raises(
-        UnmaskError, match=r"stopped and saved at step \d; go on with the same command and --resume"
+        UnmaskError, match=r"stopped and saved at step \d; continue with the same command and --resume"
     ) as error:
         pretrain(recipe, corpus, tmp_path / "run", machine=machine, quiet=True)
     assert error.value.status == 143

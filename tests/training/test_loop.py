@@ -459,7 +459,7 @@ def test_T14_a_heldout_loss_that_is_not_finite_is_the_worst(small, trainer, foun
     one.run.checkpoints.mkdir(exist_ok=True)
     for step, loss in enumerate(found):
         one.run.log({"kind": "heldout", "step": step, "loss": math.nan if loss is None else loss})
-        patience.evaluated(one.learner)
+        patience.update(one.learner)
     assert patience.is_over() == over
     assert patience.take_best(one.learner) == best
 
@@ -526,7 +526,7 @@ def test_T14_ten_in_a_row_stop_the_run(small, trainer):
     one = trainer(small(budget={"steps": 30}))
     one.start()
     poison(one, range(3, 30))
-    with pytest.raises(UnmaskError, match=r"not finite in 10 steps in a row.*learning_rate") as error:
+    with pytest.raises(UnmaskError, match=r"not finite in 10 consecutive steps.*learning_rate") as error:
         one.train()
     assert error.value.status == 1
     path, damaged = newest_checkpoint(one.run.checkpoints)

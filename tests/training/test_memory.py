@@ -26,7 +26,7 @@ class Measured:
         self.pieces.append(sum(map(len, piece)))
         self.used = max(self.used, 5000 + 10 * self.pieces[-1])
 
-    def forget_memory(self):
+    def reset_peak_memory(self):
         if self.tells:
             self.used = 0
         return self.tells
@@ -72,14 +72,14 @@ def test_a_small_step_is_not_tried(samples):
 
 
 def test_the_most_memory_is_looked_for_anew():
-    if not CPU.forget_memory():
+    if not CPU.reset_peak_memory():
         pytest.skip("this system does not let the peak be reset")
     before = CPU.memory()
     held = torch.ones(50_000_000)
     assert 190e6 < CPU.memory() - before < 250e6
     del held
     assert CPU.memory() - before > 190e6, "it was held"
-    CPU.forget_memory()
+    CPU.reset_peak_memory()
     assert CPU.memory() - before < 50e6
 
 
