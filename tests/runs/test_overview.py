@@ -1,4 +1,4 @@
-"""What is said of runs: a line each, a page on one."""
+"""A table of runs with one line each, and a page on one run."""
 
 import json
 
@@ -9,7 +9,7 @@ from unmask.runs.overview import describe_run, describe_seeds, list_runs
 from unmask.runs.summary import read_run, read_seeds
 
 
-def test_a_line_each_in_columns(make_run):
+def test_one_line_per_run_in_columns(make_run):
     finished = make_run("finished")
     stopped = make_run("stopped", logged=4, saved=2, report=False, recipe='[task]\nkind = "classification"\n')
     text = list_runs([read_run(finished), read_run(stopped)])
@@ -60,7 +60,7 @@ def test_a_page(make_run, monkeypatch):
     assert rows["loss"] == "10.0000 6.0000 8 6.0000"
     assert rows["masked_lm_accuracy"] == "0.0000 0.8000 8 0.8000"
     assert rows["metrics.jsonl"] == str(path / "metrics.jsonl")
-    assert "model" not in rows, "there is none"
+    assert "model" not in rows, "there is no model"
 
 
 @pytest.mark.parametrize(("accuracy", "best"), [(0.9, "0.9000 0"), (None, "0.8000 8")])
@@ -74,7 +74,7 @@ def test_the_best_is_the_lowest_loss_and_the_highest_accuracy(make_run, accuracy
     assert best in rows["masked_lm_accuracy"]
 
 
-def test_a_stopped_run_says_how_to_go_on(make_run):
+def test_the_page_on_a_stopped_run_explains_how_to_resume(make_run):
     text, rows = page(make_run(logged=4, saved=2, report=False))
     assert text.splitlines()[0].endswith("stopped at step 2 of 8; continue with the same command and --resume")
     assert rows["progress"].startswith("2 of 8 steps, 2,000 tokens, 0.50 epochs")
