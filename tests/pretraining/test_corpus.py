@@ -187,7 +187,7 @@ def test_a_run_that_broke_off_before_its_first_step_was_saved(prepare, source, t
 
 def test_nothing_is_there_to_resume(prepare, source, tmp_path):
     prepare(kill=(module, "check_words"))
-    with pytest.raises(UserError, match=r"there is no run to resume; .* start without --resume"):
+    with pytest.raises(UserError, match=r"no run is here to resume; .* start without --resume"):
         prepare(resume=True)
 
 
