@@ -53,7 +53,7 @@ assert main(["runs", "show", out]) == 0
 from unmask.training.machine import Machine, choose_machine
 import torch
 machine = choose_machine("cpu", "float32")
-machine.forget_memory(), machine.memory(), machine.available_memory()
+machine.reset_peak_memory(), machine.memory(), machine.available_memory()
 Path_exists = Path.exists
 Path.exists = lambda path: False if str(path).startswith("/proc") else Path_exists(path)
 assert (machine.memory(), machine.available_memory()) == (0, 0)

@@ -107,7 +107,7 @@ CORPUS = ("--corpus", "{line}/corpus")
         (("pretrain", "bert-tinny", *CORPUS, "--out", "{here}/r"), "did you mean 'bert-tiny'?"),
         (("pretrain", "bert-tiny", "--corpus", "{here}/no", "--out", "{here}/r"), "is this the directory of a corpus?"),
         (("pretrain", "bert-tiny", *CORPUS, "--out", "{line}/run"), "not empty; choose another --out"),
-        (("pretrain", "bert-tiny", *CORPUS, "--out", "{here}/r", "--resume"), "no run is here to resume"),
+        (("pretrain", "bert-tiny", *CORPUS, "--out", "{here}/r", "--resume"), "there is no run to resume"),
         (("pretrain", "bert-tiny", *CORPUS, "--out", "{line}/train.tsv/r"), "cannot be written"),
         (("pretrain", "bert-tiny", *CORPUS, "--out", "{here}/r", "--set", "budget.step=1"), "did you mean 'steps'?"),
         (("pretrain", "bert-tiny", *CORPUS, "--out", "{here}/r", "--init", "{here}/no"), "no directory '"),

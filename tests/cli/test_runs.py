@@ -52,8 +52,8 @@ def test_runs_that_cannot_be_read_are_omitted_and_counted(line, tmp_path, capsys
     [
         (("runs", "list", "{here}"), "or its subdirectories; name the --out of a run"),
         (("runs", "list", "{here}/no"), "no: no such folder"),
-        (("runs", "show", "{line}"), "no run is here"),
-        (("runs", "plot", "{line}/run", "{here}", "--out", "{here}/p.png"), "no run is here"),
+        (("runs", "show", "{line}"), "this is not a run"),
+        (("runs", "plot", "{line}/run", "{here}", "--out", "{here}/p.png"), "this is not a run"),
         (("runs", "plot", "{line}/run", "--out", "{here}/p.jpg"), "p.jpg: the plot is written as PNG"),
         (("runs", "plot", "{line}/run", "--metric", "los", "--out", "{here}/p.png"), "did you mean 'loss'?"),
         (

@@ -1,6 +1,7 @@
-"""Runs that were never trained: only their files."""
+"""Files of runs that were never trained."""
 
 import json
+import sys
 
 import pytest
 
@@ -17,7 +18,7 @@ def loss(step):
 
 @pytest.fixture
 def make_run(tmp_path):
-    """Makes a run whose log goes to one step, and whose newest checkpoint stands at another."""
+    """Makes a run with a log up to one step and the newest checkpoint at another."""
 
     def make(name="run", *, logged=8, saved=8, total=8, report=True, recipe=PRETRAINING):
         path = tmp_path / name
@@ -44,3 +45,14 @@ def make_run(tmp_path):
         return path
 
     return make
+
+
+@pytest.fixture
+def hide(monkeypatch):
+    """Makes modules look as if they were not installed."""
+
+    def hide(*names):
+        for name in names:
+            monkeypatch.setitem(sys.modules, name, None)
+
+    return hide

@@ -1,4 +1,4 @@
-"""A run directory explains itself, and its log holds each step once."""
+"""A run directory documents its run, and its log has each step once."""
 
 import errno
 import json
@@ -16,7 +16,6 @@ from unmask.pretraining.pretrain import fingerprint, pretrain
 from unmask.recipe import read_recipe
 from unmask.runs.directory import RunDirectory
 from unmask.runs.plots import plot_confusion
-from unmask.runs.report import model_card
 from unmask.settings import parse_overrides, write
 from unmask.training.machine import Machine
 from unmask.version import __version__
@@ -75,7 +74,7 @@ def test_provenance(finished, corpus):
     assert isinstance(provenance["command"], list)
 
 
-def test_the_report_reads_well(finished):
+def test_the_report_has_settings_results_and_usage(finished):
     out, _ = finished
     report = (out / "report.md").read_text()
     first, *_, last = (line for line in metrics(out) if line["kind"] == "heldout")
@@ -114,7 +113,7 @@ def test_plots_are_pictures(finished, tmp_path):
 
 def test_the_log_is_cut_after_the_step_that_is_resumed(tmp_path):
     run = RunDirectory.create(tmp_path / "run", write(read_recipe("bert-tiny")), {}, {})
-    run.cut_metrics(3)  # nothing is there yet
+    run.cut_metrics(3)  # there is no log yet
     for step in range(1, 6):
         run.log({"kind": "train", "step": step, "loss": 1.0})
         run.log({"kind": "heldout", "step": step, "loss": 2.0})
@@ -130,12 +129,12 @@ def test_the_log_is_cut_after_the_step_that_is_resumed(tmp_path):
 @pytest.mark.parametrize("name", ["notes.txt", ".hidden", "checkpoints"])
 def test_a_directory_with_anything_in_it_is_refused(tmp_path, name):
     (tmp_path / name).write_text("mine")
-    with pytest.raises(UserError, match="not empty; choose another --out, or go on with --resume"):
+    with pytest.raises(UserError, match="not empty; choose another --out, or continue with --resume"):
         RunDirectory.create(tmp_path, "", {}, {})
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_what_is_prepared_from_text_is_no_hindrance(tmp_path):
+def test_a_directory_with_a_prepared_corpus_is_accepted(tmp_path):
     with RunDirectory.reserved(tmp_path) as folder:
         (folder / "corpus").mkdir()
         with pytest.raises(UserError, match="another program"), RunDirectory.reserved(tmp_path):
@@ -145,7 +144,7 @@ def test_what_is_prepared_from_text_is_no_hindrance(tmp_path):
     RunDirectory.create(tmp_path, "", {}, {}).close()
 
 
-def test_a_folder_that_somebody_else_made_is_left_alone(tmp_path):
+def test_a_folder_of_the_user_is_not_changed(tmp_path):
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "mine.txt").touch()
     with pytest.raises(UserError, match="not empty"), RunDirectory.reserved(tmp_path):
@@ -153,11 +152,7 @@ def test_a_folder_that_somebody_else_made_is_left_alone(tmp_path):
     assert (tmp_path / "text" / "mine.txt").exists()
 
 
-def test_a_card_without_metrics():
-    assert model_card("T", "About.", {}).endswith("# T\n\nAbout.\n\n")
-
-
-def test_a_run_that_broke_off_before_its_first_checkpoint_makes_room(tmp_path):
+def test_a_run_that_ended_before_its_first_checkpoint_is_removed(tmp_path):
     path = tmp_path / "run"
     RunDirectory.create(path, "name = 'x'\n", {}, {}).close()
     (path / "checkpoints/.writing-step-00000000").mkdir(parents=True)
@@ -169,11 +164,11 @@ def test_a_run_that_broke_off_before_its_first_checkpoint_makes_room(tmp_path):
     (path / "thesis.txt").touch()
     before = {entry.name for entry in path.iterdir()}
     RunDirectory.forget_unstarted(path)
-    assert {entry.name for entry in path.iterdir()} == before, "somebody else's"
+    assert {entry.name for entry in path.iterdir()} == before, "not made by unmask"
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/recipe.toml").touch()
     RunDirectory.forget_unstarted(tmp_path / "mine")
-    assert (tmp_path / "mine/recipe.toml").exists(), "somebody else's"
+    assert (tmp_path / "mine/recipe.toml").exists(), "not made by unmask"
 
 
 def test_T9_a_full_disk_at_a_resume_leaves_the_recipe(tmp_path, monkeypatch):

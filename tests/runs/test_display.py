@@ -1,4 +1,4 @@
-"""The line that a person sees: loss, tokens and operations a second, share of the peak, time left."""
+"""The progress line: loss, tokens and operations per second, share of the peak, remaining time."""
 
 import math
 from types import SimpleNamespace
@@ -32,14 +32,14 @@ def test_speeds(arguments, text):
 
 @pytest.fixture
 def lines(monkeypatch, capsys):
-    """Shows steps, and returns what is printed after each."""
+    """Shows steps and returns the printed lines."""
     monkeypatch.setattr(display, "LINE_SECONDS", -1)
 
     def show(steps, peak=None, work=float):
-        standing = SimpleNamespace(step=0, total=10, tokens=0)
-        with Display().bar(standing, peak, work) as advance:
+        progress = SimpleNamespace(step=0, total=10, tokens=0)
+        with Display().bar(progress, peak, work) as advance:
             for metrics in steps:
-                standing.step += 1
+                progress.step += 1
                 advance(metrics)
         return capsys.readouterr().err.splitlines()
 
@@ -76,7 +76,7 @@ def test_T14_a_skipped_step_does_not_hide_the_loss(lines):
     assert "loss 5.000" in third
 
 
-def test_pieces_of_work_are_counted_as_they_are_done(monkeypatch, capsys):
+def test_work_items_are_counted_as_they_are_done(monkeypatch, capsys):
     seconds = 0.0
     monkeypatch.setattr(display, "LINE_SECONDS", -1)
     monkeypatch.setattr(display.time, "monotonic", lambda: seconds)
@@ -89,7 +89,7 @@ def test_pieces_of_work_are_counted_as_they_are_done(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("quiet", [False, True])
-def test_what_is_given_is_what_came_and_quiet_prints_nothing(monkeypatch, capsys, quiet):
+def test_the_items_are_yielded_unchanged_and_quiet_prints_nothing(monkeypatch, capsys, quiet):
     monkeypatch.setattr(display, "LINE_SECONDS", -1)
     assert list(Display(quiet=quiet).count([3, 1, 2], int)) == [3, 1, 2]
     assert list(Display(quiet=quiet).count([], int)) == []

@@ -1,4 +1,4 @@
-"""Without matplotlib and TensorBoard, or with a matplotlib that fails, a run leaves all but pictures and events."""
+"""Without matplotlib and TensorBoard, or if plotting fails, a run writes everything except plots and events."""
 
 import json
 import subprocess
@@ -7,7 +7,6 @@ import sys
 import pytest
 import torch
 
-from unmask.cli.main import main
 from unmask.finetuning.finetune import finetune
 from unmask.model import load_model
 from unmask.pretraining.pretrain import pretrain
@@ -17,22 +16,11 @@ from unmask.runs.extras import missing
 from unmask.training.machine import Machine
 
 CPU = Machine(torch.device("cpu"), "float32")
-PICTURES, EVENTS = ("matplotlib",), ("tensorboard", "torch.utils.tensorboard")
+PLOTS, EVENTS = ("matplotlib",), ("tensorboard", "torch.utils.tensorboard")
 SMALL = [
     *("encoder.layers=1", "encoder.width=16", "encoder.heads=2", "encoder.feed_forward=32", "encoder.positions=64"),
     *("layout.length=48", "batch.tokens=256", "budget.steps=3"),
 ]
-
-
-@pytest.fixture
-def hide(monkeypatch):
-    """Makes modules look as if they were not installed."""
-
-    def hide(*names):
-        for name in names:
-            monkeypatch.setitem(sys.modules, name, None)
-
-    return hide
 
 
 @pytest.fixture
@@ -49,24 +37,24 @@ def tune(start, reviews, out, **options):
 
 
 @pytest.mark.parametrize(
-    ("hidden", "said"),
+    ("hidden", "message"),
     [
         ((), None),
-        (PICTURES, "no pictures (matplotlib) will be written; to have them: pip install 'unmask[plots]'"),
-        (EVENTS, "no TensorBoard events (tensorboard) will be written; to have them: pip install 'unmask[plots]'"),
+        (PLOTS, "no plots (matplotlib) will be written; to get them: pip install 'unmask[plots]'"),
+        (EVENTS, "no TensorBoard events (tensorboard) will be written; to get them: pip install 'unmask[plots]'"),
         (
-            PICTURES + EVENTS,
-            "no pictures (matplotlib) and no TensorBoard events (tensorboard) will be written; "
-            "to have them: pip install 'unmask[plots]'",
+            PLOTS + EVENTS,
+            "no plots (matplotlib) and no TensorBoard events (tensorboard) will be written; "
+            "to get them: pip install 'unmask[plots]'",
         ),
     ],
 )
-def test_what_is_missing_is_told(hide, hidden, said):
+def test_what_is_missing_is_reported(hide, hidden, message):
     hide(*hidden)
-    assert missing() == said
+    assert missing() == message
 
 
-def test_tensorboard_is_looked_for_once_a_run(monkeypatch, tmp_path):
+def test_tensorboard_is_imported_once_per_run(monkeypatch, tmp_path):
     calls = []
     monkeypatch.setattr("unmask.runs.directory.event_writer", lambda: calls.append(1))
     with RunDirectory.create(tmp_path / "run", "", {}, {}) as run:
@@ -76,13 +64,13 @@ def test_tensorboard_is_looked_for_once_a_run(monkeypatch, tmp_path):
     assert calls == [1]
 
 
-@pytest.mark.parametrize("hidden", [PICTURES, EVENTS, PICTURES + EVENTS], ids=["pictures", "events", "both"])
-def test_runs_leave_all_else(hide, hidden, corpus, recipe, reviews, tmp_path, capsys):
+@pytest.mark.parametrize("hidden", [PLOTS, EVENTS, PLOTS + EVENTS], ids=["plots", "events", "both"])
+def test_runs_write_everything_else(hide, hidden, corpus, recipe, reviews, tmp_path, capsys):
     hide(*hidden)
     first, second = tmp_path / "pretrained", tmp_path / "tuned"
     pretrain(recipe, corpus, first, machine=CPU)
     tune(first, reviews, second)
-    assert capsys.readouterr().err.count("to have them: pip install 'unmask[plots]'") == 2  # once a run
+    assert capsys.readouterr().err.count("to get them: pip install 'unmask[plots]'") == 2  # once per run
     assert set(json.loads((second / "dev.json").read_text())["metrics"]) >= {"accuracy"}
     assert load_model(second).labels == ("no", "yes")
     assert load_model(first).heads.keys() >= {"masked_lm"}
@@ -96,7 +84,7 @@ def test_runs_leave_all_else(hide, hidden, corpus, recipe, reviews, tmp_path, ca
     assert ("plots/confusion.png" in (second / "report.md").read_text()) == drawn
 
 
-def test_a_picture_that_cannot_be_drawn_costs_a_line(corpus, recipe, reviews, tmp_path, capsys, monkeypatch):
+def test_a_plot_that_cannot_be_drawn_is_only_reported(corpus, recipe, reviews, tmp_path, capsys, monkeypatch):
     first, second = tmp_path / "pretrained", tmp_path / "tuned"
     states = []
 
@@ -108,37 +96,16 @@ def test_a_picture_that_cannot_be_drawn_costs_a_line(corpus, recipe, reviews, tm
     monkeypatch.setattr(plots, "save", fail)
     pretrain(recipe, corpus, first, machine=CPU)
     tune(first, reviews, second)
-    said = capsys.readouterr().err
-    line = "a picture could not be drawn, everything else is saved (ZeroDivisionError: no ink)\n"
-    assert said.count(line) == 3
+    printed = capsys.readouterr().err
+    line = "a plot could not be drawn; everything else is saved (ZeroDivisionError: no ink)\n"
+    assert printed.count(line) == 3
     assert states == [{"report.md", "model"}, *[{"report.md", "model", "dev.json"}] * 2], "before it is drawn"
     for run in (first, second):
         assert "plots/" not in (run / "report.md").read_text()
         load_model(run)
 
 
-def test_a_picture_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    drawing, _ = plots.figure(1)
-
-    def cut_short(path, **options):
-        path.write_bytes(b"\x89PNG")
-        raise OSError("no space left")
-
-    monkeypatch.setattr(drawing, "savefig", cut_short)
-    with pytest.raises(OSError, match="no space left"):
-        plots.save(drawing, tmp_path / "a.png")
-    assert not any(tmp_path.iterdir())
-
-
-def test_drawing_runs_needs_matplotlib(hide, make_run, tmp_path, capsys):
-    hide(*PICTURES)
-    assert main(["runs", "plot", str(make_run()), "--out", str(tmp_path / "a.png")]) == 2
-    said = capsys.readouterr().err
-    assert said == "unmask: pictures need matplotlib, which is not installed; pip install 'unmask[plots]'\n"
-    assert main(["runs", "show", str(make_run("other"))]) == 0
-
-
-def test_a_broken_tensorboard_is_as_one_that_is_missing(monkeypatch):
+def test_a_broken_tensorboard_counts_as_missing(monkeypatch):
     class Broken:
         def __getattr__(self, name):
             raise TypeError("Descriptors cannot be created directly")
@@ -167,12 +134,12 @@ def test_neither_is_imported_by_a_run(text_file, tmp_path):
     assert (tmp_path / "run" / "model" / "model.safetensors").exists()
 
 
-def test_the_demonstration_ends_without_its_picture(hide, tmp_path, monkeypatch):
+def test_the_demonstration_ends_without_its_plot(hide, tmp_path, monkeypatch):
     from rich.console import Console
 
     from unmask import demo
 
-    hide(*PICTURES)
+    hide(*PLOTS)
     monkeypatch.setattr(demo, "_corpus", lambda *given: None)
     monkeypatch.setattr(demo, "_pretrain", lambda *given: ([], 0.0))
     monkeypatch.setattr(demo, "_classifiers", lambda *given: {})

@@ -1,4 +1,4 @@
-"""What is said of runs: a line each, a page on one."""
+"""A table of runs with one line each, and a page on one run."""
 
 import json
 
@@ -9,7 +9,7 @@ from unmask.runs.overview import describe_run, describe_seeds, list_runs
 from unmask.runs.summary import read_run, read_seeds
 
 
-def test_a_line_each_in_columns(make_run):
+def test_one_line_per_run_in_columns(make_run):
     finished = make_run("finished")
     stopped = make_run("stopped", logged=4, saved=2, report=False, recipe='[task]\nkind = "classification"\n')
     text = list_runs([read_run(finished), read_run(stopped)])
@@ -54,13 +54,13 @@ def test_a_page(make_run, monkeypatch):
     assert rows["encoder"] == "layers 4"
     assert rows["objective"] == "masked_lm.weight 1.0"
     assert rows["machine"] == "device cpu, threads 2, matrix products at 800 GFLOP/s"
-    assert rows["progress"] == "8 of 8 steps, 8,000 tokens, 2.00 passes over the data, 8 min 00 s in steps"
+    assert rows["progress"] == "8 of 8 steps, 8,000 tokens, 2.00 epochs, 8 min 00 s in steps"
     assert rows["speed"] == "500 tokens/s, 400 GFLOP/s (50 % of peak), median of the steps"
     assert rows["skipped"].startswith("1 steps")
     assert rows["loss"] == "10.0000 6.0000 8 6.0000"
     assert rows["masked_lm_accuracy"] == "0.0000 0.8000 8 0.8000"
     assert rows["metrics.jsonl"] == str(path / "metrics.jsonl")
-    assert "model" not in rows, "there is none"
+    assert "model" not in rows, "there is no model"
 
 
 @pytest.mark.parametrize(("accuracy", "best"), [(0.9, "0.9000 0"), (None, "0.8000 8")])
@@ -74,15 +74,15 @@ def test_the_best_is_the_lowest_loss_and_the_highest_accuracy(make_run, accuracy
     assert best in rows["masked_lm_accuracy"]
 
 
-def test_a_stopped_run_says_how_to_go_on(make_run):
+def test_the_page_on_a_stopped_run_explains_how_to_resume(make_run):
     text, rows = page(make_run(logged=4, saved=2, report=False))
-    assert text.splitlines()[0].endswith("stopped at step 2 of 8; go on with the same command and --resume")
-    assert rows["progress"].startswith("2 of 8 steps, 2,000 tokens, 0.50 passes")
+    assert text.splitlines()[0].endswith("stopped at step 2 of 8; continue with the same command and --resume")
+    assert rows["progress"].startswith("2 of 8 steps, 2,000 tokens, 0.50 epochs")
 
 
 def test_a_page_on_several_seeds(tmp_path, make_run):
     make_run("seed-0")
-    with pytest.raises(UserError, match=f"no run is here.*; name a run in it: {tmp_path / 'seed-0'}"):
+    with pytest.raises(UserError, match=f"this is not a run.*; pass a run in it: {tmp_path / 'seed-0'}"):
         read_run(tmp_path)
     assert read_seeds(tmp_path) is None
     seeds = {"seed-0": {"accuracy": 80.0, "f1": 70.0}, "seed-1": {"accuracy": 84.0, "f1": 70.0}}

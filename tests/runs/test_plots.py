@@ -1,4 +1,4 @@
-"""Curves of several runs in one picture: each where it belongs, and named."""
+"""Plots of one run, of several runs, and of confusion matrices."""
 
 import json
 import warnings
@@ -6,15 +6,17 @@ import warnings
 import numpy as np
 import pytest
 
+from unmask.cli.main import main
 from unmask.errors import UserError
 from unmask.runs import plots
+from unmask.runs.directory import RunDirectory
 from unmask.runs.plots import plot_confusion, plot_runs
 from unmask.runs.summary import read_run
 
 
 @pytest.fixture
 def draw(tmp_path, monkeypatch):
-    """Draws runs, and returns the picture's lines and its legend."""
+    """Draws runs, and returns the panel and the legend."""
     pictures = []
     save = plots.save
     monkeypatch.setattr(plots, "save", lambda drawing, path: (pictures.append(drawing), save(drawing, path)))
@@ -97,7 +99,7 @@ def test_a_metric_that_a_run_lacks_is_refused_with_what_there_is(make_run, draw)
 def test_a_run_without_a_log_is_refused(make_run, draw):
     path = make_run()
     (path / "metrics.jsonl").unlink()
-    with pytest.raises(UserError, match="run: nothing is logged yet; leave this run away"):
+    with pytest.raises(UserError, match="run: nothing is logged yet; omit this run"):
         draw(path)
 
 
@@ -115,3 +117,43 @@ def test_labels_that_the_font_lacks_are_numbers(labels, shown, tmp_path, monkeyp
     (panel,) = pictures[0].axes
     assert [tick.get_text() for tick in panel.get_xticklabels()] == shown
     assert [tick.get_text() for tick in panel.get_yticklabels()] == shown
+
+
+def test_a_plot_is_written_completely_or_not_at_all(tmp_path, monkeypatch):
+    drawing, _ = plots.figure(1)
+
+    def cut_short(path, **options):
+        path.write_bytes(b"\x89PNG")
+        raise OSError("no space left")
+
+    monkeypatch.setattr(drawing, "savefig", cut_short)
+    with pytest.raises(OSError, match="no space left"):
+        plots.save(drawing, tmp_path / "a.png")
+    assert not any(tmp_path.iterdir())
+
+
+def test_drawing_runs_needs_matplotlib(hide, make_run, tmp_path, capsys):
+    hide("matplotlib")
+    assert main(["runs", "plot", str(make_run()), "--out", str(tmp_path / "a.png")]) == 2
+    said = capsys.readouterr().err
+    assert said == "unmask: plots need matplotlib, which is not installed; pip install 'unmask[plots]'\n"
+    assert main(["runs", "show", str(make_run("other"))]) == 0
+
+
+def test_the_accuracy_of_a_discriminator_is_plotted_with_that_of_a_constant_prediction(make_run, monkeypatch):
+    run = RunDirectory(make_run())
+    lines = [json.loads(text) for text in (run.path / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        line |= {
+            "replaced_token_loss": 0.5,
+            "replaced_token_accuracy": 0.8,
+            "replaced_token_guess": 0.87 + line["step"] / 1000,
+        }
+    (run.path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    pictures = []
+    monkeypatch.setattr(plots, "save", lambda drawing, path: pictures.append(drawing))
+    plots.plot_training(run)
+    (panel,) = (panel for panel in pictures[0].axes if panel.get_title() == "replaced token accuracy")
+    (curve,) = (line for line in panel.get_lines() if line.get_linestyle() == "--")
+    assert curve.get_label() == "constant prediction: 0.878"
+    assert curve.get_ydata().tolist() == [0.87, 0.872, 0.874, 0.876, 0.878]

@@ -1,4 +1,4 @@
-"""Runs are found and read as they are, whole, stopped, running or damaged, and nothing in them changes."""
+"""Runs are found and read, whether finished, stopped, running or damaged, and nothing in them changes."""
 
 import json
 
@@ -23,7 +23,7 @@ def test_a_fine_tuning_has_the_name_of_its_task(make_run):
     assert (run.name, run.kind) == ("classification", "fine-tuning")
 
 
-def test_a_stopped_run_stands_where_it_would_go_on(make_run):
+def test_a_stopped_run_is_at_its_newest_checkpoint(make_run):
     run = read_run(make_run(logged=7, saved=4, total=1000, report=False))
     assert run.state == "stopped at step 4 of 1,000"
     assert run.reached == Reached(step=4, tokens=4000, seconds=240.0, total=1000, skipped=1)
@@ -31,7 +31,7 @@ def test_a_stopped_run_stands_where_it_would_go_on(make_run):
     assert [line["step"] for line in run.heldout] == [0, 2, 4]
 
 
-def test_a_running_run_stands_where_its_log_ends(make_run):
+def test_a_running_run_is_at_the_end_of_its_log(make_run):
     path = make_run(logged=7, saved=4, report=False)
     with RunDirectory.resume(path, (path / "recipe.toml").read_text(), read_run(path).provenance.inputs, frozenset()):
         run = read_run(path)
@@ -52,26 +52,26 @@ def test_a_larger_budget_is_not_finished_by_the_old_report(make_run):
 
 
 @pytest.mark.parametrize(("report", "state"), [(True, "finished"), (False, "stopped at step 8")])
-def test_without_checkpoints_the_log_tells(make_run, report, state):
+def test_without_checkpoints_the_log_is_used(make_run, report, state):
     run = read_run(make_run(saved=None, report=report))
     assert run.state == state
     assert run.reached == Reached(step=8, tokens=8000, seconds=480.0)
 
 
-def test_a_run_that_has_not_begun(make_run):
+def test_a_run_that_has_not_started(make_run):
     path = make_run(logged=0, saved=0, total=0, report=False)
     assert read_run(path).state == "stopped at step 0"
     (path / "metrics.jsonl").unlink()
     assert read_run(path).heldout == []
 
 
-def test_a_damaged_checkpoint_is_passed_over(make_run):
+def test_a_damaged_checkpoint_is_skipped(make_run):
     path = make_run()
     (path / "checkpoints" / "step-00000008" / "progress.json").write_text("{")
     assert read_run(path).state == "stopped at step 6 of 8"
 
 
-def test_T24_lines_cut_short_or_of_others_are_passed_over(make_run):
+def test_T24_truncated_and_foreign_lines_are_skipped(make_run):
     path = make_run()
     with (path / "metrics.jsonl").open("a") as file:
         file.write('3\n{"kind": "train"}\n{"kind": "train", "step": "4"}\n\n{"kind": "train", "st')
@@ -83,14 +83,14 @@ def test_T24_lines_cut_short_or_of_others_are_passed_over(make_run):
     [
         ("recipe.toml", b"name =", r"recipe\.toml: the file is damaged \("),
         ("recipe.toml", b"\xff\xfe", r"recipe\.toml: the file is damaged \("),
-        ("recipe.toml", None, r"run: no run is here: there is no recipe\.toml; name the --out of a run"),
+        ("recipe.toml", None, r"run: this is not a run: there is no recipe\.toml; pass the --out of a run"),
         ("provenance.json", b"{}", r"provenance\.json: the file is damaged \(.*unmask"),
         ("provenance.json", b"[3]", r"provenance\.json: the file is damaged \("),
-        ("provenance.json", None, r"run: no run is here: there is no provenance\.json"),
+        ("provenance.json", None, r"run: this is not a run: there is no provenance\.json"),
         ("metrics.jsonl", b'{"kind": "train", "step": 1}', r"metrics\.jsonl: the file is damaged \(.*tokens"),
     ],
 )
-def test_what_is_damaged_is_named(make_run, name, content, message):
+def test_damaged_files_are_named(make_run, name, content, message):
     path = make_run()
     if content is None:
         (path / name).unlink()
@@ -101,10 +101,10 @@ def test_what_is_damaged_is_named(make_run, name, content, message):
 
 
 @pytest.mark.parametrize("name", ["missing", "file", "folder"])
-def test_what_is_no_run(tmp_path, name):
+def test_paths_that_are_not_runs(tmp_path, name):
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
-    with pytest.raises(UserError, match=f"{name}: no run is here"):
+    with pytest.raises(UserError, match=f"{name}: this is not a run"):
         read_run(tmp_path / name)
 
 
@@ -120,7 +120,7 @@ def test_runs_are_found_at_and_below_a_folder(make_run, tmp_path):
     assert [str(path.relative_to(tmp_path)) for path in find_runs(tmp_path)] == names
     assert list(find_runs(tmp_path / "b" / "one")) == [tmp_path / "b" / "one"]
     assert list(find_runs(tmp_path / "recipes")) == []
-    with pytest.raises(UserError, match="missing: no such folder; name the --out of a run, or a folder of runs"):
+    with pytest.raises(UserError, match="missing: no such folder; pass the --out of a run, or a folder of runs"):
         list(find_runs(tmp_path / "missing"))
 
 

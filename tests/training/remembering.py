@@ -1,9 +1,9 @@
-"""A body that carries state, and streams in which only the window before tells the answer; also as a program.
+"""An encoder that carries state, and streams whose answers are only in the previous window; also a program.
 
     python remembering.py OUT '{"micro_tokens": 30, "resume": true}'
 
-Each window begins with a cue and asks for the cue of the window before, which the body remembers as a row of its state;
-a running mean over all windows makes every step depend on all before it.
+Each window starts with a cue and asks for the cue of the previous window, which the encoder keeps in its state; a
+running mean over all windows makes every step depend on all previous ones.
 """
 
 import json
@@ -86,7 +86,7 @@ class Windows:
 
 
 class Remembering(nn.Module):
-    """Adds to each token what it makes of the state of the token's stream."""
+    """Adds a projection of the stream's state to each token."""
 
     width, num_layers, vocabulary, longest, recompute = 16, 1, VOCABULARY, 16, False
     head = HeadSpec(16)
@@ -117,7 +117,7 @@ class Remembering(nn.Module):
 
 
 class Recall(Objective):
-    """Which cue did the window before begin with?"""
+    """Classification of the cue that the previous window started with."""
 
     at = "query"
     needs = frozenset({"cue"})
@@ -156,7 +156,7 @@ def learner_of(dtype=torch.float32):
 
 
 def heldout_of(learner, *, apart=False, windows=12):
-    """Windows of other streams: in two groups of streams, each in order."""
+    """Return windows of other streams, in two groups of streams, each in order."""
     source = Windows(seed=1, apart=apart)
     groups = [range(4), range(4, STREAMS)]
     made = [[source.window(0, window, stream) for stream in group] for window in range(windows) for group in groups]
@@ -177,16 +177,22 @@ def trainer_of(run, learner, chosen, *, machine=None, processes=None, apart=Fals
     )
 
 
+def gloo_threads():
+    """Return the names of gloo's threads, which would abort the process if they ran while Python shuts down."""
+    names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    return [name for name in names if "gloo" in name]
+
+
 def main(out, *, micro_tokens=1000, double=False, overlapped=False, resume=False, kill=None):
-    """Train, a checkpoint after each step.
+    """Train with a checkpoint after each step.
 
     Args:
         out: the run directory.
-        micro_tokens: of the recipe.
-        double: in float64.
+        micro_tokens: tokens of a micro-batch.
+        double: train in float64.
         overlapped: sum gradients during the backward pass, as on GPUs.
-        resume: the run.
-        kill: the processes kill themselves before this step.
+        resume: resume the run.
+        kill: step before which the processes kill themselves.
     """
     loop.SAVE_PAUSE = loop.SAVE_SECONDS = 0
     if overlapped:
@@ -203,6 +209,7 @@ def main(out, *, micro_tokens=1000, double=False, overlapped=False, resume=False
     machine, processes = Machine(torch.device("cpu"), "float32"), Processes.launched()
     with processes, open_run(out, write(chosen), {}, machine, processes, resume=resume) as run:
         trainer_of(run, learner, chosen, machine=machine, processes=processes).complete(resume=resume)
+    assert not gloo_threads()
 
 
 if __name__ == "__main__":

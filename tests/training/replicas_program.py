@@ -1,10 +1,12 @@
-"""One of two processes that compute gradients: `python replicas_program.py OUT`; alone it computes all of them.
+"""Program run in one or two processes that compute the same gradients: `python replicas_program.py OUT`.
 
-The odd micro-batches have no target of the objective `second`, whose weight then gets no gradient, and no micro-batch
-ever reads the weight `idle`.
+Odd micro-batches have no target of the objective `second`, whose weight then gets no gradient, and no micro-batch uses
+the weight `idle`.
 """
 
+import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import safetensors.torch
@@ -68,12 +70,12 @@ def micro_batch(number):
 
 
 def gradients(strategy, precision, processes):
-    """Return those of three steps, of which each goes another way over the processes."""
+    """Return the gradients of four steps with different distributions of the micro-batches over the processes."""
     torch.manual_seed(0)
     learner = Learner(Body(), {"first": Ask("first"), "second": Ask("second")})
     replicas = strategy(learner, Machine(torch.device("cpu"), precision), processes)
     found = {}
-    # a process's micro-batches in each step: only one has targets of `second`, one or both have, none has
+    # the processes' micro-batches in each step: targets of `second` in the first, in the second, in both, in none
     for step, shares in enumerate([[(1, 0), (3,)], [(5,), (0, 2, 7)], [(2, 4), (6,)], [(1,), (3, 5)]]):
         mine = shares[processes.rank] if processes.size > 1 else sum(shares, ())
         for number in mine:
@@ -90,14 +92,21 @@ def gradients(strategy, precision, processes):
     return found
 
 
+def threads():
+    """Return the names of this process's threads."""
+    return [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+
+
 def main(out):
-    """Compute the gradients of all strategies; the first process writes them."""
+    """Compute and write the gradients of all strategies, and the threads while connected and after."""
     with Processes.launched() as processes:
         strategies = STRATEGIES if processes.size > 1 else {"alone": Replicas}
         for name, strategy in strategies.items():
             for precision in ("float32", "bf16"):
                 found = gradients(strategy, precision, processes)
                 safetensors.torch.save_file(found, f"{out}/{name}-{precision}-{processes.rank}.safetensors")
+        connected = threads()
+    Path(f"{out}/{processes.size}-{processes.rank}.json").write_text(json.dumps([connected, threads()]))
 
 
 if __name__ == "__main__":

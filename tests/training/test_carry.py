@@ -1,4 +1,4 @@
-"""State goes from step to step: it is learnt from, committed with the weights, saved, and shared over processes."""
+"""Carried state is trained on, committed with the weights, saved, and distributed over processes."""
 
 import json
 import math
@@ -14,36 +14,18 @@ import pytest
 import torch
 
 from unmask.batches.batch import collate
-from unmask.errors import UserError
-from unmask.runs.directory import RunDirectory
-from unmask.settings import write
 from unmask.training import memory
 from unmask.training.carry import CarryTable
-from unmask.training.checkpoint import Progress, load_carry, newest_checkpoint
+from unmask.training.checkpoint import load_carry, newest_checkpoint
 from unmask.training.evaluate import evaluate
 from unmask.training.machine import Machine
 from unmask.training.processes import Processes
-from unmask.training.step_feed import StepFeed
 
 from . import remembering
 from .remembering import STREAMS, Windows, learner_of, settings, trainer_of
 
 CPU, BF16 = Machine(torch.device("cpu"), "float32"), Machine(torch.device("cpu"), "bf16")
 PROGRAM = Path(remembering.__file__)
-
-
-@pytest.fixture
-def run(tmp_path):
-    """Makes a run directory."""
-    opened = []
-
-    def make(name="run"):
-        opened.append(RunDirectory.create(tmp_path / name, write(settings(1)), {}, {}))
-        return opened[-1]
-
-    yield make
-    while opened:
-        opened.pop().close()
 
 
 def rows(trainer):
@@ -57,18 +39,18 @@ def assert_equal(first, second):
 
 
 @pytest.mark.parametrize("machine", [CPU, BF16], ids=["float32", "bf16"])
-def test_what_only_the_window_before_tells_is_learnt_with_carried_state(run, machine):
-    one = trainer_of(run(), learner_of(), settings(150), machine=machine)
+def test_with_carried_state_the_model_learns_what_only_the_previous_window_shows(make_run, machine):
+    one = trainer_of(make_run(), learner_of(), settings(150), machine=machine)
     one.start()
     one.train()
     assert one.run.read_metrics("heldout")[-1]["recall_accuracy"] > 0.97
     dtypes = {name: value.dtype for name, value in one.carry.rows.items()}
-    assert dtypes == {"cue": machine.dtype, "mean": torch.float32}, "as the body gives them"
+    assert dtypes == {"cue": machine.dtype, "mean": torch.float32}, "as the encoder returns them"
     assert_equal(load_carry(newest_checkpoint(one.run.checkpoints)[0]), one.carry.rows)
 
 
-def test_and_not_without(run):
-    one = trainer_of(run(), learner_of(), settings(150), apart=True)
+def test_without_carried_state_it_cannot(make_run):
+    one = trainer_of(make_run(), learner_of(), settings(150), apart=True)
     one.start()
     one.train()
     assert one.run.read_metrics("heldout")[-1]["recall_accuracy"] < 0.45
@@ -76,8 +58,8 @@ def test_and_not_without(run):
     assert not (newest_checkpoint(one.run.checkpoints)[0] / "carry.safetensors").exists()
 
 
-def test_evaluation_starts_its_own_state_and_leaves_that_of_training(run):
-    one = trainer_of(run(), learner_of(), settings(150))
+def test_evaluation_starts_its_own_state_and_leaves_that_of_training(make_run):
+    one = trainer_of(make_run(), learner_of(), settings(150))
     one.start()
     for _ in range(40):
         one.step()
@@ -89,8 +71,8 @@ def test_evaluation_starts_its_own_state_and_leaves_that_of_training(run):
     assert backwards["recall_loss"] > first["recall_loss"] + 0.1, "the order matters"
 
 
-def test_a_skipped_step_commits_neither_weights_nor_state(run):
-    one = trainer_of(run(), learner_of(), settings(20))
+def test_a_skipped_step_commits_neither_weights_nor_state(make_run):
+    one = trainer_of(make_run(), learner_of(), settings(20))
     one.start()
     for _ in range(3):
         one.step()
@@ -112,11 +94,11 @@ def test_a_skipped_step_commits_neither_weights_nor_state(run):
     assert not one.carry.rows["mean"].equal(before["mean"])
 
 
-def test_measuring_leaves_no_trace_in_the_state(run, monkeypatch):
+def test_measuring_leaves_no_trace_in_the_state(make_run, monkeypatch):
     monkeypatch.setattr(memory, "SMALL", 8)
     monkeypatch.setattr(memory, "PROBE", 16)
     monkeypatch.setattr(Machine, "matmul_peak", lambda self: 1e12)
-    one = trainer_of(run(), learner_of(), settings(0, "auto", minutes=0.01))
+    one = trainer_of(make_run(), learner_of(), settings(0, "auto", minutes=0.01))
     one.start()
     assert one.carry.rows == {}
     for _ in range(3):
@@ -131,39 +113,33 @@ def test_measuring_leaves_no_trace_in_the_state(run, monkeypatch):
     assert one.progress.step == 3
 
 
-def test_a_stream_that_begins_anew_forgets(run):
-    one = trainer_of(run(), learner_of(), settings(remembering.WINDOWS + 1), heldout=False)
+def test_a_stream_that_starts_again_has_the_initial_state(make_run):
+    one = trainer_of(make_run(), learner_of(), settings(remembering.WINDOWS + 1), heldout=False)
     one.start()
     one.train()
     assert one.progress.cursor == (1, 1)
     first = collate([one.prepare(sample) for sample in Windows().take((1, 0))[0]])
-    rows = CarryTable(STREAMS).give(first, one.learner).carry
+    rows = CarryTable(STREAMS).attach(first, one.learner).carry
     assert not rows["mean"].any()
     largest = one.carry.rows["mean"].abs().amax()
     assert largest <= 0.11 * one.learner.encoder.table.weight.abs().max(), "the mean over one window"
 
 
-def test_a_batch_that_is_not_one_window_of_each_stream_is_refused(run):
-    chosen = msgspec.structs.replace(settings(3), batch=msgspec.structs.replace(settings(3).batch, sequences=4))
-    with pytest.raises(UserError, match=r"layout.streams is 6.*batch.sequences is 4.*--set batch.sequences=6"):
-        trainer_of(run(), learner_of(), chosen)
-
-
 def launch(out, size=1, statuses=None, **options):
-    """Run the program in so many processes."""
+    """Run the program in `size` processes."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        meeting = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1])}
+        rendezvous = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1])}
     started = [
         subprocess.Popen(
             [sys.executable, str(PROGRAM), str(out), json.dumps(options)],
-            env=os.environ | {"OMP_NUM_THREADS": "1", "UNMASK_TIMEOUT": "30"} | meeting | {"RANK": str(rank)},
+            env=os.environ | {"OMP_NUM_THREADS": "1", "UNMASK_TIMEOUT": "30"} | rendezvous | {"RANK": str(rank)},
             stderr=subprocess.PIPE,
         )
         for rank in range(size)
     ]
-    said = [process.communicate(timeout=120)[1].decode() for process in started]
-    assert [process.returncode for process in started] == (statuses or [0] * size), said
+    errors = [process.communicate(timeout=120)[1].decode() for process in started]
+    assert [process.returncode for process in started] == (statuses or [0] * size), errors
 
 
 def losses(out):
@@ -187,7 +163,7 @@ def assert_close(out, other, tolerance):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Unbroken runs of one process, in float32 and float64."""
+    """Uninterrupted runs of one process, in float32 and float64."""
     folder = tmp_path_factory.mktemp("whole")
     for double in (False, True):
         launch(folder / str(double), double=double)
@@ -243,23 +219,10 @@ def test_the_comparison_sees_state_that_is_lost(whole, tmp_path):
     manifest = json.loads((newest / "manifest.json").read_bytes())
     del manifest["files"]["carry.safetensors"]
     (newest / "manifest.json").write_text(json.dumps(manifest))
-    (newest / "carry.safetensors").unlink()  # as in a checkpoint from before there was any
+    (newest / "carry.safetensors").unlink()  # as in a checkpoint of an earlier version
     launch(out, resume=True)
     with pytest.raises(AssertionError):
         assert_close(out, whole[False], 1e-5)
-
-
-def test_T20_fewer_streams_than_processes():
-    learner = learner_of()
-    feed = StepFeed(Windows(), settings(3).batch, learner.prepare, Processes(0, STREAMS + 1), 0)
-    with pytest.raises(UserError, match=r"start fewer processes, or enlarge layout\.streams and batch.sequences"):
-        feed.next(Progress(cursor=(0, 0), micro_tokens=100))
-    for rank in range(4):  # streams need not be dealt out evenly
-        feed = StepFeed(Windows(), settings(3).batch, learner.prepare, Processes(rank, 4), 0)
-        for _ in range(2):
-            step = feed.next(Progress(cursor=(0, 0), micro_tokens=8))
-            found = torch.cat([batch.streams for batch in step.micro_batches])
-            assert sorted(found.tolist()) == list(range(rank, STREAMS, 4))
 
 
 def test_the_table_of_several_processes(monkeypatch):

@@ -1,4 +1,4 @@
-"""Public operators stand in for torch's private ones with the same numbers."""
+"""The public fallbacks give the same numbers as torch's private operators."""
 
 import re
 import types
@@ -19,7 +19,7 @@ PRIVATE = [
 ]
 
 
-def hide(monkeypatch, *names):
+def remove(monkeypatch, *names):
     for name in names:
         monkeypatch.delattr(torch, name)
 
@@ -46,16 +46,16 @@ OPERATORS = {
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_each_operator_has_a_stand_in_with_the_same_numbers(name, monkeypatch):
+def test_each_operator_has_a_fallback_with_the_same_numbers(name, monkeypatch):
     expected = [compute() for compute in OPERATORS[name]]
-    hide(monkeypatch, name)
+    remove(monkeypatch, name)
     found = [compute() for compute in OPERATORS[name]]
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
 
 
 def trained(settings, steps=5):
-    """The weights and moments after some steps with a clipped gradient; operators are read when they are called."""
+    """The weights and moments after some steps with a clipped gradient; operators are looked up when called."""
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.LayerNorm(5), torch.nn.Linear(5, 2))
     optimizer = Optimizer(module, settings)
@@ -74,7 +74,7 @@ def trained(settings, steps=5):
 def test_steps_are_those_of_the_fused_kernel(kind, correction, hidden, monkeypatch):
     settings = OptimizerSettings(kind=kind, learning_rate=0.01, weight_decay=0.1, bias_correction=correction)
     weights, state = trained(settings)
-    hide(monkeypatch, *hidden)
+    remove(monkeypatch, *hidden)
     ours, moments = trained(settings)
     torch.testing.assert_close(ours, weights, rtol=1e-6, atol=1e-6)
     assert moments.keys() == state.keys()
@@ -95,7 +95,7 @@ def test_the_comparison_notices_a_planted_fault(monkeypatch):
         torch.testing.assert_close(faulty, weights, rtol=1e-6, atol=1e-6)
 
 
-def test_the_machine_asks_public_functions_where_torch_has_no_private_ones(monkeypatch):
+def test_the_machine_uses_public_functions_if_torch_has_no_private_ones(monkeypatch):
     monkeypatch.setattr(machine.platform, "machine", lambda: "x86_64")
     private = machine.multiplies_bf16()
     for name in machine.BF16_FEATURES:
@@ -117,8 +117,8 @@ def test_the_peak_is_measured_without_the_private_product(monkeypatch):
     assert Machine(torch.device("cpu"), "float32").matmul_peak() > 0
 
 
-def test_private_operators_are_called_only_where_their_absence_is_looked_for():
-    """Each file that calls one also asks whether it is there."""
+def test_private_operators_are_called_only_where_their_absence_is_handled():
+    """Each file that calls a private operator also checks whether it exists."""
     package = Path(kernels.__file__).parents[1]
     for path in package.rglob("*.py"):
         text = path.read_text(encoding="utf8")

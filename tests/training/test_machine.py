@@ -1,4 +1,4 @@
-"""The machine's peak is the best rate of all products, in the run's precision."""
+"""The machine's peak, oneDNN's kernel cache, and the choice of device and precision."""
 
 import os
 
@@ -40,7 +40,7 @@ def test_a_slow_machine_gives_up_after_a_product(products, monkeypatch):
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
-def test_all_ways_give_the_same_product_and_no_chance_is_drawn(monkeypatch, precision):
+def test_all_products_are_equal_and_the_global_generator_is_not_used(monkeypatch, precision):
     monkeypatch.setattr(machine, "PEAK_SIZES", {"cpu": (32, 64)})
     monkeypatch.setattr(machine, "PEAK_SECONDS", 0.01)
     state, one = torch.get_rng_state(), Machine(torch.device("cpu"), precision)
@@ -52,7 +52,7 @@ def test_all_ways_give_the_same_product_and_no_chance_is_drawn(monkeypatch, prec
 
 
 @pytest.mark.parametrize(("precision", "kept"), [("float32", "24"), ("bf16", "96")])
-def test_few_kernels_are_kept_unless_it_is_said_otherwise(monkeypatch, precision, kept):
+def test_few_kernels_are_kept_unless_the_environment_says_otherwise(monkeypatch, precision, kept):
     monkeypatch.setenv("LRU_CACHE_CAPACITY", "7")
     monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", raising=False)
     keep_few_kernels(precision)

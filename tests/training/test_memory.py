@@ -1,4 +1,4 @@
-"""What is in memory at once: as much as fits, with the gradient of the whole, and layers computed twice."""
+"""Micro-batches of the size that fits into memory, recomputed layers, and the error for running out of memory."""
 
 import msgspec
 import pytest
@@ -6,6 +6,8 @@ import torch
 
 from unmask.batches.batch import collate
 from unmask.batches.feed import Feed
+from unmask.errors import UnmaskError
+from unmask.objectives.learner import Learner
 from unmask.pretraining.learner import build_learner
 from unmask.pretraining.pretrain import pretrain
 from unmask.training import memory
@@ -13,23 +15,23 @@ from unmask.training.checkpoint import load_checkpoint, newest_checkpoint
 from unmask.training.machine import Machine
 from unmask.training.memory import find_micro_tokens
 
-CPU = Machine(torch.device("cpu"), "float32")
+from .conftest import CPU, changed, metrics
 
 
 class Measured:
-    """A machine on which a token takes 10 bytes, and everything else 5,000; before, 90,000 were held once."""
+    """A machine on which a token takes 10 bytes and everything else 5,000; the previous peak is 90,000."""
 
-    def __init__(self, available, tells=True):
-        self.available, self.tells, self.used, self.pieces = available, tells, 90_000, []
+    def __init__(self, available, measurable=True):
+        self.available, self.measurable, self.used, self.sizes = available, measurable, 90_000, []
 
-    def learn(self, piece):
-        self.pieces.append(sum(map(len, piece)))
-        self.used = max(self.used, 5000 + 10 * self.pieces[-1])
+    def learn(self, micro_batch):
+        self.sizes.append(sum(map(len, micro_batch)))
+        self.used = max(self.used, 5000 + 10 * self.sizes[-1])
 
-    def forget_memory(self):
-        if self.tells:
+    def reset_peak_memory(self):
+        if self.measurable:
             self.used = 0
-        return self.tells
+        return self.measurable
 
     def memory(self):
         return self.used
@@ -47,12 +49,12 @@ def samples(recipe, corpus):
 
 
 @pytest.mark.parametrize(("available", "expected"), [(20_000, 2000), (4000, 400), (1e9, "all"), (-1e9, 50)])
-def test_the_largest_piece_that_fits_is_found_from_two(samples, monkeypatch, available, expected):
+def test_the_largest_micro_batch_that_fits_is_estimated_from_two(samples, monkeypatch, available, expected):
     monkeypatch.setattr(memory, "SMALL", 50)
     monkeypatch.setattr(memory, "PROBE", 200)
     machine = Measured(available)
     found = find_micro_tokens(samples, machine.learn, machine, reserve=0)
-    small, probe = machine.pieces
+    small, probe = machine.sizes
     assert 0 < small <= 50 < probe <= 200
     if expected == "all":
         assert found == 2 * sum(map(len, samples)), "a later step may be longer"
@@ -60,32 +62,32 @@ def test_the_largest_piece_that_fits_is_found_from_two(samples, monkeypatch, ava
         assert found == expected
     held_back = Measured(available)
     assert find_micro_tokens(samples, held_back.learn, held_back, reserve=1000) in (found, found - 100, 50)
-    silent = Measured(available, tells=False)
+    silent = Measured(available, measurable=False)
     assert find_micro_tokens(samples, silent.learn, silent, reserve=0) == 200
 
 
 def test_a_small_step_is_not_tried(samples):
-    def learn(piece):
+    def learn(micro_batch):
         raise AssertionError
 
     assert find_micro_tokens(samples, learn, CPU, reserve=0) == memory.PROBE
 
 
-def test_the_most_memory_is_looked_for_anew():
-    if not CPU.forget_memory():
-        pytest.skip("this system does not let the peak be reset")
+def test_the_peak_of_memory_can_be_reset():
+    if not CPU.reset_peak_memory():
+        pytest.skip("this system cannot reset the peak")
     before = CPU.memory()
     held = torch.ones(50_000_000)
     assert 190e6 < CPU.memory() - before < 250e6
     del held
-    assert CPU.memory() - before > 190e6, "it was held"
-    CPU.forget_memory()
+    assert CPU.memory() - before > 190e6, "the peak includes memory that was freed"
+    CPU.reset_peak_memory()
     assert CPU.memory() - before < 50e6
 
 
 @pytest.mark.parametrize("timed", [False, True])
-def test_a_run_finds_its_piece_once_and_keeps_it(recipe, corpus, tmp_path, monkeypatch, timed):
-    if timed:  # the steps that are timed are taken back, what fits stays
+def test_a_run_finds_its_micro_batch_size_once_and_keeps_it(recipe, corpus, tmp_path, monkeypatch, timed):
+    if timed:  # the timed steps are undone, but the size is kept
         monkeypatch.setattr("unmask.training.calibration.MIN_TIMED", 1)
     monkeypatch.setattr(memory, "SMALL", 50)
     monkeypatch.setattr(memory, "PROBE", 150)
@@ -114,7 +116,7 @@ def gradients(learner, batch):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_layers_computed_again_give_the_same_gradients(recipe, corpus, samples, dtype):
+def test_recomputed_layers_give_the_same_gradients(recipe, corpus, samples, dtype):
     """With dropout: the same elements are dropped in both passes."""
     learner, _ = build_learner(recipe, corpus.tokenizer.size, None)
     learner.to(dtype).train()
@@ -127,8 +129,8 @@ def test_layers_computed_again_give_the_same_gradients(recipe, corpus, samples, 
     assert any(value.any() for value in kept.values())
 
 
-def test_layers_computed_again_keep_less(recipe, corpus, samples):
-    """What autograd saves, counted by its own hooks."""
+def test_recomputed_layers_save_less(recipe, corpus, samples):
+    """Counts the elements that autograd saves, with its own hooks."""
     learner, _ = build_learner(recipe, corpus.tokenizer.size, None)
     batch, kept = collate(samples), []
     for recompute in (False, True):
@@ -143,3 +145,41 @@ def test_layers_computed_again_keep_less(recipe, corpus, samples):
         kept.append(sum(sizes))
         assert encoded.last.requires_grad
     assert kept[1] < kept[0] / 4
+
+
+@pytest.mark.parametrize(
+    "shortage",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB"),
+        RuntimeError(
+            "[enforce fail at alloc_cpu.cpp:116] DefaultCPUAllocator: can't allocate memory: you tried 8 bytes"
+        ),
+        MemoryError(),
+    ],
+    ids=["GPU", "CPU", "python"],
+)
+def test_T23_out_of_memory_keeps_the_checkpoint_and_names_the_setting(corpus, tmp_path, monkeypatch, shortage):
+    recipe, out, forward = changed("batch.micro_tokens=300"), tmp_path / "run", Learner.forward
+
+    def short(self, batch):
+        if self.training:
+            raise shortage
+        return forward(self, batch)
+
+    with monkeypatch.context() as patch, pytest.raises(UnmaskError, match=r"out of memory with 300 tokens") as error:
+        patch.setattr(Learner, "forward", short)
+        pretrain(recipe, corpus, out, machine=CPU, quiet=True)
+    assert "--set batch.micro_tokens=150, or --set batch.recompute=true" in str(error.value)
+    assert newest_checkpoint(out / "checkpoints")[0].name == "step-00000000"
+    remedied = changed("batch.micro_tokens=150", "batch.recompute=true")
+    pretrain(remedied, corpus, out, machine=CPU, quiet=True, resume=True)
+    assert len([line for line in metrics(out) if line["kind"] == "train"]) == 3
+
+
+def test_another_error_is_not_reported_as_out_of_memory(corpus, tmp_path, monkeypatch):
+    def broken(self, batch):
+        raise RuntimeError("a mistake of ours")
+
+    monkeypatch.setattr(Learner, "forward", broken)
+    with pytest.raises(RuntimeError, match="a mistake of ours"):
+        pretrain(changed("batch.micro_tokens=300"), corpus, tmp_path / "run", machine=CPU, quiet=True)

@@ -22,7 +22,7 @@ def network():
 
 
 def gradients(module, rng):
-    """Put chance where gradients stand; one word never occurs."""
+    """Set random gradients; one word never occurs."""
     for name, parameter in module.named_parameters():
         parameter.grad = torch.from_numpy(rng.normal(size=parameter.shape)).to(parameter.dtype)
         if name == "words.weight":
@@ -39,7 +39,7 @@ def assert_close(first, second):
 
 
 class Formulas:
-    """Algorithm 2 of You et al. 2020 (LAMB), and AdamW, in numpy; `fault` plants one."""
+    """Algorithm 2 of You et al. 2020 (LAMB), and AdamW, in numpy; `fault` plants a fault."""
 
     def __init__(self, module, settings, fault=""):
         self.weights, self.settings, self.fault = values(module), settings, fault
@@ -97,7 +97,7 @@ def test_each_step_follows_the_formulas(kind, bias_correction, fault):
 
 def test_lamb_is_that_of_another_implementation():
     """pytorch-optimizer differs: it clips the norm of the weights at 10 and adds epsilon to that of the step (neither
-    shows here), corrects the bias of the first moment only, unless told not to, and adapts biases, unless told so.
+    matters here), and by default corrects the bias of the first moment only and adapts biases.
     """
     settings = msgspec.structs.replace(SETTINGS, kind="lamb", bias_correction=False, epsilon=1e-12)
     module, other = network(), network()
@@ -140,8 +140,8 @@ def test_lamb_without_a_norm_takes_the_step_of_adamw(zero):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("bias_correction", [True, False])
-def test_the_state_goes_on_to_the_bit(kind, bias_correction):
-    """Also of a parameter that has had no gradient yet."""
+def test_the_state_is_restored_to_the_bit(kind, bias_correction):
+    """Including a parameter that has had no gradient yet."""
     settings = msgspec.structs.replace(SETTINGS, kind=kind, bias_correction=bias_correction)
     module, rng = network().float(), np.random.default_rng(0)
     optimizer = Optimizer(module, settings)
@@ -194,7 +194,7 @@ def test_biases_and_norms_neither_decay_nor_are_adapted(recipe, kind):
     assert sum(is_vector(name) for name in before) >= 10
     decayed, stepped = moved(0.0), moved(1.0, epsilon=1e-12)
     for name, value in before.items():
-        # with no gradient the direction is the decay: AdamW goes a share of it, LAMB the norm of the weights
+        # without a gradient the direction is the decay: AdamW takes a share of it, LAMB the norm of the weights
         share = 0.0 if is_vector(name) else 0.05 if kind == "adamw" else 0.1
         torch.testing.assert_close(decayed[name], -share * value, msg=name)
         if is_vector(name):
@@ -222,7 +222,7 @@ def test_the_rate_falls_with_the_distance_from_the_head(recipe, kind):
     full, decayed = steps(1.0), steps(0.5)
     seen = set()
     for name, step in full.items():
-        place = next((place for place in shares if name.startswith(f"{place}.")), "head")
-        seen.add(place)
-        torch.testing.assert_close(decayed[name], step * shares.get(place, 1.0), rtol=1e-3, atol=1e-7, msg=name)
+        prefix = next((prefix for prefix in shares if name.startswith(f"{prefix}.")), "head")
+        seen.add(prefix)
+        torch.testing.assert_close(decayed[name], step * shares.get(prefix, 1.0), rtol=1e-3, atol=1e-7, msg=name)
     assert seen == {*shares, "head"}

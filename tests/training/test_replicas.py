@@ -1,5 +1,6 @@
-"""Gradients of several processes are those of one, whether they are summed after the backward pass or during it."""
+"""Gradients of several processes equal those of one, summed after or during the backward pass."""
 
+import json
 import os
 import socket
 import subprocess
@@ -15,26 +16,32 @@ PROGRAM = Path(__file__).with_name("replicas_program.py")
 def launch(out, size):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        meeting = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1])}
+        rendezvous = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1])}
     started = [
         subprocess.Popen(
             [sys.executable, str(PROGRAM), str(out)],
-            env=os.environ | {"OMP_NUM_THREADS": "1"} | meeting | {"RANK": str(rank)},
+            env=os.environ | {"OMP_NUM_THREADS": "1"} | rendezvous | {"RANK": str(rank)},
             stderr=subprocess.PIPE,
         )
         for rank in range(size)
     ]
-    said = [process.communicate(timeout=120)[1].decode() for process in started]
-    assert [process.returncode for process in started] == [0] * size, said
+    errors = [process.communicate(timeout=120)[1].decode() for process in started]
+    assert [process.returncode for process in started] == [0] * size, errors
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    """The gradients by "strategy-precision-rank"."""
+def out(tmp_path_factory):
+    """What two processes and one have written."""
     out = tmp_path_factory.mktemp("gradients")
     launch(out, 2)
     launch(out, 1)
-    return {path.stem: safetensors.torch.load_file(path) for path in out.iterdir()}
+    return out
+
+
+@pytest.fixture(scope="module")
+def found(out):
+    """The gradients by "strategy-precision-rank"."""
+    return {path.stem: safetensors.torch.load_file(path) for path in out.glob("*.safetensors")}
 
 
 @pytest.mark.timeout(300)
@@ -44,10 +51,20 @@ def test_two_processes_have_the_gradients_of_one(found, strategy, precision):
     first, second = (found[f"{strategy}-{precision}-{rank}"] for rank in range(2))
     alone = found[f"alone-{precision}-0"]
     assert {"0.objectives.second.dense.weight", "2.objectives.second.dense.weight"} <= alone.keys()
-    assert "3.objectives.second.dense.weight" not in alone, "nobody had a target"
+    assert "3.objectives.second.dense.weight" not in alone, "no process had a target"
     assert not any("idle" in name or "frozen" in name for name in alone)
     assert first.keys() == second.keys() == alone.keys()
     for name, value in alone.items():
         assert first[name].equal(second[name]), name
-        # also in bf16, as what is summed is float32
+        # also in bf16, because the sums are float32
         assert (first[name] - value).abs().max() <= 1e-5 * value.abs().max(), name
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the threads are listed on Linux only")
+def test_no_thread_of_gloo_outlives_the_connection(out):
+    """A thread that releases its tensors while Python shuts down would abort the process."""
+    for rank in range(2):
+        connected, after = json.loads((out / f"2-{rank}.json").read_text())
+        assert any("gloo" in name for name in connected)
+        assert not any("gloo" in name or "store" in name for name in after)

@@ -49,8 +49,8 @@ def test_every_schedule_rises_once_and_falls_once_to_the_end_of_the_budget(warmu
         top = factors.index(max(factors))
         assert factors[:top] == sorted(factors[:top])
         assert factors[top:] == sorted(factors[top:], reverse=True)
-        assert all(0 < factor <= 1 for factor in factors[:-1]), "every step of the budget learns"
-        assert factors[-1] == pytest.approx(1 if schedule.kind == "constant" else 0), "0 when it is spent"
+        assert all(0 < factor <= 1 for factor in factors[:-1]), "every step of the budget has a positive rate"
+        assert factors[-1] == pytest.approx(1 if schedule.kind == "constant" else 0), "0 when the budget is spent"
         assert max(factors) == 1
 
 
@@ -66,7 +66,7 @@ def test_every_schedule_rises_once_and_falls_once_to_the_end_of_the_budget(warmu
         ({"warmup": -0.1}, "0 <= warmup < 1"),
     ],
 )
-def test_schedules_without_sense_are_refused(settings, message):
+def test_invalid_schedules_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         ScheduleSettings(**settings)
 

@@ -1,4 +1,4 @@
-"""A teacher is read and nothing else: not trained, not saved, not copied."""
+"""A teacher is only read: it is not trained, saved or copied."""
 
 import pytest
 import safetensors.torch
@@ -20,7 +20,7 @@ from .remembering import Remembering, Windows, settings
 
 
 class Imitation(Objective):
-    """Be as the teacher at every token."""
+    """Regression to the teacher's states at every token."""
 
     def __init__(self, teacher):
         super().__init__()
@@ -39,7 +39,7 @@ class Imitation(Objective):
 
 
 class Dropping(Remembering):
-    """Tells training from evaluation."""
+    """A body that must be in evaluation mode."""
 
     def forward(self, tokens, keep=None, carry=None):
         found = super().forward(tokens)
@@ -75,7 +75,7 @@ def test_training_leaves_the_teacher_alone(tmp_path, precision):
         trainer.start()
         trainer.train()
         losses = [line["loss"] for line in run.read_metrics("train")]
-        assert losses[-1] < 0.7 * losses[0], "the student learns from it"
+        assert losses[-1] < 0.7 * losses[0], "the learner approaches the teacher"
         assert teacher.fingerprint() == before
         assert all(value.grad is None for value in teacher.module.parameters())
         assert trainer.optimizer.names.keys() == names

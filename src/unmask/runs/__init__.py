@@ -1,1 +1,1 @@
-"""The directory that a run leaves: metrics, pictures, words."""
+"""The directory of a run: metrics, plots, reports."""

@@ -1,15 +1,15 @@
-"""The directory that a run leaves: it explains itself, and can be resumed.
+"""The directory of a run: it documents the run, and the run can be resumed from it.
 
 RUN/
-  recipe.toml      what was trained, every setting resolved
+  recipe.toml      the recipe, with all settings resolved
   provenance.json  version, command, libraries, hardware, and fingerprints of all inputs
-  metrics.jsonl    one line a step and an evaluation
-  events/          the same for TensorBoard, where it is installed
-  plots/*.png      the same as pictures, where matplotlib is installed
+  metrics.jsonl    one line per step and per evaluation
+  events/          the same for TensorBoard, if it is installed
+  plots/*.png      the same as plots, if matplotlib is installed
   checkpoints/     see training/checkpoint.py
-  text/            tokenizer and corpus, where the run began with raw text
-  model/           what is used afterwards: a Hugging Face directory
-  report.md        what was trained, on what, how it went, how to use it
+  text/            tokenizer and corpus, if the run started from raw text
+  model/           the trained model: a Hugging Face directory
+  report.md        what was trained, on which data, the results, and how to use the model
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ from unmask.runs.extras import event_writer
 from unmask.version import __version__
 
 PREPARED = "text"
-"""The folder of a run that holds what is made from raw text before the run starts (pretrain --text)."""
+"""Folder of a run with the tokenizer and corpus that are made from raw text before the run starts (pretrain --text)."""
 MARK = ".made-by-unmask"
-"""Lies in that folder, so that no other one of this name is ever removed, and holds what it was made from."""
+"""File that marks this folder, so that no other folder of this name is ever removed; it records its inputs."""
 FIRST = "step-00000000"
-"""The checkpoint that is written before the first step."""
+"""Checkpoint that is written before the first step."""
 UNSTARTED = {
     *("recipe.toml", "provenance.json", ".provenance.json.part"),
     *("metrics.jsonl", "events", "checkpoints", "features"),
 }
-"""What a run has left before its first checkpoint."""
+"""Entries that may exist in a run directory before the first checkpoint."""
 LIBRARIES = ("torch", "numpy", "tokenizers", "safetensors")
 
 _Read = TypeVar("_Read")
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
-    """provenance.json: where a run comes from.
+    """provenance.json: the origin of a run.
 
     Attributes:
         unmask, python, platform, libraries: versions.
-        command: as it was typed.
-        machine: what the run was last computed on; with `matmul_flops_per_second`, where that was measured.
-        inputs: fingerprints.
+        command: the command line.
+        machine: machine that the run was last computed on, with `matmul_flops_per_second` if it was measured.
+        inputs: fingerprints of the inputs.
     """
 
     unmask: str
@@ -69,12 +69,12 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunDirectory:
-    """See the module. Holds a lock, so that no second program writes to the same run.
+    """Directory of a run (see the module docstring), locked so that no second program writes to the same run.
 
     Attributes:
-        path, checkpoints, model, plots, metrics: its places.
-        changed: dotted keys in which a resumed run's recipe differs from before.
-        is_main: False in all but the first of several processes: there nothing is locked or written.
+        path, checkpoints, model, plots, metrics: paths of the directory and its entries.
+        changed: dotted keys of the recipe that a resumed run has changed.
+        is_main: whether this is the main process; the others lock and write nothing.
     """
 
     def __init__(self, path: Path, *, is_main: bool = True) -> None:
@@ -103,7 +103,7 @@ class RunDirectory:
         is_main: bool = True,
         earlier: Earlier | None = None,
     ) -> RunDirectory:
-        """Start a run, or take one up: see `create` and `resume`."""
+        """Start or resume a run; see `create` and `resume`."""
         if resume:
             return cls.resume(path, recipe, inputs, may_change, is_main=is_main, earlier=earlier)
         return cls.create(path, recipe, inputs, machine) if is_main else cls(path, is_main=False)
@@ -116,7 +116,7 @@ class RunDirectory:
 
     @classmethod
     def create(cls, path: Path, recipe: str, inputs: Mapping[str, str], machine: Mapping[str, Any]) -> RunDirectory:
-        """Start a run in an empty or new directory.
+        """Create the directory of a new run; it must be empty or not exist.
 
         Raises:
             UserError: the directory is not empty, is in use, or cannot be written.
@@ -144,24 +144,24 @@ class RunDirectory:
 
     @staticmethod
     def check_empty(path: Path) -> None:
-        """Refuse a directory that holds anything but what is prepared for a run."""
+        """Raise a UserError if a directory has any content other than a corpus prepared for a run."""
         entries = {entry.name for entry in path.iterdir()} - {".lock"} if path.is_dir() else set()
         folder = path / PREPARED
         ours = not folder.exists() or (folder / MARK).exists() or (folder.is_dir() and not any(folder.iterdir()))
         if path.is_file() or entries - {PREPARED} or not ours:
             raise UserError(
-                "the run directory is not empty", file=path, remedy="choose another --out, or go on with --resume"
+                "the run directory is not empty", file=path, remedy="choose another --out, or continue with --resume"
             )
 
     @classmethod
     def forget_unstarted(cls, path: Path) -> None:
-        """Remove what a run left that broke off before it saved a step, but for what was prepared for it.
+        """Remove the files of a run that ended before it saved a step, but keep the corpus prepared for it.
 
         Raises:
             UserError: the run is in use.
         """
         entries = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
-        # recipe.toml is written first and removed last; alone it may be somebody else's
+        # recipe.toml is written first and removed last; on its own it may be a file of the user
         sure = "provenance.json" in entries or (path / PREPARED / MARK).exists()
         if "recipe.toml" not in entries or not sure or entries - {".lock", PREPARED, *UNSTARTED}:
             return
@@ -170,18 +170,18 @@ class RunDirectory:
         with cls(path) as run:
             run._lock()
             for name in sorted(UNSTARTED & entries):
-                place = path / name
-                shutil.rmtree(place) if place.is_dir() else place.unlink()
+                entry = path / name
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
     @classmethod
     @contextmanager
     def reserved(cls, path: Path, made_from: bytes = b"") -> Iterator[Path]:
-        """Give a folder in which to prepare a run; meanwhile no other program can start one there.
+        """Yield the folder in which to prepare a run; meanwhile no other program can start a run there.
 
         Args:
-            path: of the run.
-            made_from: tells what is prepared, and from what. What an interrupted preparation left stays where it was
-                made from the same; without it, and of another preparation, nothing stays.
+            path: directory of the run.
+            made_from: identifies what is prepared and its inputs. The results of an interrupted preparation are kept if
+                it is the same; if it is empty or differs, the folder is emptied.
 
         Raises:
             UserError: the directory is not empty, is in use, or cannot be written.
@@ -196,14 +196,14 @@ class RunDirectory:
             raise _unwritable(path, error) from error
         try:
             if not made_from or cls.prepared_from(path) != made_from:
-                _make_anew(folder, made_from)
+                _empty(folder, made_from)
             yield folder
         finally:
             run.close()
 
     @staticmethod
     def prepared_from(path: Path) -> bytes:
-        """Return what the folder that `reserved` gave was made from; empty where there is none."""
+        """Return the `made_from` of the folder that `reserved` yielded; empty if there is none."""
         try:
             return (path / PREPARED / MARK).read_bytes()
         except OSError:
@@ -220,22 +220,22 @@ class RunDirectory:
         is_main: bool = True,
         earlier: Earlier | None = None,
     ) -> RunDirectory:
-        """Take up a run that was started with the same recipe and inputs.
+        """Reopen the directory of a run that was started with the same recipe and inputs.
 
         Args:
-            path: the run.
-            recipe: the recipe now asked for, in TOML.
-            inputs: fingerprints of the inputs now given.
+            path: directory of the run.
+            recipe: the current recipe, as TOML.
+            inputs: fingerprints of the current inputs.
             may_change: dotted keys that may differ (the budget).
             is_main: see the class.
             earlier: reads runs of earlier versions; None: there are none.
 
         Raises:
-            UserError: no run is there, it is in use, or something differs (all differences are listed).
+            UserError: there is no run, it is in use, or something differs (all differences are listed).
         """
         run = cls(path, is_main=is_main)
         if not (path / "recipe.toml").is_file():
-            raise UserError("no run is here to resume", file=path, remedy="check --out, or start without --resume")
+            raise UserError("there is no run to resume", file=path, remedy="check --out, or start without --resume")
         run._lock()
         try:
             before = run._started_with(inputs, earlier)
@@ -251,7 +251,7 @@ class RunDirectory:
         if differences:
             run.close()
             raise UserError(
-                "this is not the run that was started: " + "; ".join(differences),
+                "the settings or inputs differ from those of the run: " + "; ".join(differences),
                 file=path,
                 remedy="resume with the same command, or start another run",
             )
@@ -260,7 +260,7 @@ class RunDirectory:
         return run
 
     def _started_with(self, inputs: Mapping[str, str], earlier: Earlier | None) -> dict[str, Any]:
-        """Return the recipe of the run and the fingerprints of its inputs in today's words, keys dotted."""
+        """Return the run's recipe and input fingerprints, converted to the current version, with dotted keys."""
         recipe, known = self.read_recipe(), dict(self.read_provenance().inputs)
         if earlier is not None:
             recipe = dict(earlier.recipe(recipe, str(self.path / "recipe.toml")))
@@ -270,12 +270,12 @@ class RunDirectory:
         return flat(recipe) | {f"inputs.{name}": value for name, value in known.items()}
 
     def settle(self) -> None:
-        """Write down the recipe of a resumed run, once a checkpoint holds what has changed in it."""
+        """Write the recipe of a resumed run, once a checkpoint includes its changes."""
         if self.is_main:
             replace_file(self.path / "recipe.toml", self._recipe.encode())
 
     def describe_machine(self, description: Mapping[str, Any]) -> None:
-        """Write into provenance.json on what the run goes on now."""
+        """Write the machine that the run now uses to provenance.json."""
         if self.is_main:
             self._write_provenance(msgspec.structs.replace(self.read_provenance(), machine=dict(description)))
 
@@ -284,10 +284,10 @@ class RunDirectory:
         (self.path / "report.md").write_text(text, encoding="utf8")
 
     def log(self, metrics: Mapping[str, Any]) -> None:
-        """Add a line to metrics.jsonl and, where it is installed, to TensorBoard's events.
+        """Append a line to metrics.jsonl and, if TensorBoard is installed, to its events.
 
         Args:
-            metrics: holds "kind" and "step".
+            metrics: values by name, including "kind" and "step".
         """
         if not self.is_main:
             return
@@ -308,24 +308,24 @@ class RunDirectory:
         return [line for line in self._lines() if line["kind"] == kind]
 
     def cut_metrics(self, step: int) -> None:
-        """Forget what was logged after a step: it is about to happen again."""
+        """Remove the lines after a step, because a resumed run will log them again."""
         if self.is_main and self.metrics.exists():
             kept = [msgspec.json.encode(line) + b"\n" for line in self._lines() if line["step"] <= step]
             replace_file(self.metrics, b"".join(kept))
 
     def read_recipe(self) -> dict[str, Any]:
-        """Return recipe.toml.
+        """Return the contents of recipe.toml.
 
         Raises:
-            UserError: no run is here, or the file is damaged.
+            UserError: there is no run, or the file is damaged.
         """
         return self._read("recipe.toml", lambda content: msgspec.toml.decode(content, type=dict[str, Any]))
 
     def read_provenance(self) -> Provenance:
-        """Return provenance.json.
+        """Return the contents of provenance.json.
 
         Raises:
-            UserError: no run is here, or the file is damaged.
+            UserError: there is no run, or the file is damaged.
         """
         return self._read("provenance.json", lambda content: msgspec.json.decode(content, type=Provenance))
 
@@ -334,7 +334,7 @@ class RunDirectory:
         return is_locked(self.path / ".lock")
 
     def close(self) -> None:
-        """Flush the events and give up the lock."""
+        """Close the events and release the lock."""
         if self._events is not None:
             self._events.close()
             self._events = None
@@ -353,7 +353,7 @@ class RunDirectory:
 
     def _lines(self) -> Iterator[dict[str, Any]]:
         for text in self.metrics.read_bytes().splitlines() if self.metrics.exists() else ():
-            with suppress(msgspec.DecodeError):  # a line that a kill cut short, or that is being written
+            with suppress(msgspec.DecodeError):  # a line truncated by a kill, or still being written
                 line = msgspec.json.decode(text, type=dict[str, Any])
                 if "kind" in line and isinstance(line.get("step"), int):
                     yield line
@@ -365,20 +365,20 @@ class RunDirectory:
         try:
             return decode((self.path / name).read_bytes())
         except (FileNotFoundError, NotADirectoryError) as error:
-            inside = sorted(self.path.glob("*/recipe.toml"))  # of several seeds that have not come to an end
-            remedy = f"name a run in it: {inside[0].parent}" if inside else "name the --out of a run"
-            raise UserError(f"no run is here: there is no {name}", file=self.path, remedy=remedy) from error
+            inside = sorted(self.path.glob("*/recipe.toml"))  # runs of several seeds that are not finished
+            remedy = f"pass a run in it: {inside[0].parent}" if inside else "pass the --out of a run"
+            raise UserError(f"this is not a run: there is no {name}", file=self.path, remedy=remedy) from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise UserError(f"the file is damaged ({error})", file=self.path / name) from error
 
 
-def _make_anew(folder: Path, made_from: bytes) -> None:
-    """Empty a folder that `RunDirectory.reserved` gives; whenever it is interrupted, the mark tells the truth."""
+def _empty(folder: Path, made_from: bytes) -> None:
+    """Empty a folder for `RunDirectory.reserved`, in an order that keeps the mark correct if it is interrupted."""
     folder.mkdir(exist_ok=True)
     replace_file(folder / MARK, b"")
-    for place in folder.iterdir():
-        if place.name != MARK:
-            shutil.rmtree(place) if place.is_dir() else place.unlink()
+    for entry in folder.iterdir():
+        if entry.name != MARK:
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
     replace_file(folder / MARK, made_from)
 
 
@@ -389,7 +389,7 @@ def _unwritable(path: Path, error: OSError) -> UserError:
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a table of tables as one, its keys dotted."""
+    """Return nested tables as one flat table with dotted keys."""
     found: dict[str, Any] = {}
     for key, value in table.items():
         if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a bar with loss, speed and the time left; plain lines in a log file."""
+"""Progress display of a run: a bar with loss, speed and remaining time on a terminal, plain lines in a log file."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 LINE_SECONDS = 30
-"""How often a line is printed where there is no terminal."""
+"""Interval between lines if there is no terminal."""
 
 Advance = Callable[[Mapping[str, float]], None]
-_Piece = TypeVar("_Piece")
+_Item = TypeVar("_Item")
 
 
-class Standing(Protocol):
-    """Where a run stands: what is read of a checkpoint's progress."""
+class RunProgress(Protocol):
+    """Progress of a run: the attributes of a checkpoint's progress that are read here."""
 
     step: int
     total: int
@@ -27,7 +27,7 @@ class Standing(Protocol):
 
 
 class Display:
-    """Prints to standard error, so that results on standard output stay clean.
+    """Display on standard error, which keeps standard output free for results.
 
     Args:
         quiet: print nothing.
@@ -40,55 +40,55 @@ class Display:
         """Print a line."""
         self.console.print(text, markup=False)
 
-    def evaluated(self, standing: Standing, metrics: Mapping[str, float]) -> None:
+    def show_evaluation(self, progress: RunProgress, metrics: Mapping[str, float]) -> None:
         """Print the result of an evaluation."""
         text = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
-        self.say(f"step {standing.step} of {standing.total}, {standing.tokens:,} tokens: held out: {text}")
+        self.say(f"step {progress.step} of {progress.total}, {progress.tokens:,} tokens: held out: {text}")
 
     @contextmanager
     def bar(
-        self, standing: Standing, peak: float | None = None, work: Callable[[int], float] = float
+        self, progress: RunProgress, peak: float | None = None, work: Callable[[int], float] = float
     ) -> Iterator[Advance]:
-        """Show the progress from where the run stands to its end; call what is given after each step.
+        """Show the progress until the end of the run; yield a function to call with the metrics of each step.
 
         Args:
-            standing: where the run stands, kept up to date by the caller.
-            peak: of the machine's matrix products, in floating-point operations a second; None: not measured.
-            work: how much there is to do in the first so many steps, in any unit; by itself, all steps are alike.
+            progress: the run's progress, kept up to date by the caller.
+            peak: the machine's peak in matrix products, in floating-point operations per second; None: not measured.
+            work: the work of the first n steps, in any unit; by default all steps are equal.
         """
-        begun, first = time.monotonic(), standing.step
+        start, first = time.monotonic(), progress.step
         smooth: dict[str, float] = {}
-        with self._shown(first, standing.total) as show:
+        with self._shown(first, progress.total) as show:
 
             def advance(metrics: Mapping[str, float]) -> None:
                 for name in ("loss", "tokens_per_second", "flops_per_second"):
                     if math.isfinite(metrics[name]):
                         smooth[name] = metrics[name] * 0.05 + smooth.get(name, metrics[name]) * 0.95
-                done, rest = work(standing.step) - work(first), work(standing.total) - work(standing.step)
-                left = (time.monotonic() - begun) / done * rest
+                done, rest = work(progress.step) - work(first), work(progress.total) - work(progress.step)
+                left = (time.monotonic() - start) / done * rest
                 text = (
-                    f"step {standing.step}/{standing.total}  loss {smooth.get('loss', math.nan):.3f}  "
+                    f"step {progress.step}/{progress.total}  loss {smooth.get('loss', math.nan):.3f}  "
                     f"{duration(left)} left  {smooth['tokens_per_second']:,.0f} tokens/s  "
-                    f"{speed(smooth['flops_per_second'], peak)}"  # last: a narrow terminal cuts it off
+                    f"{speed(smooth['flops_per_second'], peak)}"  # last, because a narrow terminal truncates the line
                 )
-                show(standing.step, text)
+                show(progress.step, text)
 
             yield advance
 
-    def count(self, pieces: Sequence[_Piece], tokens: Callable[[_Piece], int]) -> Iterator[_Piece]:
-        """Give pieces of work, and show how far it is once each is done; `tokens` says how large one is."""
-        begun, done, total = time.monotonic(), 0, sum(map(tokens, pieces))
+    def count(self, items: Sequence[_Item], tokens: Callable[[_Item], int]) -> Iterator[_Item]:
+        """Yield work items, and show the progress after each; `tokens` returns the size of an item."""
+        start, done, total = time.monotonic(), 0, sum(map(tokens, items))
         with self._shown(0, total) as show:
-            for piece in pieces:
-                yield piece
-                done += tokens(piece)
-                seconds = max(time.monotonic() - begun, 1e-9)
+            for item in items:
+                yield item
+                done += tokens(item)
+                seconds = max(time.monotonic() - start, 1e-9)
                 left = duration(seconds * (total - done) / max(done, 1))
                 show(done, f"{done:,} of {total:,} tokens  {left} left  {done / seconds:,.0f} tokens/s")
 
     @contextmanager
     def _shown(self, first: int, total: int) -> Iterator[Callable[[int, str], None]]:
-        """Show how much is done: a bar on a terminal, else a line from time to time."""
+        """Show the progress with a bar on a terminal, otherwise with a line every `LINE_SECONDS`."""
         printed = time.monotonic()
         columns = (BarColumn(), TextColumn("{task.fields[text]}"))
         with Progress(
@@ -107,13 +107,13 @@ class Display:
 
 
 def speed(flops: float, peak: float | None = None) -> str:
-    """Write floating-point operations a second for people, with their share of the peak: 412 GFLOP/s (51 % of peak)."""
+    """Format floating-point operations per second, with their share of the peak: 412 GFLOP/s (51 % of peak)."""
     text = f"{flops / 1e12:.1f} TFLOP/s" if flops >= 1e12 else f"{flops / 1e9:.{0 if flops >= 1e10 else 1}f} GFLOP/s"
     return f"{text} ({100 * flops / peak:.0f} % of peak)" if peak else text
 
 
 def duration(seconds: float) -> str:
-    """Write seconds for people: 42 s, 3 min 20 s, 5 h 10 min."""
+    """Format seconds: 42 s, 3 min 20 s, 5 h 10 min."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:

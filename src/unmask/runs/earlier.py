@@ -1,4 +1,4 @@
-"""Runs that an earlier version of this program started, so that they can be resumed."""
+"""Support for resuming runs that were started by an earlier version of this program."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Earlier:
-    """How runs that an earlier version started are compared with what is asked for today.
+    """Conversions for comparing runs of earlier versions with the current recipe and inputs.
 
     Attributes:
-        recipe: turns the recipe of a run into today's; gets it as it was written, and what to call it in errors.
-        inputs: by name of an input, what gives its fingerprint as it was defined before.
+        recipe: converts the recipe of a run to the current format, given its contents and its name for errors.
+        inputs: by name of an input, a function that returns its fingerprint as an earlier version defined it.
     """
 
     recipe: Callable[[Mapping[str, Any], str], Mapping[str, Any]]

@@ -1,4 +1,4 @@
-"""What a run can do without: matplotlib for its pictures, TensorBoard for its events (the extra `plots`)."""
+"""Optional dependencies of a run: matplotlib for its plots, TensorBoard for its events (the extra `plots`)."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from importlib.util import find_spec
 from typing import Any
 
 INSTALL = "pip install 'unmask[plots]'"
-"""What brings both."""
+"""Command that installs both."""
 
 
 def has_matplotlib() -> bool:
-    """Return whether matplotlib is installed; it is not imported, which takes half a second."""
+    """Return whether matplotlib is installed, without importing it, which takes half a second."""
     return find_spec("matplotlib") is not None
 
 
 def event_writer() -> Any:
-    """Return TensorBoard's class of writers; None where it is not installed, or cannot be imported."""
+    """Return TensorBoard's writer class, or None if it is not installed or cannot be imported."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except Exception:  # a broken installation may raise anything, and the numbers are in metrics.jsonl
@@ -24,9 +24,9 @@ def event_writer() -> Any:
 
 
 def missing() -> str | None:
-    """Return a line that tells what a run does not write here, and what would bring it; None: nothing is missing."""
+    """Return a message on what a run will not write and what to install for it; None if nothing is missing."""
     without = [
-        *([] if has_matplotlib() else ["no pictures (matplotlib)"]),
+        *([] if has_matplotlib() else ["no plots (matplotlib)"]),
         *([] if event_writer() else ["no TensorBoard events (tensorboard)"]),
     ]
-    return f"{' and '.join(without)} will be written; to have them: {INSTALL}" if without else None
+    return f"{' and '.join(without)} will be written; to get them: {INSTALL}" if without else None

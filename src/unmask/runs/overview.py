@@ -1,4 +1,4 @@
-"""Words about runs for the terminal: a line each, or a page on one.
+"""Overviews of runs for the terminal: one line per run, or a page on one run.
 
 In: summaries. Out: text.
 """
@@ -17,11 +17,11 @@ from unmask.runs.display import duration, speed
 from unmask.runs.summary import Seeds, Summary, metric_names
 
 TABLES = ("task", "encoder", "downstream", "layout", "objective", "batch", "optimizer", "budget")
-"""What is shown of a recipe."""
+"""Tables of a recipe that are shown."""
 
 
 def list_runs(runs: Sequence[Summary]) -> str:
-    """Return a line a run under a line of headings: where it lies, what it is, how far it has come, how good it is."""
+    """Return a table with one line per run: directory, recipe, progress and last evaluation."""
     rows = [("run", "recipe", "kind", "state", "steps", "tokens", "time", "last held out")]
     for run in runs:
         reached, last = run.reached, run.heldout[-1] if run.heldout else {}
@@ -33,14 +33,14 @@ def list_runs(runs: Sequence[Summary]) -> str:
 
 
 def describe_run(run: Summary) -> str:
-    """Return a page on a run: what was trained on what, how far it has come, how good it is, what lies where."""
-    hint = "; go on with the same command and --resume" if run.state.startswith("stopped") else ""
+    """Return a page on a run: settings, inputs, progress, scores and files."""
+    hint = "; continue with the same command and --resume" if run.state.startswith("stopped") else ""
     parts = [f"{run.path}: {run.name}, {run.kind}, {run.state}{hint}", _origin(run), _progress(run), _scores(run)]
-    return "\n\n".join(part for part in [*parts, _places(run.path)] if part)
+    return "\n\n".join(part for part in [*parts, _files(run.path)] if part)
 
 
 def describe_seeds(path: Path, found: Seeds) -> str:
-    """Return a page on several fine-tunings: what each scored, and what that comes to."""
+    """Return a page on fine-tuning runs with several seeds: the scores of each, their mean and standard deviation."""
     parts = [f"{path}: fine-tuning, {counted(len(found.seeds), 'seed')}"]
     if found.rates:
         rates = [(f"{float(rate):g}", f"{score:.2f}") for rate, score in found.rates.items()]
@@ -52,12 +52,12 @@ def describe_seeds(path: Path, found: Seeds) -> str:
     if len(found.seeds) > 1:
         scores["standard deviation"] = [stdev(column) for column in columns]
     rows = [(run, *(f"{score:.2f}" for score in row)) for run, row in scores.items()]
-    parts += [_columns([("dev data", *names), *rows]), _places(path)]
+    parts += [_columns([("dev data", *names), *rows]), _files(path)]
     return "\n\n".join(part for part in parts if part)
 
 
 def _origin(run: Summary) -> str:
-    """What was trained on what, and where."""
+    """Return the command, inputs, settings, machine and versions of a run."""
     provenance = run.provenance
     program, *arguments = provenance.command or ["?"]
     name = Path(program).name.replace("__main__.py", "unmask")
@@ -77,8 +77,8 @@ def _origin(run: Summary) -> str:
 def _progress(run: Summary) -> str:
     reached = run.reached
     steps = f"{reached.step:,} of {reached.total:,} steps" if reached.total else f"{reached.step:,} steps"
-    passes = "".join(f", {value:.2f} passes over the data" for value in _values(run.train[-1:], "epochs"))
-    rows = [("progress", f"{steps}, {reached.tokens:,} tokens{passes}, {duration(reached.seconds)} in steps")]
+    epochs = "".join(f", {value:.2f} epochs" for value in _values(run.train[-1:], "epochs"))
+    rows = [("progress", f"{steps}, {reached.tokens:,} tokens{epochs}, {duration(reached.seconds)} in steps")]
     tokens, flops = (_values(run.train, name) for name in ("tokens_per_second", "flops_per_second"))
     if tokens and flops:
         rows.append(("speed", f"{median(tokens):,.0f} tokens/s, {speed(median(flops), run.peak)}, median of the steps"))
@@ -87,7 +87,7 @@ def _progress(run: Summary) -> str:
 
 
 def _scores(run: Summary) -> str:
-    """The first, best and last value of each metric on the held-out data."""
+    """Return the first, best and last value of each metric on the held-out data."""
     rows = [("held out", "first", "best", "at step", "last")]
     for name in metric_names(run.heldout):
         values = [(line[name], line["step"]) for line in run.heldout if isinstance(line.get(name), int | float)]
@@ -98,7 +98,7 @@ def _scores(run: Summary) -> str:
     return _columns(rows) if len(rows) > 1 else ""
 
 
-def _places(path: Path) -> str:
+def _files(path: Path) -> str:
     names = ("model", "report.md", "recipe.toml", "metrics.jsonl", "plots", "checkpoints")
     rows = [(name, str(path / name)) for name in names if (path / name).exists()]
     if (path / "events").exists():
@@ -115,12 +115,12 @@ def _number(value: Any) -> str:
 
 
 def _pairs(table: Mapping[str, Any]) -> str:
-    """Write a table's keys and values in a line, digests cut short."""
+    """Return a table's keys and values in one line, with shortened digests."""
     values = {key: value[:12] if isinstance(value, str) and len(value) == 64 else value for key, value in table.items()}
     return ", ".join(f"{key} {value}" for key, value in values.items())
 
 
 def _columns(rows: Sequence[Sequence[str]]) -> str:
-    """Put rows below each other, cells of a column aligned at their left."""
+    """Return rows as lines with left-aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

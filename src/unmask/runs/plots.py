@@ -1,4 +1,4 @@
-"""Pictures of a run, or of several runs side by side, drawn from their metrics."""
+"""Plots of the metrics of a run, or of several runs."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ OVER = {
     "tokens": ("tokens", 1e6, "million tokens"),
     "minutes": ("seconds", 60, "minutes"),
 }
-"""What curves of several runs are drawn over: its name in a line of training, its unit there, what the axis says."""
+"""Horizontal axes of plots of several runs: key in a training line of metrics.jsonl, divisor, axis label."""
 
 
 def figure(columns: int, *, width: float = 5.0, height: float = 3.6) -> tuple[Figure, list[Axes]]:
-    """Return an empty picture of some panels side by side.
+    """Return an empty figure with some panels side by side.
 
     Raises:
         UserError: matplotlib is not installed.
     """
     if not has_matplotlib():
-        raise UserError("pictures need matplotlib, which is not installed", remedy=INSTALL)
+        raise UserError("plots need matplotlib, which is not installed", remedy=INSTALL)
     from matplotlib.figure import Figure
 
     drawing = Figure(figsize=(width * columns, height), dpi=120, layout="constrained")
@@ -46,7 +46,7 @@ def figure(columns: int, *, width: float = 5.0, height: float = 3.6) -> tuple[Fi
 
 
 def save(drawing: Figure, path: Path) -> None:
-    """Write a picture, whole or not at all."""
+    """Write a figure atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.part")
     try:
@@ -57,11 +57,11 @@ def save(drawing: Figure, path: Path) -> None:
 
 
 def try_to_draw(draw: Callable[[], None], say: Callable[[str], None]) -> None:
-    """Draw a picture of what is saved already; where that fails it is said in a line, and nothing else is lost.
+    """Draw a plot of results that are already saved; a failure is only reported in a line.
 
     Args:
-        draw: draws and saves it; is not called where matplotlib is not installed (`extras.missing` says so).
-        say: is told.
+        draw: draws and saves the plot; not called if matplotlib is not installed (`extras.missing` reports that).
+        say: prints a line.
     """
     if not has_matplotlib():
         return
@@ -69,11 +69,11 @@ def try_to_draw(draw: Callable[[], None], say: Callable[[str], None]) -> None:
         draw()
     except Exception as error:  # whatever a drawing library raises
         reason = str(error).partition("\n")[0]
-        say(f"a picture could not be drawn, everything else is saved ({type(error).__name__}: {reason})")
+        say(f"a plot could not be drawn; everything else is saved ({type(error).__name__}: {reason})")
 
 
 def plot_training(run: RunDirectory) -> None:
-    """Draw plots/training.png: loss, and each objective's accuracy, over tokens; dashed, what a guess would reach."""
+    """Draw plots/training.png: loss and each objective's accuracy over tokens; dashed: a constant prediction."""
     train, heldout = run.read_metrics("train"), run.read_metrics("heldout")
     if not train:
         return
@@ -88,10 +88,10 @@ def plot_training(run: RunDirectory) -> None:
             panel.plot(x / 1e6, y, color=BLUE, marker="o", markersize=3, label="held out")
         for line in guesses:
             if name in line:
-                panel.axhline(line[name], color=ORANGE, linestyle="--", label=f"always the same: {line[name]:.3f}")
+                panel.axhline(line[name], color=ORANGE, linestyle="--", label=f"constant prediction: {line[name]:.3f}")
         x, y = _points(heldout, f"{name.removesuffix('_accuracy')}_guess", "tokens")
         if len(x):
-            panel.plot(x / 1e6, y, color=ORANGE, linestyle="--", label=f"always the same: {y[-1]:.3f}")
+            panel.plot(x / 1e6, y, color=ORANGE, linestyle="--", label=f"constant prediction: {y[-1]:.3f}")
         panel.set_xlabel("million tokens")
         panel.set_title(_title(name))
         panel.legend(frameon=False, fontsize=8)
@@ -99,7 +99,7 @@ def plot_training(run: RunDirectory) -> None:
 
 
 def can_draw(labels: Sequence[str]) -> bool:
-    """Say whether matplotlib's font has all characters of some labels."""
+    """Return whether matplotlib's font has all characters of some labels."""
     from matplotlib.font_manager import FontProperties, findfont, get_font
 
     font = get_font(findfont(FontProperties()))
@@ -107,14 +107,14 @@ def can_draw(labels: Sequence[str]) -> bool:
 
 
 def plot_confusion(labels: Sequence[str], counts: np.ndarray, path: Path) -> None:
-    """Draw a confusion matrix: rows are what is true, columns what was said.
+    """Draw a confusion matrix: rows are gold labels, columns predicted labels.
 
-    Labels that the font cannot draw are numbers from 1, which report.md explains.
+    If the font cannot draw the labels, they are numbered from 1; report.md lists the numbers.
 
     Args:
-        labels: in order.
-        counts: (labels, labels).
-        path: of the picture.
+        labels: the labels in order.
+        counts: confusion matrix, (labels, labels).
+        path: path of the plot.
     """
     size = max(3.2, 0.6 * len(labels) + 1.8)
     drawing, (panel,) = figure(1, width=size, height=size)
@@ -128,8 +128,8 @@ def plot_confusion(labels: Sequence[str], counts: np.ndarray, path: Path) -> Non
     panel.set_ylabel("true")
     if len(labels) <= 20:
         for row, column in np.ndindex(counts.shape):
-            colour = "white" if shares[row, column] > 0.5 else "black"
-            panel.text(column, row, f"{counts[row, column]}", ha="center", va="center", color=colour)
+            color = "white" if shares[row, column] > 0.5 else "black"
+            panel.text(column, row, f"{counts[row, column]}", ha="center", va="center", color=color)
     save(drawing, path)
 
 
@@ -137,10 +137,10 @@ def plot_runs(runs: Sequence[Summary], path: Path, *, metric: str = "loss", over
     """Draw one metric of several runs: training smoothed and pale, held out with a dot for each evaluation.
 
     Args:
-        runs: each in a colour, named by what tells its directory from the others'.
-        path: of the picture.
-        metric: its name in metrics.jsonl.
-        over: one of `OVER`.
+        runs: the runs, each in its own color and named by its path relative to their common folder.
+        path: path of the plot.
+        metric: name of the metric in metrics.jsonl.
+        over: horizontal axis, a key of `OVER`.
 
     Raises:
         UserError: a run has not logged the metric, or matplotlib is not installed.
@@ -149,17 +149,17 @@ def plot_runs(runs: Sequence[Summary], path: Path, *, metric: str = "loss", over
     from matplotlib import colormaps
 
     count = len(runs)
-    colours = colormaps["tab10"](range(count)) if count <= 10 else colormaps["turbo"](np.linspace(0.05, 0.95, count))
+    colors = colormaps["tab10"](range(count)) if count <= 10 else colormaps["turbo"](np.linspace(0.05, 0.95, count))
     scored = False
-    for run, name, colour in zip(runs, _names([run.path for run in runs]), colours, strict=True):
+    for run, name, color in zip(runs, _names([run.path for run in runs]), colors, strict=True):
         _check_metric(run, metric)
         x, y = _points(run.heldout, metric, "step")
         if len(x):
             scored, label = True, f"{name}: {y[-1]:.3f}"
-            panel.plot(_places(run, over, x), y, color=colour, marker="o", markersize=3, label=label)
+            panel.plot(_axis_values(run, over, x), y, color=color, marker="o", markersize=3, label=label)
         style = {"alpha": 0.35} if len(x) else {"label": name}
         x, y = _points(run.train, metric, "step")
-        panel.plot(_smooth(_places(run, over, x)), _smooth(y), color=colour, **style)
+        panel.plot(_smooth(_axis_values(run, over, x)), _smooth(y), color=color, **style)
     panel.set(xlabel=OVER[over][2], title=_title(metric))
     key = "dots: held out, with its last value\npale: training, smoothed" if scored else "training, smoothed"
     drawing.legend(loc="outside right upper", frameon=False, fontsize=8, title=key, title_fontsize=8, alignment="left")
@@ -169,32 +169,32 @@ def plot_runs(runs: Sequence[Summary], path: Path, *, metric: str = "loss", over
 def _check_metric(run: Summary, metric: str) -> None:
     names = metric_names([*run.train, *run.heldout])
     if not names:
-        raise UserError("nothing is logged yet", file=run.path, remedy="leave this run away")
+        raise UserError("nothing is logged yet", file=run.path, remedy="omit this run")
     if metric not in names:
         raise UserError(f"no metric '{metric}'; {nearest(metric, names)}", file=run.path)
 
 
-def _places(run: Summary, over: str, steps: np.ndarray) -> np.ndarray:
-    """Return where steps stand on the axis, by the log of training: evaluations log no time of their own."""
+def _axis_values(run: Summary, over: str, steps: np.ndarray) -> np.ndarray:
+    """Return the axis values of steps, interpolated from the training log, because evaluations do not log the time."""
     name, unit, _ = OVER[over]
     known = np.array([(0, 0), *((line["step"], line[name]) for line in run.train)])
     return np.interp(steps, known[:, 0], known[:, 1] / unit)
 
 
 def _points(lines: Sequence[Mapping[str, Any]], name: str, over: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return places and values of the lines that have a value (the loss of a skipped step is null)."""
+    """Return x and y of the lines that have a value (the loss of a skipped step is null)."""
     found = [(line[over], line[name]) for line in lines if isinstance(line.get(name), int | float)]
     x, y = np.array(found, dtype=float).reshape(-1, 2).T
     return x, y
 
 
 def _smooth(values: np.ndarray) -> np.ndarray:
-    """Return the means of 50 pieces at most."""
-    return np.array([piece.mean() for piece in np.array_split(values, 50) if len(piece)])
+    """Return the means of at most 50 consecutive sections."""
+    return np.array([section.mean() for section in np.array_split(values, 50) if len(section)])
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """Return what is left of the paths without the folder that all lie in."""
+    """Return the paths relative to their common folder."""
     paths = [path.resolve() for path in paths]
     common = os.path.commonpath([path.parent for path in paths])
     return [str(path.relative_to(common)) for path in paths]

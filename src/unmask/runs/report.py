@@ -1,4 +1,4 @@
-"""Words about a run: report.md for whoever opens the directory, README.md for the model."""
+"""Reports of a run: report.md in its directory, and README.md of the model."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from unmask.runs.display import duration
 from unmask.runs.plots import can_draw
 
 
-class Done(Protocol):
-    """What is read of a finished run's progress."""
+class FinalProgress(Protocol):
+    """Progress of a finished run: the attributes that are read here."""
 
     step: int
     tokens: int
@@ -20,8 +20,8 @@ class Done(Protocol):
     skipped: int
 
 
-class Asked(Protocol):
-    """What is read of a task."""
+class TaskInfo(Protocol):
+    """A task: the attributes that are read here."""
 
     title: ClassVar[str]
     usage: ClassVar[str]
@@ -29,12 +29,12 @@ class Asked(Protocol):
 
 @dataclass(frozen=True)
 class Remarks:
-    """What the objectives of a run say of it.
+    """Remarks of a run's objectives for its report.
 
     Attributes:
-        notes: what its held-out metrics stand beside.
-        warnings: what the user must know.
-        usage: commands that use what it has learnt.
+        notes: baselines for its held-out metrics.
+        warnings: warnings for the user.
+        usage: commands that use the trained model.
     """
 
     notes: Sequence[str] = ()
@@ -42,43 +42,43 @@ class Remarks:
     usage: Sequence[str] = ()
 
 
-def pretraining_report(run: RunDirectory, name: str, done: Done, said: Remarks) -> str:
+def pretraining_report(run: RunDirectory, name: str, progress: FinalProgress, remarks: Remarks) -> str:
     """Return report.md of a pretraining run.
 
     Args:
-        run: whose metrics are read.
-        name: of the recipe.
-        done: how far it went.
-        said: by its objectives.
+        run: run whose metrics are read.
+        name: name of the recipe.
+        progress: final progress of the run.
+        remarks: remarks of its objectives.
     """
     heldout = run.read_metrics("heldout")
-    lines = [f"# {name}, pretrained", "", _how_it_went(done), ""]
+    lines = [f"# {name}, pretrained", "", _totals(progress), ""]
     if heldout:
         first, last = heldout[0], heldout[-1]
         lines += ["| held out | before the first step | after the last |", "|---|---|---|"]
         lines += [f"| {key} | {_number(first[key])} | {_number(last[key])} |" for key in last if _is_metric(key)]
-        lines += [line for note in said.notes for line in ("", note)]
-        lines += [line for warned in said.warnings for line in ("", f"**{warned}**")]
+        lines += [line for note in remarks.notes for line in ("", note)]
+        lines += [line for warning in remarks.warnings for line in ("", f"**{warning}**")]
     lines += [
-        *_picture(run, "training"),
+        *_plot(run, "training"),
         "",
-        "Use it:",
+        "Usage:",
         "",
         "```",
-        *said.usage,
+        *remarks.usage,
         f"unmask finetune classification --model {run.path} --train FILE --out RUN",
         "```",
         "",
-        "`model/` is a Hugging Face directory; `recipe.toml` is what was trained; `metrics.jsonl` has a line a step.",
+        "`model/` is a Hugging Face directory; `recipe.toml` has all settings; `metrics.jsonl` has one line per step.",
     ]
     return "\n".join(lines) + "\n"
 
 
 def finetuning_report(
     run: RunDirectory,
-    task: Asked,
+    task: TaskInfo,
     labels: Sequence[str],
-    done: Done,
+    progress: FinalProgress,
     examples: int,
     metrics: Mapping[str, float] | None,
 ) -> str:
@@ -86,20 +86,20 @@ def finetuning_report(
     lines = [
         f"# {task.title}" + (f": {', '.join(labels)}" if labels else ""),
         "",
-        f"{examples:,} training examples. {_how_it_went(done)}",
+        f"{examples:,} training examples. {_totals(progress)}",
         "",
     ]
     if metrics:
-        lines += ["| on the dev data, which were used for no choice | |", "|---|---|"]
+        lines += ["| dev data, not used for any choice | |", "|---|---|"]
         lines += [f"| {name} | {value:.2f} |" for name, value in metrics.items()]
-        if confusion := _picture(run, "confusion"):
+        if confusion := _plot(run, "confusion"):
             lines += confusion
             if not can_draw(labels):
                 lines += ["", *(f"{number}: {label}  " for number, label in enumerate(labels, 1))]
     lines += [
-        *_picture(run, "training"),
+        *_plot(run, "training"),
         "",
-        "Use it:",
+        "Usage:",
         "",
         "```",
         f"unmask predict --model {run.path} {task.usage}",
@@ -117,20 +117,20 @@ def model_card(title: str, about: str, metrics: Mapping[str, float]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _picture(run: RunDirectory, name: str) -> list[str]:
-    """Return the lines that show a picture, none where it was not drawn."""
+def _plot(run: RunDirectory, name: str) -> list[str]:
+    """Return the lines that show a plot, or none if it was not drawn."""
     return ["", f"![{name}](plots/{name}.png)"] if (run.plots / f"{name}.png").exists() else []
 
 
-def _how_it_went(done: Done) -> str:
-    text = f"{done.step:,} steps, {done.tokens:,} tokens, {duration(done.seconds)} in steps"
-    rate = done.tokens / done.seconds if done.seconds else 0
-    skipped = f"; {done.skipped} steps were not finite and left out" if done.skipped else ""
+def _totals(progress: FinalProgress) -> str:
+    text = f"{progress.step:,} steps, {progress.tokens:,} tokens, {duration(progress.seconds)} in steps"
+    rate = progress.tokens / progress.seconds if progress.seconds else 0
+    skipped = f"; {progress.skipped} steps were not finite and were skipped" if progress.skipped else ""
     return f"{text} ({rate:,.0f} tokens/s){skipped}."
 
 
 def _number(value: float | None) -> str:
-    """Return a metric with four decimals; None is what JSON has for one that is not finite."""
+    """Return a metric with four decimals; None stands for a value that is not finite."""
     return "not finite" if value is None else f"{value:.4f}"
 
 

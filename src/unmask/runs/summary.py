@@ -1,4 +1,4 @@
-"""What a run is and how far it has come, read from its directory without disturbing it.
+"""Summaries of runs, read from their directories without changing anything.
 
 In: directories. Out: a `Summary` of each run.
 """
@@ -17,22 +17,22 @@ from unmask.errors import UserError
 from unmask.runs.directory import PREPARED, Provenance, RunDirectory
 
 MARKS = {"recipe.toml", "provenance.json", "metrics.jsonl"}
-"""A folder with two of these files is taken for a run, whole or damaged."""
+"""A folder with at least two of these files is considered a run, intact or damaged."""
 INSIDES = {"checkpoints", "events", "model", "plots", PREPARED}
-"""Folders of a run in which no other run lies."""
+"""Folders of a run that contain no other runs."""
 SEEDS = "seeds.json"
-"""What `finetune --seeds` and `--search` write beside their runs."""
+"""File that `finetune --seeds` and `--search` write next to their runs."""
 NO_METRICS = {"kind", "step", "tokens", "seconds", "epochs", "passes"}
 """Fields of a line of metrics.jsonl that are not metrics; `passes` is what earlier versions called `epochs`."""
 
 
 class Reached(msgspec.Struct, frozen=True):
-    """How far a run has come.
+    """Progress of a run.
 
     Attributes:
-        step, tokens, seconds: done.
+        step, tokens, seconds: completed so far.
         total: steps of the budget; 0: not known.
-        skipped: steps left out because loss or gradient was not finite.
+        skipped: steps that were skipped because the loss or gradient was not finite.
     """
 
     step: int
@@ -43,10 +43,10 @@ class Reached(msgspec.Struct, frozen=True):
 
 
 class Seeds(msgspec.Struct, frozen=True):
-    """seeds.json: what several fine-tunings left, each of them a run in the same folder.
+    """seeds.json: the results of several fine-tuning runs in one folder.
 
     Attributes:
-        rates: the scores by which a learning rate was chosen, where it was searched.
+        rates: scores of the learning rates, if the learning rate was searched.
         seeds: metrics on the dev data, by run.
     """
 
@@ -56,14 +56,14 @@ class Seeds(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Summary:
-    """A run.
+    """Summary of a run.
 
     Attributes:
         path: its directory.
-        recipe, provenance: the files of these names.
-        running: a program is writing to it.
-        reached: how far it has come: by its log while it runs, else by the newest checkpoint, where it would go on.
-        train, heldout: lines of metrics.jsonl up to there, in order.
+        recipe, provenance: contents of the files of these names.
+        running: whether a program is writing to it.
+        reached: its progress: that of its log while it runs, otherwise that of the checkpoint it would resume from.
+        train, heldout: lines of metrics.jsonl up to that step, in order.
     """
 
     path: Path
@@ -76,7 +76,7 @@ class Summary:
 
     @property
     def name(self) -> str:
-        """Of the recipe; a fine-tuning's is its task."""
+        """Name of the recipe, or of the task of a fine-tuning run."""
         return str(self.recipe.get("name", self.recipe.get("task", {}).get("kind", "?")))
 
     @property
@@ -86,40 +86,40 @@ class Summary:
 
     @property
     def state(self) -> str:
-        """Running, finished, or stopped, and at which step."""
+        """Running, finished or stopped, with the step."""
         step, total = self.reached.step, self.reached.total
-        place = f"step {step:,} of {total:,}" if total else f"step {step:,}"
+        position = f"step {step:,} of {total:,}" if total else f"step {step:,}"
         if self.running:
-            return f"running, {place}"
-        done = step >= total and (self.path / "report.md").exists()
-        return "finished" if done else f"stopped at {place}"
+            return f"running, {position}"
+        finished = step >= total and (self.path / "report.md").exists()
+        return "finished" if finished else f"stopped at {position}"
 
     @property
     def peak(self) -> float | None:
-        """Of the machine's matrix products, in floating-point operations a second, where it was measured."""
+        """Peak of the machine's matrix products in floating-point operations per second, if it was measured."""
         return self.provenance.machine.get("matmul_flops_per_second")
 
 
 def find_runs(folder: Path) -> Iterator[Path]:
-    """Yield the runs at and below a folder, whole or damaged, in the order of their names; hidden folders are left out.
+    """Yield the runs at and below a folder, intact or damaged, sorted by name; hidden folders are skipped.
 
     Raises:
         UserError: there is no such folder.
     """
     if not folder.is_dir():
-        raise UserError("no such folder", file=folder, remedy="name the --out of a run, or a folder of runs")
-    for here, folders, files in os.walk(folder):
+        raise UserError("no such folder", file=folder, remedy="pass the --out of a run, or a folder of runs")
+    for root, folders, files in os.walk(folder):
         found = len(MARKS.intersection(files)) > 1
         folders[:] = sorted(name for name in folders if name[0] != "." and not (found and name in INSIDES))
         if found:
-            yield Path(here)
+            yield Path(root)
 
 
 def read_run(path: Path) -> Summary:
-    """Read a run; its checkpoints are not checked.
+    """Read a run; its checkpoints are not verified.
 
     Raises:
-        UserError: no run is there, or it is damaged.
+        UserError: there is no run, or it is damaged.
     """
     run = RunDirectory(path)
     recipe, provenance, running = run.read_recipe(), run.read_provenance(), run.is_in_use()
@@ -136,7 +136,7 @@ def read_run(path: Path) -> Summary:
 
 
 def read_seeds(path: Path) -> Seeds | None:
-    """Read what several fine-tunings left; None: nothing else than a run can be here.
+    """Read seeds.json of several fine-tuning runs; return None if there is none.
 
     Raises:
         UserError: the file is damaged.
@@ -151,12 +151,12 @@ def read_seeds(path: Path) -> Seeds | None:
 
 
 def metric_names(lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the names of all metrics that some lines of a log hold, in order."""
+    """Return the names of all metrics in some lines of a log, in order of appearance."""
     return [name for name in dict.fromkeys(name for line in lines for name in line) if name not in NO_METRICS]
 
 
 def _saved(checkpoints: Path) -> Reached | None:
-    """Return where the newest checkpoint stands whose progress can be read."""
+    """Return the progress of the newest checkpoint with readable progress."""
     for path in sorted(checkpoints.glob("step-*"), reverse=True):
         try:
             return msgspec.json.decode((path / "progress.json").read_bytes(), type=Reached)

@@ -1,7 +1,7 @@
-"""What a run finds out before it trains: how much fits into memory, how long a step takes, what the budget comes to.
+"""Measurements before training: how much fits into memory, how long a step takes, how many steps the budget is.
 
-In: a source and the recipe's settings. Out: tokens of a micro-batch, steps of the whole budget, the machine's peak. All
-processes get the same answers. Whoever times steps restores the run afterwards (`Trainer._seconds_per_step`).
+In: a source and the recipe's settings. Out: tokens per micro-batch, steps of the whole budget, the machine's peak. All
+processes get the same results. Code that times steps restores the run afterwards (`Trainer._seconds_per_step`).
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from unmask.training.processes import Processes
 from unmask.training.settings import TrainingSettings
 
 BUDGETS = {"budget.steps", "budget.tokens", "budget.minutes", "budget.epochs"}
-"""A resumed run that has changed one of these turns its budget into steps anew;"""
+"""If one of these settings changes, a resumed run converts its budget into steps again."""
 FITTING = {"batch.micro_tokens", "batch.recompute"}
-"""one of these, it looks anew for what fits into memory."""
+"""If one of these settings changes, a resumed run determines again how much fits into memory."""
 TIMED_STEPS = 8
-"""How many steps are timed to turn a budget in minutes into steps, after `WARM_STEPS` that are not."""
+"""Number of steps that are timed to convert a budget in minutes into steps, after `WARM_STEPS` untimed ones."""
 WARM_STEPS = 3
 TIMED_SECONDS = 60
-"""No more than that is spent on timing a stage."""
+"""Maximum time spent on timing a stage."""
 MIN_TIMED = 100
-"""Shorter runs are not timed, nor is the machine's peak measured for them."""
+"""Runs with fewer steps are not timed, and the machine's peak is not measured for them."""
 UNKNOWN_STEPS = 1_000_000
-"""Stands for the total while it is being found out; those steps are taken back."""
+"""Placeholder for the total number of steps while steps are timed; the timed steps are undone."""
 RESERVED_BYTES = 20
-"""A parameter's two moments, and its copy and theirs while a checkpoint is written, in float32."""
+"""Bytes per parameter: its two moments, and the copies of all three while a checkpoint is written, in float32."""
 
 
 def check_growth(before: int, after: int, run: RunDirectory, display: Display) -> None:
-    """Compare the steps of the budget with those it had when the run was last started.
+    """Compare the number of steps of the budget with that of the previous start of the run.
 
     Raises:
-        UserError: they are fewer.
+        UserError: there are fewer steps than before.
     """
     if after < before:
         raise UserError(
@@ -51,17 +51,17 @@ def check_growth(before: int, after: int, run: RunDirectory, display: Display) -
             remedy="resume with the same command or a larger budget",
         )
     if before and after > before:
-        display.say(f"the budget was {before} steps; the schedule goes on to its new end")
+        display.say(f"the budget was {before} steps; the schedule continues to the new end")
 
 
 class Calibration:
-    """Measures and plans for one run.
+    """Measurements and planning for one run.
 
     Args:
-        source: of samples.
+        source: source of samples.
         settings: the recipe's batch and budget.
-        machine: what the run computes on.
-        processes: those that train together.
+        machine: machine that the run computes on.
+        processes: the processes that train together.
     """
 
     def __init__(self, source: Source, settings: TrainingSettings, machine: Machine, processes: Processes) -> None:
@@ -72,15 +72,15 @@ class Calibration:
 
     @cached_property
     def plan(self) -> Plan:
-        """What the budget comes to."""
+        """The budget in steps, tokens and epochs."""
         return Plan(self.source, self.settings)
 
     def micro_tokens(self, learn: Callable[[list[Sample]], None], parameters: int) -> int:
-        """Return how many tokens are in memory at once: as many as the recipe says, or as fit.
+        """Return the number of tokens of a micro-batch: the recipe's value, or as many as fit into memory.
 
         Args:
-            learn: computes the gradient of some samples, and leaves nothing behind.
-            parameters: how many numbers the model has.
+            learn: computes the gradient of some samples, without side effects.
+            parameters: number of scalar parameters of the model.
         """
         limits = self.settings.batch
         if limits.micro_tokens != "auto":
@@ -92,20 +92,20 @@ class Calibration:
         return min(self.processes.gather(found))
 
     def total(self, before: int, seconds_per_step: Callable[[int], float], display: Display) -> int:
-        """Turn the budget into steps and print what is to come.
+        """Convert the budget into steps and print the plan.
 
         Args:
-            before: steps of the budget so far; what is in minutes shrinks no budget.
-            seconds_per_step: times steps of a stage.
-            display: prints it.
+            before: previous number of steps of the budget; a budget in minutes never falls below it.
+            seconds_per_step: times steps of a stage, given by its index.
+            display: prints the plan.
         """
         plan, minutes, seconds = self.plan, self.settings.budget.minutes, None
         if minutes is not None or self.is_long(plan.steps(None)):
-            seconds = sum(stage.share * seconds_per_step(place) for place, stage in enumerate(plan.stages))
+            seconds = sum(stage.share * seconds_per_step(index) for index, stage in enumerate(plan.stages))
         steps = plan.steps(seconds)
         if minutes is not None:
             steps = max(steps, before)
-        text = f"{steps:,} steps of {plan.tokens:,.0f} tokens, {plan.epochs * steps:.2f} passes over the data"
+        text = f"{steps:,} steps of {plan.tokens:,.0f} tokens, {plan.epochs * steps:.2f} epochs"
         if seconds is not None:
             text += f", about {duration(steps * seconds)}"
             if (memory := self.machine.memory()) > 0:
@@ -117,11 +117,11 @@ class Calibration:
         return steps
 
     def is_long(self, steps: int) -> bool:
-        """Return whether it is worth the time to measure how fast a run of so many steps goes."""
+        """Return whether a run of `steps` steps is long enough to spend time on measuring its speed."""
         return self.settings.budget.minutes is not None or steps >= MIN_TIMED
 
     def peak(self, run: RunDirectory, steps: int) -> float | None:
-        """Measure the machine's peak and write it into the run's provenance, where the run is long enough."""
+        """Measure the machine's peak and write it to the run's provenance; return None if the run is too short."""
         if not self.is_long(steps):
             return None
         peak: float = self.processes.all_reduce({"peak": self.machine.matmul_peak()})["peak"]
@@ -129,13 +129,13 @@ class Calibration:
         return peak
 
     def time(self, step: Callable[[], object]) -> float:
-        """Take some steps and return the seconds of one."""
+        """Take some steps and return the mean seconds per step."""
         for _ in range(WARM_STEPS):
             step()
-        begun = time.perf_counter()
+        start = time.perf_counter()
         timed, enough = 0, False
         while not enough:
             step()
-            timed, seconds = timed + 1, time.perf_counter() - begun
+            timed, seconds = timed + 1, time.perf_counter() - start
             enough = self.processes.broadcast(timed == TIMED_STEPS or seconds > TIMED_SECONDS)
         return self.processes.broadcast(seconds / timed)

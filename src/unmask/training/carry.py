@@ -1,9 +1,9 @@
-"""State that goes from step to step, a row for each stream: what a body gave for a stream's last window.
+"""State carried from step to step, one row per stream: the encoder's state after the stream's last window.
 
-In: batches whose sequences are windows of streams, and what the body carries on. Out: the same batches with the rows of
-their streams. The table is the loop's, never a buffer: rows are staged during a step and committed with the weights.
-Stream s is in process s % size, which reads no other; a checkpoint holds the table by stream number, so that the number
-of processes may change.
+In: batches whose sequences are windows of streams, and the state that the encoder returns for them. Out: the same
+batches with the rows of their streams. The table belongs to the loop and is not a module buffer: rows are staged during
+a step and committed together with the weights. Stream s is in process s % size, which reads no other stream; a
+checkpoint holds the table in the order of the streams, so that the number of processes may change.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class CarryTable:
     """The rows of this process's streams; empty until the first commit.
 
     Args:
-        streams: how many there are in all processes.
-        processes: those that share them.
+        streams: number of streams over all processes.
+        processes: the processes that share them.
     """
 
     def __init__(self, streams: int, processes: Processes | None = None) -> None:
@@ -33,18 +33,18 @@ class CarryTable:
         self.rows: dict[str, Tensor] = {}
         self._staged: list[tuple[Tensor, Mapping[str, Tensor]]] = []
 
-    def give(self, batch: Batch, learner: Learner) -> Batch:
-        """Return a batch, on its device, with the rows of its streams, where it has streams and the body carries state.
+    def attach(self, batch: Batch, learner: Learner) -> Batch:
+        """Return a batch with the rows of its streams, on its device; a batch without streams is returned unchanged.
 
-        A stream that begins gets the body's start, as all do before the first commit.
+        A stream that starts in this batch gets the encoder's initial state, as all streams do before the first commit.
         """
         if batch.streams is None or batch.fresh is None:
             return batch
         if not self.rows:
             return replace(batch, carry=learner.start(len(batch.streams)))
         device = batch.tokens.ids.device
-        places = self._places(batch.streams).to(device)  # (sequences,)
-        carry = {name: rows[places] for name, rows in self.rows.items()}  # (sequences, ...)
+        indices = self._indices(batch.streams).to(device)  # (sequences,)
+        carry = {name: rows[indices] for name, rows in self.rows.items()}  # (sequences, ...)
         if batch.fresh.any():  # on the host
             fresh, start = batch.fresh.to(device), learner.start(len(batch.streams))
             carry = {
@@ -54,26 +54,29 @@ class CarryTable:
         return replace(batch, carry=carry)
 
     def stage(self, batch: Batch, carry: Mapping[str, Tensor]) -> None:
-        """Take new rows of a batch's streams, to be committed with the step."""
+        """Keep the new rows of a batch's streams until the step is committed."""
         if carry and batch.streams is not None:
-            self._staged.append((self._places(batch.streams), {name: rows.detach() for name, rows in carry.items()}))
+            self._staged.append((self._indices(batch.streams), {name: rows.detach() for name, rows in carry.items()}))
 
     def commit(self) -> None:
-        """Put what was staged into the table."""
-        for places, carry in self._staged:
+        """Write the staged rows to the table."""
+        for indices, carry in self._staged:
             for name, rows in carry.items():
                 if name not in self.rows:
                     mine = len(range(self.processes.rank, self.streams, self.processes.size))
                     self.rows[name] = rows.new_zeros(mine, *rows.shape[1:])
-                self.rows[name][places.to(rows.device)] = rows
+                self.rows[name][indices.to(rows.device)] = rows
         self.drop()
 
     def drop(self) -> None:
-        """Forget what was staged."""
+        """Discard the staged rows."""
         self._staged.clear()
 
     def gather(self) -> dict[str, Tensor]:
-        """Return the table of all processes by stream, (streams, ...), in the first one; all processes call it."""
+        """Return the table of all streams, (streams, ...), in the main process and {} in the others.
+
+        All processes must call it.
+        """
         size, table = self.processes.size, {}
         for name, rows in sorted(self.rows.items()):
             if size == 1:
@@ -90,10 +93,11 @@ class CarryTable:
         return table
 
     def load(self, table: Mapping[str, Tensor], device: torch.device) -> None:
-        """Take this process's rows of what `gather` returned."""
+        """Load this process's rows from a table that `gather` returned."""
         self.drop()
         rank, size = self.processes.rank, self.processes.size
         self.rows = {name: rows[rank::size].to(device, copy=True).contiguous() for name, rows in table.items()}
 
-    def _places(self, streams: Tensor) -> Tensor:
+    def _indices(self, streams: Tensor) -> Tensor:
+        """Return the row of each stream in this process's table, (sequences,)."""
         return streams // self.processes.size

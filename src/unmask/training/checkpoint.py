@@ -1,10 +1,10 @@
-"""All that an exact resume needs, on disk: written aside, checksummed, then renamed.
+"""Checkpoints: everything that an exact resume needs, written to a temporary directory, checksummed, then renamed.
 
     RUN/checkpoints/step-00001000/  model.safetensors  optimizer.safetensors  progress.json  manifest.json
-                                    carry.safetensors, where state goes from step to step
-    RUN/checkpoints/latest          names the newest; moves only after that one is durable
+                                    carry.safetensors, if state is carried from step to step
+    RUN/checkpoints/latest          name of the newest checkpoint; updated only once that one is durable
 
-There is no random state in it: every generator is made from a key (batches/rng.py).
+A checkpoint has no random state: every generator is derived from a key (batches/rng.py).
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from unmask.errors import UnmaskError, UserError
 
 CARRY_FILE = "carry.safetensors"
 KEPT = 2
-"""How many of the newest checkpoints stay."""
+"""Number of newest checkpoints that are kept."""
 
 
 class Progress(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Where a run stands.
+    """Progress of a run.
 
     Attributes:
-        step: optimiser steps done.
+        step: optimizer steps done.
         total: steps of the whole budget.
-        tokens: tokens learnt from, special ones included.
-        seconds: spent in steps, evaluations left out.
-        skipped: steps left out because loss or gradient was not finite.
-        micro_tokens: how many tokens are in memory at once, found out or given.
-        threads: with which the run was started; sums are rounded differently with others.
-        cursor: where the order of samples stands.
+        tokens: tokens trained on, including special tokens.
+        seconds: time spent in steps, without evaluations.
+        skipped: steps that were skipped because the loss or gradient was not finite.
+        micro_tokens: tokens per micro-batch, from the recipe or measured.
+        threads: number of threads the run was started with; with another number sums are rounded differently.
+        cursor: position in the order of samples.
     """
 
     step: int = 0
@@ -53,7 +53,7 @@ class Progress(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     cursor: Cursor
 
     def advance(self, tokens: int, cursor: Cursor, seconds: float) -> None:
-        """Count a step of so many tokens, after which the order stands at `cursor`."""
+        """Count a step of `tokens` tokens, after which the position in the order of samples is `cursor`."""
         self.step += 1
         self.tokens += tokens
         self.cursor = cursor
@@ -67,7 +67,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Saver:
-    """Saves in the background, one checkpoint at a time; what is saved are the values of the moment of the call.
+    """Background writer of checkpoints, one at a time; it saves the values at the time of the call.
 
     Args:
         folder: RUN/checkpoints.
@@ -84,10 +84,10 @@ class Saver:
         progress: Progress,
         carry: Mapping[str, Tensor] | None = None,
     ) -> None:
-        """Copy everything, and begin to write it; wait for the one before first.
+        """Wait for the previous checkpoint, copy everything, and start to write it.
 
         Raises:
-            UnmaskError: the one before could not be written.
+            UnmaskError: the previous checkpoint could not be written.
         """
         self.wait()
         copies = _copy(model), _copy(optimizer), msgspec.structs.replace(progress), _copy(carry or {})
@@ -102,7 +102,7 @@ class Saver:
         self.wait()
 
     def wait(self) -> None:
-        """Return when all is on the disk.
+        """Wait until the last checkpoint is on disk.
 
         Raises:
             UnmaskError: it could not be written.
@@ -119,22 +119,22 @@ def save_checkpoint(
     progress: Progress,
     carry: Mapping[str, Tensor] | None = None,
 ) -> Path:
-    """Write a checkpoint into RUN/checkpoints, make it durable, move `latest`, and drop the oldest.
+    """Write a checkpoint to RUN/checkpoints, make it durable, update `latest`, and remove the oldest checkpoints.
 
     Args:
         folder: RUN/checkpoints.
         model: the weights.
-        optimizer: its state.
-        progress: where the run stands.
+        optimizer: the optimizer's state.
+        progress: the run's progress.
         carry: the state of all streams, if there is any.
 
     Raises:
-        UnmaskError: it could not be written (the disk is full); older checkpoints are as they were.
+        UnmaskError: it could not be written (for example because the disk is full); older checkpoints are unchanged.
     """
     final = folder / f"step-{progress.step:08d}"
     aside = folder / f".writing-{final.name}"
     try:
-        for left in folder.glob(".*-step-*"):  # of a save that was killed
+        for left in folder.glob(".*-step-*"):  # left by a save that was killed
             shutil.rmtree(left, ignore_errors=True)
         aside.mkdir(parents=True)
         _write(aside / "model.safetensors", safetensors.torch.save(dict(model)))
@@ -155,8 +155,8 @@ def save_checkpoint(
     except OSError as error:
         shutil.rmtree(aside, ignore_errors=True)
         raise UnmaskError(
-            f"{final}: the checkpoint could not be written ({error.strerror or error}); the one before it is intact: "
-            "make room, then go on with --resume"
+            f"{final}: the checkpoint could not be written ({error.strerror or error}); the previous one is intact: "
+            "free some space, then continue with --resume"
         ) from error
     for old in [*sorted(folder.glob("step-*"))[:-KEPT], folder / f".replaced-{final.name}"]:
         shutil.rmtree(old, ignore_errors=True)
@@ -164,13 +164,13 @@ def save_checkpoint(
 
 
 def newest_checkpoint(folder: Path) -> tuple[Path, list[str]]:
-    """Return the newest valid checkpoint, and what is wrong with newer ones.
+    """Return the newest valid checkpoint, and the errors of newer, damaged ones.
 
-    `latest` is a hint for people and other programs: a run killed between the rename and the move of `latest` still
-    resumes from the newest.
+    `latest` is a hint for people and other programs: a run killed between the rename and the update of `latest` still
+    resumes from the newest checkpoint.
 
     Raises:
-        UserError: there is none.
+        UserError: there is no valid checkpoint.
     """
     damaged = []
     for path in sorted(folder.glob("step-*"), reverse=True):
@@ -183,12 +183,12 @@ def newest_checkpoint(folder: Path) -> tuple[Path, list[str]]:
     raise UserError(
         "there is no valid checkpoint to resume from" + "".join(f"; {text}" for text in damaged),
         file=folder,
-        remedy="start the run anew in an empty directory, without --resume",
+        remedy="start the run again in an empty directory, without --resume",
     )
 
 
 def set_newer_aside(path: Path) -> None:
-    """Rename what `newest_checkpoint` found damaged: counted among the newest, it would push valid ones out."""
+    """Rename damaged checkpoints newer than `path`: counted among the newest, they would displace valid ones."""
     for other in path.parent.glob("step-*"):
         if other.name > path.name:
             aside = other.with_name(f"damaged-{other.name}")
@@ -197,22 +197,22 @@ def set_newer_aside(path: Path) -> None:
 
 
 def check_checkpoint(path: Path) -> None:
-    """Compare each file with the manifest.
+    """Check each file of a checkpoint against the manifest.
 
     Raises:
-        UserError: names the file that is missing or altered.
+        UserError: a file is missing or altered.
     """
     try:
         manifest = msgspec.json.decode((path / "manifest.json").read_bytes(), type=Manifest)
         for name, digest in manifest.files.items():
             if sha256(path / name) != digest:
-                raise UserError("the file was altered or cut short", file=path / name)
+                raise UserError("the file was altered or truncated", file=path / name)
     except (OSError, msgspec.DecodeError) as error:
         raise UserError(f"damaged checkpoint ({error})", file=path) from error
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], Progress]:
-    """Return model, optimizer and progress of a valid checkpoint."""
+    """Return the weights, the optimizer's state and the progress of a valid checkpoint."""
     return (
         safetensors.torch.load_file(path / "model.safetensors"),
         safetensors.torch.load_file(path / "optimizer.safetensors"),
@@ -221,7 +221,7 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], P
 
 
 def load_carry(path: Path) -> dict[str, Tensor]:
-    """Return the state of all streams, (streams, ...) each, of a valid checkpoint; most hold none."""
+    """Return the state of all streams, (streams, ...) each, of a valid checkpoint; {} if it has none."""
     return safetensors.torch.load_file(path / CARRY_FILE) if (path / CARRY_FILE).exists() else {}
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: finish the step, save, and leave with the status that shells expect."""
+"""Handling of Ctrl-C and SIGTERM: finish the step, save, and exit with the status that shells expect."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unmask.errors import UnmaskError
 
 
 class Interrupted(UnmaskError):
-    """A signal ended the run, which is saved: status 130 after Ctrl-C, 143 after SIGTERM."""
+    """Raised when a signal ended the run, after saving it: status 130 after Ctrl-C, 143 after SIGTERM."""
 
     def __init__(self, message: str, number: int) -> None:
         super().__init__(message)
@@ -18,15 +18,15 @@ class Interrupted(UnmaskError):
 
     @classmethod
     def at(cls, step: int, number: int) -> Interrupted:
-        """Return what ends a run that is saved at a step."""
-        return cls(f"stopped and saved at step {step}; go on with the same command and --resume", number)
+        """Return the exception that ends a run saved at a step."""
+        return cls(f"stopped and saved at step {step}; continue with the same command and --resume", number)
 
 
 class Interrupt:
-    """While entered, the first signal is only noted; a second Ctrl-C stops at once.
+    """Context manager that only records the first signal; a second Ctrl-C stops immediately.
 
     Attributes:
-        signal: its number, 0 before any.
+        signal: number of the signal, 0 if there was none.
     """
 
     signals = (signal.SIGINT, signal.SIGTERM)
@@ -36,15 +36,15 @@ class Interrupt:
 
     def __enter__(self) -> Interrupt:
         self.before = {}
-        if threading.current_thread() is threading.main_thread():  # only there may handlers be set
-            self.before = {number: signal.signal(number, self._note) for number in self.signals}
+        if threading.current_thread() is threading.main_thread():  # handlers can only be set there
+            self.before = {number: signal.signal(number, self._record) for number in self.signals}
         return self
 
     def __exit__(self, *error: object) -> None:
         for number, handler in self.before.items():
             signal.signal(number, handler)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _record(self, number: int, frame: FrameType | None) -> None:
         if self.signal and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.signal = number

@@ -1,4 +1,4 @@
-"""torch's kernels over lists of tensors, which are private, and public operators for a torch that lacks one of them.
+"""torch's private kernels over lists of tensors, with public operators as fallbacks for versions of torch without them.
 
 In: lists of tensors, changed in place. Out: the same numbers either way, up to rounding.
 """
@@ -21,7 +21,7 @@ def increment_(tensors: Tensors) -> None:
 
 
 def add_scaled_(tensors: Tensors, others: Tensors, scale: float) -> None:
-    """Add `scale` times the other tensor to each."""
+    """Add `scale` times the tensor of `others` to each tensor."""
     if hasattr(torch, "_foreach_add_"):
         torch._foreach_add_(tensors, others, alpha=scale)
         return
@@ -30,7 +30,7 @@ def add_scaled_(tensors: Tensors, others: Tensors, scale: float) -> None:
 
 
 def add_products_(tensors: Tensors, others: Tensors, factors: Tensor) -> None:
-    """Add the other tensor times its factor to each; `factors` is (tensors,)."""
+    """Add the tensor of `others`, times its factor, to each tensor; `factors` is (tensors,)."""
     if hasattr(torch, "_foreach_addcmul_"):
         torch._foreach_addcmul_(tensors, others, factors.unbind())
         return
@@ -55,7 +55,7 @@ def zero_(tensors: Tensors) -> None:
 
 
 def copy_(tensors: Tensors, others: Tensors) -> None:
-    """Copy the other tensor into each, in that one's type."""
+    """Copy the tensor of `others` into each tensor, converting it to that tensor's dtype."""
     if hasattr(torch, "_foreach_copy_"):
         torch._foreach_copy_(tensors, others)
         return
@@ -76,18 +76,18 @@ def adamw_(
     epsilon: float,
     divisor: Tensor | None,
 ) -> None:
-    """Take AdamW's step (Loshchilov and Hutter 2019, algorithm 2), as torch.optim.AdamW does.
+    """Take a step of AdamW (Loshchilov and Hutter 2019, algorithm 2), as torch.optim.AdamW does.
 
     Args:
-        weights: changed by the step.
+        weights: parameters, updated.
         grads: their gradients.
         first, second: their moments, updated.
-        steps: how often each has been updated, this step included.
-        rate: the learning rate.
-        betas: the moments' decay rates.
-        decay: the weight decay.
-        epsilon: what is added to the root of the second moment.
-        divisor: of the gradients, a tensor of one number; None: 1.
+        steps: number of updates of each parameter, including this one.
+        rate: learning rate.
+        betas: decay rates of the moments.
+        decay: weight decay.
+        epsilon: added to the square root of the second moment.
+        divisor: divisor of the gradients, a tensor of one number; None: 1.
     """
     if hasattr(torch, "_fused_adamw_"):
         torch._fused_adamw_(
@@ -111,8 +111,6 @@ def adamw_(
         scaled = grad if divisor is None else grad / divisor
         mean.lerp_(scaled, 1 - betas[0])
         square.mul_(betas[1]).addcmul_(scaled, scaled, value=1 - betas[1])
-        corrections = [
-            (1 - beta ** step.double()).to(weight.dtype) for beta in betas
-        ]  # in float32 digits would be lost
+        corrections = [(1 - beta ** step.double()).to(weight.dtype) for beta in betas]  # float32 would lose digits
         weight.mul_(1 - rate * decay)
         weight.sub_(rate / corrections[0] * mean / ((square / corrections[1]).sqrt() + epsilon))

@@ -1,9 +1,9 @@
-"""The one training loop: it knows encoders and objectives only as a `Learner`, and data only as a `Source`.
+"""The training loop: it sees encoders and objectives only as a `Learner`, and data only as a `Source`.
 
-A step takes samples, splits them into micro-batches that fit into memory, and minimizes, over all micro-batches (those
-of other processes too), the weighted sum of each objective's mean over its own targets. Dropout is seeded by (seed,
-step, process, micro-batch), everything else by the samples' keys, so that only `Progress`, the weights and the
-optimizer's moments have to be saved.
+A step takes samples, splits them into micro-batches that fit into memory, and minimizes the weighted sum of the
+objectives' means over their targets, taken over all micro-batches of all processes. Dropout is seeded by (seed, step,
+process, micro-batch), everything else by the samples' keys, so that only `Progress`, the weights and the optimizer's
+moments have to be saved.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from unmask.runs.extras import missing
 from unmask.training.calibration import BUDGETS, FITTING, UNKNOWN_STEPS, Calibration, check_growth
 from unmask.training.carry import CarryTable
 from unmask.training.checkpoint import Progress, Saver, load_carry, load_checkpoint, newest_checkpoint, set_newer_aside
-from unmask.training.evaluate import add_parts, as_numbers, evaluate, summarise
+from unmask.training.evaluate import add_parts, as_numbers, evaluate, summarize
 from unmask.training.interrupt import Interrupt, Interrupted
 from unmask.training.machine import Machine, keep_few_kernels
 from unmask.training.memory import PROBE, name_remedy
@@ -43,13 +43,13 @@ from unmask.training.settings import TrainingSettings
 from unmask.training.step_feed import StepFeed
 
 MAY_CHANGE = frozenset(BUDGETS | FITTING)
-"""What a resumed run may change of its recipe: the budget may grow, and how a step fits into memory only rounds."""
+"""Settings that a resumed run may change: the budget may grow, and the memory settings only affect rounding."""
 SAVE_SECONDS = 300
-"""How long a run goes without a checkpoint at most."""
+"""Maximum time between checkpoints."""
 SAVE_PAUSE = 30
-"""How long it goes without one at least; they are written after evaluations, where these are not more frequent."""
+"""Minimum time between checkpoints, which are normally written after evaluations."""
 MAX_SKIPPED = 10
-"""After so many steps in a row that are not finite a run stops."""
+"""Number of consecutive steps with a loss or gradient that is not finite after which a run stops."""
 
 
 def open_run(
@@ -62,16 +62,16 @@ def open_run(
     resume: bool,
     earlier: Earlier | None = None,
 ) -> RunDirectory:
-    """Create the directory of a run, or take up the one that is there; see `RunDirectory.open`.
+    """Create the directory of a run, or reopen it to resume the run; see `RunDirectory.open`.
 
     Args:
-        out: where it lies.
-        recipe: as it is written there.
-        inputs: fingerprints of what the run reads; a resumed run must have the same, and the same precision.
-        machine: what it computes on.
-        processes: those that train together.
-        resume: whether it is there already.
-        earlier: reads what an earlier version wrote of it.
+        out: the run directory.
+        recipe: the recipe, as TOML.
+        inputs: fingerprints of the run's inputs; a resumed run must have the same inputs and the same precision.
+        machine: machine that the run computes on.
+        processes: the processes that train together.
+        resume: whether to resume an existing run.
+        earlier: reads runs of earlier versions.
     """
     return RunDirectory.open(
         Path(out),
@@ -86,18 +86,18 @@ def open_run(
 
 
 class Trainer:
-    """Trains a learner on a source within a budget.
+    """Trainer of a learner on a source within a budget.
 
     Args:
         learner: encoder and objectives, on the machine's device.
-        source: samples.
-        prepare: what is done to each sample before collating (masking, objectives' counts); pure.
+        source: source of samples.
+        prepare: applied to each sample before collation (masking, counting targets); a pure function.
         heldout: prepared batches to evaluate on; may be empty.
         settings: batch, optimizer, schedule, budget, seed.
-        run: where metrics and checkpoints go.
+        run: directory that metrics and checkpoints are written to.
         machine: device, precision, workers.
-        processes: those that train together; only the first writes.
-        display: shows progress.
+        processes: the processes that train together; only the main process writes.
+        display: shows the progress.
     """
 
     def __init__(
@@ -137,17 +137,17 @@ class Trainer:
         self._counts, self._sums = Sums(self.processes), Sums(self.processes)
 
     def complete(self, *, resume: bool) -> None:
-        """Start or take up the run, and bring it to its end: see `start`, `resume` and `train`."""
+        """Start or resume the run and train until it is finished; see `start`, `resume` and `train`."""
         if note := missing():
             self.display.say(note)
         with report_lost_workers(), closing(self.replicas):
             (self.resume if resume else self.start)()
             self.train()
             if (best := self.patience.take_best(self.replicas)) is not None:
-                self.display.say(f"the held-out loss was lowest at step {best}: its weights are taken")
+                self.display.say(f"the held-out loss was lowest at step {best}: using the weights of that step")
 
     def start(self) -> None:
-        """Begin: check that checkpoints can be written, turn the budget into steps, say what is to come."""
+        """Start the run: check that checkpoints can be written, convert the budget into steps, print the plan."""
         self.processes.barrier()
         self.save()
         self.progress.micro_tokens = self._fit()
@@ -157,10 +157,10 @@ class Trainer:
         self._evaluate()
 
     def resume(self) -> None:
-        """Take up the newest valid checkpoint; where the budget has changed, reckon the total anew.
+        """Continue from the newest valid checkpoint; compute the total steps again if the budget has changed.
 
         Raises:
-            UserError: there is no checkpoint, or the budget is smaller than it was.
+            UserError: there is no checkpoint, or the budget is smaller than before.
         """
         self.processes.barrier()
         self._restore_newest()
@@ -180,11 +180,11 @@ class Trainer:
             self._evaluate()
 
     def train(self) -> None:
-        """Take all steps that are left.
+        """Take all remaining steps.
 
         Raises:
-            Interrupted: a signal came; the run is saved.
-            UnmaskError: the loss is not finite again and again, or a checkpoint could not be written.
+            Interrupted: a signal was received; the run is saved.
+            UnmaskError: the loss was not finite in too many consecutive steps, or a checkpoint could not be written.
         """
         progress, plan = self.progress, self.calibration.plan
         heldout = sum(len(batch.tokens.ids) for batch in self.heldout)
@@ -214,16 +214,16 @@ class Trainer:
                     raise Interrupted.at(progress.step, signal)
 
     def step(self) -> dict[str, float]:
-        """Take one optimiser step and return what happened in it."""
+        """Take one optimizer step and return its metrics."""
         progress = self.progress
-        begun = time.perf_counter()
+        start = time.perf_counter()
         step = self.feed.next(progress)
         counts = self._counts.all_reduce(step.counts)
         flops = FORWARDS_PER_STEP * sum(map(self.learner.forward_flops, step.micro_batches))
         sums = self._sums.all_reduce({**self._backward(step.micro_batches, counts), "flops": flops})
         self.replicas.reduce()
         norm = self.optimizer.clip()
-        metrics = summarise(sums, counts, self.learner.weights)
+        metrics = summarize(sums, counts, self.learner.weights)
         factor = self.settings.schedule.factor(progress.step, progress.total or UNKNOWN_STEPS)
         if math.isfinite(norm) and math.isfinite(metrics["loss"]):
             rate = self.optimizer.step(progress.step - progress.skipped, factor)
@@ -233,7 +233,7 @@ class Trainer:
         else:
             rate = 0.0
             self._skip()
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - start
         progress.advance(step.tokens, step.cursor, seconds)
         return {
             "step": progress.step,
@@ -248,7 +248,7 @@ class Trainer:
         }
 
     def save(self) -> None:
-        """Begin to write a checkpoint in the background, which `saver.wait` awaits; all processes call it."""
+        """Start to write a checkpoint in the background; `saver.wait` waits for it. All processes must call it."""
         model, carry = self.replicas.state_dict(), self.carry.gather()
         if self.processes.is_main:
             self.saver.save(model, self.optimizer.state(), self.progress, carry)
@@ -256,39 +256,39 @@ class Trainer:
     def _backward(
         self, micro_batches: Sequence[Batch], counts: Mapping[str, float], last: bool = True
     ) -> dict[str, float]:
-        """Compute the gradient of this process's share of a step (`last`), or of a trial; return the parts' sums."""
+        """Compute the gradient of this process's share of a step (`last`) or of a trial; return the parts' sums."""
         self.replicas.copy.train()
         factors = {name: weight / max(1, counts[name]) for name, weight in self.learner.weights.items()}
         sums: dict[str, Tensor] = {}
-        for place, micro_batch in enumerate(micro_batches):
+        for index, micro_batch in enumerate(micro_batches):
             torch.manual_seed(
-                derive_seed(self.settings.seed, "dropout", self.progress.step, self.processes.rank, place)
+                derive_seed(self.settings.seed, "dropout", self.progress.step, self.processes.rank, index)
             )
             with name_remedy(self.progress.micro_tokens):
-                batch = self.carry.give(micro_batch.to(self.machine.device), self.replicas.copy)
-                loss = self.replicas.backward(batch, factors, last=last and place == len(micro_batches) - 1)
+                batch = self.carry.attach(micro_batch.to(self.machine.device), self.replicas.copy)
+                loss = self.replicas.backward(batch, factors, last=last and index == len(micro_batches) - 1)
             self.carry.stage(batch, loss.carry)
             add_parts(sums, loss)
         return as_numbers(sums)
 
     def _skip(self) -> None:
-        self.optimizer.forget()
+        self.optimizer.zero_grad()
         self.carry.drop()
         self.progress.skipped += 1
         self.failures += 1
-        self.display.say(f"step {self.progress.step}: loss or gradient is not finite, the step is left out")
+        self.display.say(f"step {self.progress.step}: the loss or gradient is not finite; the step is skipped")
         if self.failures == MAX_SKIPPED:
             raise UnmaskError(
-                f"loss or gradient was not finite in {MAX_SKIPPED} steps in a row; the checkpoints before are intact: "
-                "lower optimizer.learning_rate, or train with --precision float32"
+                f"the loss or gradient was not finite in {MAX_SKIPPED} consecutive steps; earlier checkpoints are "
+                "intact: lower optimizer.learning_rate, or train with --precision float32"
             )
 
     def _evaluate(self) -> None:
         if self.heldout:
             metrics = evaluate(self.replicas.copy, self.heldout, self.machine, self.processes)
             self.run.log({"kind": "heldout", "step": self.progress.step, "tokens": self.progress.tokens, **metrics})
-            self.display.evaluated(self.progress, metrics)
-            self.patience.evaluated(self.replicas)
+            self.display.show_evaluation(self.progress, metrics)
+            self.patience.update(self.replicas)
 
     def _restore(self, name: str) -> None:
         model, optimizer, self.progress = load_checkpoint(self.run.checkpoints / name)
@@ -299,7 +299,7 @@ class Trainer:
         self.feed.restart()
 
     def _restore_newest(self) -> None:
-        """Go to where the run stands, and compute as it was started."""
+        """Restore the newest valid checkpoint, and the number of threads that the run was started with."""
         path, damaged = newest_checkpoint(self.run.checkpoints)
         for text in damaged:
             self.display.say(f"skipped {text}")
@@ -308,34 +308,34 @@ class Trainer:
             set_newer_aside(self.run.checkpoints / name)
         self._restore(name)
         if self.progress.threads != torch.get_num_threads():
-            self.display.say(f"computing with {self.progress.threads} threads, as the run was started")
+            self.display.say(f"computing with {self.progress.threads} threads, as at the start of the run")
             torch.set_num_threads(self.progress.threads)
 
     def _fit(self) -> int:
-        """Return how many tokens are in memory at once: as many as the recipe says, or as fit."""
+        """Return the number of tokens of a micro-batch: the recipe's value, or as many as fit into memory."""
 
         def learn(micro_batch: list[Sample]) -> None:
             batch = collate([self.prepare(sample) for sample in micro_batch])
             self._backward([batch], batch.counts, last=False)
-            self.optimizer.forget()
+            self.optimizer.zero_grad()
             self.carry.drop()
 
-        self.saver.wait()  # its copies of the weights would count as a micro_batch's
+        self.saver.wait()  # its copies of the weights would be attributed to the micro-batch
         return self.calibration.micro_tokens(learn, sum(value.numel() for value in self.learner.parameters()))
 
     def _plan(self) -> None:
-        """Turn the budget into steps and print what is to come."""
+        """Convert the budget into steps and print the plan."""
         self.progress.total = self.calibration.total(self.progress.total, self._seconds_per_step, self.display)
         self.feed.restart()
 
     def _seconds_per_step(self, stage: int = 0) -> float:
-        """Time real steps of a stage, then go back to where the run stood (its newest checkpoint)."""
-        here, micro_tokens = f"step-{self.progress.step:08d}", self.progress.micro_tokens
+        """Time actual steps of a stage, then restore the run's newest checkpoint, written just before."""
+        checkpoint, micro_tokens = f"step-{self.progress.step:08d}", self.progress.micro_tokens
         self.saver.wait()
-        self.progress.total = 0  # unknown, so that the stage is the one entered here
+        self.progress.total = 0  # unknown: the stage is then the one that the cursor is in
         self.progress.cursor = self.source.enter(self.progress.cursor, stage)
         self.feed.restart()
         seconds = self.calibration.time(self.step)
-        self._restore(here)
+        self._restore(checkpoint)
         self.progress.micro_tokens = micro_tokens
         return seconds

@@ -22,27 +22,27 @@ from torch.nn.functional import linear
 from unmask.errors import UserError
 
 GPU_WORKERS = 2
-"""How many processes make batches for a GPU by default; a CPU needs its cores for the step itself."""
+"""Default number of worker processes that make batches for a GPU; a CPU needs its cores for the step itself."""
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
 KERNELS = {"float32": 24, "bf16": 96}
-"""So many of oneDNN's kernels are kept, as a step needs again in each layer; in bf16 also those of attention."""
+"""Number of oneDNN's kernels to cache: those that every layer of a step uses, in bf16 also those of attention."""
 BF16_FEATURES = ("avx512_bf16", "amx_tile")
-"""Of processors that multiply bf16, as torch calls them."""
+"""torch's names of the CPU features that multiply bf16."""
 Product = Callable[[Tensor, Tensor], Tensor]
 PEAK_SECONDS = 0.3
-"""How long the peak of matrix products is looked for, a slow machine's last product aside."""
+"""Time spent on measuring the peak of matrix products; on a slow machine, plus that of the last product."""
 PEAK_SIZES = {"cpu": (512, 1024, 2048), "cuda": (4096, 8192)}
-"""Widths of the square matrices that are multiplied meanwhile, a third (or half) of the time each."""
+"""Widths of the square matrices that are multiplied, each for an equal share of the time."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Where and how precisely a run computes.
+    """Device, precision and workers of a run.
 
     Attributes:
         device: "cpu" or "cuda".
         precision: "float32" or "bf16" (see training/precision.py).
-        workers: processes that make batches ahead; 0: the training process makes them itself.
+        workers: processes that make batches in advance; 0: the training process makes them itself.
     """
 
     device: torch.device
@@ -51,31 +51,33 @@ class Machine:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of weights and activations while they compute."""
+        """The dtype of weights and activations in the forward and backward pass."""
         return torch.bfloat16 if self.precision == "bf16" else torch.float32
 
-    def forget_memory(self) -> bool:
-        """Begin to look for the most memory anew, from what is held now; say whether that is possible here."""
+    def reset_peak_memory(self) -> bool:
+        """Reset the peak of `memory` to the current use, and return whether the system supports that."""
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
             return True
         try:
-            ctypes.CDLL("libc.so.6").malloc_trim(0)  # freed memory, which is kept, would hide what is taken from it
+            ctypes.CDLL("libc.so.6").malloc_trim(
+                0
+            )  # otherwise allocations from memory that glibc retains would not count
             Path("/proc/self/clear_refs").write_text("5", encoding="utf8")  # man 5 proc: resets VmHWM
-        except (OSError, AttributeError):  # another system, or one that keeps this from us
+        except (OSError, AttributeError):  # another system, or no permission
             return False
         return True
 
     def memory(self) -> int:
-        """Return the most memory held since `forget_memory`, or ever, in bytes: the device's, or this process's.
+        """Return the peak memory since `reset_peak_memory`, or ever, in bytes: that of the device or of this process.
 
-        0 where the system does not tell.
+        Return 0 if the system does not provide it.
         """
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated()
         status = Path("/proc/self/status")
-        if status.exists():  # Linux, where getrusage may tell the peak of the process that started this one
+        if status.exists():  # Linux, where getrusage may return the peak of the parent process
             peak = re.search(r"VmHWM:\s+(\d+)", status.read_text(encoding="utf8"))
             return int(peak[1]) * 1024 if peak else 0
         if importlib.util.find_spec("resource") is None:  # Windows
@@ -85,12 +87,12 @@ class Machine:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
     def available_memory(self) -> int:
-        """Return how many bytes more this process may take: most of a device's, half of what a machine has left.
+        """Return the bytes that this process may still allocate: most of a GPU's free memory, half of a CPU's.
 
-        0 where the system does not tell.
+        Return 0 if the system does not provide it.
         """
         if self.device.type == "cuda":
-            free, _ = torch.cuda.mem_get_info()  # what torch keeps is free too
+            free, _ = torch.cuda.mem_get_info()  # memory that torch has reserved but does not use is free too
             return int(0.9 * (free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()))
         status = Path("/proc/meminfo")
         if status.exists():
@@ -101,7 +103,7 @@ class Machine:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
 
     def describe(self) -> dict[str, str | int]:
-        """Return what a run's provenance says of the machine."""
+        """Return the description of the machine for a run's provenance."""
         name = torch.cuda.get_device_name() if self.device.type == "cuda" else processor()
         return {
             "device": self.device.type,
@@ -111,33 +113,33 @@ class Machine:
         }
 
     def matmul_peak(self) -> float:
-        """Measure how fast the machine multiplies matrices in its precision, in floating-point operations a second.
+        """Measure how fast the machine multiplies matrices in its precision, in floating-point operations per second.
 
-        The best of many products of several sizes, so that moments in which other programs compute do not count; where
-        they always do, what is left to this one is measured. Draws nothing from torch's global generator.
+        This is the best of many products of several sizes, so that short loads by other programs do not count; under a
+        constant load the remaining speed is measured. torch's global generator is not used.
         """
-        sizes, ways, best = PEAK_SIZES[self.device.type], _products(self.device), 0.0
-        generator = torch.Generator(self.device).manual_seed(0)  # not zeros: a GPU multiplies these faster
+        sizes, products, best = PEAK_SIZES[self.device.type], _products(self.device), 0.0
+        generator = torch.Generator(self.device).manual_seed(0)  # not zeros, which a GPU multiplies faster
         block = torch.randn(2, sizes[0], sizes[0], generator=generator, device=self.device).to(self.dtype)
-        begun = time.perf_counter()
+        start = time.perf_counter()
         for number, size in enumerate(sizes, start=1):
             left, right = block.repeat(1, size // sizes[0], size // sizes[0])
-            while not best or time.perf_counter() - begun < PEAK_SECONDS * number / len(sizes):
-                seconds = min(self._time(way, left, right) for way in ways)
+            while not best or time.perf_counter() - start < PEAK_SECONDS * number / len(sizes):
+                seconds = min(self._time(multiply, left, right) for multiply in products)
                 best = max(best, 2 * size**3 / seconds)
         return best
 
     def _time(self, multiply: Product, left: Tensor, right: Tensor) -> float:
-        """Return how many seconds a product takes."""
-        begun = time.perf_counter()
+        """Return the seconds that a product takes."""
+        start = time.perf_counter()
         multiply(left, right)
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-        return time.perf_counter() - begun
+        return time.perf_counter() - start
 
 
 def _products(device: torch.device) -> list[Product]:
-    """Return the ways to multiply by a transposed matrix: float32 may be twice as fast in oneDNN as in BLAS."""
+    """Return functions that multiply by a transposed matrix: in float32 oneDNN may be twice as fast as BLAS."""
     onednn = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")  # type: ignore[no-untyped-call]
     if device.type == "cpu" and onednn:
         return [linear, lambda left, right: torch.ops.mkldnn._linear_pointwise(left, right, None, "none", [], "")]
@@ -145,33 +147,33 @@ def _products(device: torch.device) -> list[Product]:
 
 
 def choose_machine(device: str = "auto", precision: str = "auto", workers: int | None = None) -> Machine:
-    """Take what is asked for, or the best there is: CUDA before CPU, bf16 where the hardware multiplies it.
+    """Return the requested machine; "auto" prefers CUDA to the CPU, and bf16 if the hardware multiplies it.
 
     Raises:
-        UserError: the device is not there, or workers are asked for where processes cannot be forked.
+        UserError: the device is not available, or workers are requested on a system that cannot fork processes.
     """
     can_fork = "fork" in multiprocessing.get_all_start_methods()
     if workers and not can_fork:
-        raise UserError(f"--workers {workers}: this system cannot fork processes (Windows)", remedy="leave it out")
+        raise UserError(f"--workers {workers}: this system cannot fork processes (Windows)", remedy="omit it")
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device not in ("cpu", "cuda"):
         raise UserError(f"unknown device '{device}'", remedy="choose cpu or cuda")
     if device == "cuda" and not torch.cuda.is_available():
-        raise UserError("no CUDA device is at hand", remedy="leave --device away, or say --device cpu")
+        raise UserError("no CUDA device is available", remedy="omit --device, or pass --device cpu")
     if precision == "auto":
         fast = torch.cuda.is_bf16_supported() if device == "cuda" else multiplies_bf16()
         precision = "bf16" if fast else "float32"
     if device == "cpu":
         keep_memory()
         return Machine(torch.device(device), precision, workers or 0)
-    here = torch.device(device, int(os.environ.get("LOCAL_RANK", "0")))  # one of several under torchrun
-    torch.cuda.set_device(here)
-    return Machine(here, precision, GPU_WORKERS * can_fork if workers is None else workers)
+    local = torch.device(device, int(os.environ.get("LOCAL_RANK", "0")))  # one of several under torchrun
+    torch.cuda.set_device(local)
+    return Machine(local, precision, GPU_WORKERS * can_fork if workers is None else workers)
 
 
 def multiplies_bf16() -> bool:
-    """Say whether the processor has AVX-512 BF16 or AMX (without them bf16 is slower than float32)."""
+    """Return whether the processor has AVX-512 BF16 or AMX (without them bf16 is slower than float32)."""
     if platform.machine() not in ("x86_64", "AMD64"):
         return False
     private = [f"_is_{name}_supported" for name in BF16_FEATURES]
@@ -182,25 +184,28 @@ def multiplies_bf16() -> bool:
 
 
 def keep_few_kernels(precision: str) -> None:
-    """Tell oneDNN, before it is first used, to keep few of its kernels.
+    """Limit oneDNN's kernel cache to a few kernels; must be called before oneDNN is first used.
 
-    It keeps a thousand, one for each shape of matrices that it has met. With ragged batches nearly every step has
-    shapes of its own, and what is kept of them lies scattered among the large blocks of memory, which then fit together
-    less and less: in 34 steps of question answering a process grew from 2.0 to 3.9 GB, in 290 to 12; with few kernels
-    it stays at 2.1. Where steps are small, so is what is scattered, and shapes come again: there all kernels are kept.
-    Environment variables that are set already are left as they are.
+    By default it caches a thousand kernels, one per matrix shape. With ragged batches nearly every step has new shapes,
+    and the cached kernels fragment the memory between the large blocks: in question answering a process grew from 2.0
+    to 3.9 GB in 34 steps, and to 12 GB in 290; with few kernels it stays at 2.1 GB. Small steps fragment little and
+    repeat their shapes, so for these the cache is not limited. Environment variables that are already set are not
+    changed.
     """
-    for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):  # its own, and that of torch's layer above
+    for name in (
+        "ONEDNN_PRIMITIVE_CACHE_CAPACITY",
+        "LRU_CACHE_CAPACITY",
+    ):  # oneDNN's own cache, and that of torch's wrapper
         os.environ.setdefault(name, str(KERNELS[precision]))
 
 
 @cache
 def keep_memory() -> None:
-    """Tell glibc to keep freed memory instead of giving it back page by page.
+    """Make glibc retain freed memory instead of returning it to the system.
 
-    A training step frees and allocates the same large blocks again and again; by default each becomes a fresh mapping
-    whose pages the kernel must fault in and clear, which on a virtual machine costs as much as the arithmetic.
-    UNMASK_KEEP_MEMORY=0 turns this off.
+    Every training step frees and allocates the same large blocks; by default each becomes a new mapping whose pages the
+    kernel must fault in and clear, which on a virtual machine costs as much as the arithmetic. UNMASK_KEEP_MEMORY=0
+    turns this off.
     """
     if not sys.platform.startswith("linux") or os.environ.get("UNMASK_KEEP_MEMORY") == "0":
         return

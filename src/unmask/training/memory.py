@@ -1,4 +1,4 @@
-"""How many tokens fit into memory at once, and what to say when they did not."""
+"""The number of tokens that fit into memory at once, and the error for running out of memory."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from unmask.errors import UnmaskError
 from unmask.training.machine import Machine
 
 SMALL, PROBE = 2048, 8192
-"""Tokens of the two trial micro-batches. A step of at most `PROBE` tokens is one micro-batch, without a trial."""
+"""Tokens of the two trial micro-batches. A step of at most `PROBE` tokens is one micro-batch, without trials."""
 
 
 def find_micro_tokens(
     samples: Sequence[Sample], learn: Callable[[list[Sample]], None], machine: Machine, *, reserve: int
 ) -> int:
-    """Return about the largest number of tokens whose forward and backward pass fits, at most two such steps'.
+    """Return approximately the largest number of tokens whose forward and backward pass fits, at most two steps' worth.
 
-    Memory grows linearly with the tokens, as long as sequences are no longer than those tried: so two micro_batches of
-    different size tell how much a token takes. Where the machine does not tell, it is `PROBE`.
+    As long as sequences are no longer than those tried, memory grows linearly with the tokens, so the memory per token
+    follows from two micro-batches of different size. Return `PROBE` if the machine does not provide its memory use.
 
     Args:
-        samples: of one step, sorted by length; the longest are tried.
-        learn: computes the gradient of a micro_batch.
-        machine: where.
-        reserve: bytes that will be needed for other things.
+        samples: samples of one step, sorted by length; the longest are tried.
+        learn: computes the gradient of a micro-batch.
+        machine: machine that the trials run on.
+        reserve: bytes that will be needed for other purposes.
     """
     whole = sum(map(len, samples))
     if whole <= PROBE:
@@ -35,16 +35,16 @@ def find_micro_tokens(
     used, tokens = [], []
     for limit in (SMALL, PROBE):
         micro_batch = _longest(samples, limit)
-        told = machine.forget_memory()
+        measurable = machine.reset_peak_memory()
         learn(micro_batch)
         tokens.append(sum(map(len, micro_batch)))
         used.append(machine.memory())
-    each = (used[1] - used[0]) / (tokens[1] - tokens[0])
-    if not told or each <= 0:
+    per_token = (used[1] - used[0]) / (tokens[1] - tokens[0])
+    if not measurable or per_token <= 0:
         return PROBE
-    machine.forget_memory()  # so that what the micro_batches took is available again
-    room = machine.available_memory() - reserve
-    return max(SMALL, min(2 * whole, int(room / each)))  # steps of so many sequences differ in size
+    machine.reset_peak_memory()  # also releases the memory of the trials
+    available = machine.available_memory() - reserve
+    return max(SMALL, min(2 * whole, int(available / per_token)))  # steps of a fixed number of sequences differ in size
 
 
 def _longest(samples: Sequence[Sample], limit: int) -> list[Sample]:
@@ -60,10 +60,10 @@ def _longest(samples: Sequence[Sample], limit: int) -> list[Sample]:
 
 @contextmanager
 def name_remedy(micro_tokens: int) -> Iterator[None]:
-    """Turn running out of memory into an error that says which setting to change.
+    """Convert out-of-memory errors into an error that names the settings to change.
 
     Raises:
-        UnmaskError: memory ran out.
+        UnmaskError: out of memory.
     """
     try:
         yield
@@ -71,6 +71,6 @@ def name_remedy(micro_tokens: int) -> Iterator[None]:
         if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "allocate memory" not in str(error):
             raise
         raise UnmaskError(
-            f"out of memory with {micro_tokens:,} tokens at once; the newest checkpoint is intact: go on with --resume "
-            f"and --set batch.micro_tokens={max(1, micro_tokens // 2)}, or --set batch.recompute=true"
+            f"out of memory with {micro_tokens:,} tokens at once; the newest checkpoint is intact: continue with "
+            f"--resume and --set batch.micro_tokens={max(1, micro_tokens // 2)}, or --set batch.recompute=true"
         ) from error

@@ -1,20 +1,21 @@
-"""AdamW and LAMB: the learning rate a pure function of the step, the state by parameter name.
+"""AdamW and LAMB, with a learning rate that is a pure function of the step, and state by parameter name.
 
 In: a module with gradients, the recipe's [optimizer], and the encoder's layer groups from the bottom up. Out: the
-module one step further.
+module with updated parameters.
 
-**Decay.** Matrices decay, biases and norms do not (the embeddings do, as in google-research/bert).
+**Weight decay.** Matrices decay, biases and norms do not (the embeddings do, as in google-research/bert).
 
 **LAMB** (You et al. 2020, Algorithm 2, with the identity for phi) scales AdamW's step on each matrix to the norm of
-that matrix, so that very large batches can learn at very large rates. As in google-research/albert, biases and norms
-keep AdamW's step, a ratio without a norm is 1, and no ratio is clipped. Different from it: query, key and value are one
-matrix here and share a ratio. ALBERT and BERT leave the bias correction away, the paper's Algorithm 2 has it.
+that matrix, so that very large batches can be trained at very large learning rates. As in google-research/albert,
+biases and norms keep AdamW's step, the ratio is 1 if a norm is zero, and ratios are not clipped. Unlike there, query,
+key and value are one matrix here and share a ratio. ALBERT and BERT omit the bias correction, which the paper's
+Algorithm 2 includes.
 
-**Layer-wise decay of the learning rate** (Howard and Ruder 2018, section 3.2; Clark et al. 2020, appendix B). Of an
-encoder with L layers, layer l (0: the embeddings) learns at learning_rate * layer_decay^(L + 1 - l); what stands above
-it (pooler and heads) at learning_rate. So the top layer has layer_decay^1: ELECTRA's code has layer_decay^2 there,
-which its author calls a mistake (google-research/electra#51). XLNet counts from the top layer instead, and its code
-leaves the embeddings out. A decoder that is tied to the embeddings learns as they do.
+**Layer-wise decay of the learning rate** (Howard and Ruder 2018, section 3.2; Clark et al. 2020, appendix B). In an
+encoder with L layers, the learning rate of layer l (0: the embeddings) is learning_rate * layer_decay^(L + 1 - l); that
+of the modules above the encoder (pooler and heads) is learning_rate. So the top layer has layer_decay^1; ELECTRA's code
+has layer_decay^2 there, which its author calls a mistake (google-research/electra#51). XLNet counts from the top layer
+instead, and its code excludes the embeddings. A decoder that is tied to the embeddings has their learning rate.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ from unmask.training import kernels
 from unmask.training.settings import OptimizerSettings
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
-"""What is kept of each parameter."""
+"""The state of each parameter."""
 
 
 @dataclass
 class Group:
-    """Parameters that learn alike.
+    """Parameters with the same hyperparameters.
 
     Attributes:
-        factor: the share of the learning rate at which they learn.
+        factor: factor of their learning rate.
         decay: their weight decay.
         adapted: whether LAMB scales their steps.
-        names: of the parameters.
+        names: names of the parameters.
     """
 
     factor: float
@@ -53,15 +54,15 @@ class Group:
 class Optimizer:
     """AdamW or LAMB over a module; see the module's docstring for the conventions.
 
-    AdamW is torch's fused kernel where there is one, called without torch.optim, which takes a second to load.
+    AdamW is torch's fused kernel if there is one, called without torch.optim, which takes a second to import.
 
     Args:
-        module: whose parameters are trained.
-        settings: the recipe's.
+        module: module whose parameters are trained.
+        settings: the recipe's settings.
         layer_groups: the encoder's (`Encoder.layer_groups`), for layer-wise learning rates.
 
     Attributes:
-        groups: the parameters by what they have in common.
+        groups: the parameters, grouped by their hyperparameters.
     """
 
     def __init__(self, module: nn.Module, settings: OptimizerSettings, layer_groups: Sequence[nn.Module] = ()) -> None:
@@ -70,7 +71,7 @@ class Optimizer:
             name: value for name, value in module.named_parameters() if value.requires_grad
         }
         self.groups = self._group(layer_groups)
-        # LAMB: AdamW steps on a zero in place of each matrix, and so leaves its direction there
+        # for LAMB, AdamW updates a zero tensor instead of each matrix, which then holds the direction
         adapted = {name for group in self.groups if group.adapted for name in group.names}
         self.targets: dict[str, Tensor] = {
             name: torch.zeros_like(value) if name in adapted else value for name, value in self.names.items()
@@ -79,22 +80,22 @@ class Optimizer:
         self._excess: Tensor | None = None
 
     def gradients(self) -> list[Tensor]:
-        """Return those that there are, in the order of the names."""
+        """Return the existing gradients, in the order of the names."""
         return [value.grad for value in self.names.values() if value.grad is not None]
 
     def clip(self) -> float:
-        """Return the gradient's norm; in the next step it is scaled down to the largest one allowed."""
+        """Return the norm of the whole gradient; the next step scales it down to the maximum norm."""
         norm = nn.utils.get_total_norm(self.gradients())
-        # as torch's clip_grad_norm_; the fused kernel divides as it reads, which saves a pass over all gradients
+        # as torch's clip_grad_norm_; the fused kernel divides while reading, which saves a pass over all gradients
         self._excess = ((norm + 1e-6) / (self.settings.clip or math.inf)).clamp(min=1).float()
         return float(norm)
 
     @torch.no_grad()
     def step(self, number: int, factor: float) -> float:
-        """Apply the gradients and forget them, `number` times having gone before; return the learning rate.
+        """Apply and clear the gradients, after `number` previous steps; return the learning rate.
 
-        Without bias correction the update is m / (sqrt(v) + epsilon): torch's corrected one, with the rate and epsilon
-        divided by what the correction multiplies them by.
+        Without bias correction the update is m / (sqrt(v) + epsilon), which is torch's corrected update with the rate
+        and epsilon divided by the correction's factors.
         """
         rate = self.settings.learning_rate * factor
         scale = root = 1.0
@@ -109,11 +110,11 @@ class Optimizer:
             self._adamw(names, scale * (1.0 if group.adapted else rate * group.factor), group.decay / scale, root)
             if group.adapted:
                 self._adapt(names, group.decay, rate * group.factor)
-        self.forget()
+        self.zero_grad()
         return rate
 
-    def forget(self) -> None:
-        """Drop the gradients."""
+    def zero_grad(self) -> None:
+        """Set all gradients to None."""
         for value in self.names.values():
             value.grad = None
         self._excess = None
@@ -123,9 +124,9 @@ class Optimizer:
         return {f"{name}.{key}": value for name, moments in self.moments.items() for key, value in moments.items()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over what `state` returned.
+        """Load what `state` returned.
 
-        A parameter that no objective reads (the pooler without pairs) has no moments.
+        A parameter that no objective uses (such as the pooler without pairs) has no moments.
         """
         self.moments = {
             name: {key: state[f"{name}.{key}"].clone().to(value.device) for key in MOMENTS}
@@ -134,7 +135,7 @@ class Optimizer:
         }
 
     def _group(self, layer_groups: Sequence[nn.Module]) -> list[Group]:
-        """Gather the parameters that decay alike and learn at the same share of the rate."""
+        """Group the parameters by weight decay and factor of the learning rate."""
         share: dict[Tensor, float] = {
             value: self.settings.layer_decay ** (len(layer_groups) - depth)
             for depth, layer_group in enumerate(layer_groups)
@@ -152,7 +153,7 @@ class Optimizer:
         for name in names:
             if name not in self.moments:
                 zeros = [torch.zeros_like(self.names[name]) for _ in range(2)]
-                step = zeros[0].new_zeros((), dtype=torch.float32)  # as the kernel wants it
+                step = zeros[0].new_zeros((), dtype=torch.float32)  # the kernel requires float32
                 self.moments[name] = dict(zip(MOMENTS, (step, *zeros), strict=True))
         steps, first, second = ([self.moments[name][key] for name in names] for key in MOMENTS)
         kernels.increment_(steps)
@@ -170,7 +171,7 @@ class Optimizer:
         )
 
     def _adapt(self, names: Sequence[str], decay: float, rate: float) -> None:
-        """Move matrices by LAMB's step, given the negative of AdamW's direction in their targets."""
+        """Update matrices by LAMB's step; their targets hold the negative of AdamW's direction."""
         weights, steps = [self.names[name] for name in names], [self.targets[name] for name in names]
         kernels.add_scaled_(steps, weights, -decay)
         norms, lengths = kernels.norms(weights), kernels.norms(steps)  # (weights,), (weights,)

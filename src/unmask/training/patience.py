@@ -1,8 +1,8 @@
-"""Early stopping: end when the held-out loss has not fallen for a while, and go back to where it was lowest.
+"""Early stopping: end when the held-out loss has stopped falling, and return to the weights with the lowest loss.
 
-In: the held-out losses that the run has logged, so that a resumed run decides as one that was never stopped. The
-weights of the lowest loss lie in RUN/checkpoints/best.safetensors. What stopped a run is no data to report it on:
-fine-tuning holds a part of the training examples out for it (finetuning/finetune.py).
+In: the held-out losses that the run has logged, so that a resumed run decides as if it had never been interrupted. The
+weights of the lowest loss are stored in RUN/checkpoints/best.safetensors. The data that stop a run must not be the data
+it is reported on: fine-tuning holds out part of the training examples for this (finetuning/finetune.py).
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ BEST = "best.safetensors"
 
 
 class HasState(Protocol):
-    """Holds weights: a module, or the replicas of one."""
+    """An object with weights: a module, or the replicas of one."""
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return them by name."""
+        """Return the weights by name."""
         ...
 
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> object:
-        """Take what `state_dict` returned."""
+        """Load what `state_dict` returned."""
         ...
 
 
 class Patience:
-    """Watches a run.
+    """Early stopping of a run.
 
     Args:
-        run: whose metrics are read.
-        evaluations: how many without a lower loss end the run; None: never.
-        processes: those that train together; the first decides.
+        run: run whose metrics are read.
+        evaluations: number of evaluations without a lower loss that ends the run; None: never.
+        processes: the processes that train together; the main process decides.
     """
 
     def __init__(self, run: RunDirectory, evaluations: int | None, processes: Processes) -> None:
@@ -47,8 +47,8 @@ class Patience:
         self.evaluations = evaluations
         self.processes = processes
 
-    def evaluated(self, learner: HasState) -> None:
-        """Keep the weights if the newest loss is the lowest; all processes call it."""
+    def update(self, learner: HasState) -> None:
+        """Store the weights if the last held-out loss is the lowest; all processes must call it after an evaluation."""
         weights = learner.state_dict() if self.evaluations else {}
         if self.evaluations and self.processes.is_main:
             losses = self._losses()
@@ -59,7 +59,7 @@ class Patience:
                 aside.replace(path)
 
     def is_over(self) -> bool:
-        """Say whether the last evaluations were all worse than one before them."""
+        """Return whether the last `evaluations` evaluations were all worse than an earlier one."""
         if not self.evaluations:
             return False
         losses = self._losses() if self.processes.is_main else []
@@ -67,7 +67,7 @@ class Patience:
         return self.processes.broadcast(waited >= self.evaluations)
 
     def take_best(self, learner: HasState) -> int | None:
-        """Load the weights of the lowest loss; return the step they are of, or None where nobody watched."""
+        """Load the weights with the lowest loss and return their step; return None without early stopping."""
         if not self.evaluations or not (self.run.checkpoints / BEST).exists():
             return None
         learner.load_state_dict(safetensors.torch.load_file(self.run.checkpoints / BEST))
@@ -75,6 +75,6 @@ class Patience:
         return int(lines[losses.index(min(losses))]["step"])
 
     def _losses(self) -> list[float]:
-        """Return the held-out losses in order; one that is not finite is logged as null, and is the worst."""
+        """Return the held-out losses in order; a loss that is not finite is logged as null and returned as infinity."""
         found = [line["loss"] for line in self.run.read_metrics("heldout")]
         return [math.inf if loss is None else loss for loss in found]

@@ -1,4 +1,4 @@
-"""What a budget comes to in steps, tokens and passes over the data, and how often a run is evaluated on the way."""
+"""A budget in steps, tokens and epochs, and the interval between evaluations."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from unmask.batches.stages import stage_ends
 from unmask.training.settings import BatchSettings, BudgetSettings, TrainingSettings
 
 COUNTED_STEPS = 50
-"""Over so many steps tokens and passes are counted before the first."""
+"""Number of steps over which tokens and epochs are counted before training."""
 EVALUATIONS = 20
-"""How often a run is evaluated, if that does not take more than `EVALUATION_SHARE` of it."""
+"""Number of evaluations of a run, unless they would take more than `EVALUATION_SHARE` of its time."""
 FEWEST_EVALUATIONS = 5
-"""How often it is evaluated even so."""
+"""Minimum number of evaluations in any case."""
 EVALUATION_SHARE = 0.1
 FORWARDS_PER_STEP = 3
-"""A step costs that many forward passes: a matrix product's two gradients are products of its size."""
+"""Cost of a step in forward passes: the two gradients of a matrix product are products of the same size."""
 
 
 class Counted(NamedTuple):
-    """What was found in the first steps of a stage: how many were read, and the mean tokens and passes of one."""
+    """Number of steps of a stage that were read, and their mean tokens and epochs per step."""
 
     steps: int
     tokens: float
@@ -31,15 +31,15 @@ class Counted(NamedTuple):
 
 
 class Plan:
-    """Reads the first steps of each stage (all where the budget is in epochs), and reckons from them.
+    """Plan of a run, estimated from the first steps of each stage (from all steps if the budget is in epochs).
 
     Args:
-        source: of samples.
+        source: source of samples.
         settings: the recipe's batch and budget.
 
     Attributes:
-        counted: for each stage.
-        tokens, passes: of a mean step of the run.
+        counted: the counts of each stage.
+        tokens, epochs: means per step of the run.
     """
 
     def __init__(self, source: Source, settings: TrainingSettings) -> None:
@@ -51,7 +51,7 @@ class Plan:
         self.epochs = sum(share * found.epochs for share, found in zip(shares, self.counted, strict=True))
 
     def steps(self, seconds: float | None) -> int:
-        """Return how many steps the budget is, given the seconds of one, which only a budget in minutes asks for."""
+        """Return the number of steps of the budget; only a budget in minutes needs the seconds per step."""
         if self.budget.epochs is not None:
             return self.counted[0].steps
         if self.budget.tokens is not None:
@@ -62,7 +62,7 @@ class Plan:
         return self.budget.steps or 0
 
     def tokens_until(self, total: int) -> Callable[[int], float]:
-        """Return about how many tokens the first so many of `total` steps read: what is done of the work."""
+        """Return a function that estimates the tokens of the first n of `total` steps, as a measure of progress."""
         ends = [0, *stage_ends(self.stages, total)]
 
         def tokens(step: int) -> float:
@@ -72,19 +72,19 @@ class Plan:
         return tokens
 
     def evaluate_every(self, total: int, heldout: int, *, closely: bool) -> int:
-        """Return how many of `total` steps lie between evaluations.
+        """Return the number of steps between evaluations.
 
         Args:
-            total: the run's steps.
-            heldout: tokens that an evaluation reads.
-            closely: as often as ever, whatever it costs, for early stopping.
+            total: number of steps of the run.
+            heldout: number of tokens of an evaluation.
+            closely: evaluate `EVALUATIONS` times regardless of the cost, for early stopping.
         """
         affordable = int(EVALUATION_SHARE * FORWARDS_PER_STEP * self.tokens_until(total)(total) / max(1, heldout))
         often = EVALUATIONS if closely else max(FEWEST_EVALUATIONS, min(EVALUATIONS, affordable))
         return max(1, total // often)
 
     def stage_lines(self, total: int) -> list[str]:
-        """Say what each of several stages is, for people."""
+        """Return a line for each stage, for display."""
         ends = [0, *stage_ends(self.stages, total)]
         return [
             f"length {stage.length}: {end - begin:,} steps of {found.tokens:,.0f} tokens"

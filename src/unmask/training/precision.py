@@ -1,8 +1,8 @@
-"""Compute in bf16, learn in float32.
+"""bf16 computation with float32 weights.
 
-In bf16 a working copy of the learner computes: its weights, activations and gradients are bf16, so that nothing is
-converted between matrix products. The learner itself keeps the float32 weights; after each step they are rounded into
-the copy (Micikevicius et al. 2018, section 3.1). Losses are summed in float32.
+In bf16 the forward and backward pass run on a working copy of the learner, whose weights, activations and gradients are
+bf16, so that nothing is converted between matrix products. The learner itself keeps the float32 weights, which are
+rounded into the copy after each step (Micikevicius et al. 2018, section 3.1). Losses are summed in float32.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from unmask.training.machine import Machine
 
 
 class Working:
-    """The copy that computes: the learner itself in float32.
+    """Working copy of a learner; in float32 it is the learner itself.
 
     Args:
         learner: holds the float32 weights and, after `gather`, their gradients.
-        machine: says the precision.
+        machine: machine whose precision is used.
     """
 
     def __init__(self, learner: Learner, machine: Machine) -> None:
@@ -31,11 +31,13 @@ class Working:
         if machine.dtype != torch.float32:
             self.copy = copy.deepcopy(learner).to(machine.dtype)
         self.pairs = list(zip(learner.parameters(), self.copy.parameters(), strict=True))
-        self.gradients: dict[nn.Parameter, Tensor] = {}  # float32, kept: new memory at each step costs more than adding
+        self.gradients: dict[
+            nn.Parameter, Tensor
+        ] = {}  # float32, reused: allocating in each step costs more than adding
 
     @torch.no_grad()
     def gather(self) -> None:
-        """Hand the gradients of a micro_batch over to the learner, which adds them up in float32."""
+        """Add the gradients of a micro-batch to the learner's, in float32, and clear them."""
         if self.copy is self.learner:
             return
         for parameter, working in self.pairs:
@@ -47,7 +49,7 @@ class Working:
                 if parameter not in self.gradients:
                     self.gradients[parameter] = torch.empty_like(parameter)
                 parameter.grad = self.gradients[parameter]
-            if grad.is_sparse:  # of an embedding that is only looked up
+            if grad.is_sparse:  # of an embedding that is only used for look-up
                 if first:
                     parameter.grad.zero_()
                 parameter.grad.index_add_(0, grad._indices()[0], grad._values().float())
@@ -58,7 +60,7 @@ class Working:
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Take the learner's weights over."""
+        """Copy the learner's weights into the working copy."""
         if self.copy is not self.learner:
-            kept, working = zip(*self.pairs, strict=True)
-            kernels.copy_(working, kept)
+            weights, working = zip(*self.pairs, strict=True)
+            kernels.copy_(working, weights)

@@ -1,8 +1,8 @@
-"""Several processes that train one model together, each with all of its weights (data parallel), under torchrun.
+"""Data-parallel training under torchrun: several processes train one model, each with all of its weights.
 
 A step's samples are the same for any number of processes. Each process takes its share of them; counts, gradients
-(training/replicas.py) and sums are added up, so that all processes take the same optimiser step. The first one alone
-writes.
+(training/replicas.py) and metrics are summed over the processes, so that all of them take the same optimizer step. Only
+the main process writes files.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from importlib import import_module
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -23,39 +24,39 @@ from torch.distributed.rendezvous import rendezvous
 from unmask.errors import UnmaskError
 
 TIMEOUT = "UNMASK_TIMEOUT"
-"""Environment variable: seconds after which a process that does not answer is given up (default 600)."""
+"""Environment variable: seconds to wait for a process that does not respond (default 600)."""
 SEARCH_SECONDS = 5
-"""How long is looked for the process that is missing, once something has failed."""
+"""Time to search for the missing process after a failure."""
 BUCKET = 1 << 23
-"""About how many numbers are added up at once."""
+"""Approximate number of elements per all-reduce."""
 
 _T = TypeVar("_T")
 
 
 class Processes:
-    """This process among those that train together. While entered it is connected to the others.
+    """The processes that train together, as seen by one of them; the context manager connects it to the others.
 
     Args:
-        rank: its number, from 0.
-        size: how many there are.
+        rank: number of this process, from 0.
+        size: number of processes.
     """
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
         self.rank = rank
         self.size = size
-        self._control: Any = None  # the group for small messages, on the CPU
-        self._store: Any = None  # names and values that all of them see
+        self._control: Any = None  # process group for small messages, on the CPU
+        self._store: Any = None  # key-value store shared by all processes
 
     @classmethod
     def launched(cls) -> Processes:
-        """Return what torchrun says; without it this process is alone."""
+        """Return the processes that torchrun started; without torchrun a single process."""
         return cls(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
 
     def __enter__(self) -> Processes:
-        """Connect.
+        """Connect to the other processes.
 
         Raises:
-            UnmaskError: the others were not there in time.
+            UnmaskError: the others did not connect in time.
         """
         if self.size > 1:
             seconds = float(os.environ.get(TIMEOUT, "600"))
@@ -64,34 +65,43 @@ class Processes:
             except RuntimeError as error:
                 missing = f" (missing: {', '.join(map(str, self._missing()))})" if self._store is not None else ""
                 raise UnmaskError(
-                    f"process {self.rank} of {self.size} did not meet all the others within {seconds:.0f} s{missing}: "
-                    f"were all of them started, and did none break off? ({str(error).splitlines()[0]})"
+                    f"process {self.rank} of {self.size} could not connect to all others within {seconds:.0f} s"
+                    f"{missing}: check that all were started and none has exited ({str(error).splitlines()[0]})"
                 ) from error
         return self
 
     def _connect(self, limit: timedelta) -> None:
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         store, _, _ = next(iter(rendezvous("env://", timeout=limit)))
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # torchrun keeps what a former one has stored
+        # its functions keep the process group that exists when DDP imports it, and thereby the group's threads
+        import_module("torch.distributed.nn.functional")
+
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # torchrun keeps what earlier attempts stored
         self._store = dist.PrefixStore(f"attempt-{attempt}", store)  # type: ignore[attr-defined]
         dist.init_process_group(backend, store=self._store, rank=self.rank, world_size=self.size, timeout=limit)
         self._control = dist.new_group(backend="gloo", timeout=limit)
 
     def __exit__(self, *error: object) -> None:
+        """Disconnect, and wait for gloo's threads.
+
+        After a collective operation they still release its tensors, for which they need the GIL, and a thread that asks
+        for the GIL while the interpreter shuts down aborts the process. They end with the last reference to the group.
+        """
         if self.size > 1:
             dist.destroy_process_group()
+            self._control = self._store = None
 
     @property
     def is_main(self) -> bool:
-        """Whether this is the process that writes."""
+        """Whether this is the main process, which alone writes files."""
         return self.rank == 0
 
     def share(self, items: Sequence[_T]) -> list[_T]:
-        """Return this process's part: every `size`-th item, so that sorted items are dealt out evenly."""
+        """Return this process's share: every `size`-th item, so that sorted items are distributed evenly."""
         return list(items[self.rank :: self.size])
 
     def gather(self, value: _T) -> list[_T]:
-        """Return the value of each process, in their order."""
+        """Return the value of each process, in the order of their ranks."""
         if self.size == 1:
             return [value]
         found: list[Any] = [None] * self.size
@@ -100,11 +110,11 @@ class Processes:
         return found
 
     def broadcast(self, value: _T) -> _T:
-        """Return the value of the first process."""
+        """Return the value of the main process."""
         return self.gather(value)[0]
 
     def all_reduce(self, sums: Mapping[str, Any]) -> dict[str, Any]:
-        """Add numbers up by name; a process may lack some."""
+        """Return sums of numbers over the processes, by name; a process may lack some names."""
         if self.size == 1:
             return dict(sums)
         total: dict[str, Any] = {}
@@ -114,11 +124,11 @@ class Processes:
         return total
 
     def all_reduce_sum(self, values: Sequence[float]) -> list[float]:
-        """Return sums over the processes, each of which gives as many numbers, in the same order."""
+        """Return elementwise sums over the processes, which all pass the same number of values."""
         return self._reduce(values, dist.ReduceOp.SUM)
 
     def all_reduce_max(self, values: Sequence[float]) -> list[float]:
-        """Return the largest of the processes' numbers, each of which gives as many, in the same order."""
+        """Return elementwise maxima over the processes, which all pass the same number of values."""
         return self._reduce(values, dist.ReduceOp.MAX)
 
     def _reduce(self, values: Sequence[float], op: Any) -> list[float]:
@@ -131,7 +141,7 @@ class Processes:
         return found
 
     def all_reduce_tensors(self, tensors: Iterable[Tensor]) -> None:
-        """Replace tensors, the same ones in each process, by their sums over the processes."""
+        """Replace tensors by their sums over the processes, which all pass tensors of the same shapes."""
         if self.size == 1:
             return
         with self.watched():
@@ -142,27 +152,27 @@ class Processes:
                     tensor.copy_(part.view_as(tensor))
 
     def collect(self, tensor: Tensor) -> list[Tensor]:
-        """Return the tensor of each process, all of one shape and type, on the CPU of the first one; [] in others."""
+        """Return the tensors of all processes, of equal shape and dtype, on the CPU; [] in all but the main process."""
         if self.size == 1:
             return [tensor.cpu()]
-        data = tensor.cpu().contiguous().view(-1).view(torch.uint8)  # whatever the type
+        data = tensor.cpu().contiguous().view(-1).view(torch.uint8)  # any dtype
         found = [torch.empty_like(data) for _ in range(self.size)] if self.is_main else None
         with self.watched():
             dist.gather(data, found, group=self._control)
         return [part.view(tensor.dtype).view(tensor.shape) for part in found or []]
 
     def barrier(self) -> None:
-        """Wait for all the others."""
+        """Wait for all other processes."""
         if self.size > 1:
             with self.watched():
                 dist.barrier(group=self._control)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Say who is missing when a collective operation fails.
+        """Convert the failure of a collective operation into an error that names the missing processes.
 
         Raises:
-            UnmaskError: another process is gone, or did not answer in time.
+            UnmaskError: another process has exited, or did not respond in time.
         """
         try:
             yield
@@ -171,36 +181,37 @@ class Processes:
         except RuntimeError as error:
             missing = ", ".join(map(str, self._missing())) or "none, but the connection failed"
             raise UnmaskError(
-                f"process {self.rank} of {self.size} stops, as another one is gone or hangs (missing: {missing}); "
-                "go on with the same command and --resume"
+                f"process {self.rank} of {self.size} stops because another process has exited or does not respond "
+                f"(missing: {missing}); continue with the same command and --resume"
             ) from error
 
     def _missing(self) -> list[int]:
-        """Sign the list of those that live, and return who has not done so after `SEARCH_SECONDS`."""
-        missing = [0]  # who keeps the list, and is to blame where it cannot be read
+        """Report this process as alive in the store, and return the ranks that have not done so in `SEARCH_SECONDS`."""
+        missing = [0]  # the process that hosts the store, and is at fault if it cannot be read
+        store = self._store
 
-        def look() -> None:
+        def search() -> None:
             found, limit = list(range(self.size)), time.monotonic() + SEARCH_SECONDS
             with suppress(RuntimeError):
-                self._store.set(f"lives/{self.rank}", "")
+                store.set(f"lives/{self.rank}", "")
                 while found and time.monotonic() < limit:
-                    found = [rank for rank in found if not self._store.check([f"lives/{rank}"])]
+                    found = [rank for rank in found if not store.check([f"lives/{rank}"])]
                     time.sleep(0.05)
                 missing[:] = found
 
-        looking = Thread(target=look, daemon=True)  # a process that hangs does not answer, however long one waits
-        looking.start()
-        looking.join(SEARCH_SECONDS + 1)
+        thread = Thread(target=search, daemon=True)  # may block forever if the process that hosts the store hangs
+        thread.start()
+        thread.join(SEARCH_SECONDS + 1)
         if self.rank == 0:
-            time.sleep(1)  # let the others read
+            time.sleep(1)  # so that the others can still read the store
         return missing
 
 
 class Sums:
-    """Sums of named numbers over the processes, step after step; the names are agreed on in the first step.
+    """Sums of named numbers over the processes in every step; the names are exchanged in the first step only.
 
     Args:
-        processes: each calls `all_reduce` once a step.
+        processes: the processes that train together; each calls `all_reduce` once per step.
     """
 
     def __init__(self, processes: Processes) -> None:
@@ -211,7 +222,7 @@ class Sums:
         """Return the sums by name; a process may lack some of the names.
 
         Raises:
-            ValueError: a name was not there in the first step.
+            ValueError: a name did not occur in the first step.
         """
         if self.processes.size == 1:
             return dict(values)

@@ -1,12 +1,13 @@
-"""The learner as several processes hold it: each computes on a replica, and all end a step with the same gradients.
+"""Replicas of the learner in several processes: each computes on its own, and all end a step with the same gradients.
 
 In: a learner with float32 weights. Out: its gradients, summed over micro-batches and processes; its state for
-checkpoints. A loss is a sum that is divided by a count over all processes (see `Trainer.step`), so gradients are summed
-and never averaged. All that depends on how weights and gradients lie in several processes stands here.
+checkpoints. A loss is a sum divided by a count over all processes (see `Trainer.step`), so gradients are summed and
+never averaged. Everything that depends on how weights and gradients are distributed over processes is in this module.
 """
 
 from __future__ import annotations
 
+import gc
 import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -26,15 +27,15 @@ from unmask.training.processes import Processes
 
 
 class Replicas:
-    """Every process holds all weights; gradients are summed after the backward pass.
+    """Replicas with all weights in every process, whose gradients are summed after the backward pass.
 
     Args:
         learner: holds the float32 weights, on the machine's device, and their gradients after `backward`.
-        machine: says the precision.
-        processes: those that train together.
+        machine: machine whose precision is used.
+        processes: the processes that train together.
 
     Attributes:
-        copy: what computes: the learner itself in float32.
+        copy: the working copy that computes; in float32 the learner itself.
     """
 
     def __init__(self, learner: Learner, machine: Machine, processes: Processes) -> None:
@@ -47,12 +48,12 @@ class Replicas:
         """Compute a micro-batch's loss and add its gradient to the learner's.
 
         Args:
-            batch: on the machine's device.
-            factors: by which each part's sum is multiplied.
-            last: whether it is this process's last one of the step.
+            batch: the micro-batch, on the machine's device.
+            factors: factor of each part's sum.
+            last: whether it is this process's last micro-batch of the step.
 
         Returns:
-            The parts of the loss, and new state.
+            The parts of the loss, and the new state of the streams.
         """
         loss: Loss = self.copy(batch)
         _weighted(loss, factors).backward()  # type: ignore[no-untyped-call]
@@ -60,7 +61,7 @@ class Replicas:
         return loss
 
     def reduce(self) -> None:
-        """Sum the learner's gradients over the processes; a parameter that any of them trained gets one in all."""
+        """Sum the learner's gradients over the processes; if a parameter has a gradient in one, it gets one in all."""
         if self.processes.size == 1:
             return
         trained = [parameter for parameter in self.learner.parameters() if parameter.requires_grad]
@@ -71,27 +72,27 @@ class Replicas:
         self.processes.all_reduce_tensors(parameter.grad for parameter in trained if parameter.grad is not None)
 
     def close(self) -> None:
-        """End what belongs to the connection between the processes, before it is closed."""
+        """Release references to the process group, before it is destroyed."""
 
     def refresh(self) -> None:
-        """Take over the learner's weights after a change."""
+        """Update the working copy after a change of the learner's weights."""
         self.working.refresh()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the float32 weights; all processes call it."""
+        """Return the float32 weights; all processes must call it."""
         return self.learner.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Take what `state_dict` returned; all processes call it."""
+        """Load what `state_dict` returned; all processes must call it."""
         self.learner.load_state_dict(state)
         self.refresh()
 
 
 class OverlappedReplicas(Replicas):
-    """As `Replicas`, but gradients are summed while the backward pass of the last micro-batch still runs.
+    """Replicas whose gradients are summed while the backward pass of the last micro-batch is still running.
 
-    The sums are float32 also where the gradients are bf16: torch's DDP hands its buckets to `_sum`, which adds what
-    `Working` has gathered from the micro-batches before.
+    The sums are float32 even if the gradients are bf16: torch's DDP passes its buckets to `_sum`, which adds the
+    gradients that `Working` has gathered from the previous micro-batches.
     """
 
     def __init__(self, learner: Learner, machine: Machine, processes: Processes) -> None:
@@ -101,7 +102,7 @@ class OverlappedReplicas(Replicas):
             self.parallel = DistributedDataParallel(
                 self.copy, broadcast_buffers=False, find_unused_parameters=True, gradient_as_bucket_view=True
             )
-        # by a weak reference, as what C++ holds is no garbage that Python finds
+        # a weak reference, because Python's garbage collector does not see references from C++
         self.parallel.register_comm_hook(ref(self), lambda owner, bucket: owner()._sum(bucket))
         self._owners = {working: parameter for parameter, working in self.working.pairs}
         self._sums: dict[Tensor, Tensor] = {}
@@ -109,7 +110,7 @@ class OverlappedReplicas(Replicas):
     def backward(self, batch: Batch, factors: Mapping[str, float], *, last: bool) -> Loss:
         """See `Replicas`."""
         if last and self.copy is not self.learner:
-            for parameter, working in self.working.pairs:  # DDP wants one wherever there was one in this step
+            for parameter, working in self.working.pairs:  # DDP needs one wherever this step had one
                 working.grad = None if parameter.grad is None else torch.zeros_like(working)
         with nullcontext() if last else self.parallel.no_sync():
             loss: Loss = self.parallel(batch)
@@ -125,11 +126,12 @@ class OverlappedReplicas(Replicas):
         return loss
 
     def reduce(self) -> None:
-        """Do nothing: `backward` has summed the gradients."""
+        """Do nothing, because `backward` has already summed the gradients."""
 
     def close(self) -> None:
-        """See `Replicas`: a thread that still held our hook when Python ends would abort the process."""
+        """See `Replicas`: DDP refers to the process group and is part of a reference cycle, so it is collected here."""
         del self.parallel
+        gc.collect()
 
     def _sum(self, bucket: Any) -> torch.futures.Future[Tensor]:
         """Sum a bucket of gradients over the processes."""
@@ -147,7 +149,7 @@ class OverlappedReplicas(Replicas):
 
 
 def replicate(learner: Learner, machine: Machine, processes: Processes) -> Replicas:
-    """Return how the processes hold a learner: on GPUs sums overlap with the backward pass."""
+    """Return the replicas of a learner; on GPUs the sums overlap with the backward pass."""
     if processes.size > 1 and machine.device.type == "cuda":
         return OverlappedReplicas(learner, machine, processes)
     return Replicas(learner, machine, processes)

@@ -1,4 +1,4 @@
-"""How anything is trained: the recipe's [batch], [optimizer], [schedule] and [budget]."""
+"""Training settings: the recipe's [batch], [optimizer], [schedule] and [budget]."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ import msgspec
 
 
 class BatchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The recipe's [batch]: an optimiser step's worth, in exactly one of two units.
+    """The recipe's [batch]: the size of an optimizer step, in exactly one of two units.
 
     Attributes:
-        tokens: at most that many, special ones included; samples are taken in order while they fit.
-        sequences: exactly that many.
-        micro_tokens: how many tokens are in memory at once; gradients are accumulated up to the batch. "auto": as many
-            as fit.
-        recompute: keep only the layers' inputs and compute the rest again in the backward pass (Chen et al. 2016):
-            much less memory, about a third more time.
+        tokens: maximum number of tokens, including special tokens; samples are taken in order while they fit.
+        sequences: exact number of sequences.
+        micro_tokens: tokens in memory at once; gradients are accumulated over the batch. "auto": as many as fit.
+        recompute: keep only the layers' inputs and recompute the rest in the backward pass (Chen et al. 2016): much
+            less memory, about a third more time.
     """
 
     tokens: int | None = None
@@ -29,7 +28,7 @@ class BatchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def __post_init__(self) -> None:
         if (self.tokens is None) == (self.sequences is None):
-            raise ValueError("a batch is counted in exactly one of tokens and sequences")
+            raise ValueError("set exactly one of batch.tokens and batch.sequences")
         if min(value for value in (self.tokens, self.sequences, self.micro_tokens) if isinstance(value, int)) < 1:
             raise ValueError("tokens, sequences and micro_tokens must be at least 1")
 
@@ -38,14 +37,14 @@ class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """The recipe's [optimizer].
 
     Attributes:
-        kind: "adamw" (Loshchilov and Hutter 2019), or "lamb" (You et al. 2020) for very large batches; neither has
-            biases and norms decay.
-        learning_rate: at its peak.
-        betas, epsilon, weight_decay: of AdamW, and of LAMB, whose direction is AdamW's.
+        kind: "adamw" (Loshchilov and Hutter 2019), or "lamb" (You et al. 2020) for very large batches; neither decays
+            biases and norms.
+        learning_rate: peak learning rate.
+        betas, epsilon, weight_decay: hyperparameters of AdamW, and of LAMB, whose direction is AdamW's.
         bias_correction: off in google-research/bert; without it short fine-tuning is unstable (Mosbach et al. 2021).
-        clip: largest norm of the whole gradient; 0: it is not clipped.
-        layer_decay: by so much each layer of the encoder learns slower than what stands on it (see
-            training/optimizer.py); 1.0: all at the same rate.
+        clip: maximum norm of the whole gradient; 0: no clipping.
+        layer_decay: ratio of the learning rate of each layer of the encoder to that of the layer above it (see
+            training/optimizer.py); 1.0: the same rate for all.
     """
 
     kind: Literal["adamw", "lamb"] = "adamw"
@@ -68,15 +67,14 @@ class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 
 class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The recipe's [schedule] of the learning rate: up during the warm-up, then down by a curve to 0.
+    """The recipe's [schedule] of the learning rate: linear warm-up, then a decay to 0.
 
     Attributes:
-        kind: "linear": in a straight line down to the end of the budget; "cosine": along half a cosine (Loshchilov
-            and Hutter 2017, equation 5, without restarts); "constant": stays up; "warmup_stable_decay": stays up,
-            then in a straight line down (Hu et al. 2024, whose descent is exponential; Zhai et al. 2022 have the
-            straight one).
-        warmup: share of the budget.
-        decay: share of the budget, at its end, in which "warmup_stable_decay" comes down.
+        kind: "linear": linear decay until the end of the budget; "cosine": half a cosine (Loshchilov and Hutter 2017,
+            equation 5, without restarts); "constant": no decay; "warmup_stable_decay": constant, then linear decay (Hu
+            et al. 2024, whose decay is exponential; Zhai et al. 2022 decay linearly).
+        warmup: warm-up as a share of the budget.
+        decay: final share of the budget in which "warmup_stable_decay" decays.
     """
 
     kind: Literal["linear", "cosine", "constant", "warmup_stable_decay"] = "linear"
@@ -87,39 +85,42 @@ class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     def __post_init__(self) -> None:
         if not 0 <= self.warmup < 1:
-            raise ValueError("warmup is a share of the budget: 0 <= warmup < 1")
+            raise ValueError("warmup is a share of the budget and must satisfy 0 <= warmup < 1")
         if (self.kind == "warmup_stable_decay") != (self.decay is not None):
             raise ValueError(
                 'schedule.decay, a share of the budget such as 0.1, goes with schedule.kind = "warmup_stable_decay"'
             )
         if self.decay is not None and not 0 < self.decay <= 1 - self.warmup + 1e-9:
-            raise ValueError("decay is a share of the budget beside the warm-up: 0 < decay <= 1 - warmup")
+            raise ValueError(
+                "decay is a share of the budget after the warm-up and must satisfy 0 < decay <= 1 - warmup"
+            )
 
     def factor(self, step: int, total: int) -> float:
-        """Return what the peak learning rate is multiplied by in a step (from 0) of `total`.
+        """Return the factor of the peak learning rate in a step (from 0) of `total`.
 
-        The last step of a descent is its last one above 0: 0 is reached when the budget is spent. The reference code
-        of BERT does not rebase the decay at the end of the warm-up, and so jumps there; the paper's "linear decay" is
-        followed instead.
+        The factor is still positive in the last step and would be 0 in the one after it. BERT's reference code does not
+        rebase the decay at the end of the warm-up, so its rate jumps there; this follows the paper's "linear decay"
+        instead.
         """
         warmup = round(self.warmup * total)
         if step < warmup:
             return (step + 1) / warmup
-        left = total - step
+        remaining = total - step
         if self.kind == "cosine":
-            return 0.5 - 0.5 * math.cos(math.pi * left / max(1, total - warmup))
+            return 0.5 - 0.5 * math.cos(math.pi * remaining / max(1, total - warmup))
         if self.kind == "constant":
             return 1.0
-        descent = total - warmup if self.decay is None else round(self.decay * total)
-        return min(1.0, left / max(1, descent))
+        decay = total - warmup if self.decay is None else round(self.decay * total)
+        return min(1.0, remaining / max(1, decay))
 
 
 class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The recipe's [budget], in exactly one unit. Tokens count special tokens, never padding.
+    """The recipe's [budget], in exactly one unit. Tokens include special tokens but no padding.
 
     Attributes:
-        steps, tokens, minutes, epochs: how long to train.
-        patience: end earlier, after so many evaluations without a lower held-out loss, and go back to the best one.
+        steps, tokens, minutes, epochs: length of the training.
+        patience: number of evaluations without a lower held-out loss after which training stops and returns to the
+            best weights.
     """
 
     steps: int | None = None
@@ -133,13 +134,13 @@ class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def __post_init__(self) -> None:
         given = [value for value in (self.steps, self.tokens, self.minutes, self.epochs) if value is not None]
         if len(given) != 1:
-            raise ValueError("a budget is given in exactly one of steps, tokens, minutes, epochs")
+            raise ValueError("set exactly one of steps, tokens, minutes and epochs in the budget")
         if not 0 < given[0] < math.inf or (self.patience is not None and self.patience < 1):
             raise ValueError("a budget must be positive")
 
 
 class TrainingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What recipes of pretraining and of fine-tuning share."""
+    """Settings shared by recipes of pretraining and fine-tuning."""
 
     seed: Annotated[int, msgspec.Meta(ge=0)] = 0
     batch: BatchSettings

@@ -1,6 +1,7 @@
-"""The steps of a run for one process: which samples each reads, in which stage, and this process's share of them.
+"""The steps of a run for one process: the samples of each step, its stage, and this process's share of the samples.
 
-In: a source, the recipe's batch, and where the run stands. Out: `Step`s, made ahead by workers where there are some.
+In: a source, the recipe's batch settings, and the run's progress. Out: `Step`s, made in advance by workers if there are
+any.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from unmask.training.settings import BatchSettings
 
 
 class StepFeed:
-    """Gives one step after the other from where the run stands; `restart` it wherever that is changed.
+    """Iterator over the steps from the run's current progress; call `restart` whenever the progress is changed.
 
     Args:
-        source: of samples.
-        batch: the recipe's.
+        source: source of samples.
+        batch: the recipe's batch settings.
         prepare: masks a sample and counts its targets.
-        processes: those that share each step.
-        workers: processes that make batches ahead.
+        processes: the processes that share each step.
+        workers: number of processes that make batches in advance.
 
     Raises:
-        UserError: the source has streams, and a batch is not one window of each.
+        UserError: the source has streams, and a batch is not one window of each stream.
     """
 
     def __init__(
@@ -40,9 +41,9 @@ class StepFeed:
         workers: int,
     ) -> None:
         if source.streams and batch.sequences != source.streams:
-            said = f"batch.sequences is {batch.sequences}" if batch.sequences else f"batch.tokens is {batch.tokens}"
+            given = f"batch.sequences is {batch.sequences}" if batch.sequences else f"batch.tokens is {batch.tokens}"
             raise UserError(
-                f"layout.streams is {source.streams}, and each step reads one window of every stream, but {said}",
+                f"layout.streams is {source.streams}, and each step reads one window of every stream, but {given}",
                 remedy=f"pass --set batch.sequences={source.streams}",
             )
         self.source = source
@@ -54,14 +55,14 @@ class StepFeed:
         self._steps: Iterator[Step] | None = None
 
     def restart(self) -> None:
-        """Forget what was made ahead."""
+        """Discard the steps that were made in advance."""
         self._steps = None
 
     def next(self, progress: Progress) -> Step:
-        """Return what the next step learns from.
+        """Return the next step.
 
         Raises:
-            UserError: there are more processes than samples in it.
+            UserError: it has fewer samples than there are processes.
         """
         if self._steps is None:
             self.total = progress.total
@@ -77,7 +78,7 @@ class StepFeed:
         return step
 
     def take(self, step: int, cursor: Cursor) -> tuple[list[Sample], Cursor]:
-        """Return a step's samples, of its stage; while steps are timed, of the stage that the cursor is in."""
+        """Return the samples of a step from its stage, or from the cursor's stage while steps are timed."""
         if self.total:
             cursor = self.source.enter(cursor, stage_at(self.source.stages, step, self.total))
         samples, cursor = self.source.take(cursor, tokens=self.batch.tokens, sequences=self.batch.sequences)

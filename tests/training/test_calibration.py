@@ -1,0 +1,152 @@
+"""Budgets in minutes become steps by timing, the peak is measured, and a budget may only grow."""
+
+import itertools
+
+import pytest
+
+from unmask.errors import UserError
+from unmask.runs.directory import RunDirectory
+from unmask.runs.display import Display
+from unmask.training import calibration, loop, memory
+from unmask.training.calibration import check_growth
+from unmask.training.loop import Trainer
+from unmask.training.machine import Machine
+
+from .conftest import CPU, assert_equal, started, weights
+
+
+def test_a_budget_in_minutes_is_converted_into_steps_once(small, trainer, monkeypatch):
+    clock = itertools.count(0, 0.5)
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: next(clock))
+    one = trainer(small(budget={"minutes": 2.0}, schedule={"warmup": 0.9}))
+    start = weights(one)
+    one.start()
+    # each step reads the clock twice, and its timing once
+    assert one.progress.total == 120 / 1.5
+    assert (one.progress.step, one.progress.tokens, one.progress.cursor) == (0, 0, one.source.start)
+    assert_equal(weights(one), start)
+    assert one.optimizer.state() == {}
+    first = one.step()
+    fresh = trainer(small(budget={"steps": one.progress.total}, schedule={"warmup": 0.9}), out="fresh")
+    fresh.start()
+    assert fresh.step()["loss"] == first["loss"], "timing leaves no trace"
+
+
+@pytest.mark.parametrize(("steps", "measured"), [(4, True), (3, False)])
+def test_the_peak_is_measured_where_steps_are_timed(small, trainer, monkeypatch, steps, measured):
+    monkeypatch.setattr(calibration, "MIN_TIMED", 4)
+    peaks, shown = iter([8e11, 7e11]), []
+    monkeypatch.setattr(Machine, "matmul_peak", lambda self: next(peaks))
+    bar = Display.bar
+    monkeypatch.setattr(
+        Display, "bar", lambda self, standing, peak, work: (shown.append(peak), bar(self, standing, peak, work))[1]
+    )
+    recipe = small(budget={"steps": steps})
+    one = trainer(recipe)
+    one.start()
+    one.train()
+    machine = one.run.read_provenance().machine
+    assert machine == (CPU.describe() | {"matmul_flops_per_second": 800_000_000_000} if measured else {})
+    again = trainer(small(budget={"steps": steps + 1}), resume=True)  # accepted as the same run
+    again.resume()
+    again.train()
+    assert again.run.read_provenance().machine["matmul_flops_per_second"] == (7e11 if measured else 8e11)
+    assert shown == ([8e11, 7e11] if measured else [None, 8e11])
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """A fake clock: a step takes 1 s at the short length and 5 s at the long one."""
+    monkeypatch.setattr(Machine, "matmul_peak", lambda self: 1e12)
+    now, backward = 0.0, Trainer._backward
+
+    def timed(self, micro_batches, counts, **settings):
+        nonlocal now
+        now += 5.0 if max(batch.tokens.offsets.diff().max() for batch in micro_batches) > 16 else 1.0
+        return backward(self, micro_batches, counts, **settings)
+
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: now)
+    monkeypatch.setattr(Trainer, "_backward", timed)
+
+
+def test_a_budget_in_minutes_times_each_stage(staged, trainer, slow):
+    one = trainer(staged(budget={"minutes": 10.0}))
+    start = weights(one)
+    one.start()
+    assert one.progress.total == 300  # 225 s and 375 s
+    assert (one.progress.step, one.progress.cursor) == (0, one.source.start)
+    assert_equal(weights(one), start)
+    assert one.optimizer.state() == {}
+
+
+def test_a_larger_budget_in_minutes_times_each_stage_again(staged, trainer, slow):
+    one = started(trainer, staged(budget={"minutes": 8 / 60}))
+    one.train()
+    assert one.progress.step == 4
+    larger = trainer(staged(budget={"minutes": 24 / 60}), resume=True)
+    larger.resume()
+    assert (larger.progress.total, larger.progress.cursor) == (12, one.progress.cursor)
+
+
+def test_how_a_step_fits_into_memory_changes_no_budget_in_minutes(staged, trainer, slow, monkeypatch):
+    one = started(trainer, staged(budget={"minutes": 8 / 60}))
+    one.train()
+    monkeypatch.setattr(Trainer, "_seconds_per_step", lambda self, stage: 0.01)  # a faster machine
+    again = trainer(staged(budget={"minutes": 8 / 60}, batch={"tokens": 512, "micro_tokens": 100}), resume=True)
+    again.run.changed = frozenset({"batch.micro_tokens"})
+    again.resume()
+    assert (again.progress.total, again.progress.micro_tokens) == (4, 100)
+
+
+def test_trials_of_one_process_do_not_wait_for_the_others(small, trainer, monkeypatch):
+    """The trials of a process depend on its own samples; another process may run none."""
+    monkeypatch.setattr(memory, "SMALL", 64)
+    monkeypatch.setattr(memory, "PROBE", 256)
+    one = trainer(small(batch={"micro_tokens": "auto"}, budget={"steps": 2}))
+    lasts, backward = [], one.replicas.backward
+
+    def noted(batch, factors, *, last):
+        lasts.append(last)
+        return backward(batch, factors, last=last)
+
+    one.replicas.backward = noted
+    one.start()
+    assert lasts == [False, False]
+    one.step()
+    assert lasts[-1]
+
+
+def test_a_budget_may_grow_but_not_shrink(small, trainer):
+    one = started(trainer, small(budget={"steps": 4}))
+    one.train()
+    smaller = trainer(small(budget={"steps": 3}), resume=True)
+    with pytest.raises(UserError, match="was 4 steps and would be 3; it may only grow"):
+        smaller.resume()
+    larger = trainer(small(budget={"steps": 6}), resume=True)
+    larger.resume()
+    larger.train()
+    assert [line["step"] for line in larger.run.read_metrics("train")] == [1, 2, 3, 4, 5, 6]
+    assert larger.run.read_metrics("train")[-1]["learning_rate"] == pytest.approx(1e-3 / 6)
+
+
+def test_a_larger_budget_is_not_forgotten_when_its_resume_is_killed(small, trainer, monkeypatch):
+    one = started(trainer, small(budget={"steps": 2}))
+    one.train()
+    larger = trainer(small(budget={"steps": 4}), resume=True)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Trainer, "_plan", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+        larger.resume()
+    again = trainer(small(budget={"steps": 4}), resume=True)
+    again.resume()
+    assert again.progress.total == 4
+
+
+def test_a_changed_number_of_steps_is_reported(tmp_path, capsys):
+    run = RunDirectory(tmp_path / "run")
+    check_growth(0, 5, run, Display())
+    check_growth(5, 5, run, Display())
+    assert capsys.readouterr().err == ""
+    check_growth(5, 8, run, Display())
+    assert capsys.readouterr().err == "the budget was 5 steps; the schedule continues to the new end\n"
+    with pytest.raises(UserError, match=r"the budget was 8 steps and would be 5; it may only grow; resume with"):
+        check_growth(8, 5, run, Display())

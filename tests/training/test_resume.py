@@ -1,0 +1,236 @@
+"""Fault drills of resuming: a run that is killed and resumed equals an uninterrupted one, to the bit."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from unmask.batches import sources
+from unmask.errors import UnmaskError
+from unmask.pretraining.pretrain import pretrain
+from unmask.settings import write
+from unmask.training import loop
+
+from .conftest import CPU, ENVIRONMENT, STEPS, assert_same_run, changed, run_command, stop
+
+pytestmark = pytest.mark.usefixtures("_frequent_checkpoints")
+
+
+def test_T24_kill_at_a_random_moment_and_resume_gives_the_same_run(command, unbroken, tmp_path):
+    seed = random.SystemRandom().randrange(1 << 30)
+    print(f"seed {seed}")
+    step = random.Random(seed).randrange(1, STEPS)
+    out = tmp_path / "run"
+    returned, _ = stop(command, out, signal.SIGKILL, step)
+    assert returned in (-signal.SIGKILL, 0)
+    with (out / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"kind":"train","step":')  # a line truncated by the kill
+    run_command(command, "--out", str(out), "--resume")
+    assert_same_run(out, unbroken)
+
+
+KILLS = """
+import os, random, signal, sys, time
+from itertools import count
+from pathlib import Path
+
+import torch
+
+torch.set_num_threads(1)
+import torch.utils.tensorboard  # otherwise imported in each child
+torch.optim.AdamW([torch.zeros(1, requires_grad=True)], fused=True).step()
+
+from unmask.corpus.corpus import open_corpus
+from unmask.pretraining.pretrain import pretrain
+from unmask.recipe import read_recipe
+from unmask.training import checkpoint, loop
+from unmask.training.machine import Machine
+
+recipe, corpus, out, unbroken, seed = sys.argv[1:]
+rng = random.Random(int(seed))
+
+
+def often():
+    loop.SAVE_SECONDS = 0  # a checkpoint after each step
+
+
+def train(folder, before):
+    before()
+    resume = any(Path(folder, "checkpoints").glob("step-*"))
+    machine = Machine(torch.device("cpu"), "float32")
+    pretrain(read_recipe(recipe), open_corpus(corpus), folder, machine=machine, quiet=True, resume=resume)
+    os._exit(0)
+
+
+def killing(limit):
+    often()
+    moments = count(1)
+
+    def wrap(call):
+        def killed(*args, **settings):
+            if next(moments) == limit:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return call(*args, **settings)
+
+        return killed
+
+    places = [(checkpoint.shutil, "rmtree"), (os, "fsync"), (checkpoint, "_write"), (Path, "mkdir"), (Path, "rename")]
+    for owner, name in places:
+        setattr(owner, name, wrap(getattr(owner, name)))
+
+
+def lines():
+    path = Path(out, "metrics.jsonl")
+    return path.read_bytes().count(b'"train"') if path.exists() else 0
+
+
+def start(folder, before):
+    if (child := os.fork()) == 0:
+        train(folder, before)
+    return child
+
+
+def end(child):
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+def at_a_moment(steps, seconds):
+    # `seconds` after the start, or after some steps
+    child, limit = start(out, often), time.monotonic() + 60
+    written = lines()  # of the log, which is first cut to the newest checkpoint
+    while steps and lines() < written + steps and time.monotonic() < limit:
+        time.sleep(0.001)
+    time.sleep(seconds)
+    os.kill(child, signal.SIGKILL)
+    return end(child)
+
+
+child = start(out, often)  # without a first checkpoint there is nothing to resume
+while not any(Path(out, "checkpoints").glob("step-*")):
+    time.sleep(0.01)
+os.kill(child, signal.SIGKILL)
+end(child)
+plans = [("moment", rng.randrange(12), rng.uniform(0, 0.1)) for _ in range(12)]
+plans += [("save", rng.randrange(1, 90)) for _ in range(8)]
+rng.shuffle(plans)
+for kind, *when in plans:
+    killed = at_a_moment(*when) if kind == "moment" else end(start(out, lambda: killing(*when)))
+    print(kind, *when, killed, flush=True)
+print(*(end(start(folder, lambda: None)) for folder in (out, unbroken)))
+"""
+
+
+@pytest.mark.timeout(900)
+def test_T1_T7_T24_killed_twenty_times_and_still_the_same_run(corpus, tmp_path):
+    """Twelve kills at random moments and eight during saving, with a checkpoint after every step."""
+    seed = random.SystemRandom().randrange(1 << 30)
+    print(f"seed {seed}")
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(write(changed("budget.steps=200")))
+    words = [recipe, corpus.directory, tmp_path / "run", tmp_path / "unbroken", seed]
+    done = subprocess.run(
+        [sys.executable, "-c", KILLS, *map(str, words)], env=ENVIRONMENT, capture_output=True, text=True
+    )
+    print(done.stdout, done.stderr)
+    assert done.returncode == 0
+    *attempts, last = done.stdout.splitlines()
+    assert [line.split()[-1] for line in attempts] == ["True"] * 20, "each kill hit a running process"
+    assert last == "False False"
+    assert_same_run(tmp_path / "run", tmp_path / "unbroken")
+
+
+STAGES = "layout.stages=[{ share = 0.5, length = 16 }, { share = 0.5, length = 48 }]"
+
+
+def stay_in_the_first_stage(model, optimizer, progress):
+    progress.cursor = (*progress.cursor[:3], 0)
+    return model, optimizer, progress
+
+
+def forget_the_total(model, optimizer, progress):
+    progress.total += 2
+    return model, optimizer, progress
+
+
+@pytest.mark.parametrize("fault", [None, stay_in_the_first_stage, forget_the_total])
+@pytest.mark.parametrize("more", [(), ("layout.kind=document_sentences", "objective.next_sentence=false")])
+def test_T1_a_stop_after_each_step_of_each_stage(corpus, tmp_path, monkeypatch, more, fault):
+    monkeypatch.setattr(sources, "BLOCK_TOKENS", 1500)  # several blocks
+    recipe, out, step = changed("budget.steps=6", STAGES, *more), tmp_path / "run", loop.Trainer.step
+    pretrain(recipe, corpus, tmp_path / "whole", machine=CPU, quiet=True)
+
+    def signalling(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        return step(self)
+
+    if fault:
+        load = loop.load_checkpoint
+        monkeypatch.setattr(loop, "load_checkpoint", lambda path: fault(*load(path)))
+    with monkeypatch.context() as patch:
+        patch.setattr(loop.Trainer, "step", signalling)
+        for number in range(1, 7):
+            with pytest.raises(UnmaskError, match=f"stopped and saved at step {number}"):
+                pretrain(recipe, corpus, out, machine=CPU, quiet=True, resume=number > 1)
+    pretrain(recipe, corpus, out, machine=CPU, quiet=True, resume=True)
+    if fault is None:
+        assert_same_run(out, tmp_path / "whole")
+        return
+    with pytest.raises(AssertionError):
+        assert_same_run(out, tmp_path / "whole")
+
+
+def skip_a_sample(model, optimizer, progress):
+    *rest, item, stage = progress.cursor
+    progress.cursor = (*rest, item + 1, stage)
+    return model, optimizer, progress
+
+
+def forget_the_moments(model, optimizer, progress):
+    return model, {}, progress
+
+
+def forget_a_step(model, optimizer, progress):
+    progress.step -= 1
+    return model, optimizer, progress
+
+
+@pytest.mark.parametrize("fault", [None, skip_a_sample, forget_the_moments, forget_a_step])
+def test_T1_planted_faults_of_a_resume_are_found(finished, corpus, tmp_path, monkeypatch, fault):
+    recipe, out, step = changed(), tmp_path / "run", loop.Trainer.step
+
+    def signalling(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        return step(self)
+
+    with monkeypatch.context() as patch, pytest.raises(UnmaskError, match="stopped and saved at step 1"):
+        patch.setattr(loop.Trainer, "step", signalling)
+        pretrain(recipe, corpus, out, machine=CPU, quiet=True)
+    if fault:
+        load = loop.load_checkpoint
+        monkeypatch.setattr(loop, "load_checkpoint", lambda path: fault(*load(path)))
+    pretrain(recipe, corpus, out, machine=CPU, quiet=True, resume=True)
+    if fault is None:
+        assert_same_run(out, finished)
+        return
+    with pytest.raises(AssertionError):
+        assert_same_run(out, finished)
+
+
+def test_T24_planted_faults_are_found(command, unbroken, tmp_path):
+    """The comparison detects a missing line, a repeated line and another loss."""
+    for fault in (
+        lambda lines: lines[:5] + lines[6:],
+        lambda lines: lines[:5] + lines[4:],
+        lambda lines: [*lines[:5], lines[5].replace(b'"loss":5', b'"loss":4'), *lines[6:]],
+    ):
+        out = tmp_path / "run"
+        subprocess.run(["cp", "-r", unbroken, out], check=True)
+        lines = (out / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+        assert_same_run(out, unbroken)
+        (out / "metrics.jsonl").write_bytes(b"".join(fault(lines)))
+        with pytest.raises(AssertionError):
+            assert_same_run(out, unbroken)
+        subprocess.run(["rm", "-r", out], check=True)
