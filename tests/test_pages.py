@@ -1,11 +1,8 @@
 """README and docs tell the truth: the tree, the tables, the commands."""
 
-import importlib
 import json
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -53,25 +50,34 @@ def test_the_pair_that_the_docs_ask_was_answered_so():
     assert shown["label"] == "contradiction"
 
 
-def test_tables_are_what_was_measured():
-    check = subprocess.run(
-        [sys.executable, "benchmarks/tables.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert check.returncode == 0, check.stderr
+def test_the_readme_is_short_and_nothing_is_left_open():
+    assert len((ROOT / "README.md").read_text(encoding="utf8").splitlines()) <= 130
+    for page in PAGES:
+        text = page.read_text(encoding="utf8")
+        assert not re.search("not measured yet|suspended on the way|@@", text), page.name
+
+
+def test_every_page_can_be_reached_from_the_readme():
+    reached, ahead = set(), [ROOT / "README.md"]
+    while ahead:
+        page = ahead.pop()
+        if page not in reached:
+            reached.add(page)
+            targets = re.findall(r"\]\((?!https?:)([^)#]+\.md)", page.read_text(encoding="utf8"))
+            ahead += [(page.parent / target).resolve() for target in targets]
+    assert set(PAGES) <= reached
+
+
+def test_links_to_sections_have_a_heading():
+    for page in PAGES:
+        for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", page.read_text(encoding="utf8")):
+            text = ((page.parent / target) if target else page).read_text(encoding="utf8")
+            headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE)
+            anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+            assert anchor in anchors, f"{page.name}: {target}#{anchor}"
 
 
 def test_links():
     for page in PAGES:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text(encoding="utf8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
-
-
-def test_commands_that_differ_in_one_list_are_one():
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    try:
-        joined = importlib.import_module("tables").joined
-    finally:
-        sys.path.pop(0)
-    calls = ["x.py --seeds 0 --sets a-1", "x.py --seeds 0 --sets b", "x.py --seeds 1 2 --sets b", "x.py --seeds 3"]
-    assert joined(calls) == "`x.py --seeds 0 --sets a-1 b`, `x.py --seeds 1 2 --sets b`, `x.py --seeds 3`"
-    assert joined([*calls[:2], "x.py --seeds 1 --sets a-1 b", "x.py"]) == "`x.py --seeds 0 1 --sets a-1 b`, `x.py`"
