@@ -177,11 +177,11 @@ def pivot(spec: Record, results: Callable[[str], list[Record]]) -> list[list[str
     columns = _columns(spec, records)
 
     def rank(values: tuple[Any, ...]) -> list[tuple[int, Any]]:
-        places = []
+        ranks = []
         for key, value in zip(keys, values, strict=True):
             known = order.get(key, [])
-            places.append((known.index(value) if value in known else len(known), "" if value is None else value))
-        return places
+            ranks.append((known.index(value) if value in known else len(known), "" if value is None else value))
+        return ranks
 
     groups: dict[tuple[Any, ...], list[Record]] = {}
     for record in sorted(records, key=lambda record: record.get("seed", 0)):

@@ -36,10 +36,10 @@ class SentencesSettings(LayoutSettings, frozen=True, kw_only=True, forbid_unknow
 
 class Sentences:
     def __init__(self, frame, length):
-        self.frame, self.room = frame, frame.capacity(length, texts=1)
+        self.frame, self.capacity = frame, frame.capacity(length, texts=1)
 
     def cut(self, documents, indices, rng):
-        return [self.frame.wrap(ids[: self.room]) for index in indices for ids in documents.sentences(index)]
+        return [self.frame.wrap(ids[: self.capacity]) for index in indices for ids in documents.sentences(index)]
 '''
 FAMILY = '''
 """BERT under another name."""

@@ -12,7 +12,7 @@ THIS = Path(__file__).resolve()
 
 BANNED = {
     r"hidden (tokens?|words?|spans?|pieces?|places?)|hid(e|es|ing) (a |the |whole )?(tokens?|words?|spans?)": "masked",
-    r"(?<!forward )(?<!backward )\bpasses\b(?= over| of the data|,| and |$)|\b(each|one|a) pass over": "epochs",
+    r"(?<!forward )(?<!backward )\bpasses\b(?= over| of the data|,| and |$)|\b(each|one) pass over": "epochs",
     r"\bpieces?\b": "tokens, subwords or micro-batches",
     r"\bplaces\b": "positions, position_ids",
     r"(?<!standard )\bdeviations?\b": "standard deviation, init_std",
@@ -37,12 +37,30 @@ BANNED = {
 """Each word (a regular expression) and what to write instead."""
 
 ALLOWED = {
-    r"\bpieces?\b": {
-        "src/unmask/tokenizers/spiece.py",  # SentencePiece's own term
+    r"\bpieces?\b": {  # SentencePiece's own term, and a key of `unmask fill --json`
+        "src/unmask/tokenizers/spiece.py",
         "src/unmask/tokenizers/unigram.py",
+        "src/unmask/tokenizers/load.py",
+        "src/unmask/inference/fill.py",
+    },
+    r"\bplaces\b": {  # the name in a corpus's manifest, and of the span boundary head's settings and weights
+        "src/unmask/corpus/build.py",
+        "src/unmask/corpus/manifest.py",
+        "src/unmask/text/documents.py",
+        "src/unmask/cli/corpus.py",
+        "src/unmask/cli/tokenizer.py",
+        "src/unmask/objectives/span_boundary.py",
+    },
+    r"(?<!standard )\bdeviations?\b": {  # a setting of regression, and what init_std was called
+        "src/unmask/tasks/regression.py",
+        "src/unmask/migration.py",
+        "docs/classification.md",
+        "benchmarks/tables.toml",
     },
 }
-"""Files in which a word is a term of the field or of a file format."""
+"""Files in which a word is a term of the field, or of a format on disk."""
+IN_TESTS = {r"\bpieces?\b", r"\bplaces\b", r"(?<!standard )\bdeviations?\b", r"\bsaid\b"}
+"""Words that texts and formats of tests have."""
 
 
 def files() -> list[Path]:
@@ -58,7 +76,7 @@ def test_nobody_writes(word):
     found = []
     for path in files():
         name = path.relative_to(ROOT).as_posix()
-        if name in ALLOWED.get(word, ()):
+        if name in ALLOWED.get(word, ()) or (word in IN_TESTS and "tests" in path.parts):
             continue
         for number, line in enumerate(path.read_text(encoding="utf8").splitlines(), start=1):
             if re.search(word, line):

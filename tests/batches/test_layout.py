@@ -26,9 +26,9 @@ def test_stages_are_kept_in_order():
     [
         ({}, "exactly one of length and stages"),
         ({"length": 64, "stages": STAGES}, "exactly one of length and stages"),
-        ({"stages": STAGES[:1]}, "must be positive and add up to 1"),
-        ({"stages": ()}, "must be positive and add up to 1"),
-        ({"stages": (Stage(share=1.0, length=8), Stage(share=0.0, length=8))}, "must be positive and add up to 1"),
+        ({"stages": STAGES[:1]}, "must be positive and sum to 1"),
+        ({"stages": ()}, "must be positive and sum to 1"),
+        ({"stages": (Stage(share=1.0, length=8), Stage(share=0.0, length=8))}, "must be positive and sum to 1"),
     ],
 )
 def test_contradictory_settings_are_refused(settings, message):

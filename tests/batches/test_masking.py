@@ -235,7 +235,7 @@ def test_rates_outside_of_0_to_1_are_refused(settings, message):
 
 @pytest.mark.parametrize("shares", [(0.8, 0.1, 0.2), (1.2, -0.1, -0.1), (float("nan"), 0.1, 0.1)])
 def test_shares_that_do_not_add_up_to_1_are_refused(shares):
-    with pytest.raises(ValueError, match="shares that add up to 1"):
+    with pytest.raises(ValueError, match="shares that sum to 1"):
         Replace(mask=shares[0], random=shares[1], keep=shares[2])
 
 

@@ -40,7 +40,7 @@ class LayoutSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise ValueError("a layout has exactly one of length and stages")
         shares = [stage.share for stage in self.all_stages]
         if not all(share > 0 for share in shares) or abs(sum(shares) - 1) > 1e-6:
-            raise ValueError("the shares of layout.stages must be positive and add up to 1")
+            raise ValueError("the shares of layout.stages must be positive and sum to 1")
 
     @property
     def all_stages(self) -> tuple[Stage, ...]:

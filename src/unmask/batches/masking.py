@@ -39,7 +39,7 @@ class Replace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def __post_init__(self) -> None:
         shares = (self.mask, self.random, self.keep)
         if not (min(shares) >= 0 and abs(sum(shares) - 1) <= 1e-6):  # also rejects NaN
-            raise ValueError("mask, random and keep must be shares that add up to 1")
+            raise ValueError("mask, random and keep must be shares that sum to 1")
 
 
 class MaskingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
