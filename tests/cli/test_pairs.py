@@ -148,7 +148,7 @@ def test_predict_pairs(line):
     swapped = json.loads(run("predict", "--model", here / "number", texts[0], "--text-b", texts[0], "--json")[0])
     assert swapped["score"] != number["score"], "the second text counts"
     _, said = run("predict", "--model", here / "number", texts[0], status=2)
-    assert "one text, but the model has learnt from pairs of texts; give the second text" in said
+    assert "one text, but the model was trained on pairs of texts; give the second text" in said
 
 
 def test_predict_pairs_of_files(line):
@@ -172,7 +172,7 @@ def test_predict_pairs_of_files(line):
         (("evaluate", "--model", "{line}/first", "--against", "{line}/none"), "no directory is called"),
         (("evaluate", "--model", "{line}/first", "--errors", "{here}/a.pdf"), "a.pdf: the page of mistakes is HTML"),
         (("evaluate", "--model", "{line}/first", "--errors", "{here}/no/a.html"), "no: there is no such folder"),
-        (("evaluate", "--model", "{line}/number"), "' is no number"),
+        (("evaluate", "--model", "{line}/number"), "' is not a number"),
         (("evaluate", "--model", "{here}/bare", "--errors", "{here}/a.html"), "--errors has no effect: the model is"),
         (
             ("evaluate", "--model", "{here}/bare", "--errors", "{here}/a.html", "--against", "{line}/first"),
@@ -193,6 +193,6 @@ def test_mistakes_of_a_user(line, tokenizer, tmp_path, arguments, message):
 
 def test_numbers_of_texts_must_agree(line):
     _, said = run("predict", "--model", line[0] / "first", "a", "b", "--text-b", "c", status=2)
-    assert "2 texts and 1 second texts are no pairs" in said
+    assert "2 texts cannot be paired with 1 second texts" in said
     _, said = run("predict", "--model", line[0] / "first", "--text-b", "c", "--data", line[0] / "test.jsonl", status=2)
     assert "--text-b has no effect without TEXT" in said

@@ -447,5 +447,5 @@ def test_questions_are_answered_by_a_linear_model(start, tmp_path):
         quiet=True,
     )
     assert json.loads((tmp_path / "run/dev.json").read_text())["metrics"]["f1"] > 80
-    with pytest.warns(InputWarning, match="questions cut after 4 tokens: 1"):
+    with pytest.warns(InputWarning, match="questions truncated to 4 tokens: 1"):
         assert load(tmp_path / "run", device="cpu").answer("where?", "the dog near the house").answer == "house"

@@ -118,8 +118,8 @@ def test_what_fits_no_scheme_is_read_as_conlleval_does_and_counted(tmp_path):
     assert TokenClassification().read([tmp_path / "a"], columns={}, notes=notes) == sentences
     (remark,) = notes
     assert remark == (
-        f"{tmp_path / 'a'}: 2 entities are not tagged as the others are (I- without B-, for example), the first in the "
-        "sentence of line 4; they are read as conlleval reads them"
+        f"{tmp_path / 'a'}: 2 entities deviate from the tagging scheme of the file (I- without B-, for example), the "
+        "first in the sentence of line 4; they are read as conlleval does"
     )
     read(tmp_path / "b", CONLL)
     TokenClassification().read([tmp_path / "b"], columns={}, notes=notes)

@@ -117,7 +117,7 @@ def _check_comparable(model: Model, other: Model, names: tuple[str, str]) -> Non
     assert model.task is not None
     if other.task is None:
         raise UserError(f"--against: {second} was fine-tuned for no task")
-    labels = (", ".join(sorted(one.task.told_apart(one.labels))) for one in (model, other) if one.task)
+    labels = (", ".join(sorted(one.task.classes(one.labels))) for one in (model, other) if one.task)
     for verb, ours, theirs in (
         ("is for", model.task.part.replace("_", "-"), other.task.part.replace("_", "-")),
         ("has the labels", *labels),
