@@ -13,7 +13,7 @@ from unmask.evaluation.model import evaluate_encoder, evaluate_task, score_examp
 from unmask.families.bert import BertSettings
 from unmask.families.gpt import GptSettings
 from unmask.inference.predictor import Predictor
-from unmask.metrics.intervals import whole
+from unmask.metrics.intervals import measure_all
 from unmask.model import Model, load_model, save_model
 from unmask.objectives.causal_lm import CausalLM
 from unmask.objectives.learner import Learner
@@ -73,7 +73,7 @@ def test_f1_of_two_labels_is_that_of_the_first_models_second_label(tokenizer, tm
     second = model(tokenizer, Classification(length=16), ("True", "False"), seed=2)
     examples = Classification().read([path], columns={})
     said = Predictor(second).run(examples)
-    expected = whole(Classification().measure(examples, said, first.labels), len(examples))
+    expected = measure_all(Classification().measure(examples, said, first.labels), len(examples))
     result = evaluate_task(first, [path], columns={}, against=second)
     assert result["against"]["metrics"] == expected
     assert expected["f1"] != evaluate_task(second, [path], columns={})["metrics"]["f1"]

@@ -134,10 +134,10 @@ COLUMNS = [
     ("EU x B-ORG\nmet O\n", "a:2: 2 columns, where the lines before have 3"),
     ("EU B-ORG\nmet x y O\n", "a:2: 4 columns, where the lines before have 2"),
     ("EU\tB-ORG\n\tO\n", "a:2: the word is empty"),
-    ("EU B-ORG\n\nmet PER\n", "a:3: 'PER' is no tag such as O, B-PER or I-PER; is it the right column"),
-    ("EU NNP\n", "a:1: 'NNP' is no tag"),
-    ("EU B-\n", "a:1: 'B-' is no tag"),
-    ("EU\tB-X\nmet\t\n", "a:2: '' is no tag"),
+    ("EU B-ORG\n\nmet PER\n", "a:3: 'PER' is not a tag such as O, B-PER or I-PER; is it the right column"),
+    ("EU NNP\n", "a:1: 'NNP' is not a tag"),
+    ("EU B-\n", "a:1: 'B-' is not a tag"),
+    ("EU\tB-X\nmet\t\n", "a:2: '' is not a tag"),
     ("a B-X\nb I-X\nc M-X\n", "a:3: 'M-X': no scheme has the prefixes B, I, M together"),
     ("a E-X\nb L-X\n", "a:2: 'L-X': no scheme has the prefixes E, L together"),
     (b"a O\nb\xff O\n", r"a:2: not UTF-8 \(invalid start byte\)"),
@@ -161,7 +161,7 @@ ROWS = [
     ('{"words": ["a"], "tags": ["O", "O"]}', "1 words, but 2 tags"),
     ('{"words": [], "tags": []}', "'words' is empty"),
     ('{"words": [""], "tags": ["O"]}', "a word is empty"),
-    ('{"words": ["a"], "tags": ["X"]}', "'X' is no tag"),
+    ('{"words": ["a"], "tags": ["X"]}', "'X' is not a tag"),
 ]
 
 

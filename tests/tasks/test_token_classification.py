@@ -16,7 +16,7 @@ from unmask.finetuning.rule import defaults
 from unmask.inference.predictor import Predictor, load
 from unmask.labelled.sentence import Sentence, join_words, split_text
 from unmask.labelled.tag_schemes import write_tags
-from unmask.metrics.intervals import whole
+from unmask.metrics.intervals import measure_all
 from unmask.metrics.token_classification import Chunk
 from unmask.model import Model, load_model, save_model
 from unmask.recipe import read_recipe
@@ -129,7 +129,7 @@ def test_no_word_and_no_entity_is_lost_whatever_the_words_and_the_length(tokeniz
         assert [(one.label, one.start, one.end) for one in prediction.entities] == sentence.entities
         assert all(prediction.text[one.start : one.end] == one.text for one in prediction.entities)
         assert tags_of(sentence, prediction) == list(sentence.tags)
-    scores = whole(TASK.measure([sentence] * 2, predictions, LABELS), 2)
+    scores = measure_all(TASK.measure([sentence] * 2, predictions, LABELS), 2)
     assert not found or scores == {"precision": 100, "recall": 100, "f1": 100}
 
 
@@ -199,7 +199,7 @@ def test_an_unknown_type_is_named_with_its_line(tokenizer):
 
 @pytest.mark.parametrize("label", ["LABEL_0", "PER", "NOUN"])
 def test_a_model_whose_labels_are_not_tags_is_refused(tokenizer, label):
-    with pytest.raises(UserError, match=f"a label of this model: '{label}' is no tag .*id2label in config.json"):
+    with pytest.raises(UserError, match=f"a label of this model: '{label}' is not a tag .*id2label in config.json"):
         TASK.frame(tokenizer, [tagged("a")], ("O", label), gold=False)
 
 
@@ -229,7 +229,9 @@ def test_predictions_are_read_in_the_scheme_of_the_model(tokenizer, labels, pred
             "that of the least probable tag"
         )
     gold = Sentence(sentence.text, sentence.starts, sentence.stops, tuple(write_tags([Chunk(*c) for c in expected], 4)))
-    assert whole(TASK.measure([gold], [prediction], labels), 1)["f1"] == 100, "the schemes of file and model may differ"
+    assert measure_all(TASK.measure([gold], [prediction], labels), 1)["f1"] == 100, (
+        "the schemes of file and model may differ"
+    )
 
 
 def test_nothing_to_tag(tokenizer):

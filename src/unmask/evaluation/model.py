@@ -21,7 +21,7 @@ from unmask.errors import UserError
 from unmask.evaluation.errors_page import errors_page
 from unmask.inference.backend import inference_copy
 from unmask.inference.predictor import Predictor
-from unmask.metrics.intervals import Measure, differences, intervals, whole
+from unmask.metrics.intervals import Measure, differences, intervals, measure_all
 from unmask.model import Model
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
@@ -80,7 +80,7 @@ def evaluate_task(
     if against is not None:
         second = model.task.measure(examples, Predictor(against, machine, display).run(examples), model.labels)
         result["against"] = {
-            "metrics": whole(second, len(examples)),
+            "metrics": measure_all(second, len(examples)),
             "differences": differences(first, second, len(examples)),
         }
     if errors is not None:
@@ -103,7 +103,7 @@ def _scores(model: Model, examples: Sequence[Any], predictions: Sequence[Any]) -
     measure = task.measure(examples, predictions, model.labels)
     result = {
         "task": task.part.replace("_", "-"),
-        "metrics": whole(measure, len(examples)),
+        "metrics": measure_all(measure, len(examples)),
         "intervals": intervals(measure, len(examples)),
         "examples": len(examples),
         **task.details(examples, predictions, model.labels),
