@@ -84,7 +84,7 @@ def test_what_the_commands_say(line, text_file):
     assert "step 3 of 3, " in said["pretrain"][1]
     assert said["pretrain"][1].endswith(f"model: {here / 'run' / 'model'}\n")
     assert "labels: no, yes" in said["finetune"][1]
-    assert "created, as " in said["finetune"][1], "the head is new, and that is said"
+    assert "newly initialized, as " in said["finetune"][1], "the new head is reported"
 
 
 def test_pretrain_on_text_then_adapt(line, text_file, tmp_path, capsys):

@@ -77,11 +77,11 @@ def test_what_was_left_out_is_said_and_the_order_of_the_labels_stays(line):
     note = f"{here / 'train.jsonl'}: left out, as the format says: 2 pairs without a label"
     assert said["first"].splitlines()[0] == note
     assert "labels: entailment, neutral, contradiction\n" in said["first"]
-    assert "created" not in said["first"], "the head is the model's own, as the labels are in its order"
+    assert "newly initialized" not in said["first"], "the model keeps its head, as the labels are the same"
     config = json.loads((here / "first" / "model" / "config.json").read_text())
     assert config["id2label"] == {"0": "entailment", "1": "neutral", "2": "contradiction"}
     assert f"{here / 'sts.tsv'}: left out, as the format says: 1 pairs without a label" in said["number"]
-    assert "36 examples to train on, 4 to score on\n" in said["number"]
+    assert "36 training examples, 4 evaluation examples\n" in said["number"]
     assert "the regression head (its own is for entailment, neutral, contradiction)" in said["number"]
 
 

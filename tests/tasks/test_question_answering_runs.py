@@ -207,7 +207,7 @@ def test_a_threshold_is_found_on_training_passages_set_aside(
     task = load_model(model).task
     assert task.no_answer is True
     assert task.threshold is not None
-    assert re.search(r"found on 4 training examples set aside for it: threshold -?[\d.]+", output)
+    assert re.search(r"tuned on 4 training examples set aside for it: threshold -?[\d.]+", output)
     # the finished model's answers to the examples set aside give the same threshold again
     _, aside = QuestionAnswering(no_answer=True).hold_out(examples, HOLD_OUT_SEED)
     pipeline = load(model, device="cpu")
