@@ -66,11 +66,11 @@ def test_omitted_rows_are_reported_and_the_order_of_the_labels_is_kept(models):
     note = f"{here / 'train.jsonl'}: omitted, as the format specifies: 2 pairs without a label"
     assert messages["first"].splitlines()[0] == note
     assert "labels: entailment, neutral, contradiction\n" in messages["first"]
-    assert "created" not in messages["first"], "the head is the model's, as the labels are the same"
+    assert "newly initialized" not in messages["first"], "the head is the model's, as the labels are the same"
     config = json.loads((here / "first" / "model" / "config.json").read_text())
     assert config["id2label"] == {"0": "entailment", "1": "neutral", "2": "contradiction"}
     assert f"{here / 'sts.tsv'}: omitted, as the format specifies: 1 pairs without a label" in messages["number"]
-    assert "36 examples to train on, 4 to score on\n" in messages["number"]
+    assert "36 training examples, 4 evaluation examples\n" in messages["number"]
     assert "the regression head (its own is for entailment, neutral, contradiction)" in messages["number"]
 
 
@@ -137,7 +137,7 @@ def test_predict_pairs(models):
     swapped = json.loads(run("predict", "--model", here / "number", texts[0], "--text-b", texts[0], "--json")[0])
     assert swapped["score"] != number["score"], "the second text counts"
     _, messages = run("predict", "--model", here / "number", texts[0], status=2)
-    assert "one text, but the model has learnt from pairs of texts; give the second text" in messages
+    assert "one text, but the model was trained on pairs of texts; give the second text" in messages
 
 
 def test_predict_pairs_of_files(models):
@@ -169,7 +169,7 @@ def test_predict_pairs_of_files(models):
             ("evaluate", "--model", "{models}/first", "--errors", "{here}/no/a.html"),
             "no: there is no such directory; create it",
         ),
-        (("evaluate", "--model", "{models}/number"), "' is no number"),
+        (("evaluate", "--model", "{models}/number"), "' is not a number"),
         (
             ("evaluate", "--model", "{here}/bare", "--errors", "{here}/a.html"),
             "--errors has no effect: the model is not",
@@ -193,7 +193,7 @@ def test_mistakes_of_a_user(models, tokenizer, tmp_path, arguments, message):
 
 def test_the_number_of_first_and_second_texts_must_agree(models):
     _, messages = run("predict", "--model", models[0] / "first", "a", "b", "--text-b", "c", status=2)
-    assert "2 texts and 1 second texts are no pairs" in messages
+    assert "2 texts cannot be paired with 1 second texts" in messages
     _, messages = run(
         "predict", "--model", models[0] / "first", "--text-b", "c", "--data", models[0] / "test.jsonl", status=2
     )

@@ -35,8 +35,8 @@ def test_evaluate(here):
     assert "  f1 " in output.out
     assert "  PER " in output.out
     assert output.err == (
-        f"{here / 'train.conll'}: 1 entities are not tagged as the others are (I- without B-, for example), the first "
-        "in the sentence of line 97; they are read as conlleval reads them\n"
+        f"{here / 'train.conll'}: 1 entities deviate from the tagging scheme of the file (I- without B-, for example), "
+        "the first in the sentence of line 97; they are read as conlleval does\n"
     )
 
 
@@ -97,7 +97,7 @@ def test_predicted_rows(here, tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.conll", "sea B-GPE\n", "a.conll:1: unknown type 'GPE'; the model knows LOC, PER; mend the tag"),
+        ("a.conll", "sea B-GPE\n", "a.conll:1: unknown type 'GPE'; the model knows LOC, PER; correct the tag"),
         ("a.conll", "", "a.conll: there are no sentences in the file"),
         ("a.csv", "sea,O\n", "a.csv: tagged words cannot be read from CSV"),
     ],

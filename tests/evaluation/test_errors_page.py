@@ -1,4 +1,4 @@
-"""The page of mistakes is one harmless file in which every text stands as it was written."""
+"""The page of mistakes is one harmless file in which every text is reproduced exactly."""
 
 import re
 from html.parser import HTMLParser
@@ -14,7 +14,7 @@ TAGS = set("html head meta title style body header h1 p mark main article div sp
 
 
 class Page(HTMLParser):
-    """Texts and tags of a page; fails where tags do not nest."""
+    """Parser that collects texts and tags of a page and fails if tags do not nest."""
 
     def __init__(self, page):
         super().__init__()
@@ -44,7 +44,7 @@ def mistake(*passages, score=1.0, **more):
     return Mistake(passages, more.pop("caption", "a.tsv:2"), score, "probability", **more)
 
 
-def test_whatever_users_wrote_is_text():
+def test_all_input_is_escaped():
     marked = Passage(ATTACK, ATTACK, (Mark(3, 9, ATTACK),), (Mark(0, 20, ATTACK),))
     made = mistake(marked, caption=ATTACK, gold=ATTACK, predicted=ATTACK, probabilities={ATTACK: 0.9, "b": 0.1})
     text = errors_page(ATTACK, [ATTACK], [made])
@@ -56,7 +56,9 @@ def test_whatever_users_wrote_is_text():
     )
     assert "<script" not in text
     assert text.count("default-src 'none'") == 1
-    assert page.words.count(ATTACK) >= 6, "and can be read: title, line, caption, name, labels, words, probabilities"
+    assert page.words.count(ATTACK) >= 6, (
+        "and is readable as title, line, caption, name, labels, words and probabilities"
+    )
 
 
 def test_nothing_is_fetched():
@@ -83,7 +85,7 @@ def test_texts_stay_as_they_are_in_their_own_direction(text):
 
 
 def marks_of(passage):
-    """(classes, text) of each piece that is marked, from the page."""
+    """Return (classes, text) of each marked part of the page."""
     body = errors_page("t", [], [mistake(passage)]).split("<main>")[1]
     return re.findall(r'<mark class="([a-z ]+)">(.*?)</mark>', body)
 
@@ -91,12 +93,12 @@ def marks_of(passage):
 @pytest.mark.parametrize(
     ("gold", "predicted", "expected"),
     [
-        ([(0, 5)], [(0, 5)], [("gold said", "abcde")]),
+        ([(0, 5)], [(0, 5)], [("gold predicted", "abcde")]),
         ([(0, 5)], [], [("gold", "abcde")]),
-        ([], [(2, 4)], [("said", "cd")]),
-        ([(0, 3)], [(2, 5)], [("gold", "ab"), ("gold said", "c"), ("said", "de")]),
-        ([(1, 2), (6, 8)], [(6, 8)], [("gold", "b"), ("gold said", "gh")]),
-        ([(0, 10)], [(3, 4)], [("gold", "abc"), ("gold said", "d"), ("gold", "efghij")]),
+        ([], [(2, 4)], [("predicted", "cd")]),
+        ([(0, 3)], [(2, 5)], [("gold", "ab"), ("gold predicted", "c"), ("predicted", "de")]),
+        ([(1, 2), (6, 8)], [(6, 8)], [("gold", "b"), ("gold predicted", "gh")]),
+        ([(0, 10)], [(3, 4)], [("gold", "abc"), ("gold predicted", "d"), ("gold", "efghij")]),
         ([(4, 4)], [], []),
     ],
 )
@@ -108,22 +110,22 @@ def test_marks_may_overlap(gold, predicted, expected):
     assert "Marks: " in page.words
 
 
-def test_labels_stand_once_before_their_marks():
+def test_labels_precede_their_marks_once():
     passage = Passage("New York Times", "", (Mark(0, 14, "ORG"),), (Mark(0, 8, "LOC"), Mark(9, 14, "ORG")))
     body = errors_page("t", [], [mistake(passage)]).split("<main>")[1]
     found = re.findall(r'<sup class="(\w+)">(\w+)</sup>(?=<sup|<mark class="[a-z ]+">(\w+))', body)
-    assert found == [("gold", "ORG", ""), ("said", "LOC", "New"), ("said", "ORG", "Times")]
+    assert found == [("gold", "ORG", ""), ("predicted", "LOC", "New"), ("predicted", "ORG", "Times")]
 
 
-def test_the_order_is_kept_and_the_number_is_said():
+def test_the_order_is_kept_and_the_number_is_shown():
     page = Page(errors_page("t", ["7 examples"], [mistake(f"text {n}") for n in range(WORST + 5)]))
     assert page.passages == [f"text {n}" for n in range(WORST)]
     assert f"The {WORST} worst of {WORST + 5} mistakes:" in page.words
-    assert "There is no mistake." in Page(errors_page("t", [], [])).words
+    assert "There are no mistakes." in Page(errors_page("t", [], [])).words
     assert not any(words.startswith("Marks") for words in page.words)
 
 
-def test_what_is_true_is_among_the_probabilities_however_small():
+def test_the_gold_label_is_among_the_probabilities_however_small():
     probabilities = {f"label {n}": (30 - n) / 500 for n in range(30)}
     page = Page(errors_page("t", [], [mistake("x", gold="label 29", predicted="label 0", probabilities=probabilities)]))
     shown = [words for words in page.words if words in probabilities and page.words.count(words)]

@@ -1,4 +1,4 @@
-"""Scoring one model, two models on the same examples, and the page of what is wrong."""
+"""Evaluation of one model, of two models on the same examples, and the page of mistakes."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from unmask.evaluation.model import evaluate_encoder, evaluate_task, score_examp
 from unmask.families.bert import BertSettings
 from unmask.families.gpt import GptSettings
 from unmask.inference.predictor import Predictor
-from unmask.metrics.intervals import whole
+from unmask.metrics.intervals import measure_all
 from unmask.model import Model, load_model, save_model
 from unmask.objectives.causal_lm import CausalLM
 from unmask.objectives.learner import Learner
@@ -37,7 +37,7 @@ def model(tokenizer, task, labels=(), seed=0):
 
 @pytest.fixture
 def pairs(tmp_path, documents):
-    """40 pairs with the names of three classes and a number, one pair without gold label."""
+    """40 pairs with one of three labels and a number each, one pair without a gold label."""
     rng = np.random.default_rng(0)
     lines = ["sentence1\tsentence2\tgold_label\tscore"]
     for number in range(40):
@@ -72,8 +72,8 @@ def test_f1_of_two_labels_is_that_of_the_first_models_second_label(tokenizer, tm
     first = model(tokenizer, Classification(length=16), ("False", "True"))
     second = model(tokenizer, Classification(length=16), ("True", "False"), seed=2)
     examples = Classification().read([path], columns={})
-    said = Predictor(second).run(examples)
-    expected = whole(Classification().measure(examples, said, first.labels), len(examples))
+    predictions = Predictor(second).run(examples)
+    expected = measure_all(Classification().measure(examples, predictions, first.labels), len(examples))
     result = evaluate_task(first, [path], columns={}, against=second)
     assert result["against"]["metrics"] == expected
     assert expected["f1"] != evaluate_task(second, [path], columns={})["metrics"]["f1"]
@@ -83,7 +83,7 @@ def test_taggers_of_other_schemes_are_compared_by_their_entities(tokenizer, tmp_
     (tmp_path / "a.conll").write_text("The O\ndog B-PER\nsees O\nParis B-LOC\n\n" * 3)
     schemes = (
         ("O", "B-LOC", "B-PER", "I-LOC", "I-PER"),
-        ("O", *(f"{place}-{kind}" for place in "BIES" for kind in ("LOC", "PER"))),
+        ("O", *(f"{role}-{kind}" for role in "BIES" for kind in ("LOC", "PER"))),
     )
     first, second = (model(tokenizer, TokenClassification(length=16), labels) for labels in schemes)
     result = evaluate_task(first, [tmp_path / "a.conll"], columns={}, against=second)
@@ -105,7 +105,7 @@ def test_models_that_cannot_be_compared_are_refused_before_anything_is_read(toke
         ),
         (classes, number, "the first model is for classification; the second is for regression; compare models"),
         (number, classes, "the first model is for regression; the second is for classification; compare models"),
-        (classes, untrained, "--against: the second was fine-tuned for no task"),
+        (classes, untrained, "--against: the second was not fine-tuned for a task"),
     ):
         with pytest.raises(UserError, match=message):
             evaluate_task(first, ["missing.tsv"], columns={}, against=second)
@@ -120,14 +120,14 @@ def test_the_page_has_the_worst_first(tokenizer, pairs, tmp_path, kind):
     text = page.read_text(encoding="utf8")
     examples = made.task.read([pairs], columns={})
     mistakes = made.task.mistakes(examples, Predictor(made).run(examples), labels)
-    places = [text.index(f"<bdi>{mistake.caption}</bdi>") for mistake in mistakes]
-    assert places == sorted(places)
+    offsets = [text.index(f"<bdi>{mistake.caption}</bdi>") for mistake in mistakes]
+    assert offsets == sorted(offsets)
     assert f"{len(examples)} examples" in text
     metric, value = next(iter(result["metrics"].items()))
     assert f"{metric} {value:.2f}" in text
     if kind is Classification:
         assert len(mistakes) == round(len(examples) * (1 - result["metrics"]["accuracy"] / 100))
-    assert result == evaluate_task(made, [pairs], columns={}), "the page changes no score"
+    assert result == evaluate_task(made, [pairs], columns={}), "writing the page does not change the scores"
     scored = score_examples(made, examples, choose_machine("cpu", "float32"), Display(quiet=True))
     assert scored == {name: it for name, it in result.items() if name != "notes"}
 
@@ -140,7 +140,7 @@ def test_several_files_are_one_set(tokenizer, pairs):
 
 
 def test_plain_text_is_framed_for_gpt_as_in_pretraining(tokenizer, text_file, tmp_path):
-    """It ends with [SEP], where the model's own tokenizer ends a task's texts with [MASK], which was never trained."""
+    """It ends with [SEP]; the model's tokenizer ends the texts of a task with [MASK], which was not pretrained."""
     settings = GptSettings(layers=1, width=16, heads=2, positions=32, dropout=0.0, init_std=0.9)
     torch.manual_seed(0)
     save_model(tmp_path / "gpt", Model(settings.build(tokenizer.size), tokenizer, {"causal_lm": {}}), "")

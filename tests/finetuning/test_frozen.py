@@ -1,4 +1,4 @@
-"""Frozen fine-tuning: the encoder stays, its features are computed once, and what is left is a whole model."""
+"""Fine-tuning with a frozen encoder: it stays unchanged, its features are computed once, the result is a full model."""
 
 import json
 
@@ -9,68 +9,31 @@ import torch
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from unmask.batches.batch import collate
-from unmask.encoders.downstream_kind import DOWNSTREAM_KINDS
 from unmask.errors import InputWarning, UserError
 from unmask.finetuning import frozen
-from unmask.finetuning.finetune import finetune, run_job
-from unmask.finetuning.job import Job, LabelledFiles, Start
+from unmask.finetuning.finetune import finetune
 from unmask.finetuning.learner import build_learner
-from unmask.finetuning.rule import FROZEN_RATES, defaults
-from unmask.finetuning.trials import several
+from unmask.finetuning.trials import run_trials
 from unmask.inference.backend import TorchBackend
 from unmask.inference.predictor import load
 from unmask.labelled.labelled_file import Row
-from unmask.model import Model, build_encoder, load_model, save_model
+from unmask.model import load_model, save_model
 from unmask.objectives.objective import Objective, classify
-from unmask.recipe import FinetuningRecipe
 from unmask.runs.display import Display
-from unmask.settings import convert, parse_overrides, put
+from unmask.settings import parse_overrides
 from unmask.training.machine import choose_machine
 from unmask.training.processes import Processes
 
-CPU = choose_machine("cpu", "float32")
+from .conftest import CPU, job_of, recipe_of, tune
+
 KINDS = ("linear", "average", "rnn")
 TEXTS = ["house dog river market house", "garden river cat", "dog"]
 
 
-@pytest.fixture(scope="module")
-def task(tmp_path_factory):
-    """120 texts of several lengths, told apart by one word somewhere among others."""
-    rng = np.random.default_rng(0)
-    lines = ["text\tlabel"]
-    for number in range(120):
-        word, label = (("dog", "good"), ("cat", "bad"))[number % 2]
-        words = [word, *rng.choice(["river", "house", "teacher", "market", "garden"], rng.integers(2, 7))]
-        lines.append(f"{' '.join(rng.permutation(words))}\t{label}")
-    path = tmp_path_factory.mktemp("task") / "train.tsv"
-    path.write_text("\n".join(lines))
-    return path
-
-
-@pytest.fixture
-def start(tmp_path, recipe, tokenizer):
-    """An encoder whose random weights are large enough to tell words apart."""
-    shape = recipe.encoder.__class__(layers=2, width=32, heads=2, feed_forward=64, positions=64, init_std=0.2)
-    save_model(tmp_path / "start", Model(build_encoder(shape, tokenizer.size), tokenizer), "")
-    return tmp_path / "start"
-
-
-def tune(start, task, out, *settings, resume=False, features=None, **options):
-    run_job(job_of(start, task, *settings, **options), out, resume=resume, features=features)
-    return load_model(out)
-
-
 def same_encoder(one, other):
-    """Whether two models have the same encoder, to the bit."""
-    theirs = other.encoder.state_dict()
-    found = one.encoder.state_dict()
-    return found.keys() == theirs.keys() and all(torch.equal(found[name], theirs[name]) for name in theirs)
-
-
-def job_of(start, task, *settings, **options):
-    settings = parse_overrides(["task.length=24", *settings])
-    more = {"frozen": True, "machine": CPU, "quiet": True, **options}
-    return Job("classification", Start(start), LabelledFiles([task], [task]), settings, **more)
+    """Return whether two models have bitwise identical encoders."""
+    first, second = one.encoder.state_dict(), other.encoder.state_dict()
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 RATES = {"linear": 3e-2, "average": 3e-2, "rnn": 1e-2}
@@ -84,7 +47,7 @@ def test_each_kind_learns_and_the_encoder_stays(start, task, tmp_path, kind):
     tuned = tune(start, task, tmp_path / "run", f"budget.steps={steps}", rate, *more, downstream=kind)
     assert same_encoder(tuned, load_model(start))
     score = json.loads((tmp_path / "run/dev.json").read_text())["metrics"]["accuracy"]
-    assert score > 95 if kind != "linear" else score > 70  # [CLS] of random weights hardly knows the words
+    assert score > 95 if kind != "linear" else score > 70  # with random weights, [CLS] contains little of the words
     assert not (tmp_path / "run/features").exists()
 
 
@@ -97,38 +60,26 @@ def test_static_embeddings_and_mixtures_learn(start, task, tmp_path, layers):
     assert tuned.downstream.combine == ("mix" if mixed else "concatenate")
     assert bool(tuned.heads["downstream"]) == bool(mixed)
     if mixed:
-        assert tuned.heads["downstream"]["mix.weights"].any()  # has learnt
+        assert tuned.heads["downstream"]["mix.weights"].any()  # is trained
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_saved_model_is_loaded_the_same_and_holds_the_encoder(start, task, tmp_path, kind):
+def test_a_saved_model_is_loaded_unchanged_with_its_encoder(start, task, tmp_path, kind):
     tuned = tune(start, task, tmp_path / "run", "budget.steps=5", downstream=kind)
     before = load(tmp_path / "run", device="cpu").predict(TEXTS)
     save_model(tmp_path / "again", tuned, "card")
     assert load(tmp_path / "again", device="cpu").predict(TEXTS) == before
     single = [load(tmp_path / "run", device="cpu").predict(text)[0].scores["good"] for text in TEXTS]
-    assert single == pytest.approx([one.scores["good"] for one in before], abs=1e-6)  # whatever is beside it
+    assert single == pytest.approx([one.scores["good"] for one in before], abs=1e-6)  # whatever else is in the batch
     theirs, report = AutoModel.from_pretrained(tmp_path / "run/model", output_loading_info=True)
     assert not report["missing_keys"] and not report["mismatched_keys"]
     assert torch.equal(theirs.embeddings.word_embeddings.weight, tuned.encoder.words.weight)
-    if kind == "linear":  # the task's own head: transformers knows it
+    if kind == "linear":  # only the head of the task, which transformers can load
         words = AutoTokenizer.from_pretrained(tmp_path / "run/model")
         whole = AutoModelForSequenceClassification.from_pretrained(tmp_path / "run/model").eval()
         with torch.no_grad():
             probabilities = whole(**words(TEXTS, padding=True, return_tensors="pt")).logits.softmax(1)
         torch.testing.assert_close(torch.tensor([list(one.scores.values()) for one in before]), probabilities)
-
-
-def recipe_of(*settings):
-    table = {
-        "task": {"kind": "classification", "length": 24},
-        "batch": {"sequences": 16},
-        "optimizer": {"kind": "adamw"},
-        "schedule": {"kind": "constant", "warmup": 0.0},
-        "budget": {"steps": 1},
-        "frozen": True,
-    }
-    return convert(put(table, parse_overrides(settings), FinetuningRecipe), FinetuningRecipe, "test")
 
 
 def assert_stored_is_computed(start, tmp_path, kind):
@@ -156,17 +107,17 @@ def assert_stored_is_computed(start, tmp_path, kind):
         logits[name] = learner.parts["classification"].predict(learner.encoder, learner.encoder(batch.tokens), batch)
         assert batch.counts == {"classification": 3}
     stored, again = (next((tmp_path / name).rglob("*.safetensors")).read_bytes() for name in ("stored", "again"))
-    assert stored == again  # to the bit
+    assert stored == again, "bitwise identical"
     assert torch.equal(logits["stored"], logits["again"])
-    if kind == "linear":  # one row a text: in the order of the lengths, which are all 1 now
+    if kind == "linear":  # one row per text, ordered by length: all lengths are 1 now
         order = np.argsort([len(sample) for sample in samples], kind="stable")
         logits["stored"] = logits["stored"][order]
-    torch.testing.assert_close(logits["stored"], logits["encoder"], rtol=0, atol=2e-3)  # of rounding to float16
+    torch.testing.assert_close(logits["stored"], logits["encoder"], rtol=0, atol=2e-3)  # rounding to float16
     assert not torch.equal(logits["stored"], logits["encoder"])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_stored_features_are_those_computed_anew(start, tmp_path, kind):
+def test_stored_features_equal_recomputed_ones(start, tmp_path, kind):
     assert_stored_is_computed(start, tmp_path, kind)
 
 
@@ -179,7 +130,7 @@ def test_rows_of_another_text_are_noticed(start, tmp_path, monkeypatch, kind):
 
 
 class Tagger(Objective):
-    """Reads the tokens at "first", as a head of tagging does."""
+    """Head that reads the tokens at "first", as for token classification."""
 
     at = "first"
 
@@ -201,7 +152,7 @@ class Tagger(Objective):
 
 
 @pytest.mark.parametrize("settings", ["downstream.layers=[-1]", "downstream.layers=[0]", "downstream.kind=rnn"])
-def test_heads_that_read_other_tokens_sit_on_stored_features(start, tmp_path, monkeypatch, settings):
+def test_heads_that_read_other_tokens_work_on_stored_features(start, tmp_path, monkeypatch, settings):
     recipe, base = recipe_of("downstream.kind=linear", settings), load_model(start)
     monkeypatch.setattr(type(recipe.task), "build", lambda task, encoder, labels: Tagger(encoder))
     rows = [Row({"text": text, "label": "a"}, "a.tsv", 1) for text in TEXTS]
@@ -237,7 +188,7 @@ def losses(run):
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["features kept", "features gone"])
-def test_a_run_that_was_stopped_goes_on_with_the_same_numbers(start, task, tmp_path, monkeypatch, stopped_at, kept):
+def test_an_interrupted_run_resumes_with_the_same_numbers(start, task, tmp_path, monkeypatch, stopped_at, kept):
     settings = ["budget.steps=12", "downstream.width=8"]
     whole = tune(start, task, tmp_path / "whole", *settings, downstream="rnn")
     with stopped_at(5):
@@ -257,7 +208,7 @@ def test_several_runs_compute_features_once(start, task, tmp_path, monkeypatch):
     calls, real = [], TorchBackend.layers
     monkeypatch.setattr(TorchBackend, "layers", lambda *given, **more: calls.append(1) or real(*given, **more))
 
-    several(job_of(start, task, "budget.steps=2", downstream="rnn"), tmp_path / "runs", seeds=3)
+    run_trials(job_of(start, task, "budget.steps=2", downstream="rnn"), tmp_path / "runs", seeds=3)
     assert len(calls) == 1
     assert not (tmp_path / "runs/features").exists()
     shared = {"features": tmp_path / "shared", "downstream": "rnn"}
@@ -288,18 +239,6 @@ def test_without_frozen_both_are_tuned(start, task, tmp_path):
     assert tuned.downstream.kind == "rnn"
 
 
-def test_a_model_trained_further_keeps_its_own_small_model(start, task, tmp_path):
-    slow = ["budget.steps=1", "optimizer.learning_rate=1e-9"]
-    first = tune(start, task, tmp_path / "first", "budget.steps=3", downstream="rnn")
-    second = tune(tmp_path / "first", task, tmp_path / "second", *slow, downstream="rnn")
-    for name, value in first.heads["downstream"].items():
-        assert (second.heads["downstream"][name] - value).abs().max() < 1e-6
-    third = tune(tmp_path / "first", task, tmp_path / "third", *slow, downstream="average")
-    assert (third.downstream.kind, third.heads["downstream"]) == ("average", {})
-    plain = tune(tmp_path / "first", task, tmp_path / "plain", *slow, frozen=False)
-    assert plain.downstream is None
-
-
 def test_regression_too(start, task, tmp_path):
     numbers = tmp_path / "numbers.tsv"
     numbers.write_text(task.read_text().replace("good", "1.5").replace("bad", "-1"))
@@ -310,43 +249,6 @@ def test_regression_too(start, task, tmp_path):
         **{"machine": CPU, "quiet": True},
     )
     assert json.loads((tmp_path / "run/dev.json").read_text())["metrics"]["pearson"] > 90
-
-
-@pytest.mark.parametrize(
-    ("options", "settings", "message"),
-    [
-        ({"downstream": "tree"}, [], "unknown downstream model 'tree'; known: average, linear, rnn"),
-        ({"downstream": "rnn"}, ["downstream.layers=[3]"], "there is no layer 3; this model has 0"),
-        ({"downstream": "linear"}, ["downstream.layers=[0]"], r"layer 0 of \[CLS\] is the same for every text"),
-        ({"downstream": "linear", "frozen": False}, [], "--downstream linear has no effect without --frozen"),
-        ({}, ["optimizer.layer_decay=0.9"], "optimizer.layer_decay has no effect on a frozen encoder"),
-        ({}, ["batch.recompute=true"], "batch.recompute has no effect on a frozen encoder"),
-        ({}, ["frozen=false"], "--set frozen=false is an option of its own; pass --frozen"),
-        ({}, ["downstream.kind=rnn"], "pass --frozen or --downstream KIND"),
-        ({"downstream": "average"}, ["downstream.width=3"], "width has no effect on kind"),
-        ({"frozen": False}, ["downstream.width=3"], "without a downstream model; pass --frozen or --downstream KIND"),
-    ],
-)
-def test_what_has_no_effect_or_no_sense_is_refused(start, task, tmp_path, options, settings, message):
-    with pytest.raises(UserError, match=message):
-        tune(start, task, tmp_path / "run", *settings, **options)
-    assert not (tmp_path / "run").exists()
-
-
-def test_an_average_cannot_tag(start, monkeypatch):
-    recipe, base = recipe_of("downstream.kind=average"), load_model(start)
-    task = type(recipe.task)
-    build = task.build
-
-    def tagger(self, *given):  # a head that reads other tokens than the first
-        head = build(self, *given)
-        head.at = "first"
-        return head
-
-    monkeypatch.setattr(task, "build", tagger)
-    with pytest.raises(UserError, match=r"--downstream average is one vector a text, classification needs one a token"):
-        build_learner(base, ("a", "b"), recipe)
-    build_learner(base, ("a", "b"), recipe_of("downstream.kind=linear", "downstream.layers=[0]"))  # a static tagger
 
 
 @pytest.mark.parametrize("damage", ["tensor", "head", "settings", "labels"])
@@ -366,22 +268,6 @@ def test_a_damaged_model_is_refused(start, task, tmp_path, damage):
     config.write_text(json.dumps(table))
     with pytest.raises(UserError, match=r"do not match the weights|head on the downstream model is missing"):
         load_model(tmp_path / "run")
-
-
-def test_the_command_line_offers_every_kind():
-    assert set(KINDS) == set(FROZEN_RATES) == set(DOWNSTREAM_KINDS)
-
-
-def test_small_models_have_a_rule_of_their_own(recipe):
-    shape = recipe.encoder  # two layers
-    for kind, layers in (("linear", [-1]), ("average", [-2, -1]), ("rnn", [-2, -1])):
-        rule = defaults("classification", shape, 5000, pretrained=True, frozen=True, downstream=kind)
-        assert rule["downstream"] == {"kind": kind, "layers": layers}
-        assert (rule["frozen"], rule["budget"]) == (True, {"epochs": 13.0})
-        assert rule["optimizer"]["learning_rate"] == FROZEN_RATES[kind]
-    tuned = defaults("classification", shape, 5000, pretrained=True, downstream="rnn")
-    assert tuned["optimizer"] == defaults("classification", shape, 5000, pretrained=True)["optimizer"]
-    assert "downstream" not in defaults("classification", shape, 5000, pretrained=True)
 
 
 def write_tagged(path):
@@ -418,7 +304,9 @@ def test_entities_are_found_by_small_models(start, tmp_path, kind):
 
 
 def test_entities_need_more_than_an_average(start, tmp_path):
-    with pytest.raises(UserError, match="average is one vector a text, token classification needs one a token"):
+    with pytest.raises(
+        UserError, match="average yields one vector per text, but token classification needs one per token"
+    ):
         path = write_tagged(tmp_path / "train.conll")
         finetune(
             "token-classification",
@@ -447,5 +335,5 @@ def test_questions_are_answered_by_a_linear_model(start, tmp_path):
         quiet=True,
     )
     assert json.loads((tmp_path / "run/dev.json").read_text())["metrics"]["f1"] > 80
-    with pytest.warns(InputWarning, match="questions cut after 4 tokens: 1"):
+    with pytest.warns(InputWarning, match="questions truncated to 4 tokens: 1"):
         assert load(tmp_path / "run", device="cpu").answer("where?", "the dog near the house").answer == "house"

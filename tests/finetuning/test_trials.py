@@ -1,4 +1,4 @@
-"""Several seeds and a search of the rate: whole runs, what is chosen on what, and going on after an interruption."""
+"""Several seeds and a search for the learning rate: runs, the data that each choice uses, and resumption."""
 
 import json
 import shutil
@@ -8,24 +8,16 @@ from dataclasses import replace
 import pytest
 
 from unmask.errors import UserError
-from unmask.finetuning import trials
 from unmask.finetuning.job import Job, LabelledFiles, Start
+from unmask.finetuning.trials import run_trials
 from unmask.model import load_model
 from unmask.runs.directory import RunDirectory
-from unmask.settings import parse_overrides
+from unmask.settings import parse_overrides, write
 from unmask.training.loop import Trainer
-from unmask.training.machine import choose_machine
 
-CPU = choose_machine("cpu", "float32")
+from .conftest import CPU
+
 SETTINGS = ["task.length=32", "budget.steps=2"]
-
-
-@pytest.fixture
-def rows(tmp_path, documents):
-    path = tmp_path / "rows.tsv"
-    lines = [f"{text}\t{'long' if text.count('.') > 5 else 'brief'}\n" for text in documents]
-    path.write_text("text\tlabel\n" + "".join(lines))
-    return path
 
 
 @pytest.fixture
@@ -39,14 +31,12 @@ def with_dev(job, path):
 
 
 def several(job, out, *, settings=(), **options):
-    """`trials.several` with settings as the command line gives them."""
-    return trials.several(replace(job, settings=parse_overrides(settings)), out, **options)
+    """Call `run_trials` with settings as given on the command line."""
+    return run_trials(replace(job, settings=parse_overrides(settings)), out, **options)
 
 
 @pytest.fixture
 def recipe_path(tmp_path, recipe):
-    from unmask.settings import write
-
     path = tmp_path / "small.toml"
     path.write_text(write(recipe))
     return path
@@ -87,7 +77,7 @@ def test_the_rate_is_chosen_on_training_examples(job, rows, tmp_path):
     assert dev_examples[0] == 12
 
 
-def test_what_is_done_is_not_done_again(job, tmp_path):
+def test_finished_seeds_are_not_run_again(job, tmp_path):
     out = tmp_path / "runs"
     several(job, out, seeds=1, settings=SETTINGS)
     with pytest.raises(UserError, match="not empty"):
@@ -98,7 +88,7 @@ def test_what_is_done_is_not_done_again(job, tmp_path):
     assert (out / "seed-1/dev.json").exists()
 
 
-def test_another_command_does_not_go_on(job, rows, tmp_path):
+def test_other_settings_or_data_do_not_resume(job, rows, tmp_path):
     out = tmp_path / "runs"
     several(job, out, seeds=1, settings=SETTINGS)
     with pytest.raises(UserError, match=r"task\.length was 32, now 16"):
@@ -109,7 +99,7 @@ def test_another_command_does_not_go_on(job, rows, tmp_path):
 
 
 @pytest.mark.parametrize("lost", ["dev.json", "model"])
-def test_what_was_not_left_is_left_again(job, tmp_path, lost):
+def test_missing_outputs_are_written_again(job, tmp_path, lost):
     out = tmp_path / "runs"
     several(job, out, seeds=1, settings=SETTINGS)
     before = scores(out / "seed-0"), load_model(out / "seed-0").fingerprint()
@@ -122,7 +112,7 @@ def test_what_was_not_left_is_left_again(job, tmp_path, lost):
 
 
 @pytest.mark.parametrize("search", [True, False])
-def test_dev_files_are_looked_at_before_anything_is_trained(job, tmp_path, search):
+def test_dev_files_are_checked_before_training(job, tmp_path, search):
     (tmp_path / "dev.tsv").write_text("text\tlabel\nthe dog\tmiddling\n")
     settings = SETTINGS if search else [*SETTINGS, "budget.patience=1"]
     with pytest.raises(UserError, match="unknown label 'middling'"):
@@ -133,12 +123,12 @@ def test_dev_files_are_looked_at_before_anything_is_trained(job, tmp_path, searc
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"seeds": 0}, "0 seeds are none"),
+        ({"seeds": 0}, "--seeds is 0, but at least one seed is needed"),
         ({"seeds": 2, "settings": ["seed=abc"]}, "--set seed=abc: not a whole number"),
         ({"seeds": 1, "search": True, "settings": ["optimizer.learning_rate=1e-4"]}, "--search has no effect"),
     ],
 )
-def test_what_cannot_be_is_refused(job, tmp_path, options, message):
+def test_impossible_options_are_refused(job, tmp_path, options, message):
     with pytest.raises(UserError, match=message):
         several(job, tmp_path / "runs", **options)
 
@@ -149,7 +139,7 @@ def test_several_processes_are_refused(job, tmp_path, monkeypatch):
         several(job, tmp_path / "runs", seeds=2)
 
 
-def test_a_longer_run_that_was_cut_off_is_not_taken_for_the_shorter_one(job, tmp_path, stopped_at):
+def test_an_interrupted_longer_run_is_not_mistaken_for_the_shorter_one(job, tmp_path, stopped_at):
     out = tmp_path / "runs"
     several(job, out, seeds=1, settings=SETTINGS)
     short = load_model(out / "seed-0").fingerprint()
@@ -162,7 +152,7 @@ def test_a_longer_run_that_was_cut_off_is_not_taken_for_the_shorter_one(job, tmp
     assert RunDirectory(out / "seed-0").read_metrics("train")[-1]["step"] == 6
 
 
-def test_a_seed_that_broke_off_before_its_first_checkpoint_begins_anew(job, tmp_path, monkeypatch):
+def test_a_seed_interrupted_before_its_first_checkpoint_starts_again(job, tmp_path, monkeypatch):
     out = tmp_path / "runs"
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "complete", lambda self, resume: (_ for _ in ()).throw(KeyboardInterrupt))
@@ -173,7 +163,7 @@ def test_a_seed_that_broke_off_before_its_first_checkpoint_begins_anew(job, tmp_
     assert scores(out / "seed-0")
 
 
-def test_a_search_is_not_made_again_for_a_larger_budget(job, tmp_path):
+def test_a_search_is_not_repeated_for_a_larger_budget(job, tmp_path):
     out = tmp_path / "runs"
     several(job, out, seeds=1, search=True, settings=SETTINGS)
     before = json.loads((out / "seeds.json").read_text())["rates"]
@@ -185,10 +175,10 @@ def test_a_search_is_not_made_again_for_a_larger_budget(job, tmp_path):
     assert json.loads((out / "seeds.json").read_text())["rates"] == before
     assert RunDirectory(out / "rate-x1").read_metrics("train")[-1]["step"] == 2
     assert RunDirectory(out / "seed-0").read_metrics("train")[-1]["step"] == 4
-    assert "was taken" in (out / "report.md").read_text()
+    assert "Selected: " in (out / "report.md").read_text()
 
 
-def test_a_run_that_is_not_finished_is_told_as_such(job, tmp_path):
+def test_an_unfinished_run_cannot_be_loaded(job, tmp_path):
     out = tmp_path / "runs"
     several(job, out, seeds=1, settings=SETTINGS)
     shutil.rmtree(out / "model")

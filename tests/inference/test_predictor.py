@@ -110,7 +110,7 @@ def test_truncated_texts_are_reported(make, kind):
 
 def test_truncated_questions_are_reported(make):
     predictor = Predictor(make("question-answering"), CPU)
-    with pytest.warns(InputWarning, match="^questions cut after 4 tokens: 1$"):
+    with pytest.warns(InputWarning, match="^questions truncated to 4 tokens: 1$"):
         found = predictor.answer("which dog sees the cat near the sea?", "the dog")
     assert found.cut and json.loads(msgspec.json.encode(found))["cut"] is True
     found = predictor.answer("who?", "the dog " * 30)  # long passages are read in windows

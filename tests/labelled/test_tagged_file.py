@@ -118,8 +118,8 @@ def test_irregular_entities_are_read_as_by_conlleval_and_counted(tmp_path):
     assert TokenClassification().read([tmp_path / "a"], columns={}, notes=notes) == sentences
     (remark,) = notes
     assert remark == (
-        f"{tmp_path / 'a'}: 2 entities are not tagged as the others are (I- without B-, for example), the first in the "
-        "sentence of line 4; they are read as conlleval reads them"
+        f"{tmp_path / 'a'}: 2 entities deviate from the tagging scheme of the file (I- without B-, for example), the "
+        "first in the sentence of line 4; they are read as conlleval does"
     )
     read(tmp_path / "b", CONLL)
     TokenClassification().read([tmp_path / "b"], columns={}, notes=notes)
@@ -134,10 +134,10 @@ COLUMNS = [
     ("EU x B-ORG\nmet O\n", "a:2: 2 columns, but the lines before have 3"),
     ("EU B-ORG\nmet x y O\n", "a:2: 4 columns, but the lines before have 2"),
     ("EU\tB-ORG\n\tO\n", "a:2: the word is empty"),
-    ("EU B-ORG\n\nmet PER\n", "a:3: 'PER' is no tag such as O, B-PER or I-PER; is it the right column"),
-    ("EU NNP\n", "a:1: 'NNP' is no tag"),
-    ("EU B-\n", "a:1: 'B-' is no tag"),
-    ("EU\tB-X\nmet\t\n", "a:2: '' is no tag"),
+    ("EU B-ORG\n\nmet PER\n", "a:3: 'PER' is not a tag such as O, B-PER or I-PER; is it the right column"),
+    ("EU NNP\n", "a:1: 'NNP' is not a tag"),
+    ("EU B-\n", "a:1: 'B-' is not a tag"),
+    ("EU\tB-X\nmet\t\n", "a:2: '' is not a tag"),
     ("a B-X\nb I-X\nc M-X\n", "a:3: 'M-X': no scheme combines the prefixes B, I, M"),
     ("a E-X\nb L-X\n", "a:2: 'L-X': no scheme combines the prefixes E, L"),
     (b"a O\nb\xff O\n", r"a:2: not UTF-8 \(invalid start byte\)"),
@@ -161,7 +161,7 @@ ROWS = [
     ('{"words": ["a"], "tags": ["O", "O"]}', "1 words, but 2 tags"),
     ('{"words": [], "tags": []}', "'words' is empty"),
     ('{"words": [""], "tags": ["O"]}', "a word is empty"),
-    ('{"words": ["a"], "tags": ["X"]}', "'X' is no tag"),
+    ('{"words": ["a"], "tags": ["X"]}', "'X' is not a tag"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Predictions that models made."""
+"""Recorded predictions of models."""
 
 import json
 from pathlib import Path
@@ -8,6 +8,6 @@ import pytest
 
 @pytest.fixture(scope="session")
 def recorded():
-    """Lists of [gold, predicted] by kind; the file says how they were made."""
+    """Lists of [gold, predicted] by kind; the file states how they were made."""
     path = Path(__file__).resolve().parent.parent / "data" / "predictions.json"
     return json.loads(path.read_text(encoding="utf8"))

@@ -1,4 +1,4 @@
-"""Scores are scikit-learn's, and intervals those of a bootstrap over examples."""
+"""Metrics agree with scikit-learn, and intervals with a naive bootstrap over examples."""
 
 import warnings
 
@@ -10,14 +10,14 @@ from unmask.metrics.classification import confusion, measure, scores
 from unmask.metrics.intervals import RESAMPLES, intervals
 
 
-def reference(gold, said, labels):
+def reference(gold, predicted, labels):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # scikit-learn warns of labels that do not occur
-        macro = metrics.f1_score(gold, said, average="macro", zero_division=0)
-        binary = metrics.f1_score(gold, said, labels=range(labels), zero_division=0) if labels == 2 else macro
-        correlation = metrics.matthews_corrcoef(gold, said)
+        warnings.simplefilter("ignore")  # scikit-learn warns about labels that do not occur
+        macro = metrics.f1_score(gold, predicted, average="macro", zero_division=0)
+        binary = metrics.f1_score(gold, predicted, labels=range(labels), zero_division=0) if labels == 2 else macro
+        correlation = metrics.matthews_corrcoef(gold, predicted)
     return {
-        "accuracy": 100 * metrics.accuracy_score(gold, said),
+        "accuracy": 100 * metrics.accuracy_score(gold, predicted),
         "f1": 100 * binary,
         "f1_macro": 100 * macro,
         "matthews_correlation": 100 * correlation,
@@ -29,14 +29,14 @@ def test_scores_of_random_predictions(labels):
     rng = np.random.default_rng(labels)
     for size in [*range(1, 12), 100, 1000]:
         gold = rng.integers(0, labels, size)
-        said = np.where(rng.random(size) < 0.6, gold, rng.integers(0, labels, size))
-        counts = confusion(gold, said, labels)
-        assert np.array_equal(counts, metrics.confusion_matrix(gold, said, labels=range(labels)))
-        assert scores(counts) == pytest.approx(reference(gold, said, labels), abs=1e-9)
+        predicted = np.where(rng.random(size) < 0.6, gold, rng.integers(0, labels, size))
+        counts = confusion(gold, predicted, labels)
+        assert np.array_equal(counts, metrics.confusion_matrix(gold, predicted, labels=range(labels)))
+        assert scores(counts) == pytest.approx(reference(gold, predicted, labels), abs=1e-9)
 
 
 @pytest.mark.parametrize(
-    ("gold", "said", "labels"),
+    ("gold", "predicted", "labels"),
     [
         ([0, 0, 0], [0, 0, 0], 2),
         ([1, 1, 1], [1, 1, 1], 2),
@@ -48,9 +48,9 @@ def test_scores_of_random_predictions(labels):
         ([2], [0], 5),
     ],
 )
-def test_scores_of_degenerate_cases(gold, said, labels):
-    gold, said = np.array(gold), np.array(said)
-    assert scores(confusion(gold, said, labels)) == pytest.approx(reference(gold, said, labels), abs=1e-9)
+def test_scores_of_degenerate_cases(gold, predicted, labels):
+    gold, predicted = np.array(gold), np.array(predicted)
+    assert scores(confusion(gold, predicted, labels)) == pytest.approx(reference(gold, predicted, labels), abs=1e-9)
 
 
 def test_many_confusion_matrices_at_once():
@@ -64,9 +64,9 @@ def test_many_confusion_matrices_at_once():
 def test_intervals_are_those_of_a_naive_bootstrap(labels, size):
     rng = np.random.default_rng(0)
     gold = rng.integers(0, labels, size)
-    said = np.where(rng.random(size) < 0.7, gold, rng.integers(0, labels, size))
-    counts = confusion(gold, said, labels)
-    metrics = measure(gold, said, labels)
+    predicted = np.where(rng.random(size) < 0.7, gold, rng.integers(0, labels, size))
+    counts = confusion(gold, predicted, labels)
+    metrics = measure(gold, predicted, labels)
     found, point = intervals(metrics, size), scores(counts)
     assert metrics(np.arange(size)) == pytest.approx(point)
     assert found == intervals(metrics, size)
@@ -74,12 +74,12 @@ def test_intervals_are_those_of_a_naive_bootstrap(labels, size):
     drawn = []
     for _ in range(RESAMPLES):
         chosen = rng.integers(0, size, size)
-        drawn.append(scores(confusion(gold[chosen], said[chosen], labels)))
+        drawn.append(scores(confusion(gold[chosen], predicted[chosen], labels)))
     for name, (low, high) in found.items():
         assert low <= point[name] <= high
         naive = np.percentile([one[name] for one in drawn], [2.5, 97.5])
         assert [low, high] == pytest.approx(naive, abs=0.08 * (high - low) + 0.3)
-    # the accuracy's is about as wide as the normal approximation says
+    # the interval of the accuracy is about as wide as that of the normal approximation
     share = point["accuracy"] / 100
     width = 2 * 1.96 * 100 * np.sqrt(share * (1 - share) / size)
     assert found["accuracy"][1] - found["accuracy"][0] == pytest.approx(width, rel=0.1)

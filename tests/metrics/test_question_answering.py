@@ -1,4 +1,4 @@
-"""Scores of answers are those of the official scripts, whose definitions stand here a second time, written apart."""
+"""Metrics of answers agree with independent implementations of the official scripts' definitions."""
 
 import re
 
@@ -13,16 +13,16 @@ PUNCTUATION = set("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 
 
 def words(text):
-    """SQuAD: lower case, no ASCII punctuation, no articles."""
+    """Return the words of a text by SQuAD's rules: lower case, no ASCII punctuation, no articles."""
     text = "".join(
         " " if character.isspace() else character for character in text.lower() if character not in PUNCTUATION
     )
     return re.sub(r"\b(?:a|an|the)\b", " ", text).split()
 
 
-def squad(golds, said, *, version):
-    """The best exact match and the best F1, by the definition of SQuAD 1.1 or 2.0."""
-    guess = words(said)
+def squad(golds, predicted, *, version):
+    """Return the best exact match and the best F1 by the definition of SQuAD 1.1 or 2.0."""
+    guess = words(predicted)
     if version == 2:
         golds = [gold for gold in golds if words(gold)] or [""]
     exact, best = 0.0, 0.0
@@ -64,16 +64,16 @@ SQUAD = [
 ]
 
 
-@pytest.mark.parametrize(("golds", "said"), SQUAD)
-def test_squad(golds, said):
-    assert example_scores([golds], [said], "SQuAD")[0] == pytest.approx(squad(golds, said, version=1))
-    # one question without an answer, and the rules are those of 2.0 for all
-    found = example_scores([golds, ()], [said, "x"], "SQuAD")
-    assert found[0] == pytest.approx(squad(golds, said, version=2))
+@pytest.mark.parametrize(("golds", "predicted"), SQUAD)
+def test_squad(golds, predicted):
+    assert example_scores([golds], [predicted], "SQuAD")[0] == pytest.approx(squad(golds, predicted, version=1))
+    # one question without an answer makes the rules of 2.0 apply to all
+    found = example_scores([golds, ()], [predicted, "x"], "SQuAD")
+    assert found[0] == pytest.approx(squad(golds, predicted, version=2))
     assert found[1].tolist() == [0, 0]
 
 
-def test_the_versions_differ_where_nothing_is_left():
+def test_the_versions_differ_if_normalization_leaves_nothing():
     assert squad(["The"], "the", version=1) == (1, 0)
     assert squad(["The"], "the", version=2) == (1, 1)
     assert squad(["the", "dog"], "an", version=1) == (1, 0)
@@ -84,18 +84,18 @@ WORDS = st.text(alphabet="aA theTHEndog.,'-5 \u00e9", max_size=12)
 
 
 @given(st.lists(WORDS, min_size=1, max_size=3), WORDS)
-def test_squad_of_any_texts(golds, said):
-    assert example_scores([golds], [said], "SQuAD")[0] == pytest.approx(squad(golds, said, version=1))
-    assert example_scores([golds, ()], [said, ""], "SQuAD")[0] == pytest.approx(squad(golds, said, version=2))
+def test_squad_of_any_texts(golds, predicted):
+    assert example_scores([golds], [predicted], "SQuAD")[0] == pytest.approx(squad(golds, predicted, version=1))
+    assert example_scores([golds, ()], [predicted, ""], "SQuAD")[0] == pytest.approx(squad(golds, predicted, version=2))
 
 
 def test_squad_of_recorded_predictions(recorded):
-    golds, said = zip(*recorded["answers"], strict=True)
+    golds, predicted = zip(*recorded["answers"], strict=True)
     assert len(golds) == 60
-    found = example_scores(golds, said, choose_scorer(golds))
+    found = example_scores(golds, predicted, choose_scorer(golds))
     expected = np.array([squad(*pair, version=2) for pair in recorded["answers"]])
     assert found == pytest.approx(expected)
-    assert measure(golds, said)(np.arange(60)) == pytest.approx(
+    assert measure(golds, predicted)(np.arange(60)) == pytest.approx(
         {"exact_match": 100 * expected[:, 0].mean(), "f1": 100 * expected[:, 1].mean()}
     )
     answerable = [pair for pair in recorded["answers"] if pair[0]]
@@ -117,10 +117,10 @@ def test_squad_of_recorded_predictions(recorded):
         ("other", "some", True, True),  # articles and punctuation
         ("other", "some", False, True),
         ("other", "some", False, False),
-    }, "every kind of prediction is there"
+    }, "every kind of prediction occurs"
 
 
-def test_no_answer_is_right_where_there_is_none():
+def test_no_answer_is_correct_if_there_is_none():
     found = example_scores([(), (), ("dog",), ("dog",)], ["", "dog", "", "dog"], "SQuAD")
     assert found.tolist() == [[1, 1], [0, 0], [0, 0], [1, 1]]
     found = example_scores([(), (), ("狗",), ("狗",)], ["", "狗", "", "狗"], "CMRC 2018")
@@ -130,8 +130,8 @@ def test_no_answer_is_right_where_there_is_none():
 MARKS = set("-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
 
 
-def pieces(text):
-    """CMRC 2018: each Chinese character is a piece, and each word of other scripts; no punctuation."""
+def cmrc_tokens(text):
+    """Return the tokens of CMRC 2018: Chinese characters and words of other scripts, without punctuation."""
     found, word = [], ""
     for character in [*(c for c in text.lower().strip() if c not in MARKS), " "]:
         if "\u4e00" <= character <= "\u9fa5" or character.isspace():
@@ -143,13 +143,13 @@ def pieces(text):
     return found
 
 
-def cmrc(golds, said):
-    """Exact match, and F1 by the longest common run of pieces; texts without punctuation of other scripts."""
+def cmrc(golds, predicted):
+    """Return exact match and F1 by the longest common run of tokens, for texts without punctuation of other scripts."""
     exact, best = 0.0, 0.0
     for gold in golds:
-        plain = ["".join(c for c in text.lower().strip() if c not in MARKS) for text in (gold, said)]
+        plain = ["".join(c for c in text.lower().strip() if c not in MARKS) for text in (gold, predicted)]
         exact = max(exact, float(plain[0] == plain[1]))
-        true, guess = pieces(gold), pieces(said)
+        true, guess = cmrc_tokens(gold), cmrc_tokens(predicted)
         runs = {tuple(true[i:j]) for i in range(len(true)) for j in range(i + 1, len(true) + 1)}
         longest = max(
             (j - i for i in range(len(guess)) for j in range(i + 1, len(guess) + 1) if tuple(guess[i:j]) in runs),
@@ -174,13 +174,13 @@ CMRC = [
     (["中国"], "！"),
     (["甲乙丙甲乙"], "乙丙甲"),
     (["甲乙丙丁"], "甲丙乙丁"),
-    (["……中国"], "中国"),  # the script's list has this mark in vain: no single character equals it
+    (["……中国"], "中国"),  # the script's list has this mark to no effect: no single character equals it
 ]
 
 
-@pytest.mark.parametrize(("golds", "said"), CMRC)
-def test_cmrc(golds, said):
-    assert example_scores([golds], [said], "CMRC 2018")[0] == pytest.approx(cmrc(golds, said))
+@pytest.mark.parametrize(("golds", "predicted"), CMRC)
+def test_cmrc(golds, predicted):
+    assert example_scores([golds], [predicted], "CMRC 2018")[0] == pytest.approx(cmrc(golds, predicted))
 
 
 def test_cmrc_cuts_other_scripts_into_words_and_marks():
@@ -192,8 +192,8 @@ CHARACTERS = st.text(alphabet="中国北京，。 aB1《》-", max_size=10).filt
 
 
 @given(st.lists(CHARACTERS, min_size=1, max_size=3), CHARACTERS)
-def test_cmrc_of_any_texts(golds, said):
-    assert example_scores([golds], [said], "CMRC 2018")[0] == pytest.approx(cmrc(golds, said))
+def test_cmrc_of_any_texts(golds, predicted):
+    assert example_scores([golds], [predicted], "CMRC 2018")[0] == pytest.approx(cmrc(golds, predicted))
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_the_rules_are_chosen_by_the_gold_answers(golds, expected):
     assert choose_scorer(golds) == expected
 
 
-def test_a_measure_is_of_any_selection():
+def test_any_selection_can_be_measured():
     of = measure([["a dog"], ["cat"], ["red bird"]], ["dog", "bird", "bird"])
     assert of(np.arange(3)) == {"exact_match": pytest.approx(100 / 3), "f1": pytest.approx((100 + 200 / 3) / 3)}
     assert of(np.array([0, 0])) == {"exact_match": 100, "f1": 100}
@@ -225,10 +225,10 @@ def test_a_planted_fault_is_noticed(monkeypatch, planted):
     elif planted == "punctuation":
         monkeypatch.setattr("unmask.metrics.question_answering._ASCII", {})
     cases = (
-        [(golds[:1], said, golds) for golds, said in SQUAD]
+        [(golds[:1], predicted, golds) for golds, predicted in SQUAD]
         if planted == "first gold"
         else [(g, s, g) for g, s in SQUAD]
     )
     with pytest.raises(AssertionError):
-        for given, said, golds in cases:
-            assert example_scores([given], [said], "SQuAD")[0] == pytest.approx(squad(golds, said, version=1))
+        for given, predicted, golds in cases:
+            assert example_scores([given], [predicted], "SQuAD")[0] == pytest.approx(squad(golds, predicted, version=1))

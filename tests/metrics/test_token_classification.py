@@ -1,4 +1,4 @@
-"""Entities and scores are seqeval's in its default mode, whose rules are those of conlleval."""
+"""Entities and metrics agree with seqeval in its default mode, whose rules are those of conlleval."""
 
 import itertools
 
@@ -12,7 +12,7 @@ from seqeval.scheme import IOB2
 
 from unmask.labelled.tag_schemes import write_tags
 from unmask.metrics import token_classification as metrics
-from unmask.metrics.intervals import intervals, whole
+from unmask.metrics.intervals import intervals, measure_all
 from unmask.metrics.token_classification import Chunk, by_type, chunks, measure, split_tag
 
 ANY = ["O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in ("PER", "LOC", "A-B"))]
@@ -25,7 +25,7 @@ def assert_same_entities(tags):
 
 
 def every_sequence():
-    """All sequences of up to 4 tags of two types in all roles."""
+    """Return all sequences of up to 4 tags of two types in all roles."""
     tags = ["O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in "XY")]
     return itertools.chain.from_iterable(itertools.product(tags, repeat=length) for length in range(5))
 
@@ -65,34 +65,34 @@ def test_the_comparison_notices_a_planted_fault(fault, monkeypatch):
 @pytest.mark.parametrize(
     "tag", ["", "o", "X-PER", "B", "B-", "PER", "B_PER", "b-PER", "-PER", "O-PER", "BI-PER", "LABEL_0"]
 )
-def test_what_is_no_tag_is_refused(tag):
-    with pytest.raises(ValueError, match="is no tag such as O, B-PER"):
+def test_invalid_tags_are_refused(tag):
+    with pytest.raises(ValueError, match="is not a tag such as O, B-PER"):
         chunks(["O", tag])
 
 
 def draw(rng, sentences, kinds="XYZ", empty=0.1):
-    """Gold and predicted tags that agree more often than not; some sentences have no entity at all."""
+    """Return gold and predicted tags that mostly agree; some sentences have no entities."""
     tags = ["O", "O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in kinds)]
     gold = [rng.choice(tags if rng.random() > empty else ["O"], rng.integers(1, 15)).tolist() for _ in range(sentences)]
-    said = [[tag if rng.random() < 0.8 else str(rng.choice(tags)) for tag in one] for one in gold]
-    return gold, said
+    predicted = [[tag if rng.random() < 0.8 else str(rng.choice(tags)) for tag in one] for one in gold]
+    return gold, predicted
 
 
 def entities(tags):
     return [chunks(one) for one in tags]
 
 
-def measured(gold, said):
-    return whole(measure(entities(gold), entities(said)), len(gold))
+def measured(gold, predicted):
+    return measure_all(measure(entities(gold), entities(predicted)), len(gold))
 
 
-def assert_same_scores(gold, said, **options):
-    """Those of `measure` are seqeval's."""
-    assert measured(gold, said) == pytest.approx(
+def assert_same_scores(gold, predicted, **options):
+    """Assert that `measure` agrees with seqeval."""
+    assert measured(gold, predicted) == pytest.approx(
         {
-            "precision": 100 * precision_score(gold, said, zero_division=0, **options),
-            "recall": 100 * recall_score(gold, said, zero_division=0, **options),
-            "f1": 100 * f1_score(gold, said, zero_division=0, **options),
+            "precision": 100 * precision_score(gold, predicted, zero_division=0, **options),
+            "recall": 100 * recall_score(gold, predicted, zero_division=0, **options),
+            "f1": 100 * f1_score(gold, predicted, zero_division=0, **options),
         }
     )
 
@@ -104,9 +104,9 @@ def test_scores_of_random_predictions(sentences):
         assert_same_scores(*draw(rng, sentences))
 
 
-def assert_same_scores_by_type(gold, said, kinds):
-    report = classification_report(gold, said, output_dict=True, zero_division=0)
-    found = by_type(entities(gold), entities(said))
+def assert_same_scores_by_type(gold, predicted, kinds):
+    report = classification_report(gold, predicted, output_dict=True, zero_division=0)
+    found = by_type(entities(gold), entities(predicted))
     assert list(found) == sorted(kinds)
     for kind, scores in found.items():
         theirs = report[kind]
@@ -116,27 +116,27 @@ def assert_same_scores_by_type(gold, said, kinds):
 
 
 def test_scores_by_type():
-    gold, said = draw(np.random.default_rng(0), 40)
-    said[0][0] = "B-NEW"  # a type that is only predicted
-    assert_same_scores_by_type(gold, said, {*"XYZ", "NEW"})
+    gold, predicted = draw(np.random.default_rng(0), 40)
+    predicted[0][0] = "B-NEW"  # a type that occurs only in predictions
+    assert_same_scores_by_type(gold, predicted, {*"XYZ", "NEW"})
 
 
 def test_scores_of_recorded_predictions(recorded):
-    gold, said = (list(side) for side in zip(*recorded["tags"], strict=True))
+    gold, predicted = (list(side) for side in zip(*recorded["tags"], strict=True))
     assert len(gold) == 60
     assert [] in gold
-    assert any({*true} == {"O"} == {*found} for true, found in zip(gold, said, strict=True))
-    assert_same_scores(gold, said)
-    assert_same_scores_by_type(gold, said, {"LOC", "PER"})
-    # as IOB2, which the model's own tags are not always, the strict mode of seqeval says the same
-    written = [write_tags(chunks(found), len(found)) for found in said]
-    assert written != said
+    assert any({*true} == {"O"} == {*found} for true, found in zip(gold, predicted, strict=True))
+    assert_same_scores(gold, predicted)
+    assert_same_scores_by_type(gold, predicted, {"LOC", "PER"})
+    # seqeval's strict mode gives the same result for tags in IOB2, which the model's own tags not always are
+    written = [write_tags(chunks(found), len(found)) for found in predicted]
+    assert written != predicted
     assert_same_scores(gold, written, mode="strict", scheme=IOB2)
-    assert measured(gold, written) == measured(gold, said)
+    assert measured(gold, written) == measured(gold, predicted)
 
 
 @pytest.mark.parametrize(
-    ("gold", "said", "expected"),
+    ("gold", "predicted", "expected"),
     [
         (["O"], ["O"], (0, 0, 0)),
         (["B-X"], ["O"], (0, 0, 0)),
@@ -147,24 +147,24 @@ def test_scores_of_recorded_predictions(recorded):
         (["B-X", "O", "B-X"], ["B-X", "O", "O"], (100, 50, 200 / 3)),
     ],
 )
-def test_scores_of_degenerate_cases(gold, said, expected):
-    found = whole(measure([chunks(gold)], [chunks(said)]), 1)
+def test_scores_of_degenerate_cases(gold, predicted, expected):
+    found = measure_all(measure([chunks(gold)], [chunks(predicted)]), 1)
     assert tuple(found.values()) == pytest.approx(expected)
-    assert found["f1"] == pytest.approx(100 * f1_score([gold], [said], zero_division=0))
+    assert found["f1"] == pytest.approx(100 * f1_score([gold], [predicted], zero_division=0))
 
 
 def test_intervals_are_over_sentences():
-    gold, said = draw(np.random.default_rng(0), 200)
-    measured = measure(entities(gold), entities(said))
+    gold, predicted = draw(np.random.default_rng(0), 200)
+    measured = measure(entities(gold), entities(predicted))
     chosen = np.random.default_rng(1).integers(200, size=200)
-    drawn = [gold[place] for place in chosen], [said[place] for place in chosen]
+    drawn = [gold[index] for index in chosen], [predicted[index] for index in chosen]
     assert measured(chosen)["f1"] == pytest.approx(100 * f1_score(*drawn))
-    point = whole(measured, 200)
+    point = measure_all(measured, 200)
     for name, (low, high) in intervals(measured, 200).items():
         assert low < point[name] < high
     perfect = measure(entities(gold), entities(gold))
     assert intervals(perfect, 200)["f1"] == [100, 100]
 
 
-def test_an_entity_is_type_and_place():
+def test_an_entity_has_type_start_and_stop():
     assert chunks(["O", "B-A-B", "I-A-B"]) == [Chunk("A-B", 1, 3)]

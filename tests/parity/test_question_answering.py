@@ -300,9 +300,9 @@ def test_parity_notices_a_planted_fault(fault, tokenizer, tmp_path, monkeypatch)
 @pytest.mark.parametrize("fault", ["stride", "question cut"])
 def test_the_comparison_of_windows_notices_a_planted_fault(fault, tokenizer, tokenizer_directory, monkeypatch):
     if fault == "stride":
-        begins = passage_windows.starts
+        starts = passage_windows.window_starts
         monkeypatch.setattr(
-            passage_windows, "starts", lambda tokens, capacity, stride: begins(tokens, capacity, stride - 1)
+            passage_windows, "window_starts", lambda tokens, size, stride: starts(tokens, size, stride - 1)
         )
     else:
         window = passage_windows._window

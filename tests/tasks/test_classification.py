@@ -1,31 +1,25 @@
 """Labels, truncation and the training of a classifier."""
 
 import json
-import re
 import tomllib
 
 import msgspec
 import numpy as np
 import pytest
 import torch
-import transformers
 from sklearn.utils.class_weight import compute_class_weight
 
 from unmask.batches.batch import collate
-from unmask.batches.frame import Frame
-from unmask.checkpoints import huggingface
 from unmask.errors import UserError
 from unmask.families.bert import BertSettings
 from unmask.finetuning.finetune import finetune
-from unmask.finetuning.rule import defaults
 from unmask.inference.predictor import load
 from unmask.labelled.labelled_file import Row
-from unmask.layers.dropout import Dropout
 from unmask.model import load_model
 from unmask.objectives.learner import Learner
 from unmask.recipe import read_recipe
 from unmask.settings import parse_overrides, write
-from unmask.tasks.classification import Classification, ClassificationHead, Prediction
+from unmask.tasks.classification import Classification, Prediction
 from unmask.training.machine import Machine
 
 TASK = Classification()
@@ -47,7 +41,7 @@ def make(labels):
         (["-", "1"], ("-", "1")),
     ],
 )
-def test_labels_are_in_order(tokenizer, labels, expected):
+def test_labels_are_sorted(tokenizer, labels, expected):
     assert TASK.label_names(make(labels)) == expected
     assert TASK.label_names(make(labels[::-1])) == expected
     framed = TASK.frame(tokenizer, make(labels), expected, gold=True)
@@ -83,13 +77,13 @@ def test_a_tenth_of_each_label_is_held_out():
     assert [row.values["label"] for row in held] == ["a"] * 10 + ["b"] * 3
     assert TASK.hold_out(rows, seed=0)[1] == held
     assert TASK.hold_out(rows, seed=1)[1] != held
-    with pytest.raises(UserError, match="too few to hold a tenth out; pass --dev"):
+    with pytest.raises(UserError, match="too few to hold out a tenth; pass --dev"):
         TASK.hold_out(make(["a", "b"]), seed=0)
 
 
 @pytest.fixture(scope="module")
 def task(tmp_path_factory):
-    """120 texts, told apart by one word somewhere among others."""
+    """120 texts whose label depends on one word at a random position."""
     rng = np.random.default_rng(0)
     lines = ["text\tlabel"]
     for _ in range(120):
@@ -143,14 +137,14 @@ def test_a_classifier_learns(recipe_file, tokenizer_directory, task, tmp_path):
 
 
 def test_settings_take_effect_and_resume_refuses_others(recipe_file, tokenizer_directory, task, tmp_path):
-    made = {}
+    losses = {}
     for name, settings in (("plain", ()), ("dropout", ("dropout=0.5",)), ("seed", ("seed=3",))):
         tune(recipe_file, tokenizer_directory, task, tmp_path / name, *settings)
         lines = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
-        made[name] = [json.loads(line)["loss"] for line in lines]
-    assert made["plain"] != made["dropout"], "dropout is the model's own unless set"
-    assert made["plain"][0] == made["dropout"][0], "but not the initial weights"
-    assert made["plain"][0] != made["seed"][0]
+        losses[name] = [json.loads(line)["loss"] for line in lines]
+    assert losses["plain"] != losses["dropout"], "dropout overrides that of the model"
+    assert losses["plain"][0] == losses["dropout"][0], "the initial weights are the same"
+    assert losses["plain"][0] != losses["seed"][0]
     assert load_model(tmp_path / "dropout").encoder.settings.dropout == 0.5
     with pytest.raises(UserError, match=r"dropout was not set, now 0\.5"):
         tune(recipe_file, tokenizer_directory, task, tmp_path / "plain", "dropout=0.5", resume=True)
@@ -187,75 +181,6 @@ def test_bad_settings_are_refused(recipe_file, tokenizer_directory, task, tmp_pa
     assert not (tmp_path / "run").exists()
 
 
-def test_defaults_are_a_rule():
-    small = read_recipe("bert-tiny").encoder
-    base = read_recipe("bert-base").encoder
-    few, many = (
-        defaults("classification", small, 100, pretrained=True),
-        defaults("classification", base, 100_000, pretrained=True),
-    )
-    assert (few["batch"], many["batch"]) == ({"sequences": 16}, {"sequences": 32})
-    assert (few["budget"], many["budget"]) == ({"epochs": 20.0}, {"epochs": 3.0})
-    assert many["optimizer"]["learning_rate"] == 5e-5
-    assert few["optimizer"]["learning_rate"] == pytest.approx(5e-5 * 6**0.5, rel=0.03)
-
-
-# Dropout
-
-SHAPE = {"vocab_size": 30, "num_labels": 3, "max_position_embeddings": 16}
-BODY = {**SHAPE, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-DISTIL = {**SHAPE, "dim": 8, "n_layers": 1, "n_heads": 2, "hidden_dim": 16}
-ROBERTA = {**BODY, "max_position_embeddings": 18}
-FAMILIES = {  # what the config says, and what a text's vector passes
-    "Bert": ({**BODY, "hidden_dropout_prob": 0.2}, ["dense", 0.2, "out"]),
-    "Bert, its own": ({**BODY, "hidden_dropout_prob": 0.2, "classifier_dropout": 0.3}, ["dense", 0.3, "out"]),
-    "Roberta": ({**ROBERTA, "hidden_dropout_prob": 0.2}, [0.2, "dense", 0.2, "out"]),
-    "Roberta, its own": ({**ROBERTA, "classifier_dropout": 0.3}, [0.3, "dense", 0.3, "out"]),
-    "Albert": ({**BODY, "embedding_size": 4, "hidden_dropout_prob": 0.2}, ["dense", 0.1, "out"]),
-    "Albert, its own": ({**BODY, "embedding_size": 4, "classifier_dropout_prob": 0.3}, ["dense", 0.3, "out"]),
-    "Electra": ({**BODY, "embedding_size": 4, "hidden_dropout_prob": 0.2}, [0.2, "dense", 0.2, "out"]),
-    "Electra, its own": ({**BODY, "embedding_size": 4, "classifier_dropout": 0.3}, [0.3, "dense", 0.3, "out"]),
-    "DistilBert": ({**DISTIL, "dropout": 0.1}, ["dense", 0.2, "out"]),
-    "DistilBert, its own": ({**DISTIL, "seq_classif_dropout": 0.3}, ["dense", 0.3, "out"]),
-}
-
-
-def listen(modules):
-    """Return a list of what these modules do once they run: a dropout its rate, a linear layer its name."""
-    heard = []
-    for module, name in modules:
-        rate = {torch.nn.Dropout: "p", Dropout: "rate"}.get(type(module))
-        said = name if rate is None else getattr(module, rate)
-        module.register_forward_hook(lambda *_, said=said: heard.append(said) if said else None)
-    return heard
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_dropout_is_where_transformers_has_it(name, tmp_path):
-    """Before the dense layer too in RoBERTa and ELECTRA. Parity, without dropout, does not see it."""
-    config, expected = FAMILIES[name]
-    kind = getattr(transformers, f"{name.partition(',')[0]}ForSequenceClassification")
-    theirs = kind(kind.config_class(**config)).train()
-    theirs.save_pretrained(tmp_path)
-    heard = listen(
-        (module, "out" if re.search(r"(^classifier|out_proj)$", path) else "dense")
-        for path, module in theirs.named_modules()
-        if isinstance(module, torch.nn.Linear | torch.nn.Dropout)
-        and not re.search(r"\.(embeddings|encoder|transformer)\b|embeddings_project", path)
-    )
-    sample = Frame(2, 3).wrap(np.array([5, 6, 7]))
-    theirs(input_ids=torch.from_numpy(sample.ids)[None])
-    assert heard == expected
-
-    found = huggingface.read(tmp_path)
-    encoder, head = found.settings.build(found.vocabulary), ClassificationHead(found.settings.head, 3)
-    modules = {head.below: "", head.dropout: "", encoder.pooler: "dense", head.out: "out"}  # `below` may be `dropout`
-    heard = listen(modules.items())
-    batch = collate([sample])
-    head.predict(encoder, encoder(batch.tokens), batch)
-    assert heard == expected
-
-
 # Class weights
 
 
@@ -274,7 +199,7 @@ def test_weights_are_those_of_cross_entropy(tokenizer, weights):
     logits = learner.parts["classification"].predict(learner.encoder, learner.encoder(batch.tokens), batch)
     theirs = torch.nn.CrossEntropyLoss(torch.tensor(weights), reduction="none")
     torch.testing.assert_close(part.sum, theirs(logits, torch.tensor([0, 2, 1, 2, 0])).sum())
-    assert batch.counts == {"classification": 5}, "the mean is over examples, whatever they weigh"
+    assert batch.counts == {"classification": 5}, "the mean is over examples, whatever their weights"
     plain = head_of(labels)
     plain.load_state_dict(learner.state_dict())
     assert torch.equal(plain(batch)["classification"].sum, part.sum) == (weights == (1.0, 1.0, 1.0))
@@ -293,7 +218,7 @@ def test_balanced_weights_are_those_of_scikit_learn():
     assert TASK.settle(rows, ("b", "c", "a")) == msgspec.structs.replace(TASK, pairs=False)
 
 
-def test_weights_reach_the_run_and_stay_with_the_model(recipe_file, tokenizer_directory, task, tmp_path):
+def test_weights_are_stored_with_run_and_model(recipe_file, tokenizer_directory, task, tmp_path):
     lines = task.read_text().splitlines()
     rare = tmp_path / "rare.tsv"
     rare.write_text("\n".join([*lines, *(line for line in lines if line.endswith("\tbad"))]))
@@ -319,11 +244,11 @@ def test_bad_weights_are_refused(recipe_file, tokenizer_directory, task, tmp_pat
 # Mistakes
 
 
-def test_mistakes_are_the_wrong_ones_the_most_confident_first():
+def test_mistakes_are_sorted_by_confidence():
     rows, labels = make(["a", "b", "a", "b"]), ("a", "b")
     probabilities = [(0.4, 0.6), (0.1, 0.9), (0.1, 0.9), (0.7, 0.3)]
-    said = [Prediction("x", "ab"[y > x], {"a": x, "b": y}) for x, y in probabilities]
-    found = TASK.mistakes(rows, said, labels)
+    predictions = [Prediction("x", "ab"[y > x], {"a": x, "b": y}) for x, y in probabilities]
+    found = TASK.mistakes(rows, predictions, labels)
     assert [(it.caption, it.score) for it in found] == [("a.tsv:4", 0.9), ("a.tsv:5", 0.7), ("a.tsv:2", 0.6)]
     assert (found[0].gold, found[0].predicted, found[0].probabilities) == ("a", "b", {"a": 0.1, "b": 0.9})
     assert [passage.text for passage in found[0].passages] == ["x"]

@@ -1,4 +1,4 @@
-"""MultiNLI's own files, not those of GLUE: text and JSON Lines give the same pairs, the label comes first."""
+"""MultiNLI's original files, unlike GLUE's: text and JSON Lines contain the same pairs, the label comes first."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 
 from unmask.tasks.classification import Classification
 
-# The header as published (Williams et al. 2018, multinli_1.0); pairs made up, with a quote that does not balance.
+# The header as published (Williams et al. 2018, multinli_1.0); invented pairs, one with an unbalanced quote.
 HEADER = (
     "gold_label sentence1_binary_parse sentence2_binary_parse sentence1_parse sentence2_parse sentence1 sentence2 "
     "promptID pairID genre label1 label2 label3 label4 label5"

@@ -1,4 +1,4 @@
-"""Every answer that fits lies in a window, whatever the passage; the question is never cut away."""
+"""Every answer that fits lies in a window, whatever the passage; every window contains the question."""
 
 import itertools
 
@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from unmask.labelled.squad_file import Answer, Question
-from unmask.tasks.passage_windows import Cut, cut, span_of, starts, with_marks
+from unmask.tasks.passage_windows import WindowSettings, cut_passages, extend_over_marks, token_span, window_starts
 from unmask.tasks.question_answering import QuestionAnswering
 from unmask.tokenizers.tokenizer import Tokenizer
 from unmask.tokenizers.wordpiece import WORDPIECE, bert_wordpiece
@@ -24,33 +24,33 @@ TEXTS = st.text(alphabet=st.sampled_from(LETTERS + "AÉ\n\u200b"), min_size=1, m
 
 @st.composite
 def tasks(draw):
-    """Settings that are allowed, of short windows."""
+    """Valid settings with short windows."""
     question, answer, stride = draw(st.integers(1, 6)), draw(st.integers(1, 6)), draw(st.integers(1, 8))
     length = 3 + question + answer + stride + draw(st.integers(0, 6))
     no_answer = draw(st.booleans())
     return QuestionAnswering(length=length, question=question, answer=answer, stride=stride, no_answer=no_answer)
 
 
-def how(task):
-    return Cut(task.length, task.stride, task.question, task.no_answer)
+def window_settings(task):
+    return WindowSettings(task.length, task.stride, task.question, task.no_answer)
 
 
 @st.composite
 def cases(draw):
-    """A task, a question, a passage, and tokens of it, the first and the last one of an answer."""
+    """A task, a question with a passage and an answer, and the number of tokens of the answer."""
     task, question, passage = draw(tasks()), draw(TEXTS), draw(TEXTS)
-    offsets = with_marks(passage, TOKENIZER.encode_offsets_many([passage])[0][1])
+    offsets = extend_over_marks(passage, TOKENIZER.encode_offsets_many([passage])[0][1])
     assume(len(offsets))
     first = draw(st.integers(0, len(offsets) - 1))
     last = draw(st.integers(first, min(len(offsets) - 1, first + task.answer - 1)))
     start, end = int(offsets[first, 0]), int(offsets[last, 1])
     assume(start < end)
-    first, last = span_of(offsets, start, end)  # several tokens may be of one character
+    first, last = token_span(offsets, start, end)  # several tokens may share a character
     return task, Question("q", question, passage, (Answer(passage[start:end], start),)), last - first + 1
 
 
 def check_sequence(task, example, window):
-    """[CLS] question [SEP] window [SEP], and what of it is the passage."""
+    """Check the sequence, [CLS] question [SEP] window [SEP], and the positions of the passage."""
     question = TOKENIZER.encode(example.question)[: task.question]
     ids = window.sample.ids.tolist()
     assert len(ids) <= task.length
@@ -59,8 +59,8 @@ def check_sequence(task, example, window):
     begin, tokens = len(question) + 2, len(window.offsets)
     assert len(ids) == begin + tokens + 1
     assert window.sample.segments.tolist() == [0] * begin + [1] * (tokens + 1)
-    places = window.sample.positions["passage"].tolist()
-    assert places == [0] * task.no_answer + list(range(begin, begin + tokens))
+    positions = window.sample.positions["passage"].tolist()
+    assert positions == [0] * task.no_answer + list(range(begin, begin + tokens))
 
 
 @given(cases())
@@ -70,14 +70,14 @@ def test_every_answer_that_fits_is_in_a_window_and_comes_back(case):
     answer, passage = example.answers[0], example.passage
     end = answer.start + len(answer.text)
     framed = task.frame(TOKENIZER, [example], (), gold=False)
-    windows, said = cut(TOKENIZER, [example], how(task), gold=False)
+    windows, notes = cut_passages(TOKENIZER, [example], window_settings(task), gold=False)
     assert [window.sample.key for window in windows] == [(0, number) for number in range(len(windows))]
     logits = []
     for window in windows:
         check_sequence(task, example, window)
         values = np.zeros((len(window.offsets) + task.no_answer, 2), np.float32)
         if window.offsets[0, 0] <= answer.start and window.offsets[-1, 1] >= end:
-            first, last = span_of(window.offsets, answer.start, end)
+            first, last = token_span(window.offsets, answer.start, end)
             values[first + task.no_answer, 0] = values[last + task.no_answer, 1] = 9
         logits.append(values)
     if tokens > task.answer:
@@ -87,7 +87,7 @@ def test_every_answer_that_fits_is_in_a_window_and_comes_back(case):
     assert (found.answer, passage[found.start : found.end]) == (answer.text, answer.text)
     assert found.nbest[0].answer == found.answer
     assert sum(span.probability for span in found.nbest) == pytest.approx(1)
-    assert (said != ()) == (len(TOKENIZER.encode(example.question)) > task.question)
+    assert (notes != ()) == (len(TOKENIZER.encode(example.question)) > task.question)
 
 
 @pytest.mark.parametrize(("passage", "answer"), [("the cafe\u0301 is", "cafe\u0301"), ("كتابٌ", "كتابٌ")])
@@ -106,13 +106,13 @@ def test_an_answer_keeps_the_accents_that_the_vocabulary_drops(passage, answer):
 
 @given(cases())
 @settings(deadline=None, max_examples=300)
-def test_every_answer_that_fits_is_learnt(case):
+def test_every_answer_that_fits_is_trained_on(case):
     task, example, tokens = case
-    windows, said = cut(TOKENIZER, [example], how(task), gold=True)
+    windows, notes = cut_passages(TOKENIZER, [example], window_settings(task), gold=True)
     question = min(task.question, len(TOKENIZER.encode(example.question)))
     if tokens > task.length - 3 - question:
         assert windows == []
-        assert "questions left out of the loss, as the answer is longer than a window: 1" in said
+        assert "questions left out of the loss because the answer is longer than a window: 1" in notes
         return
     found = 0
     for window in windows:
@@ -127,16 +127,16 @@ def test_every_answer_that_fits_is_learnt(case):
 
 
 @given(st.integers(0, 300), st.integers(1, 60), st.integers(1, 60))
-def test_windows_cover_the_passage(tokens, room, stride):
-    begins = starts(tokens, room, stride)
-    assert begins[0] == 0
-    assert all(0 < later - earlier <= min(room, stride) for earlier, later in itertools.pairwise(begins))
-    assert begins[-1] + room >= tokens
-    assert begins[-1] == 0 or begins[-2] + room < tokens, "no window more than needed"
+def test_windows_cover_the_passage(tokens, capacity, stride):
+    starts = window_starts(tokens, capacity, stride)
+    assert starts[0] == 0
+    assert all(0 < later - earlier <= min(capacity, stride) for earlier, later in itertools.pairwise(starts))
+    assert starts[-1] + capacity >= tokens
+    assert starts[-1] == 0 or starts[-2] + capacity < tokens, "no more windows than needed"
 
 
 WORDS = "a b c d e a b c d e a b c d e a b c d e"  # 20 tokens
-HOW = Cut(length=12, stride=5, question=2, no_answer=False)  # 7 tokens of the passage a window
+SETTINGS = WindowSettings(length=12, stride=5, question=2, no_answer=False)  # 7 passage tokens per window
 
 
 def question(text, start, **more):
@@ -149,49 +149,54 @@ def labels(windows):
 
 
 def test_windows_without_the_answer_are_left_out_or_point_to_cls():
-    example = question("c d", 2 * 7)  # tokens 7 and 8, in the windows from 5 on
-    assert [window.offsets[0, 0] // 2 for window in cut(TOKENIZER, [example], HOW, gold=False)[0]] == [0, 5, 10, 15]
-    windows, said = cut(TOKENIZER, [example], HOW, gold=True)
+    example = question("c d", 2 * 7)  # tokens 7 and 8, in the window that starts at 5
+    assert [window.offsets[0, 0] // 2 for window in cut_passages(TOKENIZER, [example], SETTINGS, gold=False)[0]] == [
+        0,
+        5,
+        10,
+        15,
+    ]
+    windows, notes = cut_passages(TOKENIZER, [example], SETTINGS, gold=True)
     assert labels(windows) == [(4 + 2, 4 + 3)]
-    assert said == ("windows left out of the loss, as the answer is not in them: 3",)
-    nullable = Cut(12, 5, 2, no_answer=True)
-    windows, said = cut(TOKENIZER, [example], nullable, gold=True)
-    assert (labels(windows), said) == ([(0, 0), (6, 7), (0, 0), (0, 0)], ())
+    assert notes == ("windows left out of the loss because they do not contain the answer: 3",)
+    nullable = WindowSettings(12, 5, 2, no_answer=True)
+    windows, notes = cut_passages(TOKENIZER, [example], nullable, gold=True)
+    assert (labels(windows), notes) == ([(0, 0), (6, 7), (0, 0), (0, 0)], ())
     impossible = question("", None, impossible=True)
-    windows, said = cut(TOKENIZER, [impossible], nullable, gold=True)
-    assert (labels(windows), said) == ([(0, 0)] * 4, ())
-    assert cut(TOKENIZER, [impossible], HOW, gold=True) == (
+    windows, notes = cut_passages(TOKENIZER, [impossible], nullable, gold=True)
+    assert (labels(windows), notes) == ([(0, 0)] * 4, ())
+    assert cut_passages(TOKENIZER, [impossible], SETTINGS, gold=True) == (
         [],
-        ("questions left out of the loss, as they have no answer, and the model always gives one: 1",),
+        ("questions left out of the loss because they have no answer, but the model always gives one: 1",),
     )
 
 
 def test_an_answer_in_no_regular_window_gets_its_own():
-    example = question(WORDS[2 * 4 : 2 * 9 - 1], 2 * 4)  # tokens 4 to 8: over the ends of windows 0-6 and 5-11
-    windows, said = cut(TOKENIZER, [example], HOW, gold=True)
+    example = question(WORDS[2 * 4 : 2 * 9 - 1], 2 * 4)  # tokens 4 to 8, which exceed windows 0-6 and 5-11
+    windows, notes = cut_passages(TOKENIZER, [example], SETTINGS, gold=True)
     assert labels(windows) == [(4 + 1, 4 + 5)]
     assert windows[0].offsets[0, 0] == 2 * 3, "in the middle"
-    assert said == ("windows left out of the loss, as the answer is not in them: 4",)
+    assert notes == ("windows left out of the loss because they do not contain the answer: 4",)
     for first, last in ((13, 19), (0, 6), (9, 15)):
         whole = question(WORDS[2 * first : 2 * last + 1], 2 * first)
-        assert labels(cut(TOKENIZER, [whole], HOW, gold=True)[0]) == [(4, 10)]
+        assert labels(cut_passages(TOKENIZER, [whole], SETTINGS, gold=True)[0]) == [(4, 10)]
 
 
-def test_what_cannot_be_learnt_is_counted():
+def test_what_cannot_be_trained_on_is_counted():
     long = question(WORDS[: 2 * 8 - 1], 0)
     nowhere = Question("q", "a b c d", WORDS, (Answer("x", None),))
-    windows, said = cut(TOKENIZER, [long, nowhere, nowhere], HOW, gold=True)
+    windows, notes = cut_passages(TOKENIZER, [long, nowhere, nowhere], SETTINGS, gold=True)
     assert windows == []
-    assert said == (
-        "questions cut after 2 tokens: 2",
-        "questions left out of the loss, as the answer is longer than a window: 1",
-        "questions left out of the loss, as no gold answer stands in the passage: 2",
+    assert notes == (
+        "questions truncated to 2 tokens: 2",
+        "questions left out of the loss because the answer is longer than a window: 1",
+        "questions left out of the loss because no gold answer occurs in the passage: 2",
     )
 
 
-def test_the_first_answer_that_stands_somewhere_is_learnt():
+def test_the_first_answer_that_occurs_is_trained_on():
     example = Question("q", "a", WORDS, (Answer("x", None), Answer("b", 2), Answer("c", 4)))
-    assert labels(cut(TOKENIZER, [example], HOW, gold=True)[0]) == [(3 + 1, 3 + 1)]
+    assert labels(cut_passages(TOKENIZER, [example], SETTINGS, gold=True)[0]) == [(3 + 1, 3 + 1)]
 
 
 CHARACTERS = "彼得住在哪裡？是一個居歐洲的聰明男孩。"
@@ -199,7 +204,7 @@ CHARACTERS = "彼得住在哪裡？是一個居歐洲的聰明男孩。"
 
 @pytest.mark.parametrize("mark", ["？", " ？"])
 def test_the_example_of_the_lecture(mark):
-    """歐洲 stands at 17 and 18 where the question ends with its mark and so has 7 tokens; without, at 16 and 17."""
+    """歐洲 is at 17 and 18 if the question ends with its question mark and so has 7 tokens; otherwise at 16 and 17."""
     pieces = {piece: id for id, piece in enumerate([*SPECIAL, *CHARACTERS])}
     check_lecture(Tokenizer(bert_wordpiece(pieces, lowercase=True), WORDPIECE), mark)
 
@@ -224,15 +229,15 @@ def check_lecture(tokenizer, mark):
     assert sample.labels["question_answering"].tolist() == [16, 17]
 
 
-def test_no_answer_stands_where_the_text_is_summed_up(monkeypatch):
-    """[CLS], or in a model that reads from left to right the last token, which alone has seen the passage."""
+def test_no_answer_is_at_the_summary_token(monkeypatch):
+    """[CLS], or the last token in a left-to-right model: only that one has seen the whole passage."""
     example = Question("", "who?", "a cat sat.")
     for extracts in (False, True):
         monkeypatch.setattr(TOKENIZER, "summary", "extract" if extracts else "first")
-        (window,), _ = cut(TOKENIZER, [example], Cut(32, 4, 8, no_answer=True), gold=False)
+        (window,), _ = cut_passages(TOKENIZER, [example], WindowSettings(32, 4, 8, no_answer=True), gold=False)
         first, *rest = window.sample.positions["passage"].tolist()
         assert first == (len(window.sample) - 1 if extracts else 0)
         assert rest == list(range(rest[0], len(window.sample) - 1))
         impossible = Question("", "who?", "a cat sat.", impossible=True)
-        (window,), _ = cut(TOKENIZER, [impossible], Cut(32, 4, 8, no_answer=True), gold=True)
+        (window,), _ = cut_passages(TOKENIZER, [impossible], WindowSettings(32, 4, 8, no_answer=True), gold=True)
         assert window.sample.labels["question_answering"].tolist() == [first, first]

@@ -1,4 +1,4 @@
-"""Numbers as labels: what is refused, what is learnt, what comes back."""
+"""Numbers as labels: validation, normalization, training and predictions."""
 
 import json
 import math
@@ -32,14 +32,16 @@ def make(*values):
 
 @pytest.mark.parametrize("value", ["high", "nan", "inf", "-inf", "1,5", "1.5 points", "0x3"])
 @pytest.mark.parametrize("name", ["a.tsv", "a.jsonl"])
-def test_D17_a_label_that_is_no_number_is_named(tmp_path, value, name):
+def test_D17_a_label_that_is_not_a_number_is_named(tmp_path, value, name):
     good, bad = (json.dumps({"text": "dog", "score": it}) for it in (1.5, value))
     lines = ["text\tscore", "dog\t1.5", f"cat\t{value}"] if name == "a.tsv" else [good, good, bad]
     (tmp_path / name).write_text("\n".join(lines))
     with pytest.raises(UserError) as error:
         TASK.read([tmp_path / name], columns={})
-    assert str(error.value) == f"{tmp_path / name}:3: the label '{value}' is no number"
-    assert len(TASK.read([tmp_path / name], columns={}, gold=False)) == 2 + (name == "a.jsonl"), "not read for predict"
+    assert str(error.value) == f"{tmp_path / name}:3: the label '{value}' is not a number"
+    assert len(TASK.read([tmp_path / name], columns={}, gold=False)) == 2 + (name == "a.jsonl"), (
+        "labels are not read for prediction"
+    )
 
 
 @pytest.mark.parametrize("value", ["-1.5e2", " 3 ", "+.5"])
@@ -50,8 +52,8 @@ def test_numbers_as_people_write_them(tmp_path, value):
     assert float(row.values["label"]) == float(value)
 
 
-def test_numbers_that_are_all_the_same_teach_nothing():
-    with pytest.raises(UserError, match=r"a\.tsv: all 3 examples have the same number; the right column\?"):
+def test_numbers_that_are_all_equal_are_refused():
+    with pytest.raises(UserError, match=r"a\.tsv: all 3 examples have the same number; is it the right column\?"):
         TASK.label_names(make("1", "1.0", "1"))
     assert TASK.label_names(make("1", "2")) == ()
     with pytest.raises(ValueError, match="at least 3"):
@@ -81,15 +83,15 @@ def test_the_loss_is_the_squared_error(tokenizer):
 
 
 def test_mistakes_come_worst_first():
-    said = [Score("dog", value, "cat") for value in (1.0, 4.5, 2.0)]
-    found = TASK.mistakes(make("1.5", "1", "2"), said, ())
+    predictions = [Score("dog", value, "cat") for value in (1.0, 4.5, 2.0)]
+    found = TASK.mistakes(make("1.5", "1", "2"), predictions, ())
     assert [mistake.caption for mistake in found] == ["a.tsv:3", "a.tsv:2", "a.tsv:4"]
     assert [mistake.score for mistake in found] == [3.5, 0.5, 0.0]
     assert (found[0].gold, found[0].predicted, found[0].measure) == ("1", "4.500", "error")
 
 
 def learn(shape, here, tokenizer):
-    """Fine-tune on a folder's train.tsv; `shape` is where the recipe lies."""
+    """Fine-tune on train.tsv of a folder; `shape` is the folder of the recipe."""
     start = f"random:{shape / 'tiny.toml'}"
     about = {"tokenizer": tokenizer, "settings": parse_overrides(SETTINGS), "machine": CPU, "quiet": True}
     finetune("regression", start, [here / "train.tsv"], here / "run", **about)
@@ -97,7 +99,7 @@ def learn(shape, here, tokenizer):
 
 @pytest.fixture(scope="module")
 def trained(tokenizer, tokenizer_directory, tmp_path_factory):
-    """A run on pairs whose first word decides the number."""
+    """A run on pairs whose number depends on the first word."""
     here, rng = tmp_path_factory.mktemp("regression"), np.random.default_rng(0)
     lines = ["sentence1\tsentence2\tscore"]
     for _ in range(160):
@@ -110,7 +112,7 @@ def trained(tokenizer, tokenizer_directory, tmp_path_factory):
     return here
 
 
-def test_the_head_begins_at_the_mean_and_counts_in_deviations(recipe):
+def test_labels_are_normalized_by_mean_and_standard_deviation(recipe):
     rows = [Row({"text": "x", "label": label}, "a.tsv", 2) for label in ("100", "300")]
     task = Regression().settle(rows, ())
     assert (task.mean, task.deviation) == (200, 100)
@@ -122,7 +124,7 @@ def test_the_head_begins_at_the_mean_and_counts_in_deviations(recipe):
         Regression(deviation=0.0)
 
 
-def test_a_regression_learns_and_comes_back(trained):
+def test_a_regression_learns_and_is_loaded_again(trained):
     result = json.loads((trained / "run" / "dev.json").read_text())
     assert result["task"] == "regression"
     assert result["metrics"]["pearson"] > 95
@@ -139,7 +141,7 @@ def test_a_regression_learns_and_comes_back(trained):
 
 
 @pytest.mark.parametrize("scale", [1000.0, 1e-3])
-def test_numbers_of_any_scale_are_learnt_alike(trained, tokenizer_directory, tmp_path, scale):
+def test_training_is_independent_of_the_scale_of_the_numbers(trained, tokenizer_directory, tmp_path, scale):
     header, *lines = (trained / "train.tsv").read_text().splitlines()
     scaled = [f"{line.rpartition(chr(9))[0]}\t{scale * float(line.rpartition(chr(9))[2])}" for line in lines]
     (tmp_path / "train.tsv").write_text("\n".join([header, *scaled]))
@@ -151,7 +153,7 @@ def test_numbers_of_any_scale_are_learnt_alike(trained, tokenizer_directory, tmp
     assert found == pytest.approx([scale * score for score in expected], rel=1e-3)
 
 
-def test_a_head_is_published_in_the_numbers_own_unit(recipe):
+def test_a_head_is_published_without_normalization(recipe):
     task = Regression(mean=200.0, deviation=50.0)
     head, again = (task.build(recipe.encoder.head, ()) for _ in range(2))
     torch.nn.init.normal_(head.out.bias)
@@ -162,25 +164,25 @@ def test_a_head_is_published_in_the_numbers_own_unit(recipe):
     torch.testing.assert_close(again.state_dict(), head.state_dict(), rtol=1e-5, atol=1e-6)
 
 
-def test_what_is_held_out_may_leave_numbers_that_are_all_the_same():
+def test_equal_numbers_are_refused_after_holding_out_too():
     with pytest.raises(UserError, match="all 2 examples have the same number"):
         TASK.settle(make("1", "1.0"), ())
 
 
-@pytest.mark.parametrize(("value", "message"), [("1_0", "is no number"), ("1e60", "is too large")])
-def test_numbers_that_are_none_of_ours(value, message):
+@pytest.mark.parametrize(("value", "message"), [("1_0", "is not a number"), ("1e60", "is too large")])
+def test_python_notation_and_huge_numbers_are_refused(value, message):
     with pytest.raises(UserError, match=rf"a\.tsv:2: the label '{value}' {message}"):
         TASK.label_names(make(value, "1"))
 
 
 @pytest.mark.parametrize("values", [["1700000001", "1700000002"], ["1e-44", "2e-44"], ["1e-200", "3e-200"]])
-def test_numbers_that_float32_cannot_tell_apart_are_refused(values):
+def test_numbers_that_float32_cannot_distinguish_are_refused(values):
     rows = [Row({"text": "a", "label": value}, "a.tsv", 2) for value in values]
-    with pytest.raises(UserError, match=r"float32 cannot tell these numbers apart.*subtract"):
+    with pytest.raises(UserError, match=r"float32 cannot distinguish these numbers.*subtract"):
         Regression().settle(rows, ())
 
 
 @pytest.mark.parametrize("settings", [{"mean": math.nan}, {"deviation": 1e-60}, {"deviation": 0.0}])
-def test_settings_that_cannot_be(settings):
+def test_invalid_settings_are_refused(settings):
     with pytest.raises(ValueError, match="must be"):
         Regression(**settings)

@@ -1,4 +1,4 @@
-"""Pairs as one sequence: segments, and which text loses how many tokens."""
+"""Rows as samples: segments and truncation of pairs; holding out a stratified tenth."""
 
 import numpy as np
 import pytest
@@ -15,10 +15,10 @@ from unmask.tasks.rows import as_rows, cut_longer, frame_rows, hold_out, passage
 from unmask.tokenizers.train import train_tokenizer
 
 
-def popped(first, second, room):
-    """What is left of two lists where one token after the other goes, as BERT's own program has it."""
+def popped(first, second, capacity):
+    """Return the lengths of two lists after tokens are removed one by one, as in BERT's reference implementation."""
     first, second = list(range(first)), list(range(second))
-    while len(first) + len(second) > room:
+    while len(first) + len(second) > capacity:
         (first if len(first) > len(second) else second).pop()
     return len(first), len(second)
 
@@ -33,26 +33,26 @@ SIZES = st.integers(0, 80)
 @example(3, 9, 7)
 @example(9, 3, 7)
 @example(80, 80, 0)
-def test_the_longer_text_loses_its_last_token_until_both_fit(first, second, room):
-    assert cut_longer(first, second, room) == popped(first, second, room)
+def test_the_longer_text_loses_its_last_token_until_both_fit(first, second, capacity):
+    assert cut_longer(first, second, capacity) == popped(first, second, capacity)
 
 
 @pytest.mark.parametrize("planted", ["the first of equal ones", "only the second"])
 def test_another_rule_is_noticed(planted):
-    """The comparison above tells rules apart that differ in a single token."""
+    """The comparison above detects rules that differ by a single token."""
 
-    def other(first, second, room):
+    def other(first, second, capacity):
         if planted == "only the second":
-            return first, max(0, min(second, room - first))
-        while first + second > room:
+            return first, max(0, min(second, capacity - first))
+        while first + second > capacity:
             first, second = (first - 1, second) if first >= second else (first, second - 1)
         return first, second
 
     assert any(
-        other(one, two, room) != popped(one, two, room) == cut_longer(one, two, room)
+        other(one, two, capacity) != popped(one, two, capacity) == cut_longer(one, two, capacity)
         for one in range(8)
         for two in range(8)
-        for room in range(1, 12)
+        for capacity in range(1, 12)
     )
 
 
@@ -74,7 +74,7 @@ def test_segments_of_pairs(tokenizer):
 
 @pytest.mark.parametrize("kind", [Classification, Regression])
 @pytest.mark.parametrize(("second", "what"), [((), "texts"), (("near the sea",), "pairs")])
-def test_what_is_cut_is_counted(tokenizer, kind, second, what):
+def test_truncated_rows_are_counted(tokenizer, kind, second, what):
     rows = [row("dog " * number, *second) for number in (1, 3, 20, 30)]
     notes = kind(length=12).frame(tokenizer, rows, ("0", "1"), gold=False).notes
     assert notes == (f"2 of 4 {what} are longer than 12 tokens and were cut",)
@@ -82,7 +82,7 @@ def test_what_is_cut_is_counted(tokenizer, kind, second, what):
 
 @pytest.mark.parametrize("kind", [Classification, Regression])
 @pytest.mark.parametrize("nothing", ["", " ", "\u200b"], ids=["empty", "blank", "no token"])
-def test_what_is_empty_is_counted(tokenizer, kind, nothing):
+def test_empty_rows_are_counted(tokenizer, kind, nothing):
     texts = [row("The dog"), row(nothing), row("sees")]
     assert kind(length=12).frame(tokenizer, texts, ("0", "1"), gold=True).notes == ("1 of 3 texts are empty",)
     pairs = [row("The dog", "sees"), row(nothing, "sees"), row("sees", nothing)]
@@ -91,7 +91,7 @@ def test_what_is_empty_is_counted(tokenizer, kind, nothing):
 
 
 @pytest.mark.parametrize(("kind", "special"), [("wordpiece", 3), ("bpe", 4)])
-def test_a_length_without_room_for_text_is_refused(documents, kind, special):
+def test_a_length_without_space_for_text_is_refused(documents, kind, special):
     tokenizer = train_tokenizer(kind, documents, size=350, lowercase=True)
     assert len(frame_rows(tokenizer, [row("One", "two")], special + 1)[0]) == 1
     with pytest.raises(
@@ -103,26 +103,28 @@ def test_a_length_without_room_for_text_is_refused(documents, kind, special):
 def test_pairs_and_single_texts_are_not_mixed(tokenizer):
     with pytest.raises(UserError, match=r"^a\.tsv:2: one text, but the first example is a pair of texts; give the sec"):
         frame_rows(tokenizer, [row("One", "two"), row("One")], 32)
-    with pytest.raises(UserError, match=r"^a\.tsv:2: a pair of texts, but the first example is one text; leave"):
+    with pytest.raises(UserError, match=r"^a\.tsv:2: a pair of texts, but the first example is one text; remove"):
         frame_rows(tokenizer, [row("One"), row("One", "two")], 32)
 
 
 @pytest.mark.parametrize("kind", [Classification, Regression])
-def test_what_learnt_from_pairs_takes_pairs(tokenizer, kind):
+def test_a_model_trained_on_pairs_requires_pairs(tokenizer, kind):
     pairs, singles = ([row("One", *second), row("Two", *second)] for second in (("three",), ()))
-    rows = [Row({**it.values, "label": str(place)}, it.file, it.line) for place, it in enumerate(pairs)]
+    rows = [Row({**it.values, "label": str(index)}, it.file, it.line) for index, it in enumerate(pairs)]
     task = kind().settle(rows, ("0", "1"))
     assert task.pairs is True
     assert len(task.frame(tokenizer, pairs, ("0", "1"), gold=False).samples) == 2
-    with pytest.raises(UserError, match="one text, but the model has learnt from pairs of texts; give the second text"):
+    with pytest.raises(UserError, match="one text, but the model was trained on pairs of texts; give the second text"):
         task.frame(tokenizer, singles, ("0", "1"), gold=False)
     with pytest.raises(UserError, match=r"^one text, but the model"):
         task.frame(tokenizer, task.from_texts(["One"]), ("0", "1"), gold=False)
     alone = kind().settle([Row({"text": "a", "label": str(number)}, "a.tsv", 2) for number in (0, 1)], ("0", "1"))
     assert alone.pairs is False
-    with pytest.raises(UserError, match="a pair of texts, but the model has learnt from single texts; leave the sec"):
+    with pytest.raises(UserError, match="a pair of texts, but the model was trained on single texts; remove the sec"):
         alone.frame(tokenizer, pairs, ("0", "1"), gold=False)
-    assert len(kind().frame(tokenizer, singles, ("0", "1"), gold=False).samples) == 2  # from elsewhere: not known
+    assert (
+        len(kind().frame(tokenizer, singles, ("0", "1"), gold=False).samples) == 2
+    )  # unknown for a model not trained here
 
 
 WORDS = st.lists(st.sampled_from(["dog", "cat", "river", "sea", "."]), max_size=30).map(" ".join)
@@ -139,20 +141,20 @@ def test_pairs_fit_and_keep_their_beginnings(tokenizer, pairs, length):
         assert not count or any(note.startswith(f"{count} of {len(pairs)} pairs") and what in note for note in notes)
     for number, (sample, texts) in enumerate(zip(samples, pairs, strict=True)):
         one, other = (tokenizer.encode(text) for text in texts)
-        here, there = popped(len(one), len(other), length - 3)
-        expected = Frame(tokenizer.cls, tokenizer.sep).wrap(one[:here], other[:there])
+        first, second = popped(len(one), len(other), length - 3)
+        expected = Frame(tokenizer.cls, tokenizer.sep).wrap(one[:first], other[:second])
         assert np.array_equal(sample.ids, expected.ids)
         assert np.array_equal(sample.segments, expected.segments)
         assert len(sample.ids) <= length
         assert sample.key == (0, number)
 
 
-def test_the_texts_of_a_row_are_named_where_there_are_two():
+def test_the_texts_of_a_pair_are_named():
     assert passages(row("one")) == (Passage("one"),)
     assert passages(row("one", "two")) == (Passage("one", "first text"), Passage("two", "second text"))
 
 
-def test_each_stratum_gives_its_tenth():
+def test_a_tenth_of_each_stratum_is_held_out():
     rows = [row(str(number)) for number in range(250)]
     strata = [number % 5 == 0 for number in range(250)]
     train, held = hold_out(rows, strata, seed=3)
@@ -161,11 +163,11 @@ def test_each_stratum_gives_its_tenth():
 
 
 @pytest.mark.parametrize("each", [1, 2, 5, 14])
-def test_of_many_small_strata_a_tenth_is_held_out_too(each):
+def test_a_tenth_of_many_small_strata_is_held_out(each):
     rows = [Row({"text": str(number)}, "a.tsv", number) for number in range(100 * each)]
     strata = [number % 100 for number in range(100 * each)]
     if each == 1:  # no label loses its only example
-        with pytest.raises(UserError, match=r"too few|has another label"):
+        with pytest.raises(UserError, match=r"too few|has a different label"):
             hold_out(rows, strata, seed=0)
         return
     train, held = hold_out(rows, strata, seed=0)
@@ -173,7 +175,7 @@ def test_of_many_small_strata_a_tenth_is_held_out_too(each):
     assert {int(row.values["text"]) % 100 for row in train} == set(range(100))
 
 
-def test_what_rare_labels_cannot_give_is_not_taken_from_a_small_one():
+def test_a_small_stratum_does_not_make_up_for_rare_labels():
     strata = [*range(60), *["mid"] * 10, *["big"] * 200]
     rows = [Row({"text": str(number)}, "a.tsv", number) for number in range(len(strata))]
     _, held = hold_out(rows, strata, seed=0)
@@ -182,7 +184,7 @@ def test_what_rare_labels_cannot_give_is_not_taken_from_a_small_one():
     assert found.count("big") == 20
 
 
-def test_texts_may_come_from_anywhere():
+def test_texts_may_be_any_iterable_of_strings():
     assert [one.values["text"] for one in as_rows(map(str, range(3)))] == ["0", "1", "2"]
     with pytest.raises(UserError, match=r"None is not a string"):
         as_rows(["a", None])

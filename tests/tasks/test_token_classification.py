@@ -1,4 +1,4 @@
-"""Windows, labels and the training of a tagger: no word is lost, none is read twice."""
+"""Windows, labels and the training of a tagger: every word is predicted exactly once."""
 
 import json
 
@@ -16,7 +16,7 @@ from unmask.finetuning.rule import defaults
 from unmask.inference.predictor import Predictor, load
 from unmask.labelled.sentence import Sentence, join_words, split_text
 from unmask.labelled.tag_schemes import write_tags
-from unmask.metrics.intervals import whole
+from unmask.metrics.intervals import measure_all
 from unmask.metrics.token_classification import Chunk
 from unmask.model import Model, load_model, save_model
 from unmask.recipe import read_recipe
@@ -32,62 +32,62 @@ LABELS = ("O", "B-X", "I-X", "B-Y", "I-Y")
 CPU = Machine(torch.device("cpu"), "float32")
 
 
-def tagged(text, *, line=1, **place):
-    """A sentence of word/tag pairs; no tag means O."""
+def tagged(text, *, line=1, **more):
+    """Return a sentence from word/tag pairs; no tag means O."""
     pairs = [[*word.split("/"), "O"][:2] for word in text.split()]
     tags = tuple(tag for _, tag in pairs)
-    return Sentence(*join_words([word for word, _ in pairs]), tags, "a.conll", line, 1, **place)
+    return Sentence(*join_words([word for word, _ in pairs]), tags, "a.conll", line, 1, **more)
 
 
-def contexts(sizes, room, window, word):
-    """The smaller of a word's contexts in a window, reckoned naively."""
+def contexts(sizes, window, word):
+    """Return the smaller of a word's contexts in a window, computed naively."""
     return min(sum(sizes[window[0] : word]), sum(sizes[word + 1 : window[1]]))
 
 
-def all_spans(sizes, room):
-    """The windows as the module describes them, found one word at a time."""
+def all_spans(sizes, capacity):
+    """Return the windows that the module describes, found one word at a time."""
     spans, start = [], 0
     while True:
         stop = start
-        while stop < len(sizes) and sum(sizes[start : stop + 1]) <= room:
+        while stop < len(sizes) and sum(sizes[start : stop + 1]) <= capacity:
             stop += 1
         spans.append((start, stop))
         if stop == len(sizes):
             return spans
-        begun = start
-        while start < stop and (start == begun or sum(sizes[begun:start]) < room / 2):
+        first = start
+        while start < stop and (start == first or sum(sizes[first:start]) < capacity / 2):
             start += 1
 
 
 @st.composite
-def words_and_room(draw):
-    room = draw(st.integers(1, 30))
-    return draw(st.lists(st.integers(1, room), min_size=1, max_size=80)), room
+def sizes_and_capacity(draw):
+    capacity = draw(st.integers(1, 30))
+    return draw(st.lists(st.integers(1, capacity), min_size=1, max_size=80)), capacity
 
 
-def assert_every_word_once_with_most_context(sizes, room):
-    windows = token_classification.cut_windows(np.array(sizes), room)
+def assert_every_word_once_with_most_context(sizes, capacity):
+    windows = token_classification.cut_windows(np.array(sizes), capacity)
     assert [word for window in windows for word in range(window.first, window.last)] == list(range(len(sizes)))
-    spans = all_spans(sizes, room)
+    spans = all_spans(sizes, capacity)
     assert {(window.start, window.stop) for window in windows} <= set(spans)
     for window in windows:
         assert window.start <= window.first < window.last <= window.stop
-        assert sum(sizes[window.start : window.stop]) <= room
+        assert sum(sizes[window.start : window.stop]) <= capacity
         for word in range(window.first, window.last):
-            most = max(contexts(sizes, room, span, word) for span in spans if span[0] <= word < span[1])
-            assert contexts(sizes, room, window, word) == most
+            most = max(contexts(sizes, span, word) for span in spans if span[0] <= word < span[1])
+            assert contexts(sizes, window, word) == most
 
 
-@given(words_and_room())
+@given(sizes_and_capacity())
 @settings(max_examples=300)
-def test_every_word_is_in_one_window_that_with_most_context(made):
-    assert_every_word_once_with_most_context(*made)
+def test_every_word_is_predicted_in_the_window_with_most_context(case):
+    assert_every_word_once_with_most_context(*case)
 
 
 @pytest.mark.parametrize("fault", ["truncation", "no overlap", "every window its own words"])
 def test_the_property_notices_a_planted_fault(fault, monkeypatch):
-    def faulty(sizes, room):
-        windows = cut_windows(sizes, room)
+    def faulty(sizes, capacity):
+        windows = cut_windows(sizes, capacity)
         if fault == "truncation":
             return windows[:1]
         if fault == "no overlap":
@@ -99,7 +99,7 @@ def test_the_property_notices_a_planted_fault(fault, monkeypatch):
         assert_every_word_once_with_most_context([1, 2, 1, 3] * 10, 10)
 
 
-def test_context_stands_on_both_sides():
+def test_words_have_context_on_both_sides():
     windows = cut_windows(np.ones(200, np.int64), 40)
     assert windows[0] == (0, 40, 0, 30)
     assert windows[1] == (20, 60, 30, 50)
@@ -122,29 +122,29 @@ def test_no_word_and_no_entity_is_lost_whatever_the_words_and_the_length(tokeniz
     framed = TokenClassification(length=length).frame(tokenizer, [sentence] * 2, LABELS, gold=True)
     assert max(map(len, framed.samples)) <= length
     gold = np.concatenate([sample.labels["token_classification"] for sample in framed.samples])
-    assert gold.tolist() == [LABELS.index(tag) for tag in sentence.tags] * 2, "each word is learnt once"
+    assert gold.tolist() == [LABELS.index(tag) for tag in sentence.tags] * 2, "each word is trained on once"
     logits = [np.eye(len(LABELS))[sample.labels["token_classification"]] * 50 for sample in framed.samples]
     predictions = framed.read(logits)
     for prediction in predictions:
         assert [(one.label, one.start, one.end) for one in prediction.entities] == sentence.entities
         assert all(prediction.text[one.start : one.end] == one.text for one in prediction.entities)
         assert tags_of(sentence, prediction) == list(sentence.tags)
-    scores = whole(TASK.measure([sentence] * 2, predictions, LABELS), 2)
+    scores = measure_all(TASK.measure([sentence] * 2, predictions, LABELS), 2)
     assert not found or scores == {"precision": 100, "recall": 100, "f1": 100}
 
 
-def test_the_label_stands_at_the_first_piece(tokenizer):
+def test_the_label_is_at_the_first_subword(tokenizer):
     words = ["dog", "sea-side", "cat"]
     sentence = Sentence(*join_words(words), ("B-X", "I-X", "O"))
     (sample,) = TASK.frame(tokenizer, [sentence], LABELS, gold=True).samples
-    pieces = [tokenizer.encode(word).tolist() for word in words]
-    assert len(pieces[1]) > 1
-    assert sample.ids.tolist() == [tokenizer.cls, *(id for ids in pieces for id in ids), tokenizer.sep]
-    assert sample.positions["first"].tolist() == [1, 1 + len(pieces[0]), 1 + len(pieces[0]) + len(pieces[1])]
+    subwords = [tokenizer.encode(word).tolist() for word in words]
+    assert len(subwords[1]) > 1
+    assert sample.ids.tolist() == [tokenizer.cls, *(id for ids in subwords for id in ids), tokenizer.sep]
+    assert sample.positions["first"].tolist() == [1, 1 + len(subwords[0]), 1 + len(subwords[0]) + len(subwords[1])]
     assert sample.labels["token_classification"].tolist() == [1, 2, 0]
 
 
-def test_a_word_of_which_nothing_is_left_is_unknown(tokenizer):
+def test_a_word_without_tokens_is_unknown(tokenizer):
     sentence = Sentence(*join_words(["dog", "\u200b", "\x00", " ", "cat"]), ("O", "B-X", "O", "O", "O"))
     assert not len(tokenizer.encode("\u200b"))
     (sample,) = TASK.frame(tokenizer, [sentence], LABELS, gold=True).samples
@@ -153,7 +153,7 @@ def test_a_word_of_which_nothing_is_left_is_unknown(tokenizer):
 
 
 def test_words_of_a_unigram_vocabulary_are_read_as_in_transformers(documents, tmp_path):
-    """Ids and each word's first piece; parity/test_token_classification.py has the same of a byte-level BPE."""
+    """Compares ids and each word's first token; parity/test_token_classification.py covers byte-level BPE."""
     tokenizer = train_unigram(documents, size=150)
     tokenizer.save(tmp_path)
     theirs = AlbertTokenizer.from_pretrained(tmp_path)
@@ -171,7 +171,7 @@ def test_words_of_a_unigram_vocabulary_are_read_as_in_transformers(documents, tm
         several += len(owners) - 2 > len(words)
         assert sample.positions["first"].tolist() == [owners.index(word) for word in range(len(words))]
         assert [LABELS[n] for n in sample.labels["token_classification"]] == list(sentence.tags)
-    assert several >= 2, "words have several pieces"
+    assert several >= 2, "some words have several tokens"
 
 
 def test_a_word_longer_than_a_window_keeps_its_beginning(tokenizer):
@@ -190,7 +190,7 @@ def test_labels_are_in_a_fixed_order():
 
 def test_an_unknown_type_is_named_with_its_line(tokenizer):
     examples = [tagged("a/B-X"), tagged("b c/B-Z", line=7)]
-    message = r"a\.conll:8: unknown type 'Z'; the model knows X, Y; mend the tag"
+    message = r"a\.conll:8: unknown type 'Z'; the model knows X, Y; correct the tag"
     with pytest.raises(UserError, match=message):
         TASK.frame(tokenizer, examples, LABELS, gold=True)
     with pytest.raises(UserError, match=message):
@@ -198,13 +198,13 @@ def test_an_unknown_type_is_named_with_its_line(tokenizer):
 
 
 @pytest.mark.parametrize("label", ["LABEL_0", "PER", "NOUN"])
-def test_a_model_whose_labels_are_no_tags_is_refused(tokenizer, label):
-    with pytest.raises(UserError, match=f"a label of this model: '{label}' is no tag .*id2label in config.json"):
+def test_a_model_whose_labels_are_not_tags_is_refused(tokenizer, label):
+    with pytest.raises(UserError, match=f"a label of this model: '{label}' is not a tag .*id2label in config.json"):
         TASK.frame(tokenizer, [tagged("a")], ("O", label), gold=False)
 
 
 @pytest.mark.parametrize(
-    ("labels", "said", "expected"),
+    ("labels", "predicted", "expected"),
     [
         (("O", "B-X", "I-X"), "B-X I-X O I-X", [("X", 0, 2), ("X", 3, 4)]),
         (("I-X", "O"), "I-X I-X O I-X", [("X", 0, 2), ("X", 3, 4)]),
@@ -213,11 +213,11 @@ def test_a_model_whose_labels_are_no_tags_is_refused(tokenizer, label):
         (("B-X", "I-Y", "O"), "B-X I-Y I-Y O", [("X", 0, 1), ("Y", 1, 3)]),
     ],
 )
-def test_predictions_are_read_in_the_scheme_of_the_model(tokenizer, labels, said, expected):
+def test_predictions_are_read_in_the_scheme_of_the_model(tokenizer, labels, predicted, expected):
     sentence = tagged("in New York now")
     framed = TASK.frame(tokenizer, [sentence], labels, gold=False)
     probabilities = np.full((4, len(labels)), 0.02)
-    for word, tag in enumerate(said.split()):
+    for word, tag in enumerate(predicted.split()):
         probabilities[word, labels.index(tag)] = 0.5 + word / 10
     probabilities /= probabilities.sum(1, keepdims=True)
     (prediction,) = framed.read([np.log(probabilities)])
@@ -225,9 +225,13 @@ def test_predictions_are_read_in_the_scheme_of_the_model(tokenizer, labels, said
         [Chunk(*chunk) for chunk in expected]
     )
     for one, (_, start, stop) in zip(prediction.entities, expected, strict=True):
-        assert one.probability == pytest.approx(probabilities[start:stop].max(1).min()), "the least sure word's"
+        assert one.probability == pytest.approx(probabilities[start:stop].max(1).min()), (
+            "that of the least probable tag"
+        )
     gold = Sentence(sentence.text, sentence.starts, sentence.stops, tuple(write_tags([Chunk(*c) for c in expected], 4)))
-    assert whole(TASK.measure([gold], [prediction], labels), 1)["f1"] == 100, "file and model differ in their schemes"
+    assert measure_all(TASK.measure([gold], [prediction], labels), 1)["f1"] == 100, (
+        "the schemes of file and model may differ"
+    )
 
 
 def test_nothing_to_tag(tokenizer):
@@ -245,8 +249,8 @@ def test_a_tenth_is_held_out():
     marked = [tagged("a", line=line, document=line // 5) for line in range(100)]
     train, held = TASK.hold_out(marked, seed=0)
     assert len(held) == 10
-    assert not {one.document for one in train} & {one.document for one in held}, "documents stay whole"
-    with pytest.raises(UserError, match="3 sentences or documents are too few to hold a tenth out; pass --dev FILE"):
+    assert not {one.document for one in train} & {one.document for one in held}, "documents are not split"
+    with pytest.raises(UserError, match="3 sentences or documents are too few to hold out a tenth; pass --dev FILE"):
         TASK.hold_out(alone[:3], seed=0)
 
 
@@ -268,7 +272,7 @@ ROWS = [
 
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory, tokenizer_directory):
-    """A tiny tagger that has seen four sentences for long, one of them longer than a window."""
+    """A tiny tagger that has memorized four sentences and a longer one that exceeds a window."""
     here = tmp_path_factory.mktemp("tagger")
     body = read_recipe(
         "bert-tiny", parse_overrides(["encoder.layers=2", "encoder.width=32", "encoder.heads=2", "layout.length=48"])
@@ -322,20 +326,20 @@ def test_texts_and_words_are_tagged(tuned):
         assert [one.text for one in pipeline.predict([text, ""])] == [text, ""]
     assert pipeline.predict(text)[0] == found
     long = pipeline.tag(" ".join([text] * 9))
-    assert long.entities[-1].start > 8 * len(text), "nothing is cut"
+    assert long.entities[-1].start > 8 * len(text), "nothing is truncated"
     with pytest.raises(UserError, match="a word is empty"):
         pipeline.tag(["a", ""])
     with pytest.raises(UserError, match="second texts have no effect"):
         pipeline.predict(["a"], ["b"])
 
 
-def test_who_cannot_tag_says_so(tokenizer):
+def test_a_model_without_the_head_is_refused(tokenizer):
     encoder = read_recipe("bert-tiny").encoder.build(tokenizer.size)
     with pytest.raises(UserError, match="token classification; fine-tune it: unmask finetune token-class"):
         Predictor(Model(encoder, tokenizer), CPU).tag("a")
 
 
-def test_the_order_of_the_model_is_kept_and_another_head_is_made_for_other_types(tuned, tmp_path, tokenizer, capsys):
+def test_the_label_order_is_kept_and_other_types_get_a_new_head(tuned, tmp_path, tokenizer, capsys):
     model = load_model(tuned / "run")
     order = tuple(reversed(model.labels))
     head = {name: value.flip(0) for name, value in model.heads["token_classification"].items()}
@@ -349,22 +353,22 @@ def test_the_order_of_the_model_is_kept_and_another_head_is_made_for_other_types
     assert json.loads((tmp_path / "same/dev.json").read_text())["metrics"]["f1"] == 100
     (tmp_path / "other").write_text((tuned / "train.conll").read_text().replace("LOC", "GPE") + "\n\nw\tI-PER\n")
     finetune("token-classification", tmp_path / "start", [tmp_path / "other"], tmp_path / "run", **options)
-    said = capsys.readouterr().err
-    assert "the token classification head (its own is for I-PER, B-PER, I-LOC, B-LOC, O)" in said
-    assert f"{tmp_path / 'other'}: 1 entities are not tagged as the others are" in said
+    output = capsys.readouterr().err
+    assert "the token classification head (its own is for I-PER, B-PER, I-LOC, B-LOC, O)" in output
+    assert f"{tmp_path / 'other'}: 1 entities deviate from the tagging scheme of the file" in output
 
 
 def test_mistakes_are_marked_the_worst_first():
-    right, missed, both = (
+    correct, missed, both = (
         Sentence("Ann sees Bob", (0, 4, 9), (3, 8, 12), ("B-PER", "O", "B-PER"), "a.conll", line) for line in (1, 5, 9)
     )
-    ann, bob, place = (
+    ann, bob, location = (
         Entity("PER", 0, 3, "Ann", 0.9),
         Entity("PER", 9, 12, "Bob", 0.8),
         Entity("LOC", 9, 12, "Bob", 0.6),
     )
-    said = [Tagged("Ann sees Bob", found) for found in ([ann, bob], [ann], [ann, place])]
-    worst, second = TokenClassification().mistakes([right, missed, both], said, ("O", "B-LOC", "B-PER"))
+    predictions = [Tagged("Ann sees Bob", found) for found in ([ann, bob], [ann], [ann, location])]
+    worst, second = TokenClassification().mistakes([correct, missed, both], predictions, ("O", "B-LOC", "B-PER"))
     assert (worst.caption, worst.score, second.caption, second.score) == ("a.conll:9", 2, "a.conll:5", 1)
     (passage,) = worst.passages
     assert passage.gold == (Mark(0, 3, "PER"), Mark(9, 12, "PER"))

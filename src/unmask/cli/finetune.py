@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> None:
     """Fine-tune once, or several times with --seeds or --search."""
     from unmask.finetuning.finetune import run_job
     from unmask.finetuning.job import Job, LabelledFiles, Start
-    from unmask.finetuning.trials import several
+    from unmask.finetuning.trials import run_trials
     from unmask.labelled.labelled_file import parse_columns
 
     job = Job(
@@ -85,6 +85,6 @@ def run(options: argparse.Namespace) -> None:
         run_job(job, options.out, resume=options.resume)
         return
     seeds = 1 if options.seeds is None else options.seeds
-    several(job, options.out, seeds=seeds, search=options.search, resume=options.resume)
+    run_trials(job, options.out, seeds=seeds, search=options.search, resume=options.resume)
     if not options.quiet:
         print((Path(options.out) / "report.md").read_text(encoding="utf8"), file=sys.stderr)

@@ -1,1 +1,1 @@
-"""Whole models, scored."""
+"""Evaluation of complete models."""

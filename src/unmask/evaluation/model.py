@@ -1,4 +1,4 @@
-"""Score a whole model: a fine-tuned one on labelled files, a pretrained encoder on plain text."""
+"""Evaluation of fine-tuned models on labeled files and of pretrained encoders on plain text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from unmask.errors import UserError
 from unmask.evaluation.errors_page import errors_page
 from unmask.inference.backend import inference_copy
 from unmask.inference.predictor import Predictor
-from unmask.metrics.intervals import Measure, differences, intervals, whole
+from unmask.metrics.intervals import Measure, differences, intervals, measure_all
 from unmask.model import Model
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
@@ -46,29 +46,30 @@ def evaluate_task(
     names: tuple[str, str] = ("the first model", "the second"),
     display: Display | None = None,
 ) -> dict[str, Any]:
-    """Score a fine-tuned model on labelled files, several of them as one set.
+    """Evaluate a fine-tuned model on labeled files; several files are one data set.
 
     Args:
-        model: to score.
-        paths: labelled files.
-        columns: our column names to theirs.
-        kind: the files' format where the suffix does not tell.
+        model: the model to evaluate.
+        paths: labeled files.
+        columns: mapping of our column names to those of the files.
+        kind: format of the files, if the suffix does not determine it.
         machine: device and precision; None: float32 on the best device.
-        against: a second model, scored on the same examples.
-        errors: where to write a page of the worst mistakes.
-        names: what errors call the two models.
-        display: shows how far it is.
+        against: a second model, evaluated on the same examples.
+        errors: path of a page of the worst mistakes to write.
+        names: names of the two models in error messages.
+        display: shows the progress.
 
     Returns:
-        That of `score_examples`; `notes` on what the files' formats leave out, if anything; with `against` its
-        `metrics` and, by metric, the `differences` of `intervals.differences`, the first model minus the second.
+        The result of `score_examples`; `notes` about what the formats of the files exclude, if anything; with
+        `against`, the `metrics` of the second model and the `differences` of `intervals.differences`, the first model
+        minus the second, by metric.
 
     Raises:
-        UserError: the model was fine-tuned for nothing, a bad file, a label that the model does not know, or a second
-            model for another task or other labels.
+        UserError: the model is not fine-tuned, a file is malformed, the model does not know a label, or the second
+            model has another task or other labels.
     """
     if model.task is None:
-        raise UserError("this model was fine-tuned for no task")
+        raise UserError("this model was not fine-tuned for a task")
     if against is not None:
         _check_comparable(model, against, names)
     paths, notes = as_paths(paths), list[str]()
@@ -80,7 +81,7 @@ def evaluate_task(
     if against is not None:
         second = model.task.measure(examples, Predictor(against, machine, display).run(examples), model.labels)
         result["against"] = {
-            "metrics": whole(second, len(examples)),
+            "metrics": measure_all(second, len(examples)),
             "differences": differences(first, second, len(examples)),
         }
     if errors is not None:
@@ -90,9 +91,9 @@ def evaluate_task(
 
 
 def score_examples(model: Model, examples: Sequence[Any], machine: Machine, display: Display) -> dict[str, Any]:
-    """Return `{task, metrics, intervals, examples}` of a fine-tuned model, and the task's `details`.
+    """Return `{task, metrics, intervals, examples}` of a fine-tuned model, and the `details` of the task.
 
-    Scores are times 100; `intervals` are of 95 %.
+    Scores are times 100; `intervals` are 95 % confidence intervals.
     """
     return _scores(model, examples, Predictor(model, machine, display).run(examples))[0]
 
@@ -103,7 +104,7 @@ def _scores(model: Model, examples: Sequence[Any], predictions: Sequence[Any]) -
     measure = task.measure(examples, predictions, model.labels)
     result = {
         "task": task.part.replace("_", "-"),
-        "metrics": whole(measure, len(examples)),
+        "metrics": measure_all(measure, len(examples)),
         "intervals": intervals(measure, len(examples)),
         "examples": len(examples),
         **task.details(examples, predictions, model.labels),
@@ -112,12 +113,12 @@ def _scores(model: Model, examples: Sequence[Any], predictions: Sequence[Any]) -
 
 
 def _check_comparable(model: Model, other: Model, names: tuple[str, str]) -> None:
-    """Refuse two models that cannot be scored on the same examples; labels may be in another order."""
+    """Raise an error if two models cannot be evaluated on the same examples; the order of labels may differ."""
     first, second = names
     assert model.task is not None
     if other.task is None:
-        raise UserError(f"--against: {second} was fine-tuned for no task")
-    labels = (", ".join(sorted(one.task.told_apart(one.labels))) for one in (model, other) if one.task)
+        raise UserError(f"--against: {second} was not fine-tuned for a task")
+    labels = (", ".join(sorted(one.task.classes(one.labels))) for one in (model, other) if one.task)
     for verb, ours, theirs in (
         ("is for", model.task.part.replace("_", "-"), other.task.part.replace("_", "-")),
         ("has the labels", *labels),
@@ -125,7 +126,7 @@ def _check_comparable(model: Model, other: Model, names: tuple[str, str]) -> Non
         if ours != theirs:
             raise UserError(
                 f"--against: {first} {verb} {ours}; {second} {verb} {theirs}",
-                remedy="compare models that were fine-tuned for the same",
+                remedy="compare models with the same task and labels",
             )
 
 
@@ -148,30 +149,30 @@ def evaluate_encoder(
 ) -> dict[str, Any]:
     """Return `{task, metrics, intervals, examples}` of a pretrained encoder on plain text.
 
-    The metrics are `loss` and `accuracy` (0 to 1) of each objective of which the model has the whole head: those of
-    hidden tokens with 15 % of them hidden, `causal_lm`, and `next_sentence` or `sentence_order` where the documents
-    have several sentences; the masking is one that gives what the objectives ask for. Masks and pairs are drawn from
-    the seed, so that two models with one tokenizer are asked the same.
+    The metrics are `loss` and `accuracy` (0 to 1) of each objective of which the model has a complete head: those of
+    masked tokens (15 % of the tokens are masked), `causal_lm`, and `next_sentence` or `sentence_order` if the documents
+    have several sentences; the masking is one that provides what the objectives need. Masks and pairs depend only on
+    the seed, so that two models with the same tokenizer are evaluated on the same inputs.
 
     Raises:
-        UserError: the model has no pretraining head, or no text is in the files.
+        UserError: the model has no pretraining head, or the files contain no text.
     """
-    with torch.random.fork_rng(devices=()):  # what is drawn is overwritten
+    with torch.random.fork_rng(devices=()):  # the random weights are overwritten
         objectives = _objectives(model)
     if not objectives:
-        raise UserError("this model has neither a task's head nor a whole one of a pretraining objective")
+        raise UserError("this model has neither a task head nor a complete head of a pretraining objective")
     machine = machine or choose_machine(precision="float32")
     length = min(128, model.encoder.longest)
     with tempfile.TemporaryDirectory() as folder:
         corpus = build_corpus(paths, model.tokenizer, Path(folder) / "corpus", heldout=None, options=options)
-        asked = next((given for given, name in LABELS.items() if name in objectives), None)
-        if asked is None or not _has_pairs(corpus.train, others=asked == "random"):
+        second = next((given for given, name in LABELS.items() if name in objectives), None)
+        if second is None or not _has_pairs(corpus.train, others=second == "random"):
             layout: LayoutSettings = DocumentSentencesSettings(length=length)
             objectives = {name: one for name, one in objectives.items() if name not in LABELS.values()}
             if not objectives:
-                raise UserError("this model tells pairs of sentences apart, and the documents have none")
+                raise UserError("this model classifies pairs of sentences, but the documents contain none")
         else:
-            layout = SentencePairsSettings(length=length, second=asked)
+            layout = SentencePairsSettings(length=length, second=second)
         masking = _masking(objectives)
         objectives = _answerable(objectives, model.encoder.gives | masking.gives | layout.gives)
         learner = inference_copy(Learner(model.encoder, objectives), machine)
@@ -187,7 +188,7 @@ def evaluate_encoder(
 
 
 def _objectives(model: Model) -> dict[str, Objective]:
-    """Return the pretraining objectives of which a model has the whole head.
+    """Return the pretraining objectives of which a model has a complete head.
 
     Raises:
         UserError: a head is damaged.
@@ -205,25 +206,25 @@ def _objectives(model: Model) -> dict[str, Objective]:
 
 
 def _masking(objectives: Mapping[str, Objective]) -> AnyMasking:
-    """Return a masking with default settings that gives what objectives ask of one; where there is none, BERT's."""
-    offered = frozenset().union(*(kind.gives for kind in MASKINGS.values()))
-    asked = frozenset().union(*(OBJECTIVES[name].asks for name in objectives)) & offered
-    return next((kind() for kind in MASKINGS.values() if asked <= kind.gives), TokenMaskingSettings())
+    """Return a masking with default settings that provides what objectives need; BERT's if there is none."""
+    provided = frozenset().union(*(kind.gives for kind in MASKINGS.values()))
+    needed = frozenset().union(*(OBJECTIVES[name].asks for name in objectives)) & provided
+    return next((kind() for kind in MASKINGS.values() if needed <= kind.gives), TokenMaskingSettings())
 
 
 def _answerable(objectives: Mapping[str, Objective], given: frozenset[str]) -> dict[str, Objective]:
-    """Return the objectives that ask for nothing but what is given.
+    """Return the objectives that need nothing but what is given.
 
     Raises:
         UserError: there are none.
     """
     missing = {name: sorted(OBJECTIVES[name].asks - given) for name in objectives}
     if all(missing.values()):
-        wanted = "; ".join(f"{name} needs {', '.join(names)}" for name, names in missing.items())
-        raise UserError(f"plain text alone does not give what this model was pretrained for: {wanted}")
+        needs = "; ".join(f"{name} needs {', '.join(names)}" for name, names in missing.items())
+        raise UserError(f"the pretraining objectives of this model need more than plain text: {needs}")
     return {name: one for name, one in objectives.items() if not missing[name]}
 
 
 def _has_pairs(documents: Documents, *, others: bool) -> bool:
-    """Say whether most documents have a sentence that follows another one, and there are other documents if need be."""
+    """Return whether most documents have consecutive sentences and, with `others`, there are several documents."""
     return len(documents) > others and documents.num_sentences >= 2 * len(documents)

@@ -1,1 +1,1 @@
-"""Labelled examples to a model for a task: one run, several of them, the encoder tuned or frozen."""
+"""Fine-tuning on labeled examples: single runs, several seeds, and runs with a frozen encoder."""

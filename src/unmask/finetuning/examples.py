@@ -1,4 +1,4 @@
-"""What a fine-tuning learns from and is scored on: labelled files, divided and framed."""
+"""Training and evaluation examples of a fine-tuning run, read from labeled files and converted to samples."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from unmask.model import Model
 from unmask.tasks.task import Framed, Task
 
 HOLD_OUT_SEED = 0
-"""Decides which tenth is held out, whatever the seed of the run, so that runs can be compared."""
+"""Seed of the choice of the tenth that is held out; the same for every run, so that runs are comparable."""
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Examples to train on and to score on, the labels, where there are any, and what was left out."""
+    """Examples to train on and to evaluate on (`held`), the labels, if any, and notes about what was left out."""
 
     train: list[Any]
     held: list[Any]
@@ -29,20 +29,20 @@ class Examples:
     notes: list[str]
 
     def inner(self, task: Task) -> Examples:
-        """Return a tenth of the training examples as those to score on, for choices that must not see the others."""
+        """Split off a tenth of the training examples as `held`, for choices that must not use the dev examples."""
         return Examples(*task.hold_out(self.train, HOLD_OUT_SEED), self.labels, self.notes)
 
     def fingerprints(self) -> dict[str, str]:
-        """Return what tells these examples from others, of each part."""
+        """Return a hash of the examples of each part."""
         parts = {"train": self.train, "dev": self.held}
         return {name: hashlib.sha256(msgspec.json.encode(part)).hexdigest() for name, part in parts.items()}
 
 
 def read_examples(task: Task, files: LabelledFiles, base: Model) -> Examples:
-    """Read the files; where the labels are those of the model, they are in its order.
+    """Read the files; if the labels equal those of the model, use its order.
 
     Raises:
-        UserError: a file cannot be read, or is not of the task's kind.
+        UserError: a file cannot be read, or is not suitable for the task.
     """
     notes: list[str] = []
     read = partial(task.read, columns=files.columns, kind=files.kind, notes=notes)
@@ -55,13 +55,13 @@ def read_examples(task: Task, files: LabelledFiles, base: Model) -> Examples:
     return Examples(*task.hold_out(examples, HOLD_OUT_SEED), labels, notes)
 
 
-def frame_examples(task: Task, base: Model, examples: Sequence[Any], labels: Sequence[str], what: str) -> Framed:
-    """Turn examples into samples.
+def frame_examples(task: Task, base: Model, examples: Sequence[Any], labels: Sequence[str], purpose: str) -> Framed:
+    """Convert examples to samples.
 
     Raises:
-        UserError: none is left; it says that nothing can be `what`.
+        UserError: no samples remain; the message states the purpose.
     """
     framed = task.frame(base.tokenizer, examples, labels, gold=True)
     if not framed.samples:
-        raise UserError(f"nothing can be {what}", remedy="; ".join(framed.notes))
+        raise UserError(f"no example can be used for {purpose}", remedy="; ".join(framed.notes))
     return framed

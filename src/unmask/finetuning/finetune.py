@@ -1,6 +1,6 @@
-"""Fine-tune a model on labelled examples: all parameters, one new layer, one documented rule of defaults.
+"""Fine-tuning of a model on labeled examples: all parameters, one new layer, one documented rule for the defaults.
 
-examples -> samples -> the training loop -> RUN/model, scored on data that served no choice
+examples -> samples -> the training loop -> RUN/model, evaluated on data that was not used for any choice
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from unmask.training.machine import Machine, choose_machine
 from unmask.training.processes import Processes
 from unmask.version import __version__
 
-WATCHED = 1000
-"""So many held-out samples at most are looked at along the way, evenly chosen; all are scored at the end. What decides
-when a run ends early is looked at whole."""
+MAX_EVALUATED = 1000
+"""Maximum number of held-out samples, evenly spaced, for evaluations during training. All are scored at the end; early
+stopping uses all of them."""
 SCORES = "dev.json"
-"""The scores of a finished run."""
+"""File name of the scores of a finished run."""
 EVALUATION_TOKENS = 8192
-"""Tokens of a batch to evaluate on."""
+"""Number of tokens in an evaluation batch."""
 
 
 def finetune(
@@ -66,32 +66,32 @@ def finetune(
     machine: Machine | None = None,
     quiet: bool = False,
 ) -> Path:
-    """Fine-tune a model for a task and leave a run directory.
+    """Fine-tune a model for a task and write a run directory.
 
     Args:
         task: one of `unmask.tasks.TASKS`.
         model: MODEL: a run, a Hugging Face directory, or random:RECIPE with `tokenizer`.
-        train: labelled files.
+        train: labeled files.
         out: the run directory.
-        dev: labelled files to score on, used for no choice; none: a tenth of `train`, the same one for all seeds.
-        columns: our column names to theirs.
-        kind: the files' format where the suffix does not tell.
-        settings: over the defaults, for example `{"seed": 1, "budget.epochs": 5}`.
-        tokenizer: for random:RECIPE.
-        allow_pickle: let `model` hold pickled weights.
-        frozen: leave the encoder as it is and compute its features once.
-        downstream: a small model over its layers, "linear", "average" or "rnn"; none: the task's own head, which is
-            what "linear" is.
-        resume: go on where the run in `out` stands.
-        machine: device and precision; None chooses.
-        quiet: print nothing.
+        dev: labeled files to evaluate on, not used for any choice; empty: a tenth of `train`, the same for all seeds.
+        columns: mapping of our column names to those of the files.
+        kind: format of the files, if the suffix does not determine it.
+        settings: settings that override the defaults, for example `{"seed": 1, "budget.epochs": 5}`.
+        tokenizer: tokenizer for random:RECIPE.
+        allow_pickle: whether `model` may contain pickled weights.
+        frozen: whether to keep the encoder fixed and compute its features once.
+        downstream: a small model over its layers, "linear", "average" or "rnn"; None: only the head of the task, which
+            is equivalent to "linear".
+        resume: whether to continue the run in `out`.
+        machine: device and precision; None: chosen automatically.
+        quiet: whether to print nothing.
 
     Returns:
-        The model's directory, RUN/model.
+        The directory of the model, RUN/model.
 
     Raises:
-        UserError: files, model and run do not go together.
-        UnmaskError: the run broke off; it is saved.
+        UserError: files, model and run are inconsistent.
+        UnmaskError: the run was interrupted; it is saved.
     """
     start = Start(model, tokenizer, allow_pickle)
     files = LabelledFiles(as_paths(train), as_paths(dev), columns or {}, kind)
@@ -102,22 +102,22 @@ def finetune(
 def run_job(
     job: Job, out: str | Path, *, resume: bool = False, choosing: bool = False, features: Path | None = None
 ) -> Path:
-    """Do what `finetune` describes.
+    """Fine-tune as described in `finetune`.
 
     Args:
-        job: what is asked for.
+        job: the task, the model, the files and the settings.
         out: the run directory.
-        resume: go on where the run in `out` stands.
-        choosing: the run serves a choice: score on a tenth of what is left to train on, and leave the dev examples
-            alone.
-        features: where those of a frozen encoder are kept for other runs; none: in the run, until it ends.
+        resume: whether to continue the run in `out`.
+        choosing: whether the run serves a choice: it is then evaluated on a tenth of the training examples, and the dev
+            examples are not used.
+        features: folder of a frozen encoder's features, shared between runs; None: in the run directory until it ends.
 
     Returns:
-        The model's directory, RUN/model.
+        The directory of the model, RUN/model.
 
     Raises:
-        UserError: files, model and run do not go together.
-        UnmaskError: the run broke off; it is saved.
+        UserError: files, model and run are inconsistent.
+        UnmaskError: the run was interrupted; it is saved.
     """
     job.check()
     processes = Processes.launched()
@@ -128,16 +128,16 @@ def run_job(
     earlier = Earlier(partial(resolve_migrated, FinetuningRecipe), {"model": ready.base.former_fingerprint})
     with processes, open_run(out, recipe, ready.inputs, machine, processes, resume=resume, earlier=earlier) as run:
         if resume and not run.changed and _is_finished(run):
-            display.say(f"finished before: {run.model}")
+            display.say(f"already finished: {run.model}")
             return run.model
-        if processes.is_main:  # the scores of an end that is no longer the end
+        if processes.is_main:  # the scores are those of an earlier end of the run
             (run.path / SCORES).unlink(missing_ok=True)
         _announce(job.start.model, ready, display)
         trainer = _trainer(ready, run, features or run.path / FEATURES, machine, processes, display)
         trainer.complete(resume=resume)
         if not processes.is_main:
             return run.model
-        metrics = _leave(run, ready, trainer.progress, replace(machine, precision="float32"), display)
+        metrics = _finish(run, ready, trainer.progress, replace(machine, precision="float32"), display)
     display.say("dev: " + ", ".join(f"{name} {value:.2f}" for name, value in metrics.items()))
     display.say(f"model: {run.model}")
     return run.model
@@ -146,21 +146,21 @@ def run_job(
 def _trainer(
     ready: Prepared, run: RunDirectory, features: Path, machine: Machine, processes: Processes, display: Display
 ) -> Trainer:
-    """Return what trains on the samples; a frozen encoder's features are computed before, unless they are there."""
+    """Return the trainer; compute the features of a frozen encoder first, unless they are stored."""
     learner, recipe = ready.learner, ready.recipe
-    samples, watched = ready.train.samples, ready.held.samples
+    samples, held = ready.train.samples, ready.held.samples
     if not ready.stops_early:
-        watched = watched[:: max(1, -(-len(watched) // WATCHED))]
+        held = held[:: max(1, -(-len(held) // MAX_EVALUATED))]
     if recipe.frozen:
-        both, weights = (samples, watched), ready.inputs["model"]
+        both, weights = (samples, held), ready.inputs["model"]
         both, about = freeze(learner, ready.base, recipe, both, features, weights, machine, processes, display)
-        samples, watched = both
+        samples, held = both
         display.say(about)
     return Trainer(
         learner,
         ExampleSource(samples, seed=recipe.seed),
         prepare=learner.prepare,
-        heldout=[collate(some) for some in split([learner.prepare(it) for it in watched], EVALUATION_TOKENS)],
+        heldout=[collate(some) for some in split([learner.prepare(it) for it in held], EVALUATION_TOKENS)],
         settings=recipe,
         run=run,
         machine=machine,
@@ -169,21 +169,21 @@ def _trainer(
     )
 
 
-def _leave(
+def _finish(
     run: RunDirectory, ready: Prepared, progress: Progress, machine: Machine, display: Display
 ) -> dict[str, float]:
-    """Score the finished model as `evaluate` would, and write it, the scores, the plots and the report."""
-    recipe, data, trained_on = ready.recipe, ready.data, len(ready.learnt.train)
+    """Evaluate the finished model as `evaluate` does; write the model, the scores, the plots and the report."""
+    recipe, data, trained_on = ready.recipe, ready.data, len(ready.split.train)
     model = finished_model(ready.base, ready.learner, data.labels, recipe.task)
     if recipe.task.tunes:
-        model = _tune(model, ready.learnt.held, machine, display)
+        model = _tune(model, ready.split.held, machine, display)
     result = score_examples(model, data.held, machine, display)
     metrics: dict[str, float] = result["metrics"]
     how = "Trained on frozen features" if recipe.frozen else "Fine-tuned"
-    to_tell = f" to tell {', '.join(data.labels)} apart" if data.labels else ""
-    about = f"{how} with unmask {__version__} on {trained_on:,} examples{to_tell}."
+    labels = f" with the labels {', '.join(data.labels)}" if data.labels else ""
+    about = f"{how} with unmask {__version__} on {trained_on:,} examples{labels}."
     save_model(run.model, model, model_card(recipe.task.title, about, metrics))
-    shutil.rmtree(run.plots, ignore_errors=True)  # of an end that is no longer the end
+    shutil.rmtree(run.plots, ignore_errors=True)  # plots of an earlier end of the run
     run.report(finetuning_report(run, recipe.task, data.labels, progress, trained_on, metrics))
     shutil.rmtree(run.path / FEATURES, ignore_errors=True)
     replace_file(run.path / SCORES, msgspec.json.format(msgspec.json.encode(result)))
@@ -191,37 +191,37 @@ def _leave(
         counts = np.array(result["confusion"])
         try_to_draw(lambda: plot_confusion(model.labels, counts, run.plots / "confusion.png"), display.say)
     try_to_draw(lambda: plot_training(run), display.say)
-    run.report(finetuning_report(run, recipe.task, data.labels, progress, trained_on, metrics))  # with the pictures
+    run.report(finetuning_report(run, recipe.task, data.labels, progress, trained_on, metrics))  # now with the plots
     return metrics
 
 
 def _is_finished(run: RunDirectory) -> bool:
-    """Return whether a run has left all that it leaves, pictures aside; the scores are the last of it."""
+    """Return whether a run has written all its files except plots; the scores are the last to be written."""
     return (run.path / SCORES).exists() and (run.model / "config.json").exists()
 
 
 def _tune(model: Model, aside: Sequence[Any], machine: Machine, display: Display) -> Model:
-    """Return the model with its task tuned on training examples that it has not seen."""
+    """Return the model with its task tuned on training examples that were set aside."""
     assert model.task is not None
     task = model.task.tune(aside, Predictor(model, machine, display).run(aside))
     before, after = msgspec.to_builtins(model.task), msgspec.to_builtins(task)
-    found = ", ".join(f"{name} {value:.4g}" for name, value in after.items() if value != before[name])
-    display.say(f"found on {len(aside):,} training examples set aside for it: {found}")
+    tuned = ", ".join(f"{name} {value:.4g}" for name, value in after.items() if value != before[name])
+    display.say(f"tuned on {len(aside):,} training examples set aside for it: {tuned}")
     return replace(model, task=task)
 
 
 def _announce(source: str | Path, ready: Prepared, display: Display) -> None:
-    """Tell what was fixed, cut or left out of the examples, and what is about to be done."""
+    """Print what was repaired, truncated or left out in the examples, and the main settings of the run."""
     for note in (*ready.train.notes, *(f"dev: {note}" for note in ready.held.notes)):
         display.say(note)
     base, recipe, data = ready.base, ready.recipe, ready.data
     title = recipe.task.part.replace("_", " ")
     own = f" (its own is for {', '.join(base.labels)})" if base.labels else ""
-    created = [*base.created, *(() if ready.kept else (f"the {title} head{own}",))]
+    new = [*base.created, *(() if ready.kept else (f"the {title} head{own}",))]
     labels = f", labels: {', '.join(data.labels)}" if data.labels else ""
     display.say(
-        f"{len(ready.learnt.train):,} examples to train on, {len(data.held):,} to score on{labels}\n"
+        f"{len(ready.split.train):,} training examples, {len(data.held):,} evaluation examples{labels}\n"
         f"learning rate {recipe.optimizer.learning_rate:g}, {recipe.batch.sequences or recipe.batch.tokens} "
-        f"{'sequences' if recipe.batch.sequences else 'tokens'} a step, seed {recipe.seed}\n"
-        + (f"created, as {source} has it not: {', '.join(created)}" if created else f"all weights from {source}")
+        f"{'sequences' if recipe.batch.sequences else 'tokens'} per step, seed {recipe.seed}\n"
+        + (f"newly initialized, as {source} lacks it: {', '.join(new)}" if new else f"all weights from {source}")
     )

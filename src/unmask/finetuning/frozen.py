@@ -1,11 +1,11 @@
-"""Freeze an encoder for fine-tuning: its features are computed once, and looked up in every pass.
+"""Fine-tuning with a frozen encoder: its features are computed once and looked up in every epoch.
 
-In: a learner and its samples. Out: the learner with stored features in the encoder's place, and samples whose token ids
-are numbers of rows. An epoch then costs what the small model costs.
+Input: a learner and its samples. Output: the learner with stored features in place of the encoder, and samples whose
+token ids are row indices. An epoch then costs only as much as the small model.
 
-The features are computed without dropout. They are kept in float16, as large as bf16 and with an eighth of its error:
-what comes out of a LayerNorm is nowhere near float16's largest number (if it is, the run ends and says so). A linear
-model of whole texts reads nothing but [CLS]: then only that row is stored, pooled where the task pools it.
+The features are computed without dropout and stored in float16, which has the size of bf16 and an eighth of its error:
+outputs of a LayerNorm are far below the largest float16 number (otherwise the run stops with an error). A linear model
+of whole texts reads only [CLS]: then only that row is stored, pooled if the task pools it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from unmask.training.machine import Machine
 from unmask.training.processes import Processes
 
 FEATURES = "features"
-"""The folder of a run, or of several, that holds them while it trains."""
+"""Name of the folder that holds the features during training, in one run or shared by several."""
 SUMMARY = "summary"
-"""The position that stands for a whole text."""
+"""Name of the position that represents a whole text."""
 
 
 def freeze(
@@ -46,21 +46,21 @@ def freeze(
     processes: Processes,
     display: Display,
 ) -> tuple[tuple[list[Sample], list[Sample]], str]:
-    """Store the features of all samples, unless they are there, and put them in the encoder's place.
+    """Store the features of all samples, unless they are stored already, and replace the encoder by them.
 
     Args:
-        learner: is changed.
+        learner: the learner; modified in place.
         base: the model whose encoder is frozen.
-        recipe: says what sits on it.
-        samples: to train and to score on.
-        folder: where they are stored, each under a name that tells what they are of, so that runs can share them.
-        weights: a digest of the encoder's.
-        machine: where and how precisely they are computed.
-        processes: of which the first one computes.
-        display: shows how far that is.
+        recipe: the recipe, with the downstream model over the encoder.
+        samples: the samples to train on and to evaluate on.
+        folder: where features are stored, under names that identify them, so that runs can share them.
+        weights: hash of the encoder's weights.
+        machine: device and precision of the computation.
+        processes: the processes; the main one computes.
+        display: shows the progress.
 
     Returns:
-        The samples, their token ids now numbers of stored rows, and a line about what is stored.
+        The samples, with indices of stored rows as token ids, and a line about the stored features.
     """
     encoder, body, chosen = base.encoder, learner.encoder, recipe.downstream
     numbers = body.reads
@@ -83,7 +83,7 @@ def freeze(
 
 
 def _digest(how: str, samples: Sequence[Sample], at: str | None) -> str:
-    """Return what tells features from others: how they are computed, and of which samples."""
+    """Return a digest that identifies features: how they are computed, and for which samples."""
     digest = hashlib.sha256(how.encode())
     for sample in samples:
         where = None if at is None else sample.positions[at]
@@ -94,7 +94,7 @@ def _digest(how: str, samples: Sequence[Sample], at: str | None) -> str:
 
 
 def _by_row(sample: Sample, first: int, at: str | None) -> Sample:
-    """Return a sample whose token ids are numbers of rows, of all tokens or only of those `at` some positions."""
+    """Return a sample whose token ids are row indices, of all tokens or only of those at the positions named `at`."""
     if at is None:
         return sample.add(ids=first + np.arange(len(sample)))
     rows = np.arange(len(sample.positions[at]))

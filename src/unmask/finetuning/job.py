@@ -1,4 +1,4 @@
-"""What a fine-tuning is asked for: the task, the model that it starts from, the labelled files, what it learns with."""
+"""Specification of a fine-tuning run: the task, the initial model, the labeled files, the settings."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from unmask.training.machine import Machine
 
 @dataclass(frozen=True)
 class Start:
-    """The model that a fine-tuning starts from.
+    """The initial model of a fine-tuning run.
 
     Attributes:
         model: MODEL: a run, a Hugging Face directory, or random:RECIPE with `tokenizer`.
-        tokenizer: for random:RECIPE.
-        allow_pickle: let `model` hold pickled weights.
+        tokenizer: tokenizer for random:RECIPE.
+        allow_pickle: whether `model` may contain pickled weights.
     """
 
     model: str | Path
@@ -29,19 +29,19 @@ class Start:
 
     @property
     def pretrained(self) -> bool:
-        """Whether its weights were trained."""
+        """Whether the model has trained weights."""
         return not str(self.model).startswith("random:")
 
 
 @dataclass(frozen=True)
 class LabelledFiles:
-    """What to learn from and to score on.
+    """The files to train on and to evaluate on.
 
     Attributes:
-        train: labelled files.
-        dev: labelled files to score on, used for no choice; none: a tenth of `train`, the same one for all seeds.
-        columns: our column names to theirs.
-        kind: the files' format where the suffix does not tell.
+        train: labeled files.
+        dev: labeled files to evaluate on, not used for any choice; empty: a tenth of `train`, the same for all seeds.
+        columns: mapping of our column names to those of the files.
+        kind: format of the files, if the suffix does not determine it.
     """
 
     train: Sequence[str | Path]
@@ -52,17 +52,18 @@ class LabelledFiles:
 
 @dataclass(frozen=True)
 class Job:
-    """A fine-tuning.
+    """A fine-tuning run.
 
     Attributes:
         task: one of `unmask.tasks.TASKS`.
-        start, files: see there.
-        settings: over the defaults: dotted keys to values.
-        frozen: leave the encoder as it is and compute its features once.
-        downstream: a small model over its layers, "linear", "average" or "rnn"; none: the task's own head, which is
-            what "linear" is.
-        machine: device and precision; None chooses.
-        quiet: print nothing.
+        start: the initial model.
+        files: the labeled files.
+        settings: settings that override the defaults, by dotted key.
+        frozen: whether to keep the encoder fixed and compute its features once.
+        downstream: a small model over its layers, "linear", "average" or "rnn"; None: only the head of the task, which
+            is equivalent to "linear".
+        machine: device and precision; None: chosen automatically.
+        quiet: whether to print nothing.
     """
 
     task: str
@@ -75,10 +76,10 @@ class Job:
     quiet: bool = False
 
     def check(self) -> None:
-        """Refuse what can be refused before anything is read.
+        """Check whatever can be checked before any file is read.
 
         Raises:
-            UserError: an unknown name, or settings that do not go together.
+            UserError: a name is unknown, or the settings are inconsistent.
         """
         check_overrides(self.settings)
         if self.task not in TASKS:
@@ -89,10 +90,12 @@ class Job:
             )
         small = self.frozen or self.downstream is not None
         if not small and any(key.startswith("downstream.") for key in self.settings):
-            raise UserError("downstream.… is without a downstream model", remedy="pass --frozen or --downstream KIND")
+            raise UserError(
+                "downstream.… has no effect without a downstream model", remedy="pass --frozen or --downstream KIND"
+            )
         for key, value in self.settings.items():
             if key in ("frozen", "downstream.kind"):
                 raise UserError(
-                    f"--set {write_line(key, value)} is an option of its own",
+                    f"--set {write_line(key, value)} is not allowed",
                     remedy="pass --frozen or --downstream KIND",
                 )

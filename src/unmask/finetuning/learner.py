@@ -1,4 +1,4 @@
-"""The learner of a fine-tuning: a model's body, a downstream model if one is asked for, the task's head."""
+"""Learner of a fine-tuning run: the body of the model, the downstream model, if any, and the head of the task."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from unmask.tasks.task import Task
 
 
 def build_learner(base: Model, labels: Sequence[str], recipe: FinetuningRecipe) -> tuple[Learner, bool]:
-    """Return encoder and head, and whether the head is the model's own (it had one for the same labels).
+    """Return the learner, and whether its head is that of the model (which then has the same labels).
 
-    What the recipe resets is drawn anew, in place.
+    The layers that the recipe resets are reinitialized in place.
 
     Raises:
-        UserError: the downstream model and the task, or the encoder, do not go together.
+        UserError: the downstream model is incompatible with the task or the encoder.
     """
     if recipe.reset is not None:
         _reset(base, recipe.reset, recipe.seed)
@@ -49,15 +49,15 @@ def build_learner(base: Model, labels: Sequence[str], recipe: FinetuningRecipe) 
 def _check_downstream(chosen: DownstreamSettings, layers: int, part: str, at: str) -> None:
     if chosen.kind == "average" and at != "summary":
         raise UserError(
-            f"--downstream average is one vector a text, {part.replace('_', ' ')} needs one a token",
-            remedy="take linear or rnn",
+            f"--downstream average yields one vector per text, but {part.replace('_', ' ')} needs one per token",
+            remedy="use linear or rnn",
         )
     if chosen.kind == "linear" and at == "summary" and resolve_layers(chosen.layers, layers) == (0,):
-        raise UserError("layer 0 of [CLS] is the same for every text", remedy="take --downstream average or rnn")
+        raise UserError("layer 0 of [CLS] is the same for every text", remedy="use --downstream average or rnn")
 
 
 def finished_model(base: Model, learner: Learner, labels: Sequence[str], task: Task) -> Model:
-    """Return what is saved and used of a trained learner: encoder, downstream model if any, head."""
+    """Return the model of a trained learner: the encoder, the downstream model, if any, and the head."""
     heads, small = {task.part: learner.parts[task.part].published()}, learner.encoder.chosen
     if small is not None:
         heads["downstream"] = learner.encoder.own_state()
@@ -65,18 +65,18 @@ def finished_model(base: Model, learner: Learner, labels: Sequence[str], task: T
 
 
 def _reset(base: Model, layers: int, seed: int) -> None:
-    """Draw the pooler and the uppermost layers anew."""
+    """Reinitialize the pooler and the topmost layers."""
     body = base.encoder
     if layers and SEPARATE_LAYERS not in body.gives:
         raise UserError(
-            f"reset = {layers} would draw lower layers anew too: this model's share their weights",
-            remedy="pass --set reset=0, which draws the pooler alone",
+            f"reset = {layers} would also reinitialize lower layers: the layers of this model share their weights",
+            remedy="pass --set reset=0, which reinitializes only the pooler",
         )
     if layers > body.num_layers:
         raise UserError(f"reset = {layers}, but the model has {body.num_layers} layers")
     pooler = cast(WithPooler, body).pooler if POOLER in body.gives else None
     if not layers and pooler is None:
-        raise UserError("reset = 0 draws the pooler anew, but the model has none", remedy="leave it away")
+        raise UserError("reset = 0 reinitializes the pooler, but the model has none", remedy="remove it")
     torch.manual_seed(derive_seed(seed, "reset"))
     for part in filter(None, (pooler, *body.layer_groups[len(body.layer_groups) - layers :])):
         body.head.init(part)

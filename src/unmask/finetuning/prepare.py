@@ -1,6 +1,6 @@
-"""All that a fine-tuning needs before its run is opened: model, resolved recipe, examples as samples.
+"""Preparation of a fine-tuning run before its directory is opened: model, resolved recipe, examples as samples.
 
-What a user did wrong with files, settings and model is found here, before a run directory is made.
+Errors in files, settings and model are raised here, before a run directory is created.
 """
 
 from __future__ import annotations
@@ -31,23 +31,24 @@ from unmask.training.machine import Machine
 
 @dataclass(frozen=True)
 class Prepared:
-    """See the module.
+    """Everything that a fine-tuning run needs.
 
     Attributes:
-        base: the model that is fine-tuned.
-        recipe: every setting resolved.
-        data: the examples to learn from, and those that are reported on.
-        learnt: the same, less a tenth where the run chooses by it when to end, or a setting of the task.
+        base: the model to fine-tune.
+        recipe: the recipe with all settings resolved.
+        data: the training examples and the examples that results are reported on.
+        split: the examples of `data`; with early stopping, or if a setting of the task is tuned, the training examples
+            divided into those to train on and a tenth for this choice.
         learner: encoder and head, on the device.
-        kept: whether the head is the model's own.
-        train, held: samples to train on, and to evaluate on along the way.
+        kept: whether the head is that of the model.
+        train, held: samples to train on, and samples to evaluate on during training.
         inputs: fingerprints of model and examples.
     """
 
     base: Model
     recipe: FinetuningRecipe
     data: Examples
-    learnt: Examples
+    split: Examples
     learner: Learner
     kept: bool
     train: Framed
@@ -56,21 +57,21 @@ class Prepared:
 
     @property
     def stops_early(self) -> bool:
-        """Whether the evaluations along the way decide when the run ends."""
+        """Whether evaluations during training decide when the run ends."""
         return self.recipe.budget.patience is not None
 
 
 def prepare(job: Job, machine: Machine, display: Display, *, choosing: bool) -> Prepared:
-    """Read model and examples, resolve the settings, and frame the examples.
+    """Read model and examples, resolve the settings, and convert the examples to samples.
 
     Args:
-        job: what is asked for.
-        machine: where the learner goes.
-        display: tells what the files' formats leave out.
-        choosing: score on a tenth of what is left to train on, and leave the dev examples alone.
+        job: the task, the model, the files and the settings.
+        machine: the device of the learner.
+        display: prints what the formats of the files exclude.
+        choosing: whether to evaluate on a tenth of the training examples instead of the dev examples.
 
     Raises:
-        UserError: files, model and settings do not go together.
+        UserError: files, model and settings are inconsistent.
     """
     base = _load(job)
     unsettled = TASKS[job.task]()
@@ -83,19 +84,19 @@ def prepare(job: Job, machine: Machine, display: Display, *, choosing: bool) -> 
     learner, kept = build_learner(base, data.labels, recipe)
     learner.to(machine.device)
     stops_early = recipe.budget.patience is not None
-    # what ends a run early, or finds a setting, is neither trained on nor reported
-    learnt = data.inner(task) if stops_early or task.tunes else data
-    train = frame_examples(task, base, learnt.train, data.labels, "learnt from these examples")
-    scored = (learnt if stops_early else data).held
-    held = frame_examples(task, base, scored, data.labels, "scored on the examples held out")
-    if job.files.dev and (choosing or stops_early):  # scored at the end, or by another run: now is the time to refuse
+    # examples for early stopping or for tuning a setting are neither trained on nor reported on
+    split = data.inner(task) if stops_early or task.tunes else data
+    train = frame_examples(task, base, split.train, data.labels, "training")
+    evaluated = (split if stops_early else data).held
+    held = frame_examples(task, base, evaluated, data.labels, "evaluation")
+    if job.files.dev and (choosing or stops_early):  # used at the end or by another run: check them now
         task.frame(base.tokenizer, read.held, data.labels, gold=True)
     inputs = {"model": base.fingerprint(), **data.fingerprints()}
-    return Prepared(base, recipe, data, learnt, learner, kept, train, held, inputs)
+    return Prepared(base, recipe, data, split, learner, kept, train, held, inputs)
 
 
-class _Early(msgspec.Struct, frozen=True):
-    """What is needed before the model is there, whose width and data decide the other defaults."""
+class _LoadSettings(msgspec.Struct, frozen=True):
+    """The settings needed to load the model; the defaults of the others depend on its width and on the data."""
 
     seed: Annotated[int, msgspec.Meta(ge=0)] = 0
     dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
@@ -103,18 +104,18 @@ class _Early(msgspec.Struct, frozen=True):
 
 def _load(job: Job) -> Model:
     given = {key: value for key, value in job.settings.items() if key in ("seed", "dropout")}
-    early, start = convert(put({}, given, _Early), _Early, "--set"), job.start
+    settings, start = convert(put({}, given, _LoadSettings), _LoadSettings, "--set"), job.start
     return load_model(
         start.model,
         tokenizer=start.tokenizer,
         allow_pickle=start.allow_pickle,
-        dropout=early.dropout,
-        seed=early.seed,
+        dropout=settings.dropout,
+        seed=settings.seed,
     )
 
 
 def _resolve(job: Job, base: Model, data: Examples) -> FinetuningRecipe:
-    """Return the recipe: the rule with the user's settings, then what the training examples decide."""
+    """Return the recipe: the defaults, overridden by the user's settings, then resolved by the training examples."""
     rule = defaults(
         job.task,
         base.encoder.settings,
@@ -127,12 +128,12 @@ def _resolve(job: Job, base: Model, data: Examples) -> FinetuningRecipe:
     recipe = convert(put(rule, job.settings, FinetuningRecipe), FinetuningRecipe, "--set")
     if recipe.task.length > base.encoder.longest:
         raise UserError(f"length {recipe.task.length} exceeds the {base.encoder.longest} positions of the model")
-    _refuse_idle(recipe, base.encoder)
+    _check_effects(recipe, base.encoder)
     return msgspec.structs.replace(recipe, task=recipe.task.settle(data.train, data.labels))
 
 
-def _refuse_idle(recipe: FinetuningRecipe, body: Encoder) -> None:
-    """Refuse what has no effect with or without a frozen encoder, and objectives that the model cannot serve."""
+def _check_effects(recipe: FinetuningRecipe, body: Encoder) -> None:
+    """Raise an error for settings without effect, and for objectives that the model does not support."""
     for name, settings in recipe.objectives.items():
         if recipe.frozen or recipe.downstream is not None:
             raise UserError(
@@ -144,13 +145,15 @@ def _refuse_idle(recipe: FinetuningRecipe, body: Encoder) -> None:
                 remedy="remove it",
             )
     if recipe.frozen and recipe.optimizer.layer_decay != 1:
-        raise UserError("optimizer.layer_decay has no effect on a frozen encoder", remedy="leave it away")
+        raise UserError("optimizer.layer_decay has no effect on a frozen encoder", remedy="remove it")
     if recipe.frozen and recipe.reset is not None:
-        raise UserError("reset has no effect on a frozen encoder: it would never learn", remedy="leave it away")
+        raise UserError(
+            "reset has no effect on a frozen encoder: the new weights would not be trained", remedy="remove it"
+        )
     if recipe.frozen and recipe.batch.recompute:
-        raise UserError("batch.recompute has no effect on a frozen encoder", remedy="leave it away")
+        raise UserError("batch.recompute has no effect on a frozen encoder", remedy="remove it")
     if not recipe.frozen and recipe.downstream is not None and recipe.downstream.plain(body.num_layers):
         raise UserError(
-            "--downstream linear has no effect without --frozen: it is what fine-tuning does",
-            remedy="pass --frozen, or leave it away",
+            "--downstream linear has no effect without --frozen: it is the default of fine-tuning",
+            remedy="pass --frozen, or remove it",
         )

@@ -1,7 +1,7 @@
-"""One rule of all defaults of fine-tuning: a function of the task, the model's width and the number of examples.
+"""Rule for all defaults of fine-tuning: a function of the task, the width of the model and the number of examples.
 
-No name of a data set or of a checkpoint occurs in it; docs/fine-tuning.md and docs/features.md show on which splits of
-training data it was tried.
+It does not depend on names of data sets or checkpoints. docs/fine-tuning.md and docs/features.md state on which splits
+of training data it was chosen.
 """
 
 from __future__ import annotations
@@ -13,24 +13,22 @@ from unmask.families import BodySettings
 from unmask.tasks import TASKS
 
 PRETRAINED_RATE = 5e-5
-"""Peak learning rate at BERT-base's width, from pretrained weights."""
+"""Peak learning rate for pretrained weights, at the width of BERT-base."""
 RANDOM_RATE = 1e-4
-"""The same from random weights."""
+"""Peak learning rate for random weights, at the width of BERT-base."""
 FEW_EXAMPLES = 2000
 MIN_STEPS = 400
 MIN_EPOCHS, MAX_EPOCHS = 3, 20
 TAGGING_EPOCHS = 4
-"""Passes to find entities, at least, as Devlin et al. 2019, appendix A.3, have at most."""
+"""Minimum number of epochs for token classification: the maximum in Devlin et al. 2019, appendix A.3."""
 FROZEN_RATES = {"linear": 1e-2, "average": 1e-3, "rnn": 1e-3}
-"""Peak learning rates on frozen features, whatever the width."""
+"""Peak learning rates on frozen features, independent of the width."""
 MIN_STEPS_FROZEN = 2000
 MIN_EPOCHS_FROZEN, MAX_EPOCHS_FROZEN = 10, 50
 LAYERS = 4
-"""So many of the last layers are read by `average` and `rnn`: the best in Devlin et al. 2019, table 7."""
-
-
+"""Number of last layers that `average` and `rnn` read: the best in Devlin et al. 2019, table 7."""
 LM_WEIGHT = 0.5
-"""Of the language model beside a task (Radford et al. 2018, section 4.1)."""
+"""Weight of the auxiliary language modeling objective (Radford et al. 2018, section 4.1)."""
 
 
 def defaults(
@@ -42,12 +40,12 @@ def defaults(
     frozen: bool = False,
     downstream: str | None = None,
 ) -> dict[str, object]:
-    """Return the recipe that a fine-tuning starts from: a rule of the model's width and the number of examples.
+    """Return the default recipe of fine-tuning, a function of the model's width and the number of examples.
 
     The smaller the model, the higher the learning rate; the fewer the examples, the smaller the batch and the more
-    passes, so that few runs have fewer than `MIN_STEPS` steps. docs/fine-tuning.md shows on which splits of training
-    data the rule was chosen. Of a frozen encoder only the small model learns, from weights drawn at random: at a higher
-    rate and in more steps, which cost little (docs/features.md).
+    epochs, so that few runs have fewer than `MIN_STEPS` steps. docs/fine-tuning.md states on which splits of training
+    data the rule was chosen. With a frozen encoder, only the small model is trained, from random weights: it uses a
+    higher rate and more steps, which are cheap (docs/features.md).
     """
     sequences = 16 if examples < FEW_EXAMPLES else 32
     least = TAGGING_EPOCHS if kind == "token-classification" else MIN_EPOCHS

@@ -1,9 +1,9 @@
-"""Several fine-tunings, one answer: the same recipe with several seeds, and before that a small search of the rate.
+"""Several fine-tuning runs of one recipe: one per seed, optionally after a small search for the learning rate.
 
-Fine-tuning varies from seed to seed (Dodge et al. 2020), so one figure says little: RUN/seed-0, RUN/seed-1, … are runs
-of their own, RUN/report.md has their mean and deviation, RUN/model is the best of them by the dev data. What chose is
-never what is reported: learning rates are compared on a tenth of the training examples, by runs in RUN/rate-…; only
-the figure of the best seed is flattered by having been chosen, and the report says so.
+Results of fine-tuning vary between seeds (Dodge et al. 2020), so a single score is unreliable. RUN/seed-0, RUN/seed-1,
+… are complete runs, RUN/report.md states their mean and standard deviation, and RUN/model is the best of them on the
+dev data. Data that was used for a choice is not reported on: learning rates are compared on a tenth of the training
+examples, by the runs RUN/rate-…. Only the score of the best seed is biased by the selection, as the report states.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from unmask.settings import write_line
 from unmask.tasks import TASKS
 
 FACTORS = (0.5, 1.0, 2.0, 4.0)
-"""What the rule's learning rate is multiplied by in a search."""
+"""Multiples of the default learning rate that a search tries."""
 RATE = "optimizer.learning_rate"
-"""The setting that is searched for."""
+"""Key of the setting that is searched."""
 
 
-def several(job: Job, out: str | Path, *, seeds: int, search: bool = False, resume: bool = False) -> Path:
-    """Fine-tune with several seeds, and leave the best model and a report.
+def run_trials(job: Job, out: str | Path, *, seeds: int, search: bool = False, resume: bool = False) -> Path:
+    """Fine-tune with several seeds; write the best model and a report.
 
     Args:
-        job: what is asked for.
+        job: the task, the model, the files and the settings.
         out: the directory of all runs.
-        seeds: how many; the first is that of the job's settings, or 0.
-        search: try the rule's learning rate, half, twice and four times of it first.
-        resume: go on with what is there.
+        seeds: number of seeds; the first is that of the job's settings, or 0.
+        search: whether to try half, once, twice and four times the default learning rate first.
+        resume: whether to continue the runs in `out`.
 
     Returns:
         The directory of the best model, RUN/model.
@@ -54,15 +54,15 @@ def several(job: Job, out: str | Path, *, seeds: int, search: bool = False, resu
     _check(job, out, seeds, search, resume)
     rates = {}
     if search:
-        begun = [run for run in out.glob("seed-*") if _begun(run, resume)]  # with a rate, which stays theirs
-        rates = _rates(out, job.task) if begun else _search(job, out, resume)
-        chosen = _rate(begun[0]) if begun else max(rates, key=lambda rate: rates[rate])
+        started = [run for run in out.glob("seed-*") if _can_resume(run, resume)]  # they keep their learning rate
+        rates = _rates(out, job.task) if started else _search(job, out, resume)
+        chosen = _rate(started[0]) if started else max(rates, key=lambda rate: rates[rate])
         job = _with(job, RATE, chosen)
     first = job.settings.get("seed", 0)
     found: dict[str, dict[str, float]] = {}
     for seed in range(first, first + seeds):
         run = out / f"seed-{seed}"
-        run_job(_with(job, "seed", seed), run, resume=_begun(run, resume), features=out / FEATURES)
+        run_job(_with(job, "seed", seed), run, resume=_can_resume(run, resume), features=out / FEATURES)
         found[run.name] = _metrics(run)
     best = max(found, key=lambda name: found[name][_metric(job.task)])
     _copy_model(out / best / "model", out / "model")
@@ -73,22 +73,22 @@ def several(job: Job, out: str | Path, *, seeds: int, search: bool = False, resu
 
 
 def _check(job: Job, out: Path, seeds: int, search: bool, resume: bool) -> None:
-    """Refuse what is asked for but cannot be done, or has no effect."""
+    """Raise an error for options that are impossible or have no effect."""
     if seeds < 1:
-        raise UserError(f"{seeds} seeds are none", remedy="pass --seeds 1 or more")
+        raise UserError(f"--seeds is {seeds}, but at least one seed is needed", remedy="pass --seeds 1 or more")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UserError("--seeds and --search do not run under torchrun", remedy="start each seed by itself")
+        raise UserError("--seeds and --search do not run under torchrun", remedy="start each seed separately")
     if not resume and out.exists() and any(out.iterdir()):
         raise UserError("the directory is not empty", file=out, remedy="choose another --out, or pass --resume")
     if search and RATE in job.settings:
-        raise UserError(f"--search has no effect with --set {RATE}=…", remedy="leave one of them away")
+        raise UserError(f"--search has no effect with --set {RATE}=…", remedy="remove one of them")
     seed = job.settings.get("seed", 0)
     if type(seed) is not int or seed < 0:
         raise UserError(f"--set {write_line('seed', seed)}: not a whole number from 0")
 
 
 def _with(job: Job, key: str, value: Any) -> Job:
-    """Return the job with another setting."""
+    """Return the job with one setting changed."""
     return replace(job, settings={**job.settings, key: value})
 
 
@@ -96,10 +96,10 @@ def _search(job: Job, out: Path, resume: bool) -> dict[float, float]:
     """Return the score of each learning rate on a tenth of the training examples."""
     found = {}
     rate = None
-    for factor in sorted(FACTORS, key=lambda factor: factor != 1):  # the rule's own first: it tells the rate
+    for factor in sorted(FACTORS, key=lambda factor: factor != 1):  # the default rate first, to read it from the run
         run = out / f"rate-x{factor:g}"
         trial = job if rate is None else _with(job, RATE, float(f"{rate * factor:.3g}"))
-        run_job(trial, run, resume=_begun(run, resume), choosing=True, features=out / FEATURES)
+        run_job(trial, run, resume=_can_resume(run, resume), choosing=True, features=out / FEATURES)
         used = _rate(run)
         rate = rate or used
         found[used] = _metrics(run)[_metric(job.task)]
@@ -107,7 +107,7 @@ def _search(job: Job, out: Path, resume: bool) -> dict[float, float]:
 
 
 def _rates(out: Path, task: str) -> dict[float, float]:
-    """Return what a search has found before."""
+    """Return the scores of an earlier search by learning rate."""
     return {_rate(run): _metrics(run)[_metric(task)] for run in sorted(out.glob("rate-x*"))}
 
 
@@ -116,8 +116,8 @@ def _rate(run: Path) -> float:
     return float(recipe["optimizer"]["learning_rate"])
 
 
-def _begun(run: Path, resume: bool) -> bool:
-    """Say whether a run is there to go on with; what broke off before its first checkpoint makes room."""
+def _can_resume(run: Path, resume: bool) -> bool:
+    """Return whether a run can be resumed; clear one that was interrupted before its first checkpoint."""
     if not resume or not (run / "recipe.toml").exists():
         return False
     if any((run / "checkpoints").glob("step-*")):
@@ -152,7 +152,7 @@ def _report(
     if rates:
         lines += ["| learning rate | " + _metric(task) + " on a tenth of the training examples |", "|---|---|"]
         lines += [f"| {rate:g} | {score:.2f} |" for rate, score in rates.items()]
-        lines += ["", f"{_rate(out / best):g} was taken.", ""]
+        lines += ["", f"Selected: {_rate(out / best):g}.", ""]
     lines += ["| dev data | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
     for run, metrics in found.items():
         lines.append(f"| [{run}]({run}/report.md) | " + " | ".join(f"{metrics[name]:.2f}" for name in names) + " |")
@@ -164,8 +164,8 @@ def _report(
     if len(found) > 1:
         lines += [
             "",
-            f"`model/` is that of {best}, the best by {_metric(task)} on the dev data: expect of it what the mean "
-            "says, as its own figure was picked.",
+            f"`model/` is that of {best}, the best by {_metric(task)} on the dev data. Expect it to score like the "
+            "mean: its own score is biased by the selection.",
         ]
     lines += [
         "",

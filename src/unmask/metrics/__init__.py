@@ -1,1 +1,1 @@
-"""Official metrics and their intervals; numpy alone."""
+"""Official metrics and their confidence intervals, based on NumPy only."""

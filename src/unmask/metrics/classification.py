@@ -1,6 +1,6 @@
-"""Scores of a classifier, times 100 as GLUE prints them.
+"""Metrics of classification, times 100 as in GLUE.
 
-Definitions: scikit-learn's `accuracy_score`, `f1_score`, `matthews_corrcoef`, against which the tests hold these.
+Definitions: `accuracy_score`, `f1_score` and `matthews_corrcoef` of scikit-learn; the tests compare with them.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ from unmask.metrics.intervals import Measure
 
 
 def confusion(gold: np.ndarray, predicted: np.ndarray, num_labels: int) -> np.ndarray:
-    """Count (gold, predicted) pairs: (labels, labels)."""
+    """Return the confusion matrix, (labels, labels), with gold labels as rows."""
     return np.bincount(gold * num_labels + predicted, minlength=num_labels**2).reshape(num_labels, num_labels)
 
 
 def scores(counts: np.ndarray) -> dict[str, float]:
     """Return the metrics of one or many confusion matrices.
 
-    `f1` is that of the second label where there are two, else the macro mean, which is over the labels that occur or
-    are predicted; what is not defined is 0.
+    `f1` is that of the second label if there are two, otherwise the macro average over the labels that occur or are
+    predicted. Undefined values are 0.
 
     Shape:
         counts: (..., labels, labels); each metric is (...).
     """
     counts = counts.astype(float)
-    right = np.diagonal(counts, axis1=-2, axis2=-1)  # (..., labels)
-    true, said = counts.sum(-1), counts.sum(-2)  # (..., labels)
-    total = true.sum(-1)
-    f1 = _ratio(2 * right, true + said)
-    macro = _ratio(f1.sum(-1), (true + said > 0).sum(-1))
-    covariance = right.sum(-1) * total - (true * said).sum(-1)
-    spread = np.sqrt((total**2 - (said**2).sum(-1)) * (total**2 - (true**2).sum(-1)))
+    correct = np.diagonal(counts, axis1=-2, axis2=-1)  # (..., labels)
+    gold, predicted = counts.sum(-1), counts.sum(-2)  # (..., labels)
+    total = gold.sum(-1)
+    f1 = _ratio(2 * correct, gold + predicted)
+    macro = _ratio(f1.sum(-1), (gold + predicted > 0).sum(-1))
+    covariance = correct.sum(-1) * total - (gold * predicted).sum(-1)
+    spread = np.sqrt((total**2 - (predicted**2).sum(-1)) * (total**2 - (gold**2).sum(-1)))
     return {
-        "accuracy": 100 * right.sum(-1) / total,
+        "accuracy": 100 * correct.sum(-1) / total,
         "f1": 100 * (f1[..., 1] if counts.shape[-1] == 2 else macro),
         "f1_macro": 100 * macro,
         "matthews_correlation": 100 * _ratio(covariance, spread),
@@ -41,7 +41,7 @@ def scores(counts: np.ndarray) -> dict[str, float]:
 
 
 def measure(gold: np.ndarray, predicted: np.ndarray, num_labels: int) -> Measure:
-    """Return the metrics of any selection of examples; `gold` and `predicted` are numbers of labels, (examples,)."""
+    """Return a function from examples to metrics; `gold` and `predicted` are indices of labels, (examples,)."""
 
     def chosen(examples: np.ndarray) -> dict[str, float]:
         found = scores(confusion(gold[examples], predicted[examples], num_labels))

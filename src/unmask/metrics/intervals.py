@@ -1,7 +1,7 @@
-"""How sure a score is, and whether two models really differ: the bootstrap over examples.
+"""Confidence intervals of metrics and significance of differences between models: the bootstrap over examples.
 
-A metric of a data set is anything that can be computed from any selection of its examples (a `Measure`), so that one
-resampling serves accuracies, correlations and entity scores alike.
+A metric of a data set is anything that can be computed from any selection of its examples (a `Measure`), so that the
+same resampling works for accuracies, correlations and entity scores.
 
 Efron and Tibshirani 1993, chapter 13 (percentile intervals); Koehn 2004 (two systems on the same resampled examples).
 """
@@ -13,18 +13,18 @@ from collections.abc import Callable
 import numpy as np
 
 Measure = Callable[[np.ndarray], dict[str, float]]
-"""Metrics of the examples with these numbers; one may occur several times."""
+"""Function from indices of examples, which may repeat, to metrics."""
 
 RESAMPLES = 2000
 
 
-def whole(measure: Measure, number: int) -> dict[str, float]:
+def measure_all(measure: Measure, number: int) -> dict[str, float]:
     """Return the metrics of all `number` examples."""
     return measure(np.arange(number))
 
 
 def intervals(measure: Measure, number: int, *, seed: int = 0) -> dict[str, list[float]]:
-    """Return the 95 % interval of each metric, [low, high]."""
+    """Return the 95 % confidence interval of each metric, [low, high]."""
     drawn = _resampled([measure], number, seed)[0]
     return {name: [float(x) for x in np.percentile(values, [2.5, 97.5])] for name, values in drawn.items()}
 
@@ -33,18 +33,18 @@ def differences(first: Measure, second: Measure, number: int, *, seed: int = 0) 
     """Compare two models on the same `number` examples, metric by metric.
 
     Returns:
-        By metric `difference` (first minus second), `interval` (95 %, [low, high]) and `p`: twice the smaller of
-        the shares of resamples in which the difference is at most 0 and at least 0; from 1 / `RESAMPLES` to 1.
+        For each metric, `difference` (first minus second), `interval` (95 %, [low, high]) and `p`: twice the smaller
+        of the shares of resamples in which the difference is at most 0 and at least 0; from 1 / `RESAMPLES` to 1.
     """
-    one, other = _resampled([first, second], number, seed)
-    here, there = whole(first, number), whole(second, number)
+    first_drawn, second_drawn = _resampled([first, second], number, seed)
+    first_all, second_all = measure_all(first, number), measure_all(second, number)
     found: dict[str, dict[str, object]] = {}
-    for name in here:
-        spread = one[name] - other[name]
-        low, high = np.percentile(spread, [2.5, 97.5])
-        p = 2 * min((spread <= 0).mean(), (spread >= 0).mean())
+    for name in first_all:
+        drawn = first_drawn[name] - second_drawn[name]
+        low, high = np.percentile(drawn, [2.5, 97.5])
+        p = 2 * min((drawn <= 0).mean(), (drawn >= 0).mean())
         found[name] = {
-            "difference": here[name] - there[name],
+            "difference": first_all[name] - second_all[name],
             "interval": [float(low), float(high)],
             "p": float(min(1.0, max(p, 1 / RESAMPLES))),
         }

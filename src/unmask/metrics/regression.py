@@ -1,7 +1,7 @@
-"""Scores of a regression, times 100 as GLUE prints them: the correlations of Pearson and of Spearman.
+"""Metrics of regression, times 100 as in GLUE: the Pearson and the Spearman correlation.
 
-Definitions: `scipy.stats.pearsonr` and `spearmanr` (ties get the mean of their ranks), against which the tests hold
-these; where all values are the same, a correlation is not defined and counts as 0.
+Definitions: `scipy.stats.pearsonr` and `spearmanr` (tied values share their mean rank); the tests compare with them. If
+all values are equal, the correlation is undefined and counts as 0.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from unmask.metrics.intervals import Measure
 
 
 def scores(gold: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
-    """Return the metrics of values, each (examples,)."""
+    """Return the metrics of gold and predicted values, each (examples,)."""
     return {
         "pearson": 100 * _correlation(gold, predicted),
         "spearman": 100 * _correlation(_ranks(gold), _ranks(predicted)),
@@ -20,12 +20,12 @@ def scores(gold: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
 
 
 def measure(gold: np.ndarray, predicted: np.ndarray) -> Measure:
-    """Return the metrics of any selection of examples."""
+    """Return a function from examples to metrics."""
     return lambda examples: scores(gold[examples], predicted[examples])
 
 
 def _correlation(x: np.ndarray, y: np.ndarray) -> float:
-    if np.ptp(x) == 0 or np.ptp(y) == 0:  # less the mean, equal values may be a rounding away from 0
+    if np.ptp(x) == 0 or np.ptp(y) == 0:  # after subtraction of the mean, equal values may differ from 0 by rounding
         return 0.0
     x, y = x - x.mean(), y - y.mean()
     spread = np.sqrt((x @ x) * (y @ y))
@@ -33,7 +33,7 @@ def _correlation(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    """Return each value's rank from 1, ties sharing the mean of theirs."""
+    """Return the rank of each value, from 1; ties share their mean rank."""
     _, groups, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
     return (ends - (counts - 1) / 2)[groups]

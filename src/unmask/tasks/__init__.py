@@ -1,6 +1,7 @@
-"""Kinds of tasks, one a file. A new one: its file, a line here, a test.
+"""Kinds of tasks, one per file. To add one: write its file, a line here, and a test.
 
-The table holds where each class is, not the class: the names are known without torch, which the classes need.
+The table holds the location of each class rather than the class itself, so that the names are known without importing
+torch, which the classes need.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ CLASSES = {
     "question-answering": "unmask.tasks.question_answering:QuestionAnswering",
     "token-classification": "unmask.tasks.token_classification:TokenClassification",
 }
-"""Where the settings of our tasks are, by name."""
+"""Import path of the settings class of each built-in task, by name."""
 
 TASKS: Table[type[Task]] = Table("unmask.tasks", CLASSES)
-"""TASK on the command line and `kind` in [task] to its settings."""
+"""Settings class by name: TASK on the command line, `kind` in a recipe's [task]."""
 
 
 def __getattr__(name: str) -> Any:
-    """Return `AnyTask`, what [task] of a recipe may be, when it is asked for: it needs all classes."""
+    """Return `AnyTask`, the union of all task classes, built on demand because it imports every class."""
     if name != "AnyTask":
         raise AttributeError(f"module 'unmask.tasks' has no attribute '{name}'")
     return reduce(or_, TASKS.values())

@@ -1,10 +1,10 @@
-"""Classify a text or a pair of texts: [CLS], one softmax layer, and every parameter tuned.
+"""Classification of texts or pairs of texts: one softmax layer over [CLS]; all parameters are tuned.
 
-In: labelled rows. Out: samples, the head with its loss, predictions.
+Input: labeled rows. Output: samples, the head with its loss, predictions.
 
 Devlin et al. 2019, section 4.1: the pooled vector of [CLS], dropout, a new layer, cross-entropy. A pair is one sequence
-with segments 0 and 1. What is too long is cut at its end, of a pair the longer text (`_truncate_seq_pair` of
-google-research/bert).
+with segments 0 and 1. Texts that are too long are truncated at the end; in a pair, the longer text is truncated
+(`_truncate_seq_pair` of google-research/bert).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Prediction(msgspec.Struct, frozen=True, omit_defaults=True):
     """A classified text, or pair of texts.
 
     Attributes:
-        text, text_b: as given.
-        label: the most probable one.
+        text, text_b: the texts as given.
+        label: the most probable label.
         scores: probability of each label, in the model's order.
-        cut: whether the end of a text was not read, as it is longer than the task's `length`.
+        cut: whether a text was truncated because the sequence exceeds the task's `length`.
     """
 
     text: str
@@ -53,11 +53,11 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The recipe's [task] for `kind = "classification"`; see `Task`.
 
     Attributes:
-        length: longer texts are cut to that many tokens, special ones included.
-        weights: of the labels in the loss, in the model's order; none: all the same; "balanced": each label weighs
-            as much as any other, whatever their numbers.
-        pairs: whether it is pairs of texts that are classified; None: as the training examples are (not known of a
-            model from elsewhere).
+        length: maximum number of tokens, special tokens included; longer texts are truncated.
+        weights: weights of the labels in the loss, in the model's order; empty: all equal; "balanced": every label has
+            the same total weight, however many examples it has.
+        pairs: whether pairs of texts are classified; None: decided by the training examples (unknown for a model that
+            was not trained here).
     """
 
     weights: tuple[float, ...] | Literal["balanced"] = ()
@@ -83,7 +83,7 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
         return as_rows(texts, texts_b)
 
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
-        """See `Task`: by value where all are integers, else alphabetically."""
+        """See `Task`: sorted by value if all labels are integers, alphabetically otherwise."""
         names = {row.values["label"] for row in examples}
         if len(names) < 2:
             raise UserError(
@@ -96,7 +96,7 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
         return tuple(sorted(names))
 
     def settle(self, examples: Sequence[Row], labels: Sequence[str]) -> Classification:
-        """See `Task`: balanced weights become numbers, of mean 1 over the examples."""
+        """See `Task`: "balanced" weights become numbers whose mean over the examples is 1."""
         task = msgspec.structs.replace(self, pairs=are_pairs(examples, self.pairs))
         if self.weights != "balanced":
             return task
@@ -105,7 +105,7 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
         return msgspec.structs.replace(task, weights=tuple(weights.tolist()))
 
     def hold_out(self, examples: Sequence[Row], seed: int) -> tuple[list[Row], list[Row]]:
-        """See `Task`: the same share of each label."""
+        """See `Task`: stratified by label."""
         labels = self.label_names(examples)
         return hold_out(examples, [labels.index(row.values["label"]) for row in examples], seed)
 
@@ -113,7 +113,7 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
         """See `Task`.
 
         Raises:
-            UserError: there are not as many weights as labels.
+            UserError: the number of weights differs from the number of labels.
         """
         if self._weights and len(self._weights) != len(labels):
             raise UserError(
@@ -128,8 +128,8 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
         if gold:
             numbers = np.array(_numbers(examples, labels), np.int64)
             samples = [
-                sample.add(labels={"classification": numbers[place : place + 1]})
-                for place, sample in enumerate(samples)
+                sample.add(labels={"classification": numbers[index : index + 1]})
+                for index, sample in enumerate(samples)
             ]
 
         def read(logits: Sequence[np.ndarray]) -> list[Prediction]:
@@ -145,7 +145,7 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
     def mistakes(
         self, examples: Sequence[Row], predictions: Sequence[Prediction], labels: Sequence[str]
     ) -> list[Mistake]:
-        """See `Task`: the most confident first."""
+        """See `Task`: the most confident mistakes first."""
         found = [
             Mistake(
                 passages(row),
@@ -164,7 +164,7 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
     def details(
         self, examples: Sequence[Row], predictions: Sequence[Prediction], labels: Sequence[str]
     ) -> dict[str, Any]:
-        """See `Task`: the labels and their confusion matrix, whose rows are what is true."""
+        """See `Task`: the labels and their confusion matrix, with gold labels as rows."""
         counts = metrics.confusion(*gold_and_predicted(examples, predictions, labels), len(labels))
         return {"labels": labels, "confusion": counts.tolist()}
 
@@ -179,12 +179,12 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class ClassificationHead(PooledHead):
-    """The head and its loss.
+    """Classification head with its loss.
 
     Args:
-        spec: of the body that the head sits on.
-        num_labels: classes of the softmax layer.
-        weights: of the classes in the loss; none: all the same.
+        spec: the properties of the body under the head.
+        num_labels: number of classes of the softmax layer.
+        weights: weights of the classes in the loss; empty: all equal.
     """
 
     needs = frozenset({"classification"})
@@ -194,7 +194,7 @@ class ClassificationHead(PooledHead):
         self.weights = tuple(weights)
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
-        """See `Objective`; an example's loss is multiplied by its label's weight."""
+        """See `Objective`; the loss of an example is multiplied by the weight of its label."""
         logits, gold = self.predict(encoder, encoded, batch).float(), batch.labels["classification"]
         weights = logits.new_tensor(self.weights) if self.weights else None
         loss = cross_entropy(logits, gold, weight=weights, reduction="sum")
@@ -204,14 +204,14 @@ class ClassificationHead(PooledHead):
 def gold_and_predicted(
     examples: Sequence[Row], predictions: Sequence[Prediction], labels: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers of the true and of the predicted labels, each (examples,)."""
+    """Return the indices of the gold and of the predicted labels, each of shape (examples,)."""
     numbers = {label: number for number, label in enumerate(labels)}
-    said = np.array([numbers[prediction.label] for prediction in predictions])
-    return np.array(_numbers(examples, labels)), said
+    predicted = np.array([numbers[prediction.label] for prediction in predictions])
+    return np.array(_numbers(examples, labels)), predicted
 
 
 def _numbers(rows: Sequence[Row], labels: Sequence[str]) -> list[int]:
-    """Return the number of each row's label."""
+    """Return the index of each row's label."""
     numbers = {label: number for number, label in enumerate(labels)}
     for row in rows:
         if row.values["label"] not in numbers:
@@ -219,7 +219,7 @@ def _numbers(rows: Sequence[Row], labels: Sequence[str]) -> list[int]:
                 f"unknown label '{row.values['label']}'; the model knows {', '.join(labels)}",
                 file=row.file,
                 line=row.line,
-                remedy="mend the label, or train on a file that has it",
+                remedy="correct the label, or train on a file that contains it",
             )
     return [numbers[row.values["label"]] for row in rows]
 

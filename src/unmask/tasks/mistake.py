@@ -1,4 +1,4 @@
-"""A mistake of a model, as a task describes it for whoever wants to read it: texts, what is true, what was said."""
+"""Human-readable description of a model's mistake: the texts, the gold answer and the prediction."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Mark:
-    """A part of a text that is pointed at.
+    """A marked span of a text.
 
     Attributes:
-        start, end: its characters, end exclusive.
-        label: what it is called, if anything.
+        start, end: character offsets, `end` exclusive.
+        label: the label of the span; may be empty.
     """
 
     start: int
@@ -25,9 +25,9 @@ class Passage:
     """A text of an example.
 
     Attributes:
-        text: as given.
-        name: what it is called, "question" for example; none where there is only one.
-        gold, predicted: the parts that are right to point at, and those that the model points at.
+        text: the text as given.
+        name: its role, for example "question"; empty if the example has only one text.
+        gold, predicted: the gold spans and the spans that the model predicted.
     """
 
     text: str
@@ -38,15 +38,15 @@ class Passage:
 
 @dataclass(frozen=True)
 class Mistake:
-    """What a model got wrong.
+    """An example on which the model is wrong.
 
     Attributes:
         passages: the texts of the example.
-        caption: where the example stands, a file and a line for example.
-        score: how bad it is, larger is worse.
-        measure: what the score is, in words.
-        gold, predicted: what is true and what the model says, in words; empty where marks say it all.
-        probabilities: the probabilities among which the model chose, if any.
+        caption: the source of the example, for example a file and a line.
+        score: the severity of the mistake; larger is worse.
+        measure: what `score` measures, in words.
+        gold, predicted: the gold answer and the prediction as text; empty if the marks show them.
+        probabilities: the probability of each class, if there are classes.
     """
 
     passages: tuple[Passage, ...]

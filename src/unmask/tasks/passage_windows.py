@@ -1,9 +1,9 @@
-"""Cut passages into overlapping windows of one length, each behind its question: [CLS] question [SEP] window [SEP].
+"""Division of passages into overlapping windows of one length: [CLS] question [SEP] window [SEP].
 
-In: questions with passages. Out: windows, and for training in each the place of the answer.
+Input: questions with passages. Output: windows, labeled with the position of the answer for training.
 
-Devlin et al. 2019, section 4.2; `convert_examples_to_features` of run_squad.py in google-research/bert, whose windows
-these are: they start every `stride` tokens, and the last one ends with the passage.
+Devlin et al. 2019, section 4.2. The windows are those of `convert_examples_to_features` in run_squad.py of
+google-research/bert: one starts every `stride` tokens, and the last one ends with the passage.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from unmask.labelled.squad_file import Question
 from unmask.tokenizers.tokenizer import Ids, Tokenizer
 
 LABEL = "question_answering"
-"""Under this name a window says at which of its tokens the answer starts and ends."""
+"""Name of the label that holds the positions in the window of the first and the last token of the answer."""
 
 
 @dataclass(frozen=True)
-class Cut:
-    """How passages are cut.
+class WindowSettings:
+    """Settings of the windows.
 
     Attributes:
-        length: of a window in tokens, the question and special tokens included.
-        stride: by how many tokens of the passage the next window starts later.
-        question: the longest question, in tokens; what is longer is cut at its end.
-        no_answer: whether [CLS] may be pointed at, as the place of "no answer" (in GPT the last token, which has seen
-            all).
+        length: maximum length of a window in tokens, including the question and special tokens.
+        stride: number of passage tokens between the starts of two windows.
+        question: maximum length of a question in tokens; longer ones are truncated.
+        no_answer: whether [CLS] is a candidate that stands for "no answer" (in GPT the last token, the only one that
+            has seen the whole sequence).
     """
 
     length: int
@@ -47,11 +47,11 @@ class Window:
     """One window.
 
     Attributes:
-        example: number of its question.
-        offsets: characters of the passage where each of its passage tokens begins and ends, (tokens, 2).
-        sample: what the encoder reads; the position "passage" is that of the passage's tokens, after that of [CLS]
-            where no answer is possible.
-        cut: whether its question was cut.
+        example: index of its question.
+        offsets: start and end of each passage token in the passage, in characters, (tokens, 2).
+        sample: the input of the encoder; its positions "passage" are those of the passage tokens, preceded by that of
+            [CLS] if "no answer" is possible.
+        cut: whether the question was truncated.
     """
 
     example: int
@@ -66,29 +66,29 @@ class _Passage:
     offsets: np.ndarray
 
 
-def starts(tokens: int, room: int, stride: int) -> list[int]:
-    """Return where windows of at most `room` of so many tokens begin."""
+def window_starts(tokens: int, capacity: int, stride: int) -> list[int]:
+    """Return the start of each window of at most `capacity` tokens over a passage of `tokens` tokens."""
     found = [0]
-    while found[-1] + room < tokens:
-        found.append(found[-1] + min(room, stride))
+    while found[-1] + capacity < tokens:
+        found.append(found[-1] + min(capacity, stride))
     return found
 
 
-def span_of(offsets: np.ndarray, start: int, end: int) -> tuple[int, int] | None:
-    """Return the first and the last token that has one of these characters; None: no token has.
+def token_span(offsets: np.ndarray, start: int, end: int) -> tuple[int, int] | None:
+    """Return the first and the last token that overlap a span of characters; None if no token does.
 
     Args:
-        offsets: of the tokens, (tokens, 2).
-        start, end: characters of the passage, the end exclusive.
+        offsets: character offsets of the tokens, (tokens, 2).
+        start, end: character offsets in the passage, `end` exclusive.
     """
     inside = np.flatnonzero((offsets[:, 0] < end) & (offsets[:, 1] > start))
     return (int(inside[0]), int(inside[-1])) if len(inside) else None
 
 
-def with_marks(text: str, offsets: np.ndarray) -> np.ndarray:
-    """Return places of tokens of which each also has the accents behind it that no token has.
+def extend_over_marks(text: str, offsets: np.ndarray) -> np.ndarray:
+    """Extend each token over the combining marks that follow it and belong to no token; return the offsets.
 
-    Uncased vocabularies drop what combines with a letter; an answer that ends there is to have it nevertheless.
+    Uncased vocabularies drop combining marks; an answer that ends with such a letter must still include its mark.
 
     Shape:
         offsets: (tokens, 2); so is the result.
@@ -104,89 +104,93 @@ def with_marks(text: str, offsets: np.ndarray) -> np.ndarray:
     return offsets
 
 
-def cut(
-    tokenizer: Tokenizer, examples: Sequence[Question], how: Cut, *, gold: bool
+def cut_passages(
+    tokenizer: Tokenizer, examples: Sequence[Question], settings: WindowSettings, *, gold: bool
 ) -> tuple[list[Window], tuple[str, ...]]:
-    """Cut all passages.
+    """Divide all passages into windows.
 
     Args:
-        tokenizer: makes the tokens.
+        tokenizer: the tokenizer.
         examples: the questions.
-        how: settings.
-        gold: whether to label the windows, and to leave out those that have nothing to learn from.
+        settings: the settings of the windows.
+        gold: whether to label the windows and to leave out those that cannot be used for training.
 
     Returns:
-        The windows, in the order of the questions, and what the user should know of what was cut or left out.
+        The windows in the order of the questions, and messages for the user about what was truncated or left out.
     """
     texts = list(dict.fromkeys(example.passage for example in examples))
     encoded = tokenizer.encode_offsets_many(texts)
     passages = {
-        text: _Passage(ids, with_marks(text, offsets)) for text, (ids, offsets) in zip(texts, encoded, strict=True)
+        text: _Passage(ids, extend_over_marks(text, offsets))
+        for text, (ids, offsets) in zip(texts, encoded, strict=True)
     }
     questions = tokenizer.encode_many([example.question for example in examples])
     frame = Frame.of(tokenizer)
     made: list[Window] = []
     counts: Counter[str] = Counter()
     for number, (example, question) in enumerate(zip(examples, questions, strict=True)):
-        too_long = len(question) > how.question
-        counts[f"questions cut after {how.question} tokens"] += too_long
-        question = question[: how.question]
+        too_long = len(question) > settings.question
+        counts[f"questions truncated to {settings.question} tokens"] += too_long
+        question = question[: settings.question]
         passage = passages[example.passage]
-        room = frame.capacity(how.length, texts=2) - len(question)
-        begins = starts(len(passage.ids), room, max(1, how.stride + 1 - frame.between))  # settings reckon with one
+        capacity = frame.capacity(settings.length, texts=2) - len(question)
+        stride = max(1, settings.stride + 1 - frame.between)  # the settings assume one separator between the texts
+        starts = window_starts(len(passage.ids), capacity, stride)
         answer = _answer(example, passage.offsets) if gold else None
-        if gold and (reason := _nothing_to_learn(example, answer, room, how.no_answer)):
-            counts[f"questions left out of the loss, as {reason}"] += 1
+        if gold and (reason := _unusable(example, answer, capacity, settings.no_answer)):
+            counts[f"questions left out of the loss because {reason}"] += 1
             continue
-        if answer and not any(begin <= answer[0] and answer[1] < begin + room for begin in begins):
-            begins.append(_around(answer, room, len(passage.ids)))
-        for begin in begins:
-            window = _window(frame, number, question, passage, slice(begin, begin + room), how)
+        if answer and not any(start <= answer[0] and answer[1] < start + capacity for start in starts):
+            starts.append(_around(answer, capacity, len(passage.ids)))
+        for start in starts:
+            window = _window(frame, number, question, passage, slice(start, start + capacity), settings)
             if gold:
-                place = _place(answer, begin, len(window.offsets))
-                if place is None and not how.no_answer:
-                    counts["windows left out of the loss, as the answer is not in them"] += 1
+                span = _within(answer, start, len(window.offsets))
+                if span is None and not settings.no_answer:
+                    counts["windows left out of the loss because they do not contain the answer"] += 1
                     continue
                 shift = frame.start + len(question) + frame.between
                 none = int(window.sample.positions["summary"][0])
-                label = (none, none) if place is None else (place[0] + shift, place[1] + shift)
+                label = (none, none) if span is None else (span[0] + shift, span[1] + shift)
                 window = Window(number, window.offsets, window.sample.add(labels={LABEL: np.array(label)}))
             made.append(Window(number, window.offsets, window.sample.named((0, len(made))), too_long))
     return made, tuple(f"{what}: {count:,}" for what, count in counts.items() if count)
 
 
-def _window(frame: Frame, number: int, question: Ids, passage: _Passage, part: slice, how: Cut) -> Window:
+def _window(
+    frame: Frame, number: int, question: Ids, passage: _Passage, part: slice, settings: WindowSettings
+) -> Window:
     ids, first = passage.ids[part], frame.start + len(question) + frame.between
-    sample, places = frame.wrap(question, ids), np.arange(first, first + len(ids))
-    if how.no_answer:
-        places = np.concatenate([sample.positions["summary"], places])
-    return Window(number, passage.offsets[part], sample.add(positions={"passage": places}))
+    sample, positions = frame.wrap(question, ids), np.arange(first, first + len(ids))
+    if settings.no_answer:
+        positions = np.concatenate([sample.positions["summary"], positions])
+    return Window(number, passage.offsets[part], sample.add(positions={"passage": positions}))
 
 
 def _answer(example: Question, offsets: np.ndarray) -> tuple[int, int] | None:
-    """Return first and last token of the first gold answer that the passage has."""
+    """Return the first and the last token of the first gold answer that occurs in the passage."""
     for answer in example.answers:
-        if answer.start is not None and (span := span_of(offsets, answer.start, answer.start + len(answer.text))):
+        if answer.start is not None and (span := token_span(offsets, answer.start, answer.start + len(answer.text))):
             return span
     return None
 
 
-def _nothing_to_learn(example: Question, answer: tuple[int, int] | None, room: int, no_answer: bool) -> str:
-    """Say why a question cannot serve for training; "" where it can."""
+def _unusable(example: Question, answer: tuple[int, int] | None, capacity: int, no_answer: bool) -> str:
+    """Return why a question cannot be used for training; "" if it can."""
     if example.impossible:
-        return "" if no_answer else "they have no answer, and the model always gives one"
+        return "" if no_answer else "they have no answer, but the model always gives one"
     if answer is None:
-        return "no gold answer stands in the passage"
-    return "" if answer[1] - answer[0] < room else "the answer is longer than a window"
+        return "no gold answer occurs in the passage"
+    return "" if answer[1] - answer[0] < capacity else "the answer is longer than a window"
 
 
-def _around(answer: tuple[int, int], room: int, tokens: int) -> int:
-    """Return where a window begins that has an answer, which no other window has, in its middle."""
-    return max(0, min(tokens - room, (answer[0] + answer[1] + 1 - room) // 2))
+def _around(answer: tuple[int, int], capacity: int, tokens: int) -> int:
+    """Return the start of a window with the answer in its middle, for an answer that lies in no regular window."""
+    return max(0, min(tokens - capacity, (answer[0] + answer[1] + 1 - capacity) // 2))
 
 
-def _place(answer: tuple[int, int] | None, begin: int, tokens: int) -> tuple[int, int] | None:
-    """Return the answer's first and last token, counted from the window's begin; None where not all of it is there."""
-    if answer is None or answer[0] < begin or answer[1] >= begin + tokens:
+def _within(answer: tuple[int, int] | None, start: int, tokens: int) -> tuple[int, int] | None:
+    """Return the answer's first and last token relative to the window's start; None if it is not entirely inside."""
+    if answer is None or answer[0] < start or answer[1] >= start + tokens:
         return None
-    return answer[0] - begin, answer[1] - begin
+    return answer[0] - start, answer[1] - start

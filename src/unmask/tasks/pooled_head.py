@@ -1,8 +1,8 @@
-"""One linear layer over the pooled [CLS], with dropout before it: what heads of whole texts have in common.
+"""Base of the heads that read a whole text: dropout and one linear layer over the pooled [CLS].
 
-Devlin et al. 2019, section 4.1. RoBERTa and ELECTRA have dropout before the pooler too (`RobertaClassificationHead` in
-transformers, as in fairseq). ELECTRA's own program has no pooler here at all, but a linear layer on [CLS]; the
-fine-tuned models that are published have transformers' (`ElectraClassificationHead`), and can be read and written so.
+Devlin et al. 2019, section 4.1. RoBERTa and ELECTRA also have dropout before the pooler (`RobertaClassificationHead` in
+transformers, as in fairseq). ELECTRA's reference implementation has no pooler here, only a linear layer on [CLS], but
+published fine-tuned models have the head of transformers (`ElectraClassificationHead`); this one is compatible with it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from unmask.objectives.objective import Objective
 
 
 class PooledHead(Objective):
-    """Subclasses say what they need, and score.
+    """Dropout and a linear layer over the pooled vector. Subclasses define `needs` and `score`.
 
     Args:
-        spec: of the body that the head sits on.
-        outputs: of the linear layer.
-        bias: whether it has one.
+        spec: the properties of the body under the head.
+        outputs: number of outputs of the linear layer.
+        bias: whether the linear layer has a bias.
     """
 
     at = "summary"
@@ -36,16 +36,16 @@ class PooledHead(Objective):
         spec.init(self)
 
     def prepare(self, sample: Sample, name: str) -> Sample:
-        """See `Objective`: a term for each sequence."""
+        """See `Objective`: one loss term per sequence."""
         return sample.add(counts={name: 1})
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
-        """Return the layer's outputs, (sequences, outputs)."""
+        """Return the outputs of the linear layer, (sequences, outputs)."""
         rows = encoded.last.index_select(0, batch.positions["summary"])  # (sequences, width)
         if POOLER in encoder.gives:
             rows = cast(WithPooler, encoder).pool(self.below(rows))
         return self.out(self.dropout(rows))
 
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
-        """See `Objective`: the pooler and the linear layer, once a sequence."""
+        """See `Objective`: the pooler and the linear layer, once per sequence."""
         return 2 * len(batch.positions["summary"]) * encoder.width * (encoder.width + self.out.out_features)

@@ -1,16 +1,16 @@
-"""Find the answer to a question in a passage: a start, an end, and every parameter tuned.
+"""Extractive question answering: prediction of the start and the end of the answer; all parameters are tuned.
 
-In: questions with their passages. Out: samples, one for each window of a passage, the head with its loss, answers.
+Input: questions with their passages. Output: samples, one per window of a passage, the head with its loss, answers.
 
-Devlin et al. 2019, sections 4.2 and 4.3: [CLS] question [SEP] passage [SEP]; each token is the start with the softmax
-of its product with one vector, the end with that of another; long passages are read in overlapping windows
-(google-research/bert, run_squad.py). Where questions may have no answer, [CLS] is the place of "none".
+Devlin et al. 2019, sections 4.2 and 4.3: [CLS] question [SEP] passage [SEP]. The probability that a token is the start
+is the softmax of its dot product with a vector; a second vector gives the end. Long passages are read in overlapping
+windows (google-research/bert, run_squad.py). If questions may have no answer, [CLS] stands for "no answer".
 
-We differ from run_squad.py: the softmax runs over the passage (and [CLS]) alone, as in the paper, not over question and
-padding; a training window without the answer is left out where every question has one; an answer that lies in no
-regular window gets a window of its own; the best span is searched for exactly; of several windows the best score of a
-span counts, wherever in the window it stands; an answer is cut out of the passage by characters, and neither begins
-nor ends with a piece that is a space alone.
+Differences from run_squad.py: the softmax runs only over the passage (and [CLS]), as in the paper, not over question
+and padding; training windows without the answer are left out if every question has one; an answer that lies in no
+regular window gets an extra window; the search for the best span is exact; a span in several windows gets its best
+score, wherever it is in the window; the answer is extracted from the passage by character offsets, and neither starts
+nor ends with a token that is only whitespace.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from unmask.metrics import question_answering as metrics
 from unmask.metrics.intervals import Measure
 from unmask.objectives.objective import Objective, Part
 from unmask.tasks.mistake import Mark, Mistake, Passage
-from unmask.tasks.passage_windows import LABEL, Cut, Window, cut
+from unmask.tasks.passage_windows import LABEL, Window, WindowSettings, cut_passages
 from unmask.tasks.task import DEV_SHARE, Columns, Framed, Notes, Paths, Task
 from unmask.tokenizers.tokenizer import Tokenizer
 
@@ -44,9 +44,9 @@ class Span(msgspec.Struct, frozen=True):
     """One possible answer.
 
     Attributes:
-        answer: a part of the passage; "" says that it has none.
-        start, end: its characters in the passage, the end exclusive; None for no answer.
-        probability: among all that are listed.
+        answer: a span of the passage; "" for no answer.
+        start, end: character offsets in the passage, `end` exclusive; None for no answer.
+        probability: the probability, normalized over the listed answers.
     """
 
     answer: str
@@ -59,10 +59,10 @@ class Answered(msgspec.Struct, frozen=True, omit_defaults=True):
     """A question with its answer.
 
     Attributes:
-        id, question: as given.
-        answer, start, end, probability: what is answered; see `Span`.
-        nbest: the most probable answers, no two with the same text; of models that may answer "" that is among them.
-        cut: whether the end of the question was not read, as it is longer than the task's `question`.
+        id, question: the id and the question as given.
+        answer, start, end, probability: the chosen answer; see `Span`.
+        nbest: the most probable answers, with distinct texts; includes "" if the model may give no answer.
+        cut: whether the question was truncated because it exceeds the task's `question`.
     """
 
     id: str
@@ -76,7 +76,7 @@ class Answered(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def margin(self) -> float:
-        """By how many logits "no answer" scores above the best answer; 0 where there are not both."""
+        """Score of "no answer" minus that of the best answer, in logits; 0 if either is missing."""
         none = [span.probability for span in self.nbest if span.start is None]
         some = [span.probability for span in self.nbest if span.start is not None]
         tiny = np.finfo(float).tiny
@@ -87,14 +87,14 @@ class QuestionAnswering(Task, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The recipe's [task] for `kind = "question-answering"`; see `Task`.
 
     Attributes:
-        length: of a window in tokens, question and special tokens included.
-        stride: by how many tokens of the passage the next window starts later; 0: a third of `length`, at most 128.
-        question: the longest question in tokens, the rest is cut off; 0: a sixth of `length`, at most 64.
-        answer: the longest answer in tokens; 0: a twelfth of `length`, at most 30.
-        no_answer: whether "" may be answered; None: if training questions are without answer.
-        threshold: "" is answered if its score exceeds that of the best answer by more than this (logits); None: found
-            on a tenth of the training passages, which is then not trained on.
-        best: how many answers are listed.
+        length: maximum length of a window in tokens, including the question and special tokens.
+        stride: number of passage tokens between the starts of two windows; 0: a third of `length`, at most 128.
+        question: maximum length of a question in tokens, the rest is cut off; 0: a sixth of `length`, at most 64.
+        answer: maximum length of an answer in tokens; 0: a twelfth of `length`, at most 30.
+        no_answer: whether the model may give no answer; None: if any training question has none.
+        threshold: the answer is "" if its score exceeds that of the best answer by more than this (logits); None: tuned
+            on a tenth of the training passages, which are then not used for training.
+        best: number of answers to list.
     """
 
     length: int = 384
@@ -112,19 +112,19 @@ class QuestionAnswering(Task, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # resolved here, so that what is stored with a model are numbers, whatever the rule will be
-        for name, share, most in (("stride", 3, 128), ("question", 6, 64), ("answer", 12, 30)):
+        # resolved here so that numbers are stored with a model, even if the rule changes later
+        for name, divisor, most in (("stride", 3, 128), ("question", 6, 64), ("answer", 12, 30)):
             if getattr(self, name) == 0:
-                msgspec.structs.force_setattr(self, name, max(1, min(most, self.length // share)))
+                msgspec.structs.force_setattr(self, name, max(1, min(most, self.length // divisor)))
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1")
         if self.best < 1:
             raise ValueError("best must be at least 1")
-        room = Frame(0, 0).capacity(self.length, texts=2) - self.question
-        if room - self.stride < self.answer:
+        capacity = Frame(0, 0).capacity(self.length, texts=2) - self.question
+        if capacity - self.stride < self.answer:
             raise ValueError(
-                f"windows with {room} tokens of a passage, {self.stride} apart, do not hold every answer of "
-                f"{self.answer} tokens: enlarge length, or take smaller stride, question or answer"
+                f"windows with {capacity} tokens of a passage, {self.stride} apart, do not hold every answer of "
+                f"{self.answer} tokens: increase length, or decrease stride, question or answer"
             )
 
     def read(
@@ -132,7 +132,7 @@ class QuestionAnswering(Task, frozen=True, kw_only=True, forbid_unknown_fields=T
     ) -> list[Question]:
         """See `Task`."""
         if columns or kind:
-            raise UserError("--columns and --format have no effect: questions are read from SQuAD's format (JSON)")
+            raise UserError("--columns and --format have no effect: questions are read in SQuAD's format (JSON)")
         questions = read_squad(paths, gold=gold)
         if notes is not None:
             notes += describe_repairs(questions)
@@ -145,51 +145,51 @@ class QuestionAnswering(Task, frozen=True, kw_only=True, forbid_unknown_fields=T
                 raise UserError(
                     f"{example.place}: the answer '{example.answers[0].text[:40]}' occurs nowhere in its passage",
                     file=example.file,
-                    remedy="mend or remove the question",
+                    remedy="correct or remove the question",
                 )
         if all(example.impossible for example in examples):
             raise UserError(f"none of the {len(examples)} questions has an answer", file=examples[0].file)
         return ()
 
     def settle(self, examples: Sequence[Question], labels: Sequence[str]) -> QuestionAnswering:
-        """See `Task`: whether "" may be answered.
+        """See `Task`: resolves `no_answer`.
 
         Raises:
-            UserError: a setting that contradicts the examples, or has no effect.
+            UserError: a setting contradicts the examples or has no effect.
         """
         impossible = next((example for example in examples if example.impossible), None)
         if self.no_answer is False and impossible:
             raise UserError(
                 f"{impossible.place} has no answer, but task.no_answer is false",
                 file=impossible.file,
-                remedy="leave the setting away, or remove such questions",
+                remedy="remove the setting or such questions",
             )
         no_answer = self.no_answer if self.no_answer is not None else impossible is not None
         if self.threshold is not None and not no_answer:
-            raise UserError("task.threshold has no effect: every question has an answer", remedy="leave it away")
+            raise UserError("task.threshold has no effect: every question has an answer", remedy="remove it")
         return msgspec.structs.replace(self, no_answer=no_answer)
 
     def hold_out(self, examples: Sequence[Question], seed: int) -> tuple[list[Question], list[Question]]:
         """See `Task`: a tenth of the passages, with all their questions."""
         passages = list(dict.fromkeys(example.passage for example in examples))
         order = derive_rng(seed, "dev").permutation(len(passages))
-        chosen = {passages[place] for place in order[: round(DEV_SHARE * len(passages))]}
+        chosen = {passages[index] for index in order[: round(DEV_SHARE * len(passages))]}
         if not chosen:
             raise UserError(
-                f"{len(passages)} passages are too few to hold a tenth out",
+                f"{len(passages)} passages are too few to hold out a tenth",
                 file=examples[0].file,
-                remedy="pass --dev FILE" + (", and --set task.threshold=0 instead of finding it" if self.tunes else ""),
+                remedy="pass --dev FILE" + (", and --set task.threshold=0 instead of tuning it" if self.tunes else ""),
             )
         train = [example for example in examples if example.passage not in chosen]
         return train, [example for example in examples if example.passage in chosen]
 
     @property
     def tunes(self) -> bool:
-        """See `Task`: the threshold, where there is one to find."""
+        """See `Task`: whether the threshold is to be tuned."""
         return bool(self.no_answer) and self.threshold is None
 
     def tune(self, examples: Sequence[Question], predictions: Sequence[Answered]) -> QuestionAnswering:
-        """See `Task`: take the threshold that gives the best F1."""
+        """See `Task`: sets the threshold to the one with the best F1."""
         return msgspec.structs.replace(self, threshold=best_threshold(examples, predictions))
 
     def build(self, spec: HeadSpec, labels: Sequence[str]) -> QuestionAnsweringHead:
@@ -197,8 +197,8 @@ class QuestionAnswering(Task, frozen=True, kw_only=True, forbid_unknown_fields=T
         return QuestionAnsweringHead(spec)
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Question], labels: Sequence[str], *, gold: bool) -> Framed:
-        """See `Task`; with `gold`, windows without anything to learn from are dropped and reported."""
-        windows, notes = cut(tokenizer, examples, self._cut, gold=gold)
+        """See `Task`; with `gold`, windows that cannot be used for training are left out and reported."""
+        windows, notes = cut_passages(tokenizer, examples, self._window_settings, gold=gold)
 
         def read(logits: Sequence[np.ndarray]) -> list[Answered]:
             return self._answers(examples, windows, logits)
@@ -212,23 +212,23 @@ class QuestionAnswering(Task, frozen=True, kw_only=True, forbid_unknown_fields=T
     def details(
         self, examples: Sequence[Question], predictions: Sequence[Answered], labels: Sequence[str]
     ) -> dict[str, Any]:
-        """See `Task`: by whose rules, and where some questions have no answer both kinds apart."""
+        """See `Task`: the scorer and, if some questions have no answer, the metrics of both kinds of questions."""
         measure = self.measure(examples, predictions, labels)
         impossible = np.array([example.impossible for example in examples])
         kinds = {"answerable": np.flatnonzero(~impossible), "unanswerable": np.flatnonzero(impossible)}
-        apart = {name: measure(chosen) for name, chosen in kinds.items() if len(chosen)}
+        by_kind = {name: measure(chosen) for name, chosen in kinds.items() if len(chosen)}
         scorer = metrics.choose_scorer(gold_texts(examples))
-        return {"scorer": scorer} | ({"by_kind": apart} if impossible.any() else {})
+        return {"scorer": scorer} | ({"by_kind": by_kind} if impossible.any() else {})
 
     def mistakes(
         self, examples: Sequence[Question], predictions: Sequence[Answered], labels: Sequence[str]
     ) -> list[Mistake]:
-        """See `Task`: the most confident of those whose answer is not exactly a right one first."""
+        """See `Task`: answers that are not an exact match, the most confident first."""
         gold_answers, answers = gold_texts(examples), [one.answer for one in predictions]
         exact = metrics.example_scores(gold_answers, answers, metrics.choose_scorer(gold_answers))[:, 0]
         found = []
-        for example, predicted, right in zip(examples, predictions, exact, strict=True):
-            if right:
+        for example, predicted, correct in zip(examples, predictions, exact, strict=True):
+            if correct:
                 continue
             gold = {(one.start, one.start + len(one.text)) for one in example.answers if one.start is not None}
             marks = tuple(Mark(start, end) for start, end in sorted(gold))
@@ -244,7 +244,7 @@ class QuestionAnswering(Task, frozen=True, kw_only=True, forbid_unknown_fields=T
         return sorted(found, key=lambda mistake: -mistake.score)
 
     def files(self, path: Path, examples: Sequence[Question], predictions: Sequence[Answered]) -> dict[Path, bytes]:
-        """See `Task`: the official {id: answer} and, beside it, what else was probable."""
+        """See `Task`: the official {id: answer}, and a second file with the most probable answers."""
         return {
             target: msgspec.json.format(msgspec.json.encode({one.id: getattr(one, name) for one in predictions}))
             + b"\n"
@@ -256,8 +256,8 @@ class QuestionAnswering(Task, frozen=True, kw_only=True, forbid_unknown_fields=T
         return f"{prediction.answer or '(no answer)'}\t{prediction.probability:.3f}\t{prediction.question}"
 
     @property
-    def _cut(self) -> Cut:
-        return Cut(self.length, self.stride, self.question, bool(self.no_answer))
+    def _window_settings(self) -> WindowSettings:
+        return WindowSettings(self.length, self.stride, self.question, bool(self.no_answer))
 
     def _answers(
         self, examples: Sequence[Question], windows: Sequence[Window], logits: Sequence[np.ndarray]
@@ -271,7 +271,7 @@ class QuestionAnswering(Task, frozen=True, kw_only=True, forbid_unknown_fields=T
                 values = values[1:]
             passage, spans = examples[window.example].passage, found[window.example]
             blank = [not passage[start:end].strip() for start, end in window.offsets.tolist()]
-            values = np.where(np.array(blank)[:, None], -np.inf, values)  # no answer begins or ends with a space
+            values = np.where(np.array(blank)[:, None], -np.inf, values)  # no answer starts or ends with whitespace
             for score, first, last in best_spans(values[:, 0], values[:, 1], self.answer, self.best):
                 characters = int(window.offsets[first, 0]), int(window.offsets[last, 1])
                 spans[characters] = max(score, spans.get(characters, score))
@@ -288,7 +288,8 @@ class QuestionAnswering(Task, frozen=True, kw_only=True, forbid_unknown_fields=T
         rows = sorted(texts.items(), key=lambda item: -item[1][0])
         probabilities = torch.tensor([row[1][0] for row in rows], dtype=torch.float64).softmax(0).tolist()
         nbest = tuple(
-            Span(text, start, end, chance) for (text, (_, start, end)), chance in zip(rows, probabilities, strict=True)
+            Span(text, start, end, probability)
+            for (text, (_, start, end)), probability in zip(rows, probabilities, strict=True)
         )
         none = "" in texts and null - best > (self.threshold or 0.0)
         chosen = next((span for span in nbest if (span.start is None) is none), Span("", None, None, 0.0))
@@ -297,10 +298,10 @@ class QuestionAnswering(Task, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class QuestionAnsweringHead(Objective):
-    """The head and its loss: the mean of the cross-entropies of start and end, once a window.
+    """Question answering head with its loss: per window, the mean of the cross-entropies of start and end.
 
     Args:
-        spec: of the body that the head sits on.
+        spec: the properties of the body under the head.
     """
 
     at = "passage"
@@ -316,31 +317,31 @@ class QuestionAnsweringHead(Objective):
         return sample.add(counts={name: 1})
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
-        """Return logits of start and end at each place that may be one, (targets, 2)."""
+        """Return the start and end logits of each candidate token, (targets, 2)."""
         return self.out(encoded.last.index_select(0, batch.positions["passage"]))
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
-        """See `Objective`; right is a window of which start and end are."""
-        gold = batch.labels[LABEL]  # (windows * 2,): start and end of each, tokens of its sequence
+        """See `Objective`; a window is correct if both its start and its end are."""
+        gold = batch.labels[LABEL]  # (windows * 2,): start and end of each, as positions in its sequence
         table = self._table(self.predict(encoder, encoded, batch).float(), batch, len(gold) // 2)
         loss = cross_entropy(table, gold, reduction="sum") / 2
-        right = (table.detach().argmax(1) == gold).view(-1, 2).all(1).sum()
-        return Part(loss, {"accuracy": right})
+        correct = (table.detach().argmax(1) == gold).view(-1, 2).all(1).sum()
+        return Part(loss, {"accuracy": correct})
 
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
-        """See `Objective`: two products a target."""
+        """See `Objective`: two dot products per target."""
         return 2 * len(batch.positions["passage"]) * encoder.width * 2
 
     def _table(self, logits: Tensor, batch: Batch, windows: int) -> Tensor:
-        """Spread (targets, 2) over (windows * 2, longest), -inf where no answer starts or ends.
+        """Scatter logits of (targets, 2) into (windows * 2, longest), -inf at tokens that are no candidates.
 
-        A batch's sequences that have no target have no row; all shapes are known on the host.
+        Sequences without targets have no row; all shapes are known on the host.
         """
-        places, tokens = batch.positions["passage"], batch.tokens
+        positions, tokens = batch.positions["passage"], batch.tokens
         longest = max(group.longest for group in tokens.groups)
-        sequence = torch.bucketize(places, tokens.offsets.long(), right=True)  # (targets,)
+        sequence = torch.bucketize(positions, tokens.offsets.long(), right=True)  # (targets,)
         row = (sequence.diff(prepend=sequence[:1]) > 0).cumsum(0)  # (targets,)
-        index = row * longest + tokens.position_ids.index_select(0, places)  # (targets,)
+        index = row * longest + tokens.position_ids.index_select(0, positions)  # (targets,)
         table = logits.new_full((windows * longest, 2), -torch.inf).index_copy(0, index, logits)
         return table.view(windows, longest, 2).transpose(1, 2).reshape(windows * 2, longest)
 
@@ -351,15 +352,15 @@ def gold_texts(examples: Sequence[Question]) -> list[tuple[str, ...]]:
 
 
 def best_spans(starts: np.ndarray, ends: np.ndarray, longest: int, number: int) -> list[tuple[float, int, int]]:
-    """Return the spans of at most `longest` tokens with the highest sums of logits, in no order.
+    """Return the spans of at most `longest` tokens with the highest sums of logits, unordered.
 
     Args:
         starts, ends: logits, each (tokens,).
-        longest: in tokens.
-        number: how many spans, or all if there are fewer.
+        longest: maximum length of a span in tokens.
+        number: maximum number of spans.
 
     Returns:
-        Score, first and last token of each.
+        The score, the first token and the last token of each span.
     """
     tokens = len(starts)
     if not tokens:
@@ -367,23 +368,23 @@ def best_spans(starts: np.ndarray, ends: np.ndarray, longest: int, number: int) 
     width = min(longest, tokens)
     beyond = np.full(width - 1, -np.inf, ends.dtype)
     band = np.lib.stride_tricks.sliding_window_view(np.concatenate([ends, beyond]), width)  # (tokens, width)
-    scores = (band + starts[:, None]).ravel()  # (tokens * width,): start, then how much later the end
+    scores = (band + starts[:, None]).ravel()  # (tokens * width,): by start, then by end - start
     chosen = np.argpartition(-scores, min(number, scores.size) - 1)[:number]
     return [
-        (float(scores[place]), int(place // width), int(place // width + place % width))
-        for place in chosen
-        if scores[place] > -np.inf
+        (float(scores[index]), int(index // width), int(index // width + index % width))
+        for index in chosen
+        if scores[index] > -np.inf
     ]
 
 
 def best_threshold(examples: Sequence[Question], predictions: Sequence[Answered]) -> float:
-    """Return the threshold of "no answer" with the best F1: the middle between the margins of two examples.
+    """Return the threshold of "no answer" with the best F1: the midpoint between the margins of two examples.
 
-    Of equally good ones, the nearest to 0.
+    Among equally good thresholds, return the one nearest to 0.
 
     Args:
-        examples: with their gold answers.
-        predictions: what the model says about them, by any threshold.
+        examples: examples with gold answers.
+        predictions: predictions of a model with any threshold.
     """
     gold = gold_texts(examples)
     scorer = metrics.choose_scorer(gold)

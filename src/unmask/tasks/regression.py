@@ -1,8 +1,8 @@
-"""Predict a number for a text or a pair of texts: [CLS], one linear unit, squared error.
+"""Regression on texts or pairs of texts: one linear unit over [CLS], squared error.
 
-In: rows whose label is a number. Out: samples, the head with its loss, predictions.
+Input: rows whose label is a number. Output: samples, the head with its loss, predictions.
 
-As STS-B in Devlin et al. 2019, section 4.1, and `BertForSequenceClassification` with one label.
+As for STS-B in Devlin et al. 2019, section 4.1, and as `BertForSequenceClassification` with one label.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from unmask.tasks.task import Columns, Framed, Notes, Paths, Task
 from unmask.tokenizers.tokenizer import Tokenizer
 
 LEAST, FINEST = 1e-30, 1e-5
-"""Deviations that can be learnt: in all, and as a share of the mean, which float32 knows to a ten-millionth."""
+"""Smallest standard deviations that can be learned: absolute, and relative to the mean (float32 has seven digits)."""
 LARGEST = 1e30
-"""Of numbers to be predicted; float32, in which they are, ends at 3.4e38."""
+"""Largest absolute value of a label; the range of float32, which the labels are stored in, ends at 3.4e38."""
 
 
 class Score(msgspec.Struct, frozen=True, omit_defaults=True):
     """A text, or pair of texts, with its predicted number.
 
     Attributes:
-        text, text_b: as given.
-        score: the number.
-        cut: whether the end of a text was not read, as it is longer than the task's `length`.
+        text, text_b: the texts as given.
+        score: the predicted number.
+        cut: whether a text was truncated because the sequence exceeds the task's `length`.
     """
 
     text: str
@@ -53,10 +53,10 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
     """The recipe's [task] for `kind = "regression"`; see `Task`.
 
     Attributes:
-        length: longer texts are cut to that many tokens, special ones included.
-        mean, deviation: where the head starts, and the unit in which it learns; None: those of the training numbers,
-            so that their scale does not matter.
-        pairs: whether pairs of texts get a number; None: as the training examples are.
+        length: maximum number of tokens, special tokens included; longer texts are truncated.
+        mean, deviation: the mean and the standard deviation by which labels are normalized; None: those of the training
+            labels, so that their scale does not matter.
+        pairs: whether the inputs are pairs of texts; None: decided by the training examples.
     """
 
     mean: float | None = None
@@ -93,22 +93,22 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
         """See `Task`: none."""
         if len(set(_values(examples))) < 2:
-            raise _all_the_same(examples)
+            raise _all_equal(examples)
         return ()
 
     def settle(self, examples: Sequence[Row], labels: Sequence[str]) -> Regression:
-        """See `Task`: mean and deviation."""
+        """See `Task`: resolves the mean and the standard deviation."""
         pairs = are_pairs(examples, self.pairs)
         values = np.array(_values(examples))
         if len(set(values)) < 2 and self.deviation is None:
-            raise _all_the_same(examples)
+            raise _all_equal(examples)
         mean = float(values.mean()) if self.mean is None else self.mean
         deviation = float(values.std()) if self.deviation is None else self.deviation
         if deviation < max(LEAST, FINEST * abs(mean)):
             raise UserError(
-                f"float32 cannot tell these numbers apart: they lie {deviation:.3g} around {mean:.10g}",
+                f"float32 cannot distinguish these numbers: mean {mean:.10g}, standard deviation {deviation:.3g}",
                 file=examples[0].file,
-                remedy="subtract what they have in common, or multiply them",
+                remedy="subtract a constant from them, or scale them up",
             )
         return msgspec.structs.replace(self, mean=mean, deviation=deviation, pairs=pairs)
 
@@ -127,7 +127,7 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
             values = np.array(_values(examples))
             values = ((values - (self.mean or 0.0)) / (self.deviation or 1.0)).astype(np.float32)
             samples = [
-                sample.add(labels={"regression": values[place : place + 1]}) for place, sample in enumerate(samples)
+                sample.add(labels={"regression": values[index : index + 1]}) for index, sample in enumerate(samples)
             ]
 
         def read(logits: Sequence[np.ndarray]) -> list[Score]:
@@ -140,8 +140,8 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
 
     def measure(self, examples: Sequence[Row], predictions: Sequence[Score], labels: Sequence[str]) -> Measure:
         """See `Task`."""
-        said = np.array([prediction.score for prediction in predictions])
-        return metrics.measure(np.array(_values(examples)), said)
+        predicted = np.array([prediction.score for prediction in predictions])
+        return metrics.measure(np.array(_values(examples)), predicted)
 
     def mistakes(self, examples: Sequence[Row], predictions: Sequence[Score], labels: Sequence[str]) -> list[Mistake]:
         """See `Task`: the largest errors first."""
@@ -165,15 +165,15 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
 
 
 class RegressionHead(PooledHead):
-    """The head and its loss, the squared error of a number in deviations from the mean.
+    """Regression head with its loss, the squared error of normalized numbers.
 
-    So it learns alike whatever the numbers' scale, to which a linear unit in their own units would have to grow. In
-    directories mean and deviation are a part of its weight and bias.
+    Normalization makes training independent of the scale of the numbers, to which an unnormalized unit would have
+    to grow. In model directories, mean and standard deviation are folded into weight and bias.
 
     Args:
-        spec: of the body that the head sits on.
-        mean: what it says at first.
-        deviation: an error of so much counts as 1.
+        spec: the properties of the body under the head.
+        mean: the mean of the labels.
+        deviation: the standard deviation of the labels.
     """
 
     needs = frozenset({"regression"})
@@ -187,7 +187,7 @@ class RegressionHead(PooledHead):
         return self.mean + self.deviation * super().predict(encoder, encoded, batch).float()
 
     def published(self) -> dict[str, Tensor]:
-        """See `Objective`: a linear unit that gives the numbers themselves."""
+        """See `Objective`: a linear unit that returns unnormalized numbers."""
         weight, bias = self.out.weight.detach(), self.out.bias.detach()
         return {"out.weight": weight * self.deviation, "out.bias": bias * self.deviation + self.mean}
 
@@ -198,30 +198,32 @@ class RegressionHead(PooledHead):
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
-        found = super().predict(encoder, encoded, batch).float().squeeze(1)  # (sequences,)
-        return Part((found - batch.labels["regression"]).square().sum(), {})
+        predicted = super().predict(encoder, encoded, batch).float().squeeze(1)  # (sequences,)
+        return Part((predicted - batch.labels["regression"]).square().sum(), {})
 
 
-def _all_the_same(rows: Sequence[Row]) -> UserError:
-    return UserError(f"all {len(rows)} examples have the same number", file=rows[0].file, remedy="the right column?")
+def _all_equal(rows: Sequence[Row]) -> UserError:
+    return UserError(
+        f"all {len(rows)} examples have the same number", file=rows[0].file, remedy="is it the right column?"
+    )
 
 
 def _values(rows: Sequence[Row]) -> list[float]:
     """Return the number of each row.
 
     Raises:
-        UserError: a label that is no number.
+        UserError: a label is not a number.
     """
     values = []
     for row in rows:
         text = row.values["label"]
         try:
-            value = math.nan if "_" in text else float(text)  # 1_000 is Python's own way of writing numbers
+            value = math.nan if "_" in text else float(text)  # 1_000 is Python's notation
         except ValueError:
             value = math.nan
         if math.isfinite(value) and abs(value) > LARGEST:
             raise UserError(f"the label '{text}' is too large", file=row.file, line=row.line)
         if not math.isfinite(value):
-            raise UserError(f"the label '{text}' is no number", file=row.file, line=row.line)
+            raise UserError(f"the label '{text}' is not a number", file=row.file, line=row.line)
         values.append(value)
     return values

@@ -1,4 +1,4 @@
-"""What tasks over labelled rows share: rows of one text or two as samples, and a tenth of them held out."""
+"""Shared code of the tasks over labeled rows: conversion of rows to samples, and holding out a tenth of them."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ def as_rows(texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[
     """Return texts, or pairs of them, as rows without a label.
 
     Raises:
-        UserError: not as many second texts as first ones, or one is no Unicode.
+        UserError: the numbers of first and second texts differ, or a text is not valid Unicode.
     """
     texts, texts_b = list(texts), None if texts_b is None else list(texts_b)
     check_unicode(chain(texts, texts_b or ()))
     if texts_b is None:
         return [Row({"text": text}, "", 0) for text in texts]
     if len(texts) != len(texts_b):
-        raise UserError(f"{len(texts)} texts and {len(texts_b)} second texts are no pairs")
+        raise UserError(f"{len(texts)} texts cannot be paired with {len(texts_b)} second texts")
     return [Row({"text": one, "text_b": other}, "", 0) for one, other in zip(texts, texts_b, strict=True)]
 
 
 def are_pairs(rows: Sequence[Row], wanted: bool | None = None) -> bool:
-    """Say whether rows are pairs of texts.
+    """Return whether rows are pairs of texts.
 
     Args:
-        rows: all pairs, or none.
-        wanted: what they must be, as a model has learnt from nothing else; None: either.
+        rows: rows that are all pairs or all single texts.
+        wanted: whether they must be pairs, because the model was trained on pairs; None: either.
 
     Raises:
         UserError: some are pairs and some are not, or they are not what is wanted; names file and line.
@@ -47,14 +47,14 @@ def are_pairs(rows: Sequence[Row], wanted: bool | None = None) -> bool:
         wanted = bool(rows) and "text_b" in rows[0].values
         known = f"the first example is {'a pair of texts' if wanted else 'one text'}"
     else:
-        known = f"the model has learnt from {'pairs of texts' if wanted else 'single texts'}"
+        known = f"the model was trained on {'pairs of texts' if wanted else 'single texts'}"
     for row in rows:
         if ("text_b" in row.values) != wanted:
             raise UserError(
                 f"{'one text' if wanted else 'a pair of texts'}, but {known}",
                 file=row.file or None,
                 line=row.line or None,
-                remedy="give the second text: a column text_b, or --text-b" if wanted else "leave the second text away",
+                remedy="give the second text: a column text_b, or --text-b" if wanted else "remove the second text",
             )
     return wanted
 
@@ -63,9 +63,9 @@ class FramedRows(NamedTuple):
     """Rows as samples.
 
     Attributes:
-        samples: one for each row, its key (0, its number).
-        cut: of each row, whether it was cut to fit.
-        notes: how many were cut, and how many have nothing to read, a line each.
+        samples: one sample per row, with the key (0, index of the row).
+        cut: for each row, whether it was truncated.
+        notes: the number of truncated and the number of empty rows, one line each.
     """
 
     samples: list[Sample]
@@ -74,15 +74,15 @@ class FramedRows(NamedTuple):
 
 
 def frame_rows(tokenizer: Tokenizer, rows: Sequence[Row], length: int, *, pairs: bool | None = None) -> FramedRows:
-    """Return rows, all of one text or all of two, as samples of at most `length` tokens.
+    """Convert rows, all single texts or all pairs, to samples of at most `length` tokens.
 
     Raises:
-        UserError: see `are_pairs`; `length` has no room for text.
+        UserError: see `are_pairs`; or `length` leaves no space for text.
     """
     frame = Frame.of(tokenizer)
     pairs = are_pairs(rows, pairs)
-    if (room := frame.capacity(length, texts=1 + pairs)) < 1:
-        special = length - room
+    if (capacity := frame.capacity(length, texts=1 + pairs)) < 1:
+        special = length - capacity
         raise UserError(
             f"task.length is {length}, but a pair has {special} special tokens",
             remedy=f"pass --set task.length={special + 2} or more",
@@ -106,62 +106,65 @@ def frame_rows(tokenizer: Tokenizer, rows: Sequence[Row], length: int, *, pairs:
 
 
 def cut_and_wrap(frame: Frame, texts: Sequence[Ids], length: int) -> tuple[Sample, tuple[int, ...]]:
-    """Return a text, or a pair, as a sample of at most `length` tokens, and how many of each text's tokens it holds."""
+    """Return a text, or a pair, as a sample of at most `length` tokens, and the number of tokens kept of each text."""
     first, *second = map(len, texts)
     kept = cut_longer(first, sum(second), frame.capacity(length, texts=len(texts)))[: len(texts)]
-    return frame.wrap(*(ids[:here] for ids, here in zip(texts, kept, strict=True))), kept
+    return frame.wrap(*(ids[:count] for ids, count in zip(texts, kept, strict=True))), kept
 
 
-def cut_longer(first: int, second: int, room: int) -> tuple[int, int]:
-    """Return how much of two texts is kept where the last token of the longer one goes until both fit.
+def cut_longer(first: int, second: int, capacity: int) -> tuple[int, int]:
+    """Return the lengths of two texts after the last token of the longer one is removed until both fit.
 
-    Of equally long ones the second loses (`_truncate_seq_pair` of google-research/bert). transformers differs by one
-    token where both are cut and `room` is odd: there the longer one, or the second, keeps one more.
+    Of two equally long texts, the second loses a token (`_truncate_seq_pair` of google-research/bert). transformers
+    differs by one token if both are truncated and `capacity` is odd: the longer one, or the second, keeps one more.
     """
-    if first + second <= room:
+    if first + second <= capacity:
         return first, second
-    half = room // 2
+    half = capacity // 2
     if min(first, second) <= half:
-        return (first, room - first) if first <= second else (room - second, second)
-    return room - half, half
+        return (first, capacity - first) if first <= second else (capacity - second, second)
+    return capacity - half, half
 
 
 def hold_out(rows: Sequence[Row], strata: Sequence[Hashable], seed: int) -> tuple[list[Row], list[Row]]:
-    """Split a seeded tenth off, the same share of each stratum.
+    """Split off a random tenth of the rows, stratified.
 
     Args:
-        rows: to split.
-        strata: of each row, its label for example.
-        seed: decides which.
+        rows: the rows to split.
+        strata: the stratum of each row, for example its label.
+        seed: seed of the random choice.
 
     Returns:
-        The rows to train on, and those to score on.
+        The rows to train on and the rows to evaluate on.
 
     Raises:
-        UserError: too few rows.
+        UserError: there are too few rows.
     """
     by_stratum: dict[Hashable, list[int]] = {}
     for index, stratum in enumerate(strata):
         by_stratum.setdefault(stratum, []).append(index)
     chosen: set[int] = set()
     seen = 0
-    for place, numbers in enumerate(by_stratum.values()):
+    for index, numbers in enumerate(by_stratum.values()):
         seen += len(numbers)
-        wanted = round(DEV_SHARE * seen) - len(chosen)  # of small strata by turns one or none
-        most = min(math.ceil(DEV_SHARE * len(numbers)), len(numbers) - 1)  # what rare ones owe is not a small one's
-        order = derive_rng(seed, "dev", place).permutation(len(numbers))
+        wanted = round(DEV_SHARE * seen) - len(chosen)  # some small strata give one row, others none
+        # no stratum makes up for rare ones by giving more than its own tenth
+        most = min(math.ceil(DEV_SHARE * len(numbers)), len(numbers) - 1)
+        order = derive_rng(seed, "dev", index).permutation(len(numbers))
         chosen.update(numbers[rank] for rank in order[: min(wanted, most)])
     if not chosen:
-        few = f"{len(rows)} examples are too few to hold a tenth out"
+        message = f"{len(rows)} examples are too few to hold out a tenth"
         if len(by_stratum) == len(rows) > 1 / DEV_SHARE:
-            few = f"each of {len(rows)} examples has another label"
-        raise UserError(few, file=rows[0].file, remedy="pass --dev FILE (numbers are learnt by: finetune regression)")
+            message = f"each of the {len(rows)} examples has a different label"
+        raise UserError(
+            message, file=rows[0].file, remedy="pass --dev FILE (for labels that are numbers, use: finetune regression)"
+        )
     train = [row for index, row in enumerate(rows) if index not in chosen]
     return train, [row for index, row in enumerate(rows) if index in chosen]
 
 
 def passages(row: Row) -> tuple[Passage, ...]:
-    """Return the texts of a row for whoever reads them."""
+    """Return the texts of a row as named passages."""
     if "text_b" not in row.values:
         return (Passage(row.values["text"]),)
     return (Passage(row.values["text"], "first text"), Passage(row.values["text_b"], "second text"))

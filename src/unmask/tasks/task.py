@@ -1,9 +1,9 @@
-"""What every task is: the base between labelled files and whatever trains, scores or asks a model.
+"""Base class of all tasks, between labeled files and the code that trains, evaluates or queries a model.
 
 examples -> `frame` -> samples -> (encoder, head) -> logits of each sample -> `Framed.read` -> predictions -> `measure`
 
-A task is its settings, the recipe's [task]: a frozen value, stored with the model, so that texts are treated in use as
-they were in training.
+A task is its settings, the recipe's [task]: a frozen value that is stored with the model, so that texts are processed
+at inference as they were in training.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from unmask.tokenizers.tokenizer import Tokenizer
 
 Paths = Sequence[str | Path]
 Columns = Mapping[str, str]
-"""Our column names to those of a file."""
+"""Mapping of our column names to those of a file."""
 Notes = list[str] | None
-"""Where what a user should know is gathered, a line each."""
+"""List that collects messages for the user, one line each; None discards them."""
 
 DEV_SHARE = 0.1
-"""How much of the training examples is held out where no dev data is given."""
+"""Share of the training examples that is held out if no dev data is given."""
 
 
 @dataclass(frozen=True)
 class Framed:
-    """Examples as samples, and the way back.
+    """Examples as samples, and the conversion of logits to predictions.
 
     Attributes:
-        samples: one or several (windows) for each example.
-        read: from the logits of each sample, in the samples' order, each (targets, classes), to the predictions, one
-            for each example.
-        notes: what a user should know of what was mended, cut or left out, a line each.
+        samples: one or several samples (windows) per example.
+        read: converts the logits of each sample, in the samples' order, each (targets, classes), to predictions, one
+            per example.
+        notes: messages for the user about what was repaired, truncated or left out, one line each.
     """
 
     samples: list[Sample]
@@ -52,14 +52,14 @@ class Framed:
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
-    """One kind of task. Examples and predictions are of the task's own types.
+    """Base class of tasks. The types of examples and predictions depend on the task.
 
     Attributes:
-        length: of its sequences, in tokens, special ones included.
-        part: what its head and its part of the loss are called.
-        metric: by which of its metrics, the more the better, one model is chosen among several.
-        title: what a model for it is called in its card.
-        usage: what `unmask predict` is asked.
+        length: maximum length of its sequences in tokens, special tokens included.
+        part: name of its head and of its part of the loss.
+        metric: the metric that selects the best of several models; higher is better.
+        title: title of a model for it in the model card.
+        usage: an example of the arguments of `unmask predict`.
     """
 
     length: int = 128
@@ -77,88 +77,88 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def read(
         self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
     ) -> list[Any]:
-        """Read examples from files, with what is to be predicted or, without `gold`, without it.
+        """Read examples from files, with gold labels if `gold` is true.
 
-        What a format itself leaves out, or what departs from it, is counted in `notes`, a line each, for the user.
+        Entries that the format excludes, or that deviate from it, are reported in `notes`, one line each.
 
         Raises:
-            UserError: a bad file; names file and line.
+            UserError: a file is malformed; names file and line.
         """
 
     def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Any]:
-        """Return texts, or pairs of them, as examples without gold.
+        """Return texts, or pairs of texts, as examples without gold labels.
 
         Raises:
-            UserError: the task takes none.
+            UserError: the task does not accept plain texts.
         """
-        raise UserError(f"this model is for {self.part.replace('_', ' ')}", remedy=f"ask it with {self.usage}")
+        raise UserError(f"this model is for {self.part.replace('_', ' ')}", remedy=f"query it with {self.usage}")
 
     @abstractmethod
     def label_names(self, examples: Sequence[Any]) -> tuple[str, ...]:
-        """Return the labels of training examples, in order; none where nothing is classified.
+        """Return the labels of training examples, in order; empty if the task has no classes.
 
         Raises:
-            UserError: nothing can be learnt from them.
+            UserError: nothing can be learned from the examples.
         """
 
-    def told_apart(self, labels: Sequence[str]) -> set[str]:
-        """Return what a model with these labels tells apart: two models are comparable where that is the same."""
+    def classes(self, labels: Sequence[str]) -> set[str]:
+        """Return the classes that a model with these labels distinguishes: models with equal classes are comparable."""
         return set(labels)
 
     def settle(self, examples: Sequence[Any], labels: Sequence[str]) -> Self:
-        """Return the task with all settings resolved that depend on the training examples."""
+        """Return the task with the settings resolved that depend on the training examples."""
         return self
 
     @abstractmethod
     def hold_out(self, examples: Sequence[Any], seed: int) -> tuple[list[Any], list[Any]]:
-        """Split a seeded tenth off: what to train on, and what to score on.
+        """Split off a random tenth; return the examples to train on and the examples to evaluate on.
 
         Raises:
-            UserError: too few examples.
+            UserError: there are too few examples.
         """
 
     @property
     def tunes(self) -> bool:
-        """Whether a setting is left to `tune`."""
+        """Whether a setting remains to be chosen by `tune`."""
         return False
 
     def tune(self, examples: Sequence[Any], predictions: Sequence[Any]) -> Self:
-        """Return the task with the settings that a trained model's predictions on examples set aside decide."""
+        """Return the task with the settings chosen by a trained model's predictions on examples that were set aside."""
         return self
 
     @abstractmethod
     def build(self, spec: HeadSpec, labels: Sequence[str]) -> Objective:
-        """Return an untrained head, which is its own loss.
+        """Return an untrained head, which also computes its loss.
 
         Args:
-            spec: what it must know of the body that it sits on.
-            labels: in the model's order.
+            spec: the properties of the body under the head.
+            labels: the labels in the model's order.
         """
 
     @abstractmethod
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Any], labels: Sequence[str], *, gold: bool) -> Framed:
-        """Turn examples into samples, with what is to be predicted or, without `gold`, without it.
+        """Convert examples to samples, with gold labels if `gold` is true.
 
         Raises:
-            UserError: a label that is not among `labels`; names file and line.
+            UserError: a label is not among `labels`; names file and line.
         """
 
     @abstractmethod
     def measure(self, examples: Sequence[Any], predictions: Sequence[Any], labels: Sequence[str]) -> Measure:
-        """Return the official metrics, times 100, as a function of the examples chosen."""
+        """Return the official metrics, times 100, as a function of a selection of the examples."""
 
     def details(self, examples: Sequence[Any], predictions: Sequence[Any], labels: Sequence[str]) -> dict[str, Any]:
-        """Return what else there is to say of a score."""
+        """Return additional entries for the evaluation result."""
         return {}
 
     @abstractmethod
     def mistakes(self, examples: Sequence[Any], predictions: Sequence[Any], labels: Sequence[str]) -> list[Mistake]:
-        """Describe where the model is wrong, the worst first."""
+        """Return descriptions of the model's mistakes, the worst first."""
 
     def files(self, path: Path, examples: Sequence[Any], predictions: Sequence[Any]) -> dict[Path, bytes]:
-        """Return the content of what `predict --out PATH` writes: JSON Lines."""
+        """Return the contents of the files that `predict --out PATH` writes: JSON Lines."""
         return {path: b"".join(msgspec.json.encode(prediction) + b"\n" for prediction in predictions)}
 
     @abstractmethod
     def line(self, prediction: Any) -> str:
-        """Return what a person wants to see of a prediction, in one line."""
+        """Return a prediction as one human-readable line."""

@@ -1,13 +1,13 @@
-"""Find entities: a tag for each word, at its first piece, and every parameter tuned.
+"""Token classification (entity recognition): one tag per word, at its first subword; all parameters are tuned.
 
-In: sentences of tagged words. Out: samples, the head with its loss, entities.
+Input: sentences of tagged words. Output: samples, the head with its loss, entities.
 
-Devlin et al. 2019, section 5.3: the first piece of each word, no layer but the softmax between tags. The head is that
-of `BertForTokenClassification`: dropout and one linear layer over the last layer. No document context is used.
+Devlin et al. 2019, section 5.3: the first subword of each word, and no CRF. The head is that of
+`BertForTokenClassification`: dropout and one linear layer over the last layer. No document context is used.
 
-Nothing is cut: a sentence longer than `length` becomes windows that overlap by half, and each word is learnt, and
-predicted, once: in the window in which it has most context (as BERT's reading of long passages has it, run_squad.py,
-`_check_is_max_context`). A word of which the tokenizer leaves nothing is read as [UNK].
+Nothing is truncated: a sentence longer than `length` is divided into windows that overlap by half, and each word is
+trained on and predicted once, in the window in which it has the most context (`_check_is_max_context` in BERT's
+run_squad.py). A word that the tokenizer reduces to nothing is read as [UNK].
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from unmask.tokenizers.tokenizer import Ids, Tokenizer
 
 
 class Entity(msgspec.Struct, frozen=True):
-    """An entity of a text.
+    """An entity in a text.
 
     Attributes:
         label: its type.
-        start, end: its place in the text, in code points, `end` exclusive.
-        text: what stands there.
-        probability: of the tag of that one of its words whose tag is least probable.
+        start, end: offsets in the text, in code points, `end` exclusive.
+        text: the text of the entity.
+        probability: the minimum over its words of the probability of the tag.
     """
 
     label: str
@@ -57,7 +57,7 @@ class Entity(msgspec.Struct, frozen=True):
 
 
 class Tagged(msgspec.Struct, frozen=True):
-    """A text, as given or joined of words, and its entities in order."""
+    """A text, as given or joined from words, and its entities in order."""
 
     text: str
     entities: list[Entity]
@@ -67,38 +67,38 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
     """The recipe's [task] for `kind = "token-classification"`; see `Task`.
 
     Attributes:
-        length: of a window, in tokens, special ones included.
+        length: maximum length of a window in tokens, special tokens included.
     """
 
     part = "token_classification"
     metric = "f1"
-    title = "A finder of entities"
+    title = "A named entity recognizer"
 
     def read(
         self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
     ) -> list[Sentence]:
-        """See `Task`; counted are the entities that depart from the scheme of their file."""
+        """See `Task`; `notes` reports the entities that deviate from the tagging scheme of their file."""
         sentences = read_sentences(paths, columns=columns, kind=kind, gold=gold)
         for file in dict.fromkeys(sentence.file for sentence in sentences if sentence.irregular):
             irregular = [sentence for sentence in sentences if sentence.file == file and sentence.irregular]
             number = sum(sentence.irregular for sentence in irregular)
             if notes is not None:
                 notes.append(
-                    f"{file}: {number:,} entities are not tagged as the others are (I- without B-, for example), the "
-                    f"first in the sentence of line {irregular[0].line}; they are read as conlleval reads them"
+                    f"{file}: {number:,} entities deviate from the tagging scheme of the file (I- without B-, for "
+                    f"example), the first in the sentence of line {irregular[0].line}; they are read as conlleval does"
                 )
         return sentences
 
     def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Sentence]:
-        """See `Task`: texts, whose words are found."""
+        """See `Task`; the texts are split into words."""
         if texts_b is not None:
-            raise UserError("second texts have no effect: this model finds entities in single texts")
+            raise UserError("second texts have no effect: this model tags single texts")
         texts = list(texts)
         check_unicode(texts)
         return [split_text(text) for text in texts]
 
     def label_names(self, examples: Sequence[Sentence]) -> tuple[str, ...]:
-        """See `Task`: O, then B- and I- of each type, the types alphabetically."""
+        """See `Task`: O, then B- and I- of each type, with the types in alphabetical order."""
         kinds = sorted({split_tag(tag)[1] for sentence in examples for tag in sentence.tags} - {""})
         if not kinds:
             raise UserError(
@@ -109,17 +109,17 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         return ("O", *(f"{role}-{kind}" for kind in kinds for role in "BI"))
 
     def hold_out(self, examples: Sequence[Sentence], seed: int) -> tuple[list[Sentence], list[Sentence]]:
-        """See `Task`: a tenth of the documents where they are marked, as their sentences share names."""
+        """See `Task`: splits by document if documents are marked, because sentences of one document share names."""
         units = [
             (sentence.file, number if sentence.document is None else -1 - sentence.document)
             for number, sentence in enumerate(examples)
         ]
         names = list(dict.fromkeys(units))
         order = derive_rng(seed, "dev", 0).permutation(len(names))
-        chosen = {names[place] for place in order[: round(DEV_SHARE * len(names))]}
+        chosen = {names[index] for index in order[: round(DEV_SHARE * len(names))]}
         if not chosen:
             raise UserError(
-                f"{len(names)} sentences or documents are too few to hold a tenth out",
+                f"{len(names)} sentences or documents are too few to hold out a tenth",
                 file=examples[0].file,
                 remedy="pass --dev FILE",
             )
@@ -128,8 +128,8 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
             parts[unit in chosen].append(sentence)
         return parts
 
-    def told_apart(self, labels: Sequence[str]) -> set[str]:
-        """See `Task`: types of entities, whatever the scheme of their tags."""
+    def classes(self, labels: Sequence[str]) -> set[str]:
+        """See `Task`: the types of entities, whatever the tagging scheme."""
         return _kinds(labels)
 
     def build(self, spec: HeadSpec, labels: Sequence[str]) -> TokenClassificationHead:
@@ -137,24 +137,25 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         return TokenClassificationHead(spec, len(labels))
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Sentence], labels: Sequence[str], *, gold: bool) -> Framed:
-        """See `Task`: a sample for each window."""
+        """See `Task`: one sample per window."""
         _check_labels(labels)
         frame = Frame.of(tokenizer)
-        room = frame.capacity(self.length, texts=1)
-        pieces = _pieces(tokenizer, examples)
+        capacity = frame.capacity(self.length, texts=1)
+        subwords = _subwords(tokenizer, examples)
         samples: list[Sample] = []
         owners: list[int] = []
         for number, sentence in enumerate(examples):
-            ids = [pieces[word][:room] for word in sentence.words]  # (words) of (pieces of the word,)
+            ids = [subwords[word][:capacity] for word in sentence.words]  # one array (subwords,) per word
             sizes = np.array([len(one) for one in ids], np.int64)
-            truth = _numbers(sentence, labels) if gold else None
-            for window in cut_windows(sizes, room):
+            tags = _numbers(sentence, labels) if gold else None
+            for window in cut_windows(sizes, capacity):
                 sample = frame.wrap(np.concatenate(ids[window.start : window.stop]))
-                places = frame.start + np.cumsum(sizes[window.start : window.stop]) - sizes[window.start : window.stop]
+                within = sizes[window.start : window.stop]
+                first = frame.start + np.cumsum(within) - within
                 own = slice(window.first - window.start, window.last - window.start)
-                sample = sample.add(positions={"first": places[own]}).named((0, len(samples)))
-                if truth is not None:
-                    sample = sample.add(labels={"token_classification": truth[window.first : window.last]})
+                sample = sample.add(positions={"first": first[own]}).named((0, len(samples)))
+                if tags is not None:
+                    sample = sample.add(labels={"token_classification": tags[window.first : window.last]})
                 samples.append(sample)
                 owners.append(number)
 
@@ -168,13 +169,13 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         return Framed(samples, read, (f"{empty:,} of {len(examples):,} texts are empty",) if empty else ())
 
     def measure(self, examples: Sequence[Sentence], predictions: Sequence[Tagged], labels: Sequence[str]) -> Measure:
-        """See `Task`: entities are compared, so file and model may differ in their schemes."""
+        """See `Task`: entities are compared, so that the tagging schemes of file and model may differ."""
         return metrics.measure(*gold_and_predicted(examples, predictions, labels))
 
     def mistakes(
         self, examples: Sequence[Sentence], predictions: Sequence[Tagged], labels: Sequence[str]
     ) -> list[Mistake]:
-        """See `Task`: the sentences with the most entities missed or made up first."""
+        """See `Task`: the sentences with the most missed or spurious entities first."""
         found = []
         for sentence, prediction in zip(examples, predictions, strict=True):
             gold = {(kind, start, end) for kind, start, end in sentence.entities}
@@ -189,7 +190,7 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
                 )
                 caption = f"{sentence.file}:{sentence.line}"
                 found.append(
-                    Mistake((marked,), caption, score=len(gold ^ predicted), measure="entities missed or made up")
+                    Mistake((marked,), caption, score=len(gold ^ predicted), measure="missed or spurious entities")
                 )
         return sorted(found, key=lambda mistake: -mistake.score)
 
@@ -200,7 +201,7 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         return {"by_type": metrics.by_type(*gold_and_predicted(examples, predictions, labels))}
 
     def files(self, path: Path, examples: Sequence[Sentence], predictions: Sequence[Tagged]) -> dict[Path, bytes]:
-        """See `Task`: JSON Lines or, by the file's suffix, columns that `evaluate` reads."""
+        """See `Task`: JSON Lines or, depending on the suffix, columns that `evaluate` reads."""
         if path.suffix not in (".conll", ".tsv", ".txt"):
             return super().files(path, examples, predictions)
         pairs = zip(examples, predictions, strict=True)
@@ -213,11 +214,11 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class TokenClassificationHead(Objective):
-    """The head and its loss.
+    """Token classification head with its loss.
 
     Args:
-        spec: of the body that the head sits on.
-        num_labels: tags that are told apart.
+        spec: the properties of the body under the head.
+        num_labels: number of tags.
     """
 
     at = "first"
@@ -230,11 +231,11 @@ class TokenClassificationHead(Objective):
         spec.init(self)
 
     def prepare(self, sample: Sample, name: str) -> Sample:
-        """See `Objective`: a term for each word."""
+        """See `Objective`: one loss term per word."""
         return sample.add(counts={name: len(sample.positions["first"])})
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
-        """Return logits, (words, labels)."""
+        """Return the logits, (words, labels)."""
         rows = encoded.last.index_select(0, batch.positions["first"])  # (words, width)
         return self.out(self.dropout(rows))
 
@@ -243,12 +244,12 @@ class TokenClassificationHead(Objective):
         return classify(self.predict(encoder, encoded, batch), batch.labels["token_classification"])
 
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
-        """See `Objective`: the linear layer, once a word."""
+        """See `Objective`: the linear layer, once per word."""
         return 2 * len(batch.positions["first"]) * encoder.width * self.out.out_features
 
 
 class Window(NamedTuple):
-    """Words `start` to `stop` of a sentence, of which `first` to `last` are predicted here (ends exclusive)."""
+    """Words `start` to `stop` of a sentence, of which `first` to `last` are predicted in it (ends exclusive)."""
 
     start: int
     stop: int
@@ -256,14 +257,14 @@ class Window(NamedTuple):
     last: int
 
 
-def cut_windows(sizes: np.ndarray, room: int) -> list[Window]:
-    """Cut a sentence into windows that overlap by half; every word is predicted in exactly one.
+def cut_windows(sizes: np.ndarray, capacity: int) -> list[Window]:
+    """Divide a sentence into windows that overlap by half; every word is predicted in exactly one of them.
 
-    It is that in which the smaller of its contexts, left and right, is largest; of equal ones the earlier.
+    It is the window in which the smaller of the left and the right context is largest; among equals, the first.
 
     Args:
-        sizes: how many pieces each word has, from 1 to `room`; (words,).
-        room: how many pieces a window holds.
+        sizes: the number of subwords of each word, from 1 to `capacity`; (words,).
+        capacity: the number of subwords that fit into a window.
     """
     stops = np.cumsum(sizes)
     starts = stops - sizes
@@ -271,15 +272,15 @@ def cut_windows(sizes: np.ndarray, room: int) -> list[Window]:
     spans: list[tuple[int, int]] = []
     start = stop = 0
     while stop < len(sizes):
-        stop = int(np.searchsorted(stops, starts[start] + room, side="right"))
-        here = slice(start, stop)
-        context = np.minimum(starts[here] - starts[start], stops[stop - 1] - stops[here])
-        owner[here][context > most[here]] = len(spans)
-        most[here] = np.maximum(most[here], context)
+        stop = int(np.searchsorted(stops, starts[start] + capacity, side="right"))
+        words = slice(start, stop)
+        context = np.minimum(starts[words] - starts[start], stops[stop - 1] - stops[words])
+        owner[words][context > most[words]] = len(spans)
+        most[words] = np.maximum(most[words], context)
         spans.append((start, stop))
-        half = int(np.searchsorted(starts, starts[start] + (room + 1) // 2))
+        half = int(np.searchsorted(starts, starts[start] + (capacity + 1) // 2))
         start = min(max(half, start + 1), stop)
-    bounds = np.searchsorted(owner, np.arange(len(spans) + 1))  # the owners never go back: see the test
+    bounds = np.searchsorted(owner, np.arange(len(spans) + 1))  # `owner` is non-decreasing; the tests check it
     return [
         Window(*span, int(first), int(last))
         for span, first, last in zip(spans, bounds[:-1], bounds[1:], strict=True)
@@ -290,30 +291,30 @@ def cut_windows(sizes: np.ndarray, room: int) -> list[Window]:
 def gold_and_predicted(
     examples: Sequence[Sentence], predictions: Sequence[Tagged], labels: Sequence[str]
 ) -> tuple[list[list[Chunk]], list[list[Chunk]]]:
-    """Return the true and the predicted entities of each sentence, their places in code points.
+    """Return the gold and the predicted entities of each sentence, with offsets in code points.
 
     Raises:
-        UserError: a type that the model does not know.
+        UserError: the model does not know the type of an entity.
     """
     kinds = {"", *_kinds(labels)}
     for sentence in examples:
-        for number, tag in enumerate(sentence.tags):
+        for index, tag in enumerate(sentence.tags):
             if split_tag(tag)[1] not in kinds:
-                raise _unknown(sentence, number, labels)
+                raise _unknown(sentence, index, labels)
     predicted = [[Chunk(one.label, one.start, one.end) for one in prediction.entities] for prediction in predictions]
     return [sentence.entities for sentence in examples], predicted
 
 
 def tags_of(sentence: Sentence, prediction: Tagged) -> list[str]:
-    """Return the tag of each word, in IOB2, that a prediction means."""
+    """Return the tags of a prediction, one per word, in IOB2."""
     starts = {start: number for number, start in enumerate(sentence.starts)}
     stops = {stop: number + 1 for number, stop in enumerate(sentence.stops)}
     found = [Chunk(one.label, starts[one.start], stops[one.end]) for one in prediction.entities]
     return write_tags(found, len(sentence.starts))
 
 
-def _pieces(tokenizer: Tokenizer, examples: Sequence[Sentence]) -> dict[str, Ids]:
-    """Return the ids of each word; of nothing [UNK] is left."""
+def _subwords(tokenizer: Tokenizer, examples: Sequence[Sentence]) -> dict[str, Ids]:
+    """Return the token ids of each word; [UNK] for words that the tokenizer reduces to nothing."""
     words = list(dict.fromkeys(word for sentence in examples for word in sentence.words))
     unknown = np.array([tokenizer.unk], np.int32)
     return {
@@ -322,7 +323,7 @@ def _pieces(tokenizer: Tokenizer, examples: Sequence[Sentence]) -> dict[str, Ids
 
 
 def _check_labels(labels: Sequence[str]) -> None:
-    """Refuse what others call the classes of a model that finds no entities."""
+    """Raise an error if the labels of a model are not tags, as in models for other tasks."""
     try:
         for label in labels:
             split_tag(label)
@@ -333,11 +334,11 @@ def _check_labels(labels: Sequence[str]) -> None:
 
 
 def _numbers(sentence: Sentence, labels: Sequence[str]) -> np.ndarray:
-    """Return the number of each word's tag, (words,)."""
+    """Return the index of each word's tag, (words,)."""
     numbers = {label: number for number, label in enumerate(labels)}
-    for place, tag in enumerate(sentence.tags):
+    for index, tag in enumerate(sentence.tags):
         if tag not in numbers:
-            raise _unknown(sentence, place, labels)
+            raise _unknown(sentence, index, labels)
     return np.array([numbers[tag] for tag in sentence.tags], np.int64)
 
 
@@ -345,18 +346,18 @@ def _kinds(labels: Sequence[str]) -> set[str]:
     return {split_tag(label)[1] for label in labels} - {""}
 
 
-def _unknown(sentence: Sentence, place: int, labels: Sequence[str]) -> UserError:
+def _unknown(sentence: Sentence, index: int, labels: Sequence[str]) -> UserError:
     kinds = sorted(_kinds(labels))
     return UserError(
-        f"unknown type '{split_tag(sentence.tags[place])[1]}'; the model knows {', '.join(kinds)}",
+        f"unknown type '{split_tag(sentence.tags[index])[1]}'; the model knows {', '.join(kinds)}",
         file=sentence.file,
-        line=sentence.line + sentence.step * place,
-        remedy="mend the tag, or train on a file that has it",
+        line=sentence.line + sentence.step * index,
+        remedy="correct the tag, or train on a file that contains it",
     )
 
 
 def _tagged(sentence: Sentence, labels: Sequence[str], rows: Sequence[np.ndarray]) -> Tagged:
-    """Read a sentence's entities from the logits of its windows, each (words, labels)."""
+    """Convert the logits of a sentence's windows, each (words, labels), to its entities."""
     if not rows:
         return Tagged(sentence.text, [])
     logits = np.concatenate(rows).astype(np.float64)  # (words, labels)
