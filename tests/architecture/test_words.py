@@ -28,7 +28,7 @@ BANNED = {
     r"\b(has|have|knows?) (it|them|they) not\b": "does not have",
     r"\bas \S+ (has|lacks) it not\b": "newly initialized",
     r"\bsaid\b": "predicted",
-    r"\bthe house\b(?! near|\b.*sea)": "repository layout",
+    r"\bthe house\b(?! near|\b.*sea|\")": "repository layout",
     r"\brooms?\b": "capacity",
     r"\bheld against\b": "compared with",
     r"\blearnt\b": "learned",

@@ -21,7 +21,7 @@ SHAPE = {"vocab_size": 30, "num_labels": 3, "max_position_embeddings": 16}
 BODY = {**SHAPE, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 DISTIL = {**SHAPE, "dim": 8, "n_layers": 1, "n_heads": 2, "hidden_dim": 16}
 ROBERTA = {**BODY, "max_position_embeddings": 18}
-FAMILIES = {  # the config, and the modules that the vector of a text passes
+FAMILIES = {  # the config, and the modules through which the vector of a text goes
     "Bert": ({**BODY, "hidden_dropout_prob": 0.2}, ["dense", 0.2, "out"]),
     "Bert, its own": ({**BODY, "hidden_dropout_prob": 0.2, "classifier_dropout": 0.3}, ["dense", 0.3, "out"]),
     "Roberta": ({**ROBERTA, "hidden_dropout_prob": 0.2}, [0.2, "dense", 0.2, "out"]),
