@@ -89,9 +89,9 @@ def read_page(page):
     for article in re.findall(r"<article>(.*?)</article>", page, re.DOTALL):
         caption = unescape(re.search(r"<bdi>(.*?)</bdi>", article)[1])
         body = re.findall(r'<div class="text" dir="auto">(.*?)</div>', article, re.DOTALL)[-1]
-        labels = {kind: re.findall(rf'<sup class="{kind}">(.*?)</sup>', body) for kind in ("gold", "said")}
+        labels = {kind: re.findall(rf'<sup class="{kind}">(.*?)</sup>', body) for kind in ("gold", "predicted")}
         below = dict(re.findall(r'<bdi class="word (\w+)">(.*?)</bdi>', article))
-        text, marks = "", {"gold": set(), "said": set()}
+        text, marks = "", {"gold": set(), "predicted": set()}
         bare = re.sub(r"<sup.*?</sup>", "", body)
         for classes, piece in re.findall(r'(?:^|</mark>|<mark class="([a-z ]+)">)([^<]*)', bare):
             for name in classes.split():
@@ -137,9 +137,9 @@ def test_both_models_are_scored_and_errors_are_marked(example):
     assert html.count("What is &lt;there&gt;?") == (len(wrong) if kind == "question-answering" else 0)
     for caption, (text, marks, labels, below) in articles.items():
         assert text == gold[caption][0]
-        spans = {"gold": gold[caption][1], "said": predictions[caption]}
+        spans = {"gold": gold[caption][1], "predicted": predictions[caption]}
         assert marks == {name: characters(one) for name, one in spans.items()}
         assert labels == {name: [label for label, *_ in one if label] for name, one in spans.items()}
         if kind == "question-answering":
             assert below == {name: text[start:end] for name, ((_, start, end),) in spans.items()}
-    assert any(marks["said"] for _, marks, *_ in articles.values())
+    assert any(marks["predicted"] for _, marks, *_ in articles.values())

@@ -12,7 +12,7 @@ from .conftest import name_case, run_process, sets
 def test_finetune(main_line):
     errors = main_line[1]["finetune"].err
     assert "labels: no, yes" in errors
-    assert "created, as " in errors, "the head is new, and that is reported"
+    assert "newly initialized, as " in errors, "the head is new, and that is reported"
 
 
 def test_several_seeds(line, tmp_path):

@@ -39,7 +39,7 @@ def test_consistent_jobs_pass():
             {"frozen": True, "settings": {"downstream.kind": "rnn"}},
             "^--set downstream.kind=rnn is not allowed; pass --frozen or --downstream KIND$",
         ),
-        ({"settings": ["seed=1"]}, "settings are a mapping"),
+        ({"settings": ["seed=1"]}, "settings must be a mapping"),
     ],
 )
 def test_inconsistent_jobs_are_refused(options, message):

@@ -103,7 +103,10 @@ def test_settings_override_the_rule_and_the_task_is_resolved(job):
     ("setting", "message"),
     [
         ("task.length=65", "length 65 exceeds the 64 positions of the model"),
-        ("objective.masked_lm.weight=1.0", "objective.masked_lm needs masked, which neither this model nor labeled ex"),
+        (
+            "objective.masked_lm.weight=1.0",
+            "objective.masked_lm needs masked tokens, which neither this model nor labeled ex",
+        ),
         ("dropout=1.5", "dropout must be a number < 1"),
     ],
 )

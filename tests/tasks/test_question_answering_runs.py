@@ -89,7 +89,11 @@ def trained(recipe_file, tokenizer_directory, documents, tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("asked", "message"),
-    [((None, "b"), "None is no text"), (("a", 5), "5 is no text"), (("a", " "), "none of them empty")],
+    [
+        ((None, "b"), "None is not a string"),
+        (("a", 5), "5 is not a string"),
+        (("a", " "), "the question or the passage is empty"),
+    ],
 )
 def test_invalid_questions_are_refused(trained, asked, message):
     with pytest.raises(UserError, match=message):
@@ -143,9 +147,12 @@ def test_the_command_line_answers(trained, tmp_path, capsys, documents):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--question", "who?"], "--question and --passage go together"),
-        (["a text", "--question", "who?", "--passage", "x"], "give texts, --question and --passage, or --data FILE"),
-        (["--question", "who?", "--passage", " "], "a question and a passage are needed, none of them empty"),
+        (["--question", "who?"], "--question and --passage must be given together"),
+        (
+            ["a text", "--question", "who?", "--passage", "x"],
+            "give exactly one of: texts, --question with --passage, --data FILE",
+        ),
+        (["--question", "who?", "--passage", " "], "the question or the passage is empty; give both"),
         (["--question", "who?", "--passage", "x", "--text-b", "y"], "--text-b has no effect without TEXT"),
         (["--question", "who?", "--passage", "x", "--columns", "text=0"], "--columns and --format have no effect"),
         (["a text"], "this model is for question answering; query it with --question"),
@@ -170,7 +177,8 @@ def test_random_weights_take_the_vocabulary_of_a_run(trained, recipe_file):
 def test_other_models_answer_no_questions(recipe_file, tokenizer_directory):
     model = load_model(f"random:{recipe_file}", tokenizer=tokenizer_directory)
     with pytest.raises(
-        UserError, match="this model answers no questions; train one: unmask finetune question-answering"
+        UserError,
+        match="this model was not fine-tuned for question answering; fine-tune it: unmask finetune question-answering",
     ):
         Predictor(model, CPU).answer("who?", "the dog")
 
