@@ -127,7 +127,7 @@ def measure(engine: str, examples: int, epochs: float, seed: int) -> dict[str, A
 def main() -> None:
     """Let the engines take turns."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--examples", type=int, default=4_000)
+    parser.add_argument("--examples", type=int, default=2_000)
     parser.add_argument("--epochs", type=float, default=1)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--engines", nargs="+", default=ENGINES, choices=ENGINES, metavar="ENGINE")
