@@ -1,4 +1,4 @@
-# Each target sets up all that it needs in .venv; only Python 3.11 or newer and make have to be there.
+# Each target sets up what it needs in .venv; only make and Python 3.11 or newer are required.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,12 +10,12 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-demo: $(VENV)/.ready ## from raw text to a sentiment classifier, in at most 10 minutes; everything lands in demo/
+demo: $(VENV)/.ready ## from raw text to a sentiment classifier, in at most 10 minutes; writes to demo/
 	$(BIN)/unmask demo --out demo
 
-test: $(VENV)/.ready-test check ## set up, then check: what continuous integration runs
+test: $(VENV)/.ready-test check ## set up everything, then run all checks, as continuous integration does
 
-check: $(VENV)/.ready-test ## ruff, mypy, tests
+check: $(VENV)/.ready-test ## run ruff, mypy and all tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -24,10 +24,10 @@ check: $(VENV)/.ready-test ## ruff, mypy, tests
 bench: $(VENV)/.ready-bench ## run the benchmarks (hours); each writes benchmarks/results/NAME.json
 	sh benchmarks/all.sh $(abspath $(BIN)/python)
 
-tables: $(VENV)/.ready-test ## write the README's tables from benchmarks/results
+tables: $(VENV)/.ready-test ## write the tables of README.md and docs from benchmarks/results
 	$(BIN)/python benchmarks/tables.py
 
-clean: ## remove the virtual environment and the demonstration
+clean: ## remove the virtual environment and the output of the demonstration
 	rm -rf $(VENV) demo
 
 $(VENV)/.ready: pyproject.toml constraints.txt

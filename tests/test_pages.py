@@ -11,6 +11,7 @@ from unmask.cli.main import parse
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "tests" / "README.md"]
 COMMANDS = sorted(
     {
         line.split("#")[0].strip()
@@ -65,11 +66,11 @@ def test_every_page_can_be_reached_from_the_readme():
             reached.add(page)
             targets = re.findall(r"\]\((?!https?:)([^)#]+\.md)", page.read_text(encoding="utf8"))
             ahead += [(page.parent / target).resolve() for target in targets]
-    assert set(PAGES) <= reached
+    assert set(LINKED) <= reached
 
 
 def test_links_to_sections_have_a_heading():
-    for page in PAGES:
+    for page in LINKED:
         for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", page.read_text(encoding="utf8")):
             text = ((page.parent / target) if target else page).read_text(encoding="utf8")
             headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE)
@@ -78,6 +79,14 @@ def test_links_to_sections_have_a_heading():
 
 
 def test_links():
-    for page in PAGES:
+    for page in LINKED:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text(encoding="utf8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_ids_of_faults_in_names_of_tests_are_explained():
+    sources = [path.read_text(encoding="utf8") for path in (ROOT / "tests").rglob("test_*.py")]
+    names = [name for source in sources for name in re.findall(r"def (test_\w+)", source)]
+    used = {fault for name in names for fault in re.findall(r"_([TDCSP]\d+)(?=_)", name)}
+    explained = re.findall(r"^\| ([A-Z]\d+) \|", (ROOT / "tests/README.md").read_text(encoding="utf8"), re.MULTILINE)
+    assert sorted(explained) == sorted(used)
