@@ -89,5 +89,5 @@ def test_a_published_model_gets_rows_for_them(theirs, tmp_path):
     assert torch.equal(again.encoder.words.weight, model.encoder.words.weight)
     config.vocab_size = len(PIECES) - 1
     OpenAIGPTLMHeadModel(config).save_pretrained(tmp_path / "gpt")
-    with pytest.raises(UserError, match="tokens, but the model .* use the tokenizer that belongs to the model"):
+    with pytest.raises(UserError, match=r"tokens, but the model .* use the tokenizer that belongs to the model"):
         load_model(tmp_path / "gpt")
