@@ -1,8 +1,8 @@
 """Which library should cut text into sentences? Speed and quality of four, in English and Chinese.
 
-In: the hand-made gold files of the tests (a sentence a line, a blank line between paragraphs). Out: a JSON file with,
-for each installed library and each language, boundary precision, recall and F1 (ends of paragraphs do not count, as
-they are given), how many gold sentences are found exactly, and MB/s on the gold paragraphs repeated.
+Input: the hand-made gold files of the tests (a sentence a line, a blank line between paragraphs). Output: a JSON file
+with, for each installed library and each language, boundary precision, recall and F1 (ends of paragraphs do not count,
+as they are given), how many gold sentences are found exactly, and MB/s on the gold paragraphs repeated.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 Before 0.1 there was one kind of encoder, "transformer", whose family followed from its settings; `lm_weight` stood for
 `[objective.causal_lm]` in fine-tuning; and `encoder.init_std` was called `deviation`.
 
-In: a recipe, as a table or as text. Out: the same recipe for the current version; text keeps its comments and order.
+Input: a recipe, as a table or as text. Output: the same recipe for the current version; text keeps its comments and
+order.
 """
 
 from __future__ import annotations

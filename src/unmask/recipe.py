@@ -1,7 +1,7 @@
 """Recipes: TOML files that define a training run.
 
-In: the name of a shipped recipe or a file, and settings from the command line. Out: frozen, typed settings; each table
-is documented beside the code that it configures.
+Input: the name of a shipped recipe or a file, and settings from the command line. Output: frozen, typed settings; each
+table is documented beside the code that it configures.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Windows of contiguous streams, for bodies that carry state: each step continues where the previous step stopped.
 
-In: documents. Out: samples [CLS] text [SEP], each the next window of its stream. The documents of an epoch, in seeded
-order and with a [SEP] after each, form one long text; it is cut into as many streams as a batch has sequences, and
-each step takes the next window of every stream exactly once. The remainder at the end, less than a window per stream,
-is not read in that epoch.
+Input: documents. Output: samples [CLS] text [SEP], each the next window of its stream. The documents of an epoch, in
+seeded order and with a [SEP] after each, form one long text; it is cut into as many streams as a batch has sequences,
+and each step takes the next window of every stream exactly once. The remainder at the end, less than a window per
+stream, is not read in that epoch.
 
 Each epoch orders the documents differently, so the text of a stream is interrupted there: its first window is `fresh`,
 and the state is reset. Within an epoch the state is carried across document boundaries, which [SEP] marks.

@@ -1,6 +1,6 @@
 """Whole sentences of one document, packed up to the length: one text per sample.
 
-In: documents. Out: samples [CLS] sentences [SEP]. A sentence longer than a whole sequence is split.
+Input: documents. Output: samples [CLS] sentences [SEP]. A sentence longer than a whole sequence is split.
 
 Liu et al. 2019 (RoBERTa), section 4.2, DOC-SENTENCES.
 """

@@ -1,6 +1,7 @@
 """From documents to training samples: layout, then masking, then the counts of each objective.
 
-In: the documents of a corpus. Out: a source of samples, a function that prepares each, and fixed evaluation batches.
+Input: the documents of a corpus. Output: a source of samples, a function that prepares each, and fixed evaluation
+batches.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Whole sentences packed up to the length, across document boundaries.
 
-In: documents. Out: samples [CLS] sentences [SEP], with an additional [SEP] at a document boundary inside. A sentence
-longer than a whole sequence is split; no token is lost or read twice. Documents follow each other in the seeded order
-of the epoch; a sample also ends where a block of documents ends (about 250,000 tokens).
+Input: documents. Output: samples [CLS] sentences [SEP], with an additional [SEP] at a document boundary inside. A
+sentence longer than a whole sequence is split; no token is lost or read twice. Documents follow each other in the
+seeded order of the epoch; a sample also ends where a block of documents ends (about 250,000 tokens).
 
 Liu et al. 2019 (RoBERTa), section 4.2, FULL-SENTENCES.
 """

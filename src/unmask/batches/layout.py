@@ -1,6 +1,6 @@
 """The base class of layout settings. A layout defines how samples are cut from documents.
 
-In: the recipe's [layout]. Out: the layout of each stage (one file per method, such as `sentence_pairs`), and the
+Input: the recipe's [layout]. Output: the layout of each stage (one file per method, such as `sentence_pairs`), and the
 source of samples that applies it to documents.
 """
 

@@ -1,6 +1,6 @@
 """The base classes of all maskings. Kinds of masking differ in which tokens are masked together; each has its own file.
 
-In: samples. Out: the same samples with ids replaced, `positions["masked"]` (which tokens are to be predicted) and
+Input: samples. Output: the same samples with ids replaced, `positions["masked"]` (which tokens are to be predicted) and
 `labels["masked"]` (their original ids). Masking is a separate stage: several objectives read the same masks.
 
 Devlin et al. 2019, section 3.1 and appendix A.1: 15 % of the tokens, of which 80 % become [MASK], 10 % a random token,

@@ -1,8 +1,8 @@
 """Two texts per sequence: the second follows the first, precedes it, or comes from another document.
 
-In: documents, sentence by sentence. Out: samples [CLS] A [SEP] B [SEP]. For `second = "random"` they have the label
-`next_sentence` (0: B follows A; 1: B comes from elsewhere), and for `second = "swapped"` the label `sentence_order`
-(0: B follows A; 1: A follows B). Optionally some samples are [CLS] A [SEP].
+Input: documents, sentence by sentence. Output: samples [CLS] A [SEP] B [SEP]. For `second = "random"` they have the
+label `next_sentence` (0: B follows A; 1: B comes from elsewhere), and for `second = "swapped"` the label
+`sentence_order` (0: B follows A; 1: A follows B). Optionally some samples are [CLS] A [SEP].
 
 Devlin et al. 2019, section 3.1, task 2. The procedure is that of create_pretraining_data.py of google-research/bert:
 sentences of a document are collected up to a target length (with probability 0.1 a shorter, random one) and split at a

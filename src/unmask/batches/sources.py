@@ -1,7 +1,7 @@
 """Sources of samples and their order.
 
-In: the documents of a corpus and a layout (how samples are cut from documents), or a list of ready samples.
-Out: samples with keys, in an order that is a pure function of the seed and a cursor, so that a checkpoint stores a
+Input: the documents of a corpus and a layout (how samples are cut from documents), or a list of ready samples.
+Output: samples with keys, in an order that is a pure function of the seed and a cursor, so that a checkpoint stores a
 few integers and no queue.
 
 An epoch visits the documents of a corpus in a seeded permutation, one block at a time; the samples of a block are cut

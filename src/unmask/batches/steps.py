@@ -1,8 +1,8 @@
 """The data of each optimizer step, prepared in this process or ahead of time in worker processes.
 
-In: a source, and a function that prepares a sample. Out: `Step`s. Each is a pure function of its number and of the
-cursor before it, so the number of workers does not affect the result: every worker iterates over the whole order (which
-is cheap), and masks and collates every n-th step.
+Input: a source, and a function that prepares a sample. Output: `Step`s. Each is a pure function of its number and of
+the cursor before it, so the number of workers does not affect the result: every worker iterates over the whole order
+(which is cheap), and masks and collates every n-th step.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Downstream models: small models on top of an encoder's layers, for the feature-based approach.
 
-In: an encoder (frozen ones look up stored rows, see encoders/stored.py) and the layers to read. Out: an encoder again,
-so that the head of every task can be added to it as to BERT. The row at a sequence's summary position, that of [CLS],
-represents the whole sequence:
+Input: an encoder (frozen ones look up stored rows, see encoders/stored.py) and the layers to read. Output: an encoder
+again, so that the head of every task can be added to it as to BERT. The row at a sequence's summary position, that of
+[CLS], represents the whole sequence:
 
 - `linear`: the vector of that token. With only the last layer, no module of this file is needed: the result is the
   task's standard head on the pooled vector.

@@ -1,8 +1,9 @@
 """A wrapper that gives a body padded input, for export: the only place where a batch itself contains padding.
 
-In: token ids (batch, length), and a mask of real tokens. Out: the last layer, (batch, length, width). The batch is one
-group of sequences of equal length whose padding stays in the stream, so that no shape depends on data and the exported
-program accepts any batch size and length. Attention ignores padding, so inputs and outputs there are arbitrary.
+Input: token ids (batch, length), and a mask of real tokens. Output: the last layer, (batch, length, width). The batch
+is one group of sequences of equal length whose padding stays in the stream, so that no shape depends on data and the
+exported program accepts any batch size and length. Attention ignores padding, so inputs and outputs there are
+arbitrary.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A frozen encoder with precomputed features, which it looks up by row index.
 
-In: batches whose token ids are row indices in a table on disk. Out: the layers that were stored there. It can replace
-the encoder that computed them. It has no parameters and is not part of checkpoints.
+Input: batches whose token ids are row indices in a table on disk. Output: the layers that were stored there. It can
+replace the encoder that computed them. It has no parameters and is not part of checkpoints.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The body of BERT and related families: embeddings, Transformer layers and a pooler.
 
-In: a ragged batch. Out: a vector for each token, and on request a pooled vector for each text.
+Input: a ragged batch. Output: a vector for each token, and on request a pooled vector for each text.
 
 Families differ in their embeddings, layers and poolers (families/bert.py and the other modules there).
 """

@@ -1,6 +1,6 @@
 """Batching for inference: split samples into batches, and return results per sample.
 
-In: samples, and a function that computes a batch. Out: an array for each sample.
+Input: samples, and a function that computes a batch. Output: an array for each sample.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Hidden states as features: texts as samples with the word index of each token, and rows streamed to a file.
 
-In: texts, and hidden states from an inference backend. Out: samples; on disk, one safetensors file.
+Input: texts, and hidden states from an inference backend. Output: samples; on disk, one safetensors file.
 
 Lengths are known as soon as the texts are tokenized, so the header is written first, and each sample's rows are written
 at their offset as soon as they are computed: only one batch is in memory at a time, however large the file is. The file

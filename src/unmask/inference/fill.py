@@ -1,6 +1,6 @@
 """Filling of masks: find the masks of a text, and rank the candidate tokens for each.
 
-In: a text with masks, and a masked-LM head's logits at the masks. Out: the most probable tokens at each mask.
+Input: a text with masks, and a masked-LM head's logits at the masks. Output: the most probable tokens at each mask.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Multi-head self-attention over a ragged batch (Vaswani et al. 2017, section 3.2.2).
 
-In: a stream of tokens and the offsets of its sequences. Out: the attention output of each token over its sequence.
+Input: a stream of tokens and the offsets of its sequences. Output: the attention output of each token over its
+sequence.
 
 The kernel is injected. There are three, with equal outputs and gradients: `fused` for CPUs, `varlen` for GPUs, and
 `plain` for export, attention scores and biases. `fastest` chooses one of them at each call.

@@ -1,6 +1,6 @@
 """Causal language modeling: predict each token from the preceding ones.
 
-In: unmasked samples. Out: a part of the loss with one term per token except the first of each sequence.
+Input: unmasked samples. Output: a part of the loss with one term per token except the first of each sequence.
 
 Radford et al. 2018 (GPT), equation 1; beside the loss of a task it is the auxiliary one of equation 5. The decoder is
 the table of token embeddings, without further layers (train.py of openai/finetune-transformer-lm). Differences: the

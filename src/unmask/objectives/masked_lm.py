@@ -1,7 +1,7 @@
 """Masked language modeling: predict the masked tokens from their context on both sides.
 
-In: samples with `positions["masked"]` and `labels["masked"]` (see batches/masking.py). Out: a part of the loss with one
-term per masked token; only these are projected to the vocabulary.
+Input: samples with `positions["masked"]` and `labels["masked"]` (see batches/masking.py). Output: a part of the loss
+with one term per masked token; only these are projected to the vocabulary.
 
 Devlin et al. 2019, section 3.1, task 1. The head is that of the reference code: a dense layer, GELU (or the activation
 of the layers), LayerNorm, then a decoder tied to the token embeddings, with a separate bias.

@@ -1,7 +1,7 @@
 """Next sentence prediction: classify whether the second text follows the first.
 
-In: samples with the label `next_sentence` (0: it follows, 1: it is from another document; see
-batches/sentence_pairs.py). Out: a part of the loss with one term per sample.
+Input: samples with the label `next_sentence` (0: it follows, 1: it is from another document; see
+batches/sentence_pairs.py). Output: a part of the loss with one term per sample.
 
 Devlin et al. 2019, section 3.1, task 2: a softmax layer on the pooled [CLS] vector.
 """

@@ -1,9 +1,9 @@
 """Replaced token detection: classify which tokens a small generator has replaced.
 
-In: samples with `positions["masked"]` and `labels["masked"]`. A generator, trained jointly as a masked language model,
-fills the masked positions; the encoder reads the filled text and predicts for each token, including special ones,
-whether it was replaced. Out: two parts of the loss, the objective's own with one term per token, and `generator` with
-one term per masked token.
+Input: samples with `positions["masked"]` and `labels["masked"]`. A generator, trained jointly as a masked language
+model, fills the masked positions; the encoder reads the filled text and predicts for each token, including special
+ones, whether it was replaced. Output: two parts of the loss, the objective's own with one term per token, and
+`generator` with one term per masked token.
 
 Clark et al. 2020 (ELECTRA), sections 2 and 3.2. No gradient flows through the tokens drawn from the generator, and a
 token that it predicts correctly counts as original. Generator and encoder share all embeddings, including their

@@ -1,7 +1,7 @@
 """Span boundary objective: predict each token of a masked span from the tokens just outside it and its position.
 
-In: samples with `positions["masked"]` and `labels["masked"]`; adjacent masked tokens form a span (see
-batches/span_masking.py). Out: a part of the loss with one term per token of a span.
+Input: samples with `positions["masked"]` and `labels["masked"]`; adjacent masked tokens form a span (see
+batches/span_masking.py). Output: a part of the loss with one term per token of a span.
 
 Joshi et al. 2020 (SpanBERT), section 3.2: the boundary vectors and an embedding of the position within the span pass
 through two layers, each with GELU and LayerNorm; the decoder is tied to the token embeddings. As in its code

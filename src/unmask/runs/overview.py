@@ -1,6 +1,6 @@
 """Overviews of runs for the terminal: one line per run, or a page on one run.
 
-In: summaries. Out: text.
+Input: summaries. Output: text.
 """
 
 from __future__ import annotations

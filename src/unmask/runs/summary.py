@@ -1,6 +1,6 @@
 """Summaries of runs, read from their directories without changing anything.
 
-In: directories. Out: a `Summary` of each run.
+Input: directories. Output: a `Summary` of each run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """English text that exists on every machine with Python: the docstrings of installed modules.
 
-In: nothing, or folders of Python source. Out: one document per module, for a demonstration that needs no download.
+Input: nothing, or folders of Python source. Output: one document per module, for a demonstration that needs no
+download.
 
 The docstrings of the standard library come first, then the topics of `help()` (`pydoc_data.topics`), then the installed
 packages by name. Nothing is imported or executed except that one module of topics: the source is parsed with `ast`.

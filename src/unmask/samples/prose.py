@@ -1,7 +1,7 @@
 """Extraction of paragraphs of English prose from a docstring.
 
-In: a docstring in any of the usual formats (plain, reStructuredText, NumPy, Google, Markdown). Out: its paragraphs that
-are English prose, each on one line and without markup.
+Input: a docstring in any of the usual formats (plain, reStructuredText, NumPy, Google, Markdown). Output: its
+paragraphs that are English prose, each on one line and without markup.
 
 There are three passes: drop lines of code, tables and headings; join the remaining lines into paragraphs; remove markup
 and keep only paragraphs that are recognized as prose. The rules are strict on purpose: a lost paragraph costs nothing,

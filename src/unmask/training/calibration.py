@@ -1,7 +1,8 @@
 """Measurements before training: how much fits into memory, how long a step takes, how many steps the budget is.
 
-In: a source and the recipe's settings. Out: tokens per micro-batch, steps of the whole budget, the machine's peak. All
-processes get the same results. Code that times steps restores the run afterwards (`Trainer._seconds_per_step`).
+Input: a source and the recipe's settings. Output: tokens per micro-batch, steps of the whole budget, the machine's
+peak. All processes get the same results. Code that times steps restores the run afterwards
+(`Trainer._seconds_per_step`).
 """
 
 from __future__ import annotations

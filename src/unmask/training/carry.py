@@ -1,6 +1,6 @@
 """State carried from step to step, one row per stream: the encoder's state after the stream's last window.
 
-In: batches whose sequences are windows of streams, and the state that the encoder returns for them. Out: the same
+Input: batches whose sequences are windows of streams, and the state that the encoder returns for them. Output: the same
 batches with the rows of their streams. The table belongs to the loop and is not a module buffer: rows are staged during
 a step and committed together with the weights. Stream s is in process s % size, which reads no other stream; a
 checkpoint holds the table in the order of the streams, so that the number of processes may change.

@@ -1,6 +1,6 @@
 """torch's private kernels over lists of tensors, with public operators as fallbacks for versions of torch without them.
 
-In: lists of tensors, changed in place. Out: the same numbers either way, up to rounding.
+Input: lists of tensors, changed in place. Output: the same numbers either way, up to rounding.
 """
 
 from __future__ import annotations

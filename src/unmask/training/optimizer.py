@@ -1,6 +1,6 @@
 """AdamW and LAMB, with a learning rate that is a pure function of the step, and state by parameter name.
 
-In: a module with gradients, the recipe's [optimizer], and the encoder's layer groups from the bottom up. Out: the
+Input: a module with gradients, the recipe's [optimizer], and the encoder's layer groups from the bottom up. Output: the
 module with updated parameters.
 
 **Weight decay.** Matrices decay, biases and norms do not (the embeddings do, as in google-research/bert).

@@ -1,8 +1,8 @@
 """Early stopping: end when the held-out loss has stopped falling, and return to the weights with the lowest loss.
 
-In: the held-out losses that the run has logged, so that a resumed run decides as if it had never been interrupted. The
-weights of the lowest loss are stored in RUN/checkpoints/best.safetensors. The data that stop a run must not be the data
-it is reported on: fine-tuning holds out part of the training examples for this (finetuning/finetune.py).
+Input: the held-out losses that the run has logged, so that a resumed run decides as if it had never been interrupted.
+The weights of the lowest loss are stored in RUN/checkpoints/best.safetensors. The data that stop a run must not be the
+data it is reported on: fine-tuning holds out part of the training examples for this (finetuning/finetune.py).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Replicas of the learner in several processes: each computes on its own, and all end a step with the same gradients.
 
-In: a learner with float32 weights. Out: its gradients, summed over micro-batches and processes; its state for
+Input: a learner with float32 weights. Output: its gradients, summed over micro-batches and processes; its state for
 checkpoints. A loss is a sum divided by a count over all processes (see `Trainer.step`), so gradients are summed and
 never averaged. Everything that depends on how weights and gradients are distributed over processes is in this module.
 """

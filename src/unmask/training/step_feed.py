@@ -1,7 +1,7 @@
 """The steps of a run for one process: the samples of each step, its stage, and this process's share of the samples.
 
-In: a source, the recipe's batch settings, and the run's progress. Out: `Step`s, made in advance by workers if there are
-any.
+Input: a source, the recipe's batch settings, and the run's progress. Output: `Step`s, made in advance by workers if
+there are any.
 """
 
 from __future__ import annotations

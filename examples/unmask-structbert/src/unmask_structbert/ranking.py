@@ -1,6 +1,6 @@
 """Ordinal regression with CORAL: predict a rank, such as one to five stars, for a text or a pair of texts.
 
-In: rows whose label is an integer. Out: samples, the head with its loss, predictions.
+Input: rows whose label is an integer. Output: samples, the head with its loss, predictions.
 
 Cao, Mirjalili and Raschka 2020, "Rank consistent ordinal regression for neural networks": one weight vector, and one
 bias for each rank except the lowest; unit k predicts whether the true rank is above the k-th. The loss is the sum of

@@ -1,7 +1,7 @@
 """Mask single tokens, as BERT does, and shuffle trigrams of unmasked tokens.
 
-In: samples. Out: samples as from BERT's masking, with `positions["shuffled"]` (the tokens of shuffled trigrams) and
-`labels["shuffled"]` (their original ids).
+Input: samples. Output: samples as from BERT's masking, with `positions["shuffled"]` (the tokens of shuffled trigrams)
+and `labels["shuffled"]` (their original ids).
 
 Wang et al. 2020 (StructBERT), section 2.2.1 and figure 1a: after masking 15 % of the tokens, 5 % of the trigrams of
 unmasked tokens are shuffled. The paper does not specify how they are drawn: here a trigram is three adjacent tokens,

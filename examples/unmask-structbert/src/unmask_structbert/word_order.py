@@ -1,7 +1,7 @@
 """Word structural objective: predict the original tokens of shuffled trigrams.
 
-In: samples with `positions["shuffled"]` and `labels["shuffled"]` (see shuffled_masking.py). Out: a part of the loss
-with one term per token of a shuffled trigram; only these are projected to the vocabulary.
+Input: samples with `positions["shuffled"]` and `labels["shuffled"]` (see shuffled_masking.py). Output: a part of the
+loss with one term per token of a shuffled trigram; only these are projected to the vocabulary.
 
 Wang et al. 2020 (StructBERT), section 2.2.1: a softmax over the vocabulary predicts the token of each of the three
 positions, trained jointly with the masked language model and with the same weight. The head has the form of BERT's
