@@ -297,7 +297,7 @@ def draw(spec: Record, path: Path) -> None:
 def _curves(panel: Any, about: Record, records: Sequence[Record]) -> None:
     """Draw a line for each record whose held-out lines have the value, in percent."""
     for record in records:
-        curve = [line for line in record["heldout"] if about["value"] in line]
+        curve = [line for line in record.get("heldout", []) if about["value"] in line]
         if curve:
             tokens, values = zip(*((line["tokens"] / 1e6, 100 * line[about["value"]]) for line in curve), strict=True)
             name = record[about["label"]]
