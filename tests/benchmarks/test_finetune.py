@@ -1,8 +1,8 @@
 """Every comparison of benchmarks/comparisons runs at toy size, on made-up examples or excerpts of the real files."""
 
+import importlib
 import json
 import lzma
-import sys
 from pathlib import Path
 
 import pytest
@@ -33,17 +33,9 @@ ONLY = {
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory):
-    """The scripts as modules, without shared data, with neither pictures nor events; and a folder for all toy runs."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        patch.setitem(sys.modules, "matplotlib", None)
-        patch.setitem(sys.modules, "torch.utils.tensorboard", None)
-        import common
-        import finetune
-
-        patch.setattr(common, "SHARED", Path("/nonexistent"))
-        yield finetune, tmp_path_factory.mktemp("toy")
+def bench(toy):
+    """The script as a module, and a folder for all toy runs."""
+    return importlib.import_module("finetune"), toy
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,10 @@
 """Every case of benchmarks/pretraining.toml runs at toy size, on made-up text; the real files can be read."""
 
+import importlib
 import json
 import lzma
 import math
 import shutil
-import sys
 import tomllib
 from pathlib import Path
 
@@ -26,17 +26,9 @@ CURVE = {
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory):
-    """The scripts as modules, without shared data, with neither pictures nor events; and a folder for all toy runs."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        patch.setitem(sys.modules, "matplotlib", None)
-        patch.setitem(sys.modules, "torch.utils.tensorboard", None)
-        import common
-        import pretrain
-
-        patch.setattr(common, "SHARED", Path("/nonexistent"))
-        yield pretrain, tmp_path_factory.mktemp("toy")
+def bench(toy):
+    """The script as a module, and a folder for all toy runs."""
+    return importlib.import_module("pretrain"), toy
 
 
 def cases():
