@@ -14,8 +14,11 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
-from common import SHARED, add, logged
+from common import add, logged
+from pretrain import corpus_of
+from quality import toy_body, workspace
 
 import unmask
 from unmask.batches.batch import Sample
@@ -29,12 +32,9 @@ from unmask.objectives.objective import BuildContext
 from unmask.pretraining.pretrain import HELDOUT_TOKENS
 from unmask.recipe import Recipe
 from unmask.settings import parse_overrides
-from unmask.text.documents import Skipped, TextOptions, read_documents
 from unmask.training.evaluate import evaluate
 from unmask.training.machine import choose_machine, keep_memory
 
-TRAIN = [*sorted((SHARED / "text/wikipedia").glob("train-*.jsonl.xz")), SHARED / "text/wikinews/train.jsonl.xz"]
-HELDOUT = [SHARED / "text/wikipedia/heldout.jsonl.xz", SHARED / "text/wikinews/heldout.jsonl.xz"]
 SEQUENCES = 32
 RATE = 0.15
 SETTINGS = [
@@ -46,14 +46,6 @@ SETTINGS = [
     "optimizer.betas=[0.9,0.999]",
 ]
 SAVES = 10
-
-
-def prepare(folder: Path, train: list[Path], heldout: list[Path], vocabulary: int) -> Corpus:
-    """Train a vocabulary and build the corpus, unless both are there."""
-    if not (folder / "corpus").exists():
-        texts = read_documents(train, TextOptions(), Skipped())
-        unmask.build_corpus(train, unmask.train_wordpiece(texts, size=vocabulary), folder / "corpus", heldout=heldout)
-    return unmask.open_corpus(folder / "corpus")
 
 
 def train_ours(recipe: Recipe, corpus: Corpus, run: Path) -> list[dict[str, Any]]:
@@ -111,6 +103,7 @@ def train_peer(recipe: Recipe, corpus: Corpus, steps: list[list[Sample]], out: P
             hidden_size=shape.width,
             num_attention_heads=shape.heads,
             intermediate_size=shape.feed_forward,
+            max_position_embeddings=shape.positions,
             vocab_size=corpus.tokenizer.size,
             hidden_dropout_prob=shape.dropout,
             attention_probs_dropout_prob=shape.dropout,
@@ -169,22 +162,24 @@ def main() -> None:
     """Train what is missing and write the curves."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engines", nargs="+", choices=("unmask", "trainer"), default=["unmask", "trainer"])
-    parser.add_argument("--runs", type=Path, default=Path("runs/loss-parity"), help="where runs are kept")
+    parser.add_argument("--runs", type=Path, help="where runs are kept (default: runs)")
     parser.add_argument("--tokens", type=float, default=5e6)
-    parser.add_argument("--toy", action="store_true", help="a tiny body and vocabulary on one small file")
+    parser.add_argument("--toy", action="store_true", help="a tiny body and vocabulary on an excerpt of the text")
     options = parser.parse_args()
-    toy = ["encoder.layers=1", "encoder.width=32", "encoder.heads=2", "encoder.feed_forward=64"] if options.toy else []
-    recipe = unmask.read_recipe("bert-mini", parse_overrides([*SETTINGS, f"budget.tokens={options.tokens}", *toy]))
-    train = HELDOUT[1:] if options.toy else TRAIN
-    corpus = prepare(options.runs, train, [] if options.toy else HELDOUT, 300 if options.toy else 30522)
-    if "unmask" in options.engines:
-        curve = train_ours(recipe, corpus, options.runs / "unmask")
-        add("loss_parity", {"engine": "unmask bf16", "settings": SETTINGS, "heldout": curve}, instead=("engine",))
-    if "trainer" in options.engines:
-        feed = Feed(recipe.layout, recipe.masking, recipe.seed, corpus.tokenizer, lambda sample: sample)
-        train_peer(recipe, corpus, sequences(recipe, corpus, feed), options.runs / "trainer")
-        curve = score_peer(recipe, corpus, options.runs / "trainer")
-        add("loss_parity", {"engine": "trainer float32", "settings": SETTINGS, "heldout": curve}, instead=("engine",))
+    recipe = unmask.read_recipe("bert-mini", parse_overrides([*SETTINGS, f"budget.tokens={options.tokens}"]))
+    if options.toy:
+        recipe = msgspec.structs.replace(recipe, encoder=toy_body(recipe.encoder))
+    with workspace(options.runs, toy=options.toy) as work:
+        corpus, runs = corpus_of("english", work), work.runs / "loss-parity"
+        if "unmask" in options.engines:
+            curve = train_ours(recipe, corpus, runs / "unmask")
+            add("loss_parity", {"engine": "unmask bf16", "settings": SETTINGS, "heldout": curve}, instead=("engine",))
+        if "trainer" in options.engines:
+            feed = Feed(recipe.layout, recipe.masking, recipe.seed, corpus.tokenizer, lambda sample: sample)
+            train_peer(recipe, corpus, sequences(recipe, corpus, feed), runs / "trainer")
+            curve = score_peer(recipe, corpus, runs / "trainer")
+            record = {"engine": "trainer float32", "settings": SETTINGS, "heldout": curve}
+            add("loss_parity", record, instead=("engine",))
 
 
 if __name__ == "__main__":

@@ -246,7 +246,7 @@ MADE_UP = {
     "ner/": ("", "{n} CD O I-PER\nruns VB O O\nBerlin NN O I-LOC\n"),
     "": ("text\tlabel\n", "{long}\t{binary}"),
 }
-"""Headers and rows in the formats of the data sets, by a part of the file's path: for where they are not at hand."""
+"""Headers and rows in the formats of the data sets, by a part of the file's path: used where these are missing."""
 
 
 def _made_up(name: str) -> str:

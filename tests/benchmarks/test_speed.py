@@ -51,7 +51,7 @@ def test_where_the_time_goes(benchmark_module, work, records, run_main):
 @pytest.mark.shared
 def test_both_engines_learn_from_the_same_tokens(benchmark_module, work, records, run_main, shared, tmp_path):
     module = benchmark_module("loss_parity")
-    run_main(module, "--toy", "--tokens", "6000", "--runs", str(tmp_path / "runs"))
+    run_main(module, "--toy", "--tokens", "30000", "--runs", str(tmp_path))
     ours, theirs = records("loss_parity")
     assert (ours["engine"], theirs["engine"]) == ("unmask bf16", "trainer float32")
     assert set(map(sum, work.micro_batches)) == {module.SEQUENCES}

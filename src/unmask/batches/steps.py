@@ -70,10 +70,9 @@ class Steps:
     def make(self, samples: list[Sample], cursor: Cursor) -> Step:
         """Prepare this process's share of the samples taken."""
         share = [self.prepare(sample) for sample in self.share(sorted(samples, key=_rank))]
+        micro_batches = split(share, self.micro_tokens) if share else []
         return Step(
-            micro_batches=tuple(collate(micro_batch) for micro_batch in split(share, self.micro_tokens))
-            if share
-            else (),
+            micro_batches=tuple(map(collate, micro_batches)),
             counts=add_counts(share) if share else {},
             tokens=sum(map(len, samples)),
             sequences=len(samples),

@@ -174,8 +174,6 @@ def _public_softmax_backward(grad: Tensor, probabilities: Tensor, dim: int, dtyp
 
 def _kept(probabilities: Tensor, rate: float, seed: int, group: int, part: slice) -> Tensor | None:
     """Return the dropout mask of a chunk's probabilities, which is the same at each call; None without dropout."""
-    return (
-        keep(probabilities.shape, rate, probabilities.dtype, (seed, group, part.start), probabilities.device)
-        if rate
-        else None
-    )
+    if not rate:
+        return None
+    return keep(probabilities.shape, rate, probabilities.dtype, (seed, group, part.start), probabilities.device)
