@@ -75,3 +75,19 @@ def test_invalid_schedules_are_refused(settings, message):
 def test_a_layer_decay_out_of_range_is_refused(layer_decay):
     with pytest.raises(ValueError, match=r"layer_decay must lie in \(0, 1\]"):
         OptimizerSettings(layer_decay=layer_decay)
+
+
+def test_half_lives_mean_the_same_at_any_batch_size():
+    """After a half-life's tokens the weight of a gradient has halved, whatever the number of steps they take."""
+    settings = OptimizerSettings(half_lives=(4e4, 1e7))
+    for tokens in (512, 4096):
+        first, second = settings.decays(tokens)
+        assert first ** (4e4 / tokens) == pytest.approx(0.5)
+        assert second ** (1e7 / tokens) == pytest.approx(0.5)
+
+
+def test_betas_are_those_of_adamw_unless_half_lives_are_set():
+    assert OptimizerSettings().decays(1024) == (0.9, 0.999)
+    assert OptimizerSettings(betas=(0.8, 0.9)).decays(1024) == (0.8, 0.9)
+    with pytest.raises(ValueError, match="at most one of"):
+        OptimizerSettings(betas=(0.9, 0.99), half_lives=(1e4, 1e6))

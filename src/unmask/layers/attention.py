@@ -82,6 +82,7 @@ class SelfAttention(nn.Module):
         self.bias = bias
         self.kernel = kernel
         self.qkv = Linear(width, 3 * width)
+        self.qkv.stacked = 3
         self.out = Linear(width, width)
 
     def forward(self, x: Tensor, tokens: Tokens, scores: list[Tensor] | None = None) -> Tensor:

@@ -29,7 +29,13 @@ _ONEDNN = torch.backends.mkldnn.is_available() and not is_intel()  # type: ignor
 
 
 class Linear(nn.Linear):
-    """Linear layer with the interface of torch.nn.Linear."""
+    """Linear layer with the interface of torch.nn.Linear.
+
+    Attributes:
+        stacked: number of matrices that are stacked in the rows of the weight, such as query, key and value.
+    """
+
+    stacked = 1
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x weight^T + bias, (tokens, width of the output)."""

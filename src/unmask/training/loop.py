@@ -128,9 +128,15 @@ class Trainer:
         self.replicas.copy.encoder.recompute = settings.batch.recompute
         self.feed = StepFeed(source, settings.batch, prepare, self.processes, machine.workers)
         self.carry = CarryTable(source.streams, self.processes)
-        self.optimizer = Optimizer(learner, settings.optimizer, learner.encoder.layer_groups)
         self.saver = Saver(run.checkpoints)
         self.calibration = Calibration(source, settings, machine, self.processes)
+        self.optimizer = Optimizer(
+            learner,
+            settings.optimizer,
+            learner.encoder.layer_groups,
+            tokens=self.calibration.plan.tokens,
+            dtype=machine.dtype,
+        )
         self.patience = Patience(run, settings.budget.patience if heldout else None, self.processes)
         self.progress = Progress(cursor=source.start, threads=torch.get_num_threads())
         self.failures = 0

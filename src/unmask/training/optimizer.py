@@ -1,4 +1,4 @@
-"""AdamW and LAMB, with a learning rate that is a pure function of the step, and state by parameter name.
+"""AdamW, LAMB and Muon, with a learning rate that is a pure function of the step, and state by parameter name.
 
 Input: a module with gradients, the recipe's [optimizer], and the encoder's layer groups from the bottom up. Output: the
 module with updated parameters.
@@ -10,6 +10,10 @@ that matrix, so that very large batches can be trained at very large learning ra
 biases and norms keep AdamW's step, the ratio is 1 if a norm is zero, and ratios are not clipped. Unlike there, query,
 key and value are one matrix here and share a ratio. ALBERT and BERT omit the bias correction, which the paper's
 Algorithm 2 includes.
+
+**Muon** (Jordan et al. 2024; training/muon.py) takes orthogonalized momentum as the direction of the matrices of the
+encoder's layers. Query, key and value are orthogonalized apart, as are other matrices stacked in one weight.
+Embeddings, norms, biases and everything above the encoder have AdamW's step.
 
 **Layer-wise decay of the learning rate** (Howard and Ruder 2018, section 3.2; Clark et al. 2020, appendix B). In an
 encoder with L layers, the learning rate of layer l (0: the embeddings) is learning_rate * layer_decay^(L + 1 - l); that
@@ -23,15 +27,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from unmask.training import kernels
+from unmask.training import kernels, muon
 from unmask.training.settings import OptimizerSettings
 
+Rule = Literal["adamw", "lamb", "muon"]
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
-"""The state of each parameter."""
+"""The state of each parameter with AdamW's or LAMB's step."""
+MOMENTUM = "momentum"
+"""The state of each parameter with Muon's step."""
 
 
 @dataclass
@@ -39,40 +47,55 @@ class Group:
     """Parameters with the same hyperparameters.
 
     Attributes:
+        rule: how their steps are computed.
         factor: factor of their learning rate.
         decay: their weight decay.
-        adapted: whether LAMB scales their steps.
         names: names of the parameters.
     """
 
+    rule: Rule
     factor: float
     decay: float
-    adapted: bool
     names: list[str] = field(default_factory=list)
 
 
 class Optimizer:
-    """AdamW or LAMB over a module; see the module's docstring for the conventions.
+    """AdamW, LAMB or Muon over a module; see the module's docstring for the conventions.
 
     AdamW is torch's fused kernel if there is one, called without torch.optim, which takes a second to import.
 
     Args:
         module: module whose parameters are trained.
         settings: the recipe's settings.
-        layer_groups: the encoder's (`Encoder.layer_groups`), for layer-wise learning rates.
+        layer_groups: the encoder's (`Encoder.layer_groups`), for layer-wise learning rates and for Muon.
+        tokens: mean tokens per step, which half-lives refer to.
+        dtype: dtype of Muon's products.
 
     Attributes:
         groups: the parameters, grouped by their hyperparameters.
     """
 
-    def __init__(self, module: nn.Module, settings: OptimizerSettings, layer_groups: Sequence[nn.Module] = ()) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        settings: OptimizerSettings,
+        layer_groups: Sequence[nn.Module] = (),
+        *,
+        tokens: float = 1.0,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         self.settings = settings
+        self.betas = settings.decays(tokens)
+        self.dtype = dtype
         self.names: dict[str, Tensor] = {
             name: value for name, value in module.named_parameters() if value.requires_grad
         }
         self.groups = self._group(layer_groups)
+        # modules whose weight consists of several matrices, such as query, key and value, have an attribute `stacked`
+        inner: list[Any] = [part for part in module.modules() if hasattr(part, "stacked")]
+        self.stacked: dict[Tensor, int] = {part.weight: part.stacked for part in inner}
         # for LAMB, AdamW updates a zero tensor instead of each matrix, which then holds the direction
-        adapted = {name for group in self.groups if group.adapted for name in group.names}
+        adapted = {name for group in self.groups if group.rule == "lamb" for name in group.names}
         self.targets: dict[str, Tensor] = {
             name: torch.zeros_like(value) if name in adapted else value for name, value in self.names.items()
         }
@@ -100,15 +123,19 @@ class Optimizer:
         rate = self.settings.learning_rate * factor
         scale = root = 1.0
         if not self.settings.bias_correction:
-            first, second = self.settings.betas
+            first, second = self.betas
             root = (1 - second ** (number + 1)) ** 0.5
             scale = (1 - first ** (number + 1)) / root
         for group in self.groups:
             names = [name for name in group.names if self.names[name].grad is not None]
             if not names:
                 continue
-            self._adamw(names, scale * (1.0 if group.adapted else rate * group.factor), group.decay / scale, root)
-            if group.adapted:
+            if group.rule == "muon":
+                self._muon(names, self.settings.matrix_rate * factor * group.factor, group.decay)
+                continue
+            adapted = group.rule == "lamb"
+            self._adamw(names, scale * (1.0 if adapted else rate * group.factor), group.decay / scale, root)
+            if adapted:
                 self._adapt(names, group.decay, rate * group.factor)
         self.zero_grad()
         return rate
@@ -129,9 +156,11 @@ class Optimizer:
         A parameter that no objective uses (such as the pooler without pairs) has no moments.
         """
         self.moments = {
-            name: {key: state[f"{name}.{key}"].clone().to(value.device) for key in MOMENTS}
-            for name, value in self.names.items()
-            if f"{name}.step" in state
+            name: {key: state[f"{name}.{key}"].clone().to(self.names[name].device) for key in keys}
+            for group in self.groups
+            for keys in [(MOMENTUM,) if group.rule == "muon" else MOMENTS]
+            for name in group.names
+            if f"{name}.{keys[0]}" in state
         }
 
     def _group(self, layer_groups: Sequence[nn.Module]) -> list[Group]:
@@ -141,11 +170,15 @@ class Optimizer:
             for depth, layer_group in enumerate(layer_groups)
             for value in layer_group.parameters()
         }
-        groups: dict[tuple[bool, float], Group] = {}
+        inner = {value for layer_group in layer_groups[1:] for value in layer_group.parameters()}
+        groups: dict[tuple[bool, bool, float], Group] = {}
         for name, value in self.names.items():
             matrix, factor = value.ndim >= 2, share.get(value, 1.0)
-            new = Group(factor, self.settings.weight_decay if matrix else 0.0, matrix and self.settings.kind == "lamb")
-            groups.setdefault((matrix, factor), new).names.append(name)
+            rule: Rule = self.settings.kind if matrix else "adamw"
+            if rule == "muon" and (value not in inner or value.ndim > 2):
+                rule = "adamw"
+            new = Group(rule, factor, self.settings.weight_decay if matrix else 0.0)
+            groups.setdefault((rule != "adamw", matrix, factor), new).names.append(name)
         return list(groups.values())
 
     def _adamw(self, names: Sequence[str], rate: float, decay: float, root: float) -> None:
@@ -164,11 +197,29 @@ class Optimizer:
             second,
             steps,
             rate=rate,
-            betas=self.settings.betas,
+            betas=self.betas,
             decay=decay,
             epsilon=self.settings.epsilon / root,
             divisor=self._excess,
         )
+
+    def _muon(self, names: Sequence[str], rate: float, decay: float) -> None:
+        """Take Muon's step, with Nesterov momentum."""
+        momentum = self.settings.momentum
+        assert momentum is not None
+        parts: list[tuple[Tensor, Tensor]] = []  # a matrix of the weight and the direction of its momentum
+        for name in names:
+            weight, grad = self.names[name], self.names[name].grad
+            assert grad is not None
+            grad = grad if self._excess is None else grad / self._excess
+            mean = self.moments.setdefault(name, {MOMENTUM: torch.zeros_like(weight)})[MOMENTUM]
+            mean.lerp_(grad, 1 - momentum)
+            number = self.stacked.get(weight, 1)
+            parts += zip(weight.chunk(number), grad.lerp(mean, momentum).chunk(number), strict=True)
+        weights = [weight for weight, _ in parts]
+        found = muon.directions([direction for _, direction in parts], self.dtype)
+        for weight, direction in zip(weights, found, strict=True):
+            weight.mul_(1 - rate * decay).add_(direction, alpha=-rate)
 
     def _adapt(self, names: Sequence[str], decay: float, rate: float) -> None:
         """Update matrices by LAMB's step; their targets hold the negative of AdamW's direction."""
