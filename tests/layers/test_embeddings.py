@@ -52,6 +52,7 @@ def test_three_embeddings_are_summed_and_normalized(offset):
     torch.testing.assert_close(layer(tokens), layer_norm(summed, (8,), eps=1e-12))
     assert len(layer.positions.weight) == 10 + offset
     assert build(epsilon=None).norm is None
+    assert build(biased=False).norm.bias is None
 
 
 def test_tables_may_be_absent_or_have_one_segment():

@@ -46,7 +46,7 @@ def fastest(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
 
 
 class SelfAttention(nn.Module):
-    """Self-attention of each token to all tokens of its sequence, or, if causal, to itself and the previous tokens.
+    """Self-attention of each token to all tokens of its sequence, to itself and the previous ones, or to those nearby.
 
     Args:
         width: hidden size of the tokens.
@@ -55,6 +55,8 @@ class SelfAttention(nn.Module):
         causal: whether tokens do not attend to later tokens.
         rotation: rotation of queries and keys by their positions; None: no rotation.
         bias: added to the scores; see `Bias`.
+        window: maximum distance of the tokens that a token attends to, on each side; None: any distance.
+        biased: whether the two linear layers have biases.
         kernel: computes the attention; see `set_kernel`.
 
     Raises:
@@ -70,6 +72,8 @@ class SelfAttention(nn.Module):
         causal: bool = False,
         rotation: Rotation | None = None,
         bias: Bias | None = None,
+        window: int | None = None,
+        biased: bool = True,
         kernel: Kernel = fastest,
     ) -> None:
         super().__init__()
@@ -80,9 +84,10 @@ class SelfAttention(nn.Module):
         self.causal = causal
         self.rotation = rotation
         self.bias = bias
+        self.window = window
         self.kernel = kernel
-        self.qkv = Linear(width, 3 * width)
-        self.out = Linear(width, width)
+        self.qkv = Linear(width, 3 * width, bias=biased)
+        self.out = Linear(width, width, bias=biased)
 
     def forward(self, x: Tensor, tokens: Tokens, scores: list[Tensor] | None = None) -> Tensor:
         """Return the attention output of each token.
@@ -98,7 +103,7 @@ class SelfAttention(nn.Module):
         """
         qkv = self.qkv(x)  # (tokens, 3 * width)
         dropout = self.dropout if self.training else 0.0
-        spec = AttentionSpec(self.heads, dropout, self.causal, self.rotation, self.bias)
+        spec = AttentionSpec(self.heads, dropout, self.causal, self.rotation, self.bias, self.window)
         if scores is None:
             return self.out(self.kernel(qkv, tokens, spec))
         return self.out(plain(qkv, tokens, spec, scores))
