@@ -41,8 +41,8 @@ def tokens_of(segments=True):
     return collate(samples).tokens
 
 
-def build(positions=10, segments=2, out=None, offset=0, epsilon=1e-12):
-    return Embeddings(50, positions, segments, 8, out, offset=offset, dropout=0.0, epsilon=epsilon)
+def build(positions=10, segments=2, out=None, epsilon=1e-12, **settings):
+    return Embeddings(50, positions, segments, 8, out, dropout=0.0, epsilon=epsilon, **settings)
 
 
 @pytest.mark.parametrize("offset", [0, 2])

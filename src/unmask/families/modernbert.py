@@ -49,7 +49,7 @@ class ModernBertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_
             `local_attention` in config.json.
         global_every: distance of global layers, of which the first layer is one; 1: all layers are global.
         global_base, local_base: bases of the rotations in global and local layers.
-        pooling: how a text is read by heads: "cls", or "mean" over all its tokens.
+        classifier_pooling: how heads read a text: "cls", or "mean" over all its tokens.
     """
 
     feed_forward: int
@@ -60,7 +60,7 @@ class ModernBertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_
     global_every: int = 3
     global_base: float = 160_000.0
     local_base: float = 10_000.0
-    pooling: Literal["cls", "mean"] = "cls"
+    classifier_pooling: Literal["cls", "mean"] = "cls"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -92,7 +92,11 @@ class ModernBertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_
     def head(self) -> HeadSpec:
         """See `TransformerSettings`."""
         return replace(
-            super().head, lm_activation="gelu", dense_bias=False, pools_tokens=True, mean=self.pooling == "mean"
+            super().head,
+            lm_activation="gelu",
+            dense_bias=False,
+            pools_tokens=True,
+            mean=self.classifier_pooling == "mean",
         )
 
     def is_global(self, number: int) -> bool:
@@ -183,7 +187,7 @@ MODERNBERT = Family(
             "activation": "hidden_activation",
             "epsilon": "norm_eps",
             "init_std": "initializer_range",
-            "pooling": "classifier_pooling",
+            "classifier_pooling": "classifier_pooling",
         },
         defaults={"mlp_dropout": 0.0, "classifier_dropout": 0.0},
         always={**PLAIN, **dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"))},
