@@ -34,6 +34,7 @@ PAPERS = {  # layers, width, heads
     "albert-large": (24, 1024, 16),
     "albert-xlarge": (24, 2048, 16),
     "albert-xxlarge": (12, 4096, 64),
+    "modernbert-base": (22, 768, 12),
 }
 
 
@@ -43,7 +44,7 @@ def test_every_shipped_recipe_is_read_as_it_is_written(name, tmp_path):
     encoder = recipe.encoder
     assert recipe.name == name
     assert (encoder.layers, encoder.width, encoder.heads) == PAPERS[name]
-    assert encoder.inner == 4 * encoder.width
+    assert encoder.inner == encoder.width * (3 / 2 if name.startswith("modernbert") else 4)
     path = tmp_path / "recipe.toml"
     path.write_text(write(recipe))
     assert read_recipe(path) == recipe

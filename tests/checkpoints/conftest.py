@@ -15,6 +15,7 @@ from unmask.families.bert import BertSettings
 from unmask.families.distilbert import DistilBertSettings
 from unmask.families.electra import ElectraSettings
 from unmask.families.gpt import GptSettings
+from unmask.families.modernbert import ModernBertSettings
 from unmask.families.roberta import RobertaSettings
 from unmask.families.roformer import RoFormerSettings
 from unmask.model import Model, load_model, save_model
@@ -30,6 +31,7 @@ SHAPES = {
     "distilbert": DistilBertSettings,
     "roformer": partial(RoFormerSettings, embedding=4),
     "openai-gpt": GptSettings,
+    "modernbert": partial(ModernBertSettings, dropout=0.1),
 }
 HEADS = {"openai-gpt": "causal_lm", "electra": "replaced_token"}
 VOCABULARY = 11

@@ -153,7 +153,7 @@ def test_dropout_before_the_last_layer_is_read_and_written(name, family_director
     (family_directory / "config.json").write_text(
         json.dumps({one: value for one, value in config.items() if one != key})
     )
-    expected = {"albert": 0.1, "distilbert": 0.2}.get(name.partition(",")[0], 0.1)
+    expected = {"albert": 0.1, "distilbert": 0.2, "modernbert": 0.0}.get(name.partition(",")[0], 0.1)
     assert huggingface.read(family_directory).settings.before_last == expected, "the default of transformers"
     for wrong in (1.0, -0.1, "0.1"):
         configure(family_directory, **{key: wrong})

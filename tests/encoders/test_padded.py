@@ -17,6 +17,7 @@ from unmask.families.bert import BertSettings
 from unmask.families.distilbert import DistilBertSettings
 from unmask.families.electra import ElectraSettings
 from unmask.families.gpt import GptSettings
+from unmask.families.modernbert import ModernBertSettings
 from unmask.families.roberta import RobertaSettings
 from unmask.families.roformer import RoFormerSettings
 from unmask.layers import embeddings, linear, norm
@@ -36,6 +37,7 @@ BODIES = {
     "distilbert": DistilBertSettings,
     "roberta": RobertaSettings,
     "roformer": RoFormerSettings,
+    "modernbert": partial(ModernBertSettings, window=2, global_every=2),
     "rotated halves": BertSettings,
     "rotated gpt": GptSettings,
 }

@@ -30,8 +30,8 @@ def varlen_by_padding(qkv, tokens, spec):
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 @pytest.mark.parametrize("kernel", [fused, varlen_by_padding])
 def test_kernels_equal_the_plain_kernel(kernel, causal, rotation, lengths):
-    for heads in (1, HEADS):
-        spec, tokens = AttentionSpec(heads, causal=causal, rotation=rotation), tokens_of(lengths)
+    for heads, window in ((1, None), (HEADS, None), (HEADS, 5)):
+        spec, tokens = AttentionSpec(heads, causal=causal, rotation=rotation, window=window), tokens_of(lengths)
         assert_same(run(kernel, spec, tokens), run(plain, spec, tokens))
 
 
@@ -83,15 +83,21 @@ def test_a_kernel_is_injected_and_set():
         return qkv.new_zeros(len(qkv), qkv.shape[1] // 3)
 
     seen, tokens, x = [], tokens_of((3, 5)), torch.randn(8, HEADS * 8)
-    layer = SelfAttention(HEADS * 8, HEADS, 0.1, causal=True, rotation=Rotation(), kernel=zeros)
+    layer = SelfAttention(HEADS * 8, HEADS, 0.1, causal=True, rotation=Rotation(), window=4, kernel=zeros)
     assert layer(x, tokens).equal(layer.out.bias.expand(8, -1))
     layer.eval()(x, tokens)
-    assert seen == [AttentionSpec(HEADS, rate, True, Rotation()) for rate in (0.1, 0.0)]
+    assert seen == [AttentionSpec(HEADS, rate, True, Rotation(), window=4) for rate in (0.1, 0.0)]
     body = nn.Sequential(nn.ModuleDict({"inner": layer}), SelfAttention(HEADS * 8, HEADS, 0.1))
     assert body[1].kernel is fastest
     assert set_kernel(body, plain) is body
     assert [module.kernel for module in body.modules() if isinstance(module, SelfAttention)] == [plain, plain]
     torch.testing.assert_close(layer(x, tokens), attention.set_kernel(layer, fused)(x, tokens))
+
+
+def test_linear_layers_may_have_no_biases():
+    layer, tokens = SelfAttention(HEADS * 8, HEADS, 0.0, biased=False), tokens_of((3, 5))
+    assert layer.state_dict().keys() == {"qkv.weight", "out.weight"}
+    assert layer(torch.randn(8, HEADS * 8), tokens).shape == (8, HEADS * 8)
 
 
 def test_a_layer_is_copied_and_converted_with_its_rotation():

@@ -1,4 +1,4 @@
-"""The interface of kernels: biases on the scores, and defaults without dropout, causality, rotation or bias."""
+"""The interface of kernels: biases on the scores, windows, and defaults without dropout, rotation, bias or limits."""
 
 import pytest
 import torch
@@ -59,9 +59,31 @@ def test_a_bias_may_read_the_queries_and_the_tokens():
 
 
 def test_by_default_attention_is_bidirectional_without_dropout():
-    assert AttentionSpec(HEADS) == AttentionSpec(HEADS, dropout=0.0, causal=False, rotation=None, bias=None)
+    assert AttentionSpec(HEADS) == AttentionSpec(
+        HEADS, dropout=0.0, causal=False, rotation=None, bias=None, window=None
+    )
     tokens, qkv = tokens_of((5,)), torch.randn(5, 3 * HEADS * 8, requires_grad=True)
     (gradient,) = torch.autograd.grad(plain(qkv, tokens, AttentionSpec(HEADS))[0].sum(), qkv)
     assert gradient.any(1).tolist() == [True] * 5, "the first token depends on all tokens"
     (gradient,) = torch.autograd.grad(plain(qkv, tokens, AttentionSpec(HEADS, causal=True))[0].sum(), qkv)
     assert gradient.any(1).tolist() == [True] + [False] * 4
+
+
+def test_the_window_and_causality_limit_distances():
+    distances = torch.arange(-3, 4)  # key minus query
+    for causal, window, expected in (
+        (False, None, "1111111"),
+        (True, None, "1111000"),
+        (False, 2, "0111110"),
+        (True, 2, "0111000"),
+        (False, 0, "0001000"),
+    ):
+        spec = AttentionSpec(HEADS, causal=causal, window=window)
+        assert "".join(str(int(one)) for one in spec.attends(distances)) == expected
+        assert spec.limited == (expected != "1111111")
+
+
+def test_outputs_depend_on_the_tokens_in_the_window():
+    tokens, qkv = tokens_of((7,)), torch.randn(7, 3 * HEADS * 8, requires_grad=True)
+    (gradient,) = torch.autograd.grad(plain(qkv, tokens, AttentionSpec(HEADS, window=2))[3].sum(), qkv)
+    assert gradient.any(1).tolist() == [False] + [True] * 5 + [False]

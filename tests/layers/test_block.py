@@ -74,8 +74,21 @@ def test_operations_are_those_of_the_matrix_products(causal):
     pairs = sum(n * (n + 1) // 2 if causal else n * n for n in lengths)
     products = 13 * WIDTH * 3 * WIDTH + 13 * WIDTH * WIDTH + 2 * 13 * WIDTH * INNER  # qkv, out, up and down
     expected = 2 * (products + 2 * pairs * WIDTH)  # scores, weighted sum of values
-    assert layer_flops(tokens_of(lengths), WIDTH, INNER, causal=causal) == expected
-    assert build(causal=causal).forward_flops(tokens_of(lengths)) == expected
+    block = build(causal=causal)
+    assert layer_flops(tokens_of(lengths), block.attention, block.feed_forward) == expected
+    assert block.forward_flops(tokens_of(lengths)) == expected
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+@pytest.mark.parametrize("window", [1, 2, 4, 5, 9])
+def test_pairs_outside_the_window_cost_nothing(window, causal):
+    lengths = (1, 3, 5, 6, 20)
+    block = build(causal=causal)
+    whole = block.forward_flops(tokens_of(lengths))
+    block.attention.window = window
+    pairs = [(i, j) for n in lengths for i in range(n) for j in range(n) if not (causal and j > i)]
+    outside = sum(abs(i - j) > window for i, j in pairs)
+    assert whole - block.forward_flops(tokens_of(lengths)) == 2 * 2 * outside * WIDTH
 
 
 def test_feed_forward_layers_have_the_inner_width():

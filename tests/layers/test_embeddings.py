@@ -41,8 +41,8 @@ def tokens_of(segments=True):
     return collate(samples).tokens
 
 
-def build(positions=10, segments=2, out=None, offset=0, epsilon=1e-12):
-    return Embeddings(50, positions, segments, 8, out, offset=offset, dropout=0.0, epsilon=epsilon)
+def build(positions=10, segments=2, out=None, epsilon=1e-12, **settings):
+    return Embeddings(50, positions, segments, 8, out, dropout=0.0, epsilon=epsilon, **settings)
 
 
 @pytest.mark.parametrize("offset", [0, 2])
@@ -52,6 +52,7 @@ def test_three_embeddings_are_summed_and_normalized(offset):
     torch.testing.assert_close(layer(tokens), layer_norm(summed, (8,), eps=1e-12))
     assert len(layer.positions.weight) == 10 + offset
     assert build(epsilon=None).norm is None
+    assert build(biased=False).norm.bias is None
 
 
 def test_tables_may_be_absent_or_have_one_segment():

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from unmask.layers import fused_attention
+from unmask.layers import fused_attention, score_blocks
 from unmask.layers.attention import SelfAttention
 from unmask.layers.attention_spec import AttentionSpec
 from unmask.layers.dropout import keep
@@ -53,12 +53,12 @@ def masks(rate, lengths, monkeypatch):
 @pytest.mark.parametrize("lengths", [(7,), (6, 6, 6), (3, 5, 9)], ids=["one", "equal", "padded"])
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 def test_attention_and_its_gradient_equal_torchs(causal, lengths, rate, chunk, long, monkeypatch):
-    monkeypatch.setattr(fused_attention, "CHUNK", chunk)
+    monkeypatch.setattr(score_blocks, "CHUNK", chunk)
     monkeypatch.setattr(fused_attention, "LONG", long)
     tokens = tokens_of(lengths)
     (group,) = tokens.groups
     assert (group.real is not None) == (len(set(lengths)) > 1)
-    assert len(list(fused_attention._chunks(group, 4))) > 1 or chunk > 100
+    assert len(list(score_blocks.Whole(group, AttentionSpec(4), torch.zeros(())).parts())) > 1 or chunk > 100
     factors = masks(rate, lengths, monkeypatch)
     layer = SelfAttention(16, 4, rate, causal=causal).double()
     x = torch.randn(sum(lengths), 16, dtype=torch.float64, requires_grad=True)
@@ -129,8 +129,8 @@ def test_the_comparison_notices_a_planted_fault(planted, monkeypatch):
             torch.Tensor, "mul_", lambda x, y: x if isinstance(y, torch.Tensor) and x.dim() == 3 else right_mul(x, y)
         )
     elif planted == "mask":
-        right_bias = fused_attention._bias
-        monkeypatch.setattr(fused_attention, "_bias", lambda real, *rest: right_bias(torch.ones_like(real), *rest))
+        right_bias = score_blocks.padding_bias
+        monkeypatch.setattr(score_blocks, "padding_bias", lambda real, *rest: right_bias(torch.ones_like(real), *rest))
     else:  # the outputs at padding have a gradient
         right_mul = torch.Tensor.mul_
         monkeypatch.setattr(
@@ -156,7 +156,7 @@ def test_without_the_private_softmax_operator_results_are_the_same(dtype, length
 @pytest.mark.parametrize("long", [1, 1024], ids=["recomputed", "kept"])
 @pytest.mark.parametrize("rotation", ROTATIONS[1:], ids=["halves", "interleaved"])
 def test_rotated_chunks_equal_the_plain_kernel(rotation, long, monkeypatch):
-    monkeypatch.setattr(fused_attention, "CHUNK", 100)
+    monkeypatch.setattr(score_blocks, "CHUNK", 100)
     monkeypatch.setattr(fused_attention, "LONG", long)
     spec, tokens = AttentionSpec(HEADS, rotation=rotation), tokens_of((3, 17, 17, 60))
     assert_same(run(fused, spec, tokens), run(plain, spec, tokens))

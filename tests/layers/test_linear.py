@@ -28,14 +28,15 @@ def test_the_maker_of_the_processor_is_found(monkeypatch, tmp_path, maker, intel
 def results(layer, x, grad):
     x = x.detach().clone().requires_grad_()
     y = layer(x)
-    return y, *torch.autograd.grad(y, (x, layer.weight, layer.bias), grad)
+    return y, *torch.autograd.grad(y, (x, *layer.parameters()), grad)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("bias", [True, False], ids=["with bias", "without bias"])
 @pytest.mark.parametrize("tokens", [1, 7, 300])
-def test_outputs_and_gradients_equal_torchs(tokens, dtype):
-    ours = Linear(48, 31).to(dtype)
-    theirs = torch.nn.Linear(48, 31).to(dtype)
+def test_outputs_and_gradients_equal_torchs(tokens, bias, dtype):
+    ours = Linear(48, 31, bias=bias).to(dtype)
+    theirs = torch.nn.Linear(48, 31, bias=bias).to(dtype)
     theirs.load_state_dict(ours.state_dict())
     x, grad = torch.randn(tokens, 48).to(dtype), torch.randn(tokens, 31).to(dtype)
     for one, other in zip(results(ours, x, grad), results(theirs, x, grad), strict=True):
@@ -46,7 +47,7 @@ def test_the_comparison_notices_a_planted_fault(monkeypatch):
     right = linear.product
     monkeypatch.setattr(linear, "product", lambda x, weight, bias=None: right(x, weight, bias) * 1.001)
     with pytest.raises(AssertionError):
-        test_outputs_and_gradients_equal_torchs(7, torch.float32)
+        test_outputs_and_gradients_equal_torchs(7, True, torch.float32)
 
 
 def test_what_needs_no_gradient_gets_none():

@@ -9,15 +9,16 @@ from unmask.layers.norm import LayerNorm
 def gradients(norm, x, grad):
     x = x.detach().clone().requires_grad_()
     y = norm(x)
-    return y, *torch.autograd.grad(y, (x, norm.weight, norm.bias), grad)
+    return y, *torch.autograd.grad(y, (x, *norm.parameters()), grad)
 
 
+@pytest.mark.parametrize("bias", [True, False], ids=["with bias", "without bias"])
 @pytest.mark.parametrize("tokens", [1, 30, 5000])
-def test_output_and_gradients_in_bf16_are_exact_up_to_rounding(tokens):
-    norm = LayerNorm(64, eps=1e-12).bfloat16()
-    torch.nn.init.normal_(norm.weight)
-    torch.nn.init.normal_(norm.bias)
-    exact = torch.nn.LayerNorm(64, eps=1e-12).double()
+def test_output_and_gradients_in_bf16_are_exact_up_to_rounding(tokens, bias):
+    norm = LayerNorm(64, eps=1e-12, bias=bias).bfloat16()
+    for parameter in norm.parameters():
+        torch.nn.init.normal_(parameter)
+    exact = torch.nn.LayerNorm(64, eps=1e-12, bias=bias).double()
     exact.load_state_dict(norm.state_dict())
     x, grad = torch.randn(tokens, 64).bfloat16(), (torch.randn(tokens, 64) + 0.3).bfloat16()
     for ours, theirs in zip(gradients(norm, x, grad), gradients(exact, x.double(), grad.double()), strict=True):
@@ -37,4 +38,4 @@ def test_the_comparison_notices_torchs_own_sum_in_bf16(monkeypatch):
     """The planted fault is the one that this module avoids."""
     monkeypatch.setattr(LayerNorm, "forward", torch.nn.LayerNorm.forward)
     with pytest.raises(AssertionError):
-        test_output_and_gradients_in_bf16_are_exact_up_to_rounding(5000)
+        test_output_and_gradients_in_bf16_are_exact_up_to_rounding(5000, bias=True)

@@ -9,8 +9,9 @@ from unmask.layers.plain_attention import plain
 from .conftest import HEADS, ROTATIONS, tokens_of
 
 
+@pytest.mark.parametrize("window", [None, 1, 3])
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
-def test_the_plain_kernel_is_the_formula(causal):
+def test_the_plain_kernel_is_the_formula(causal, window):
     lengths, tokens = [3, 5, 5], tokens_of((3, 5, 5))
     qkv, expected = torch.randn(13, 3 * HEADS * 8, dtype=torch.float64), []
     for rows in qkv.split(lengths):
@@ -18,9 +19,12 @@ def test_the_plain_kernel_is_the_formula(causal):
         scores = query @ key.transpose(1, 2) / 8**0.5
         if causal:
             scores = scores.masked_fill(torch.ones_like(scores).triu(1) > 0, -torch.inf)
+        if window is not None:
+            outside = torch.ones_like(scores).triu(window + 1) + torch.ones_like(scores).tril(-window - 1)
+            scores = scores.masked_fill(outside > 0, -torch.inf)
         expected.append((scores.softmax(-1) @ value).transpose(0, 1).flatten(1))
     torch.testing.assert_close(
-        plain(qkv, tokens, AttentionSpec(HEADS, causal=causal)), torch.cat(expected), rtol=0, atol=1e-12
+        plain(qkv, tokens, AttentionSpec(HEADS, causal=causal, window=window)), torch.cat(expected), rtol=0, atol=1e-12
     )
 
 

@@ -1,10 +1,10 @@
-"""The pooler: a dense layer with each activation."""
+"""The pooler: a dense layer with each activation; ModernBERT's is normalized."""
 
 import pytest
 import torch
-from torch.nn.functional import gelu
+from torch.nn.functional import gelu, layer_norm
 
-from unmask.layers.pooler import ACTIVATIONS, Pooler
+from unmask.layers.pooler import ACTIVATIONS, NormedPooler, Pooler
 
 EXPECTED = {
     "tanh": torch.tanh,
@@ -26,3 +26,11 @@ def test_tanh_is_the_default():
     assert pooler.activation == "tanh"
     assert pooler(rows).abs().max() <= 1
     assert list(pooler.state_dict()) == ["weight", "bias"]
+
+
+def test_the_normed_pooler_has_no_biases():
+    pooler, rows = NormedPooler(16, 1e-5), torch.randn(5, 16)
+    torch.nn.init.normal_(pooler.norm.weight)
+    assert list(pooler.state_dict()) == ["dense.weight", "norm.weight"]
+    expected = layer_norm(gelu(rows @ pooler.dense.weight.t()), (16,), pooler.norm.weight, eps=1e-5)
+    torch.testing.assert_close(pooler(rows), expected)

@@ -75,6 +75,22 @@ def test_products_depend_only_on_distance_and_the_inverse_rotation_undoes_it(rot
     torch.testing.assert_close(rotation.rotate(rotation.rotate(x, cos, sin), cos, -sin), x, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("rotation", ROTATIONS, ids=str)
+@pytest.mark.parametrize("width", [8, 32, 64])
+@pytest.mark.parametrize("offset", [-2, -1, 0, 1])
+def test_biases_score_highest_at_their_offset(rotation, width, offset):
+    query, key = (bias.double().expand(40, width) for bias in rotation.biases(offset, width))
+    scores = rotated(query, rotation) @ rotated(key, rotation).t() / width**0.5  # (queries, keys)
+    row = scores[20]
+    assert int(row.argmax()) == 20 + offset
+    for neighbor in (-1, 1):
+        assert float(row[20 + offset] - row[20 + offset + neighbor]) == pytest.approx(rotary.CONTRAST)
+    wrong = Rotation(rotation.base, not rotation.interleaved).biases(offset, width)
+    if offset:  # a planted fault: the pairs of the other convention
+        query, key = (bias.double().expand(40, width) for bias in wrong)
+        assert int((rotated(query, rotation) @ rotated(key, rotation).t())[20].argmax()) != 20 + offset
+
+
 def test_tables_are_cached_and_rounded_once_for_each_dtype():
     rotary._cached_tables.cache_clear()
     wide, narrow = torch.zeros(0, dtype=torch.float64), torch.zeros(0, dtype=torch.bfloat16)

@@ -1,18 +1,22 @@
 """Tests of byte-level BPE: same ids as transformers, deterministic training, offsets, the published vocabulary."""
 
+import json
 import shutil
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer as Library
 from transformers import AutoTokenizer
 
 import unmask
 from unmask.batches.frame import Frame
 from unmask.errors import UserError
-from unmask.tokenizers.bpe import BPE, to_bytes, train_bpe
+from unmask.tokenizers.bpe import BERT_BPE, BPE, to_bytes, train_bpe
 from unmask.tokenizers.load import load_tokenizer
+from unmask.tokenizers.tokenizer import ROLES
 from unmask.tokenizers.word_cache import WordCache
 
 from .conftest import BPE_TEXT as TEXT
@@ -119,3 +123,56 @@ def test_the_published_vocabulary_gives_the_ids_of_transformers(shared, mixed_li
 
 def test_it_is_in_the_interface():
     assert unmask.train_bpe is train_bpe
+
+
+@pytest.fixture
+def modern(tmp_path):
+    """A directory whose tokenizer.json has the structure of ModernBERT's."""
+    library = Library(models.BPE())
+    library.normalizer = normalizers.NFC()
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    library.train_from_iterator(
+        TEXT, trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False)
+    )
+    library.add_tokens([AddedToken("|||EMAIL|||", normalized=False), AddedToken("    ", normalized=True)])
+    names = ["[UNK]", "[CLS]", "[SEP]", "[PAD]"]
+    mask = AddedToken("[MASK]", lstrip=True, normalized=False)
+    library.add_special_tokens([*(AddedToken(name, normalized=False) for name in names), mask])
+    library.add_tokens([f"[unused{number}]" for number in range(3)])
+    ids = [(name, library.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
+    library.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", special_tokens=ids
+    )
+    library.save(str(tmp_path / "tokenizer.json"))
+    special = {role: f"[{role[:-6].upper()}]" for role in ROLES}
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 8192, **special}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    return tmp_path
+
+
+def test_a_vocabulary_like_modernberts_is_read_and_saved(modern, tmp_path, same_ids):
+    ours, theirs = load_tokenizer(modern), AutoTokenizer.from_pretrained(modern)
+    texts = [*MIXED, *TEXT, "Cafe\u0301 costs  3    euros |||EMAIL|||", "The [MASK] sees [SEP]"]
+    same_ids(ours, theirs, texts)
+    assert ours.encode("Cafe\u0301").tolist() == ours.encode("Café").tolist()
+    assert (ours.kind, ours.mask_token, ours.ends_twice) == (BERT_BPE, "[MASK]", False)
+    first, second = ours.encode("The dog"), ours.encode("the sea.")
+    whole = Frame.of(ours).wrap(first, second).ids.tolist()
+    assert whole == theirs("The dog", "the sea.")["input_ids"]
+    assert whole == [ours.cls, *first, ours.sep, *second, ours.sep]
+    ours.save(tmp_path / "again", segments=False)
+    assert not (tmp_path / "again/vocab.json").exists()
+    again, reread = load_tokenizer(tmp_path / "again"), AutoTokenizer.from_pretrained(tmp_path / "again")
+    assert again.sha256 == ours.sha256
+    same_ids(ours, reread, texts)
+    assert reread("The dog", "the sea.")["input_ids"] == whole
+    assert "token_type_ids" not in reread("The dog")
+
+
+def test_a_frame_with_two_separators_is_robertas(bpe, tmp_path):
+    bpe.save(tmp_path)
+    assert load_tokenizer(tmp_path).kind is BPE
+    bpe.save(tmp_path, summary="extract")
+    assert load_tokenizer(tmp_path).kind is BPE

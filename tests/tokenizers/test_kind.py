@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from unmask.errors import UserError
-from unmask.tokenizers.bpe import BPE
+from unmask.tokenizers.bpe import BERT_BPE, BPE
 from unmask.tokenizers.kind import read_json, read_text, write_json
 from unmask.tokenizers.tokenizer import ROLES
 from unmask.tokenizers.unigram import UNIGRAM
@@ -43,7 +43,7 @@ def test_json_is_an_object_or_named(tmp_path):
             read_json(path)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=[kind.name for kind in KINDS])
+@pytest.mark.parametrize("kind", [*KINDS, BERT_BPE], ids=[*(kind.name for kind in KINDS), "bpe as in BERT"])
 def test_each_kind_names_all_special_tokens(kind):
     assert set(kind.special) == set(ROLES)
     assert len(set(kind.special.values())) == len(ROLES)

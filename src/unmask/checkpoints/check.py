@@ -66,7 +66,7 @@ def check(form: Format, settings: BodySettings, vocabulary: int, shapes: Shapes,
         wanted |= dict.fromkeys(theirs, shape[::-1] if form.is_transposed(name) else shape)
     for pooler in filter(None, (form.pooler, form.head_pooler, OWN_POOLER)):
         if any(name.startswith(f"{pooler}.") for name in shapes):
-            wanted |= {f"{pooler}.{kind}": ours[f"pooler.{kind}"] for kind in ("weight", "bias")}
+            wanted |= {f"{pooler}.{part}": ours[f"pooler.{part}"] for part in form.pooler_parts}
     optional = {name for ours, theirs in form.tensors(settings, lacking) if ours in lacking for name in theirs}
     missing = [name for name in wanted if name not in shapes and name not in optional]
     if missing:

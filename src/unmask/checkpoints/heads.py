@@ -23,6 +23,10 @@ POOLED = frozenset(name for name, settings in OBJECTIVES.items() if POOLER in se
 """Pretraining heads that read the pooler."""
 
 
+CLASSIFIERS = ("classification", "regression", "token_classification")
+"""Task heads whose last layer has the same name in directories, in some families also that of question answering."""
+
+
 def head_name(form: Format, head: str, ours: str) -> str:
     """Return their name of a tensor of one of our heads; "" if the format has none."""
     names = form.heads[head]
@@ -39,18 +43,25 @@ def find_heads(form: Format, tensors: Mapping[str, Tensor], path: Path, classifi
         form: format of the directory.
         tensors: tensors by their names.
         path: file of the tensors.
-        classifier: the head of ours that their `classifier` is.
+        classifier: the head of ours that their `classifier` is; see `classifier_head`.
 
     Raises:
         UserError: a part of a head is missing.
     """
     found = {}
+    ambiguous = {form.heads[name]["out"] for name in CLASSIFIERS if name in form.heads}
+    in_task = form.head_pooler and any(f"{name}.weight" in tensors for name in ambiguous)
     for head, parts in form.heads.items():
-        if head in ("classification", "regression", "token_classification") and head != classifier:
+        if parts.get("out") in ambiguous and head != classifier:
             continue
-        ours = [name for part in parts for name in ([part] if part == "bias" else [f"{part}.weight", f"{part}.bias"])]
-        if parts.get("out") in form.unbiased:
-            ours.remove("out.bias")
+        if in_task and any(name.startswith(f"{form.head_pooler}.") for name in parts.values()):
+            continue  # the pooler of a task's head is the dense layer of the masked-LM head elsewhere
+        ours = [
+            name
+            for part, theirs in parts.items()
+            for name in ([part] if part == "bias" else [f"{part}.weight", f"{part}.bias"])
+            if not (theirs in form.unbiased and name.endswith(".bias"))
+        ]
         names = {name: head_name(form, head, name) for name in ours}
         missing = [name for name in names.values() if name not in tensors]
         if not missing:
@@ -78,23 +89,31 @@ def classifier_head(form: Format, config: Mapping[str, Any], tensors: Mapping[st
     """
     named = config.get("architectures")
     architectures = tuple(map(str, named)) if isinstance(named, list) else ()
-    if any(name.endswith("TokenClassification") for name in architectures):
-        return "token_classification"
+    parts = [f"{form.head_pooler or form.pooler}.{part}" for part in form.pooler_parts]
+    missing = [name for name in parts if name not in tensors] if form.head_pooler or form.pooler else []
+    for suffix, head in (("TokenClassification", "token_classification"), ("QuestionAnswering", "question_answering")):
+        if any(name.endswith(suffix) for name in architectures):
+            if missing and head in form.pooled:
+                raise _without_pooler(missing[0], path)
+            return head
     other = any(name.endswith("MultipleChoice") for name in architectures)
     other = other or config.get("problem_type") == "multi_label_classification"
-    pooler = form.head_pooler or form.pooler
     if other:
         return ""
-    if pooler and f"{pooler}.weight" not in tensors:
+    if missing:
         if any(name.endswith("SequenceClassification") for name in architectures):
-            raise UserError(
-                f"tensor {pooler}.weight, which the classifier reads, is missing",
-                file=path,
-                remedy="the file is incomplete: download it again",
-            )
+            raise _without_pooler(missing[0], path)
         return ""
     rows = tensors.get(f"{form.heads['classification']['out']}.weight")
     return "classification" if rows is None or len(rows) > 1 else "regression"
+
+
+def _without_pooler(name: str, path: Path) -> UserError:
+    return UserError(
+        f"tensor {name}, which the classifier reads, is missing",
+        file=path,
+        remedy="the file is incomplete: download it again",
+    )
 
 
 def read_labels(

@@ -177,7 +177,7 @@ def write(
     if not pooler and heads.keys() & POOLED:
         pooler = OWN_POOLER
     if pooler:
-        tensors |= {f"{pooler}.{kind}": state[f"pooler.{kind}"] for kind in ("weight", "bias")}
+        tensors |= {f"{pooler}.{part}": state[f"pooler.{part}"] for part in form.pooler_parts}
     for head, values in heads.items():
         for ours, value in values.items():
             name = head_name(form, head, ours) if head in known else ""
@@ -194,7 +194,7 @@ def write(
 
 def _pooler(form: Format, architecture: str, prefix: str, heads: Sequence[str]) -> str:
     """Return the name of the pooler in a directory; "" if it is not stored."""
-    if form.head_pooler and ("classification" in heads or "regression" in heads):
+    if form.head_pooler and set(heads) & set(form.pooled):
         return form.head_pooler
     return prefix + form.pooler if form.pooler and architecture not in form.without_pooler else ""
 
@@ -279,7 +279,8 @@ def _is_known(form: Format, name: str) -> bool:
     if name == form.decoder:
         return True
     heads = tuple(theirs for names in form.heads.values() for theirs in names.values())
-    body = (*form.embeddings.values(), form.layer.partition("{")[0], form.pooler, form.head_pooler)
+    below, top = form.embeddings.values(), form.top.values()
+    body = (*below, form.layer.partition("{")[0], *top, form.pooler, form.head_pooler)
     inside = (OWN, *heads, *filter(None, body))
     return name.startswith(inside) and not name.endswith(".attn.bias")  # GPT's causal mask
 
@@ -298,8 +299,8 @@ def _take_body(form: Format, settings: BodySettings, tensors: Mapping[str, Tenso
             raise UserError(f"{names[0]} differs between layers, which config.json specifies to be shared", file=path)
         found[ours] = value
     for pooler in filter(None, (form.pooler, form.head_pooler, OWN_POOLER)):
-        if f"{pooler}.weight" in tensors:
-            found |= {f"pooler.{kind}": tensors[f"{pooler}.{kind}"] for kind in ("weight", "bias")}
+        if f"{pooler}.{form.pooler_parts[0]}" in tensors:
+            found |= {f"pooler.{part}": tensors[f"{pooler}.{part}"] for part in form.pooler_parts}
     return found
 
 

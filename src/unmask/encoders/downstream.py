@@ -175,7 +175,13 @@ class Downstream(Encoder):
             self.width = 2 * self.lstm.width
         # the head is a single linear layer, for whole texts and for tokens
         self.head = replace(
-            encoder.head, width=self.width, token_dropout=encoder.head.dropout, pooler_dropout=0.0, bias=True
+            encoder.head,
+            width=self.width,
+            token_dropout=encoder.head.dropout,
+            pooler_dropout=0.0,
+            bias=True,
+            pools_tokens=False,
+            mean=False,
         )
         self.num_layers, self.vocabulary, self.longest = encoder.num_layers, encoder.vocabulary, encoder.longest
 

@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
-from unmask.batches.batch import Tokens
-from unmask.layers.block import Activation
+from unmask.batches.batch import Batch, Tokens
+from unmask.layers.attention import SelfAttention
+from unmask.layers.block import Activation, FeedForward
+from unmask.layers.pre_norm_block import GatedFeedForward
 from unmask.tokenizers.tokenizer import Summary
 
 BOTH_SIDES = "bidirectional context"
@@ -80,22 +82,34 @@ class Initializer:
     Attributes:
         std: standard deviation of the normal distribution.
         truncated: whether it is truncated at two standard deviations (google-research/bert).
+        sublayers: number of sublayers by whose square root the standard deviation of matrices is divided whose output
+            is added to the residual stream (Radford et al. 2019, section 2.3).
+        offsets: offsets of the tokens that the first heads of each layer attend to; see `SelfAttention.attend_at`.
     """
 
     std: float = 0.02
     truncated: bool = True
+    sublayers: int = 1
+    offsets: tuple[int, ...] = ()
 
     def __call__(self, module: nn.Module) -> None:
         """Initialize all weights of a module, with torch's global generator."""
-        draw = _truncated_normal if self.truncated else nn.init.normal_
+        added = {id(part) for inner in module.modules() for part in _added(inner)}
         for part in module.modules():
             if isinstance(part, nn.Linear | nn.Embedding):
-                draw(part.weight, std=self.std)
-            if isinstance(part, nn.Linear) and part.bias is not None:
+                self.draw(part.weight, added=id(part) in added)
+            if isinstance(part, nn.Linear | nn.LayerNorm) and part.bias is not None:
                 nn.init.zeros_(part.bias)
             if isinstance(part, nn.LayerNorm):
                 nn.init.ones_(part.weight)
-                nn.init.zeros_(part.bias)
+        for part in module.modules() if self.offsets else ():
+            if isinstance(part, SelfAttention):
+                part.attend_at(self.offsets)
+
+    def draw(self, weight: Tensor, *, added: bool) -> None:
+        """Draw a matrix, (outputs or rows, inputs or width); `added`: its output is added to the residual stream."""
+        std = self.std / self.sublayers**0.5 if added else self.std
+        (_truncated_normal if self.truncated else nn.init.normal_)(weight, std=std)
 
 
 @dataclass(frozen=True)
@@ -113,6 +127,9 @@ class HeadSpec:
         pooler_dropout: additional dropout rate before the pooler, for heads of whole texts.
         rnn_dropout: dropout rate on the inputs of a recurrent model over the body's layers.
         bias: whether the last layer of a classifier of whole texts has a bias.
+        dense_bias: whether the dense layer and the LayerNorm of the masked-LM head have biases.
+        pools_tokens: whether heads of tokens read them through the pooler.
+        mean: whether the vector of a text is the mean of its tokens, instead of the one at the summary position.
         summary: where the vector of a text is read; see batches/frame.py.
     """
 
@@ -126,6 +143,9 @@ class HeadSpec:
     pooler_dropout: float = 0.0
     rnn_dropout: float = 0.1
     bias: bool = True
+    dense_bias: bool = True
+    pools_tokens: bool = False
+    mean: bool = False
     summary: Summary = "first"
 
 
@@ -213,7 +233,10 @@ class WithPooler(Protocol):
     pooler: nn.Module
 
     def pool(self, rows: Tensor) -> Tensor:
-        """Return the pooled vectors of texts, as BERT's tanh layer on [CLS] does: (texts, width) to (texts, width)."""
+        """Return the pooled vectors of texts, as BERT's tanh layer on [CLS] does: (texts, width) to (texts, width).
+
+        With `HeadSpec.pools_tokens`, also those of tokens.
+        """
         ...
 
 
@@ -223,6 +246,35 @@ class WithCarry(Protocol):
     def start(self, streams: int) -> Carry:
         """Return the state before the first step, one row per stream. State is never stored in a buffer."""
         ...
+
+
+def text_vectors(encoder: Encoder, last: Tensor, batch: Batch) -> Tensor:
+    """Return the vectors of texts before the pooler, if there is one, (texts, width).
+
+    Args:
+        encoder: determines whether these are means; see `HeadSpec`.
+        last: its last layer, (tokens, width).
+        batch: its input, with the positions "summary".
+    """
+    if not encoder.head.mean:
+        return last.index_select(0, batch.positions["summary"])
+    return torch.segment_reduce(last.float(), "mean", offsets=batch.tokens.offsets.long(), axis=0).to(last.dtype)
+
+
+def token_vectors(encoder: Encoder, last: Tensor, batch: Batch, at: str) -> Tensor:
+    """Return the vectors that heads of tokens read at the positions named `at`, (targets, width).
+
+    The other arguments are those of `text_vectors`.
+    """
+    rows = last.index_select(0, batch.positions[at])
+    return cast(WithPooler, encoder).pool(rows) if encoder.head.pools_tokens and POOLER in encoder.gives else rows
+
+
+def _added(module: nn.Module) -> tuple[nn.Module, ...]:
+    """Return the linear layers of a sublayer whose output is added to the residual stream."""
+    if isinstance(module, SelfAttention):
+        return (module.out,)
+    return (module.down,) if isinstance(module, FeedForward | GatedFeedForward) else ()
 
 
 @torch.no_grad()

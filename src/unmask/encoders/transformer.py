@@ -8,7 +8,7 @@ Families differ in their embeddings, layers and poolers (families/bert.py and th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,10 @@ from unmask.batches.batch import Tokens
 from unmask.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, HeadSpec, Keep
 from unmask.layers.block import Block
 from unmask.layers.embeddings import Embeddings
-from unmask.layers.pooler import Pooler
+from unmask.layers.pooler import NormedPooler, Pooler
+from unmask.layers.pre_norm_block import PreNormBlock
+
+Layer: TypeAlias = Block | PreNormBlock
 
 
 class Shape(Protocol):
@@ -49,8 +52,10 @@ class Shape(Protocol):
         """Capabilities; see `Encoder`."""
         ...
 
-    def block(self, *, width: int | None = None, heads: int | None = None, inner: int | None = None) -> Block:
-        """Return a new layer, with other sizes where given."""
+    def block(
+        self, number: int, *, width: int | None = None, heads: int | None = None, inner: int | None = None
+    ) -> Layer:
+        """Return a new layer like that with this number (from 0), with other sizes where given."""
         ...
 
 
@@ -66,7 +71,12 @@ class Transformer(Encoder):
     """
 
     def __init__(
-        self, settings: Shape, vocabulary: int, embeddings: Embeddings, blocks: Sequence[Block], pooler: Pooler | None
+        self,
+        settings: Shape,
+        vocabulary: int,
+        embeddings: Embeddings,
+        blocks: Sequence[Layer],
+        pooler: Pooler | NormedPooler | None,
     ) -> None:
         super().__init__()
         self.settings = settings
@@ -77,7 +87,7 @@ class Transformer(Encoder):
         self.head = settings.head
         self.gives = settings.gives
         self.embeddings = embeddings
-        self.blocks: Sequence[Block] = nn.ModuleList(blocks)  # type: ignore[assignment]  # used as a sequence
+        self.blocks: Sequence[Layer] = nn.ModuleList(blocks)  # type: ignore[assignment]  # used as a sequence
         self.pooler = pooler
 
     @property
@@ -111,10 +121,16 @@ class Transformer(Encoder):
         """Return the embeddings before their projection, (tokens, width of the embeddings)."""
         return self.embeddings.embed(tokens)
 
-    def block(self, width: int, heads: int) -> Block:
-        """Return a newly initialized layer like its own but narrower, with the feed-forward layers in proportion."""
-        inner = self.blocks[0].feed_forward.up.out_features
-        return self.settings.block(width=width, heads=heads, inner=max(1, round(width * inner / self.width)))
+    def block(self, number: int, width: int, heads: int) -> Layer:
+        """Return a newly initialized layer like one of its own, but narrower.
+
+        Args:
+            number: number of the layer, from 0.
+            width: width of the new one; that of its feed-forward layers is in proportion.
+            heads: number of its attention heads.
+        """
+        inner = self.blocks[0].feed_forward.down.in_features
+        return self.settings.block(number, width=width, heads=heads, inner=max(1, round(width * inner / self.width)))
 
     def pool(self, rows: Tensor) -> Tensor:
         """See `WithPooler`."""

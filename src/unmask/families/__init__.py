@@ -11,13 +11,14 @@ from unmask.families.distilbert import DISTILBERT
 from unmask.families.electra import ELECTRA
 from unmask.families.format import Family
 from unmask.families.gpt import GPT
+from unmask.families.modernbert import MODERNBERT
 from unmask.families.roberta import ROBERTA
 from unmask.families.roformer import ROFORMER
 from unmask.plugins import Table
 
 FAMILIES: Table[Family] = Table(
     "unmask.families",
-    {family.kind: family for family in (BERT, ROBERTA, ALBERT, ELECTRA, DISTILBERT, GPT, ROFORMER)},
+    {family.kind: family for family in (BERT, ROBERTA, ALBERT, ELECTRA, DISTILBERT, GPT, ROFORMER, MODERNBERT)},
 )
 """Families by their `kind` in [encoder]."""
 

@@ -55,12 +55,12 @@ class AlbertSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_fie
     def build(self, vocabulary: int) -> Transformer:
         """See `BodySettings`."""
         embeddings = self.embeddings(vocabulary, narrow=self.embedding)
-        blocks = [self.block()]
+        blocks = [self.post_norm_block()]
         shared: dict[str, Any] = (
             {f"{self.shared}_of": blocks[0]} if self.shared in ("attention", "feed_forward") else {}
         )
         if self.shared != "all":
-            blocks += [self.block(**shared) for _ in range(1, self.layers)]
+            blocks += [self.post_norm_block(**shared) for _ in range(1, self.layers)]
         return self.compose(vocabulary, embeddings, blocks, Pooler(self.width, "tanh"))
 
     def owner(self, layer: int, part: str) -> int:

@@ -22,10 +22,10 @@ from unmask.encoders.encoder import (
     HeadSpec,
     Initializer,
 )
-from unmask.encoders.transformer import Transformer
+from unmask.encoders.transformer import Layer, Transformer
 from unmask.layers.block import Activation, Block
 from unmask.layers.embeddings import Embeddings
-from unmask.layers.pooler import Pooler
+from unmask.layers.pooler import NormedPooler, Pooler
 from unmask.layers.rotary import Rotation
 from unmask.tokenizers.tokenizer import Summary
 
@@ -110,7 +110,7 @@ class BodySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class TransformerSettings(BodySettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings shared by the post-norm Transformers (Devlin et al. 2019, section 3).
+    """Settings shared by the Transformers (Devlin et al. 2019, section 3).
 
     Attributes:
         layers, width, heads: L, H and A in the paper.
@@ -177,12 +177,23 @@ class TransformerSettings(BodySettings, frozen=True, kw_only=True, forbid_unknow
         return None
 
     def block(
-        self, *, width: int | None = None, heads: int | None = None, inner: int | None = None, **shared: Any
-    ) -> Block:
+        self, number: int = 0, *, width: int | None = None, heads: int | None = None, inner: int | None = None
+    ) -> Layer:
         """Return one layer, optionally with other dimensions.
 
         Args:
+            number: number of the layer, from 0, for families whose layers differ.
             width, heads, inner: values that replace those of the settings.
+        """
+        return self.post_norm_block(width=width, heads=heads, inner=inner)
+
+    def post_norm_block(
+        self, *, width: int | None = None, heads: int | None = None, inner: int | None = None, **shared: Any
+    ) -> Block:
+        """Return one layer of BERT's kind.
+
+        Args:
+            width, heads, inner: see `block`.
             shared: `attention_of` or `feed_forward_of`; see `Block`.
         """
         return Block(
@@ -197,16 +208,20 @@ class TransformerSettings(BodySettings, frozen=True, kw_only=True, forbid_unknow
             **shared,
         )
 
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[Layer]:
         """Return all layers."""
-        return [self.block() for _ in range(self.layers)]
+        return [self.block(number) for number in range(self.layers)]
 
     def owner(self, layer: int, part: str) -> int:
         """Return which layer owns the "attention" or "feed_forward" sublayer of a layer; by default its own number."""
         return layer
 
     def compose(
-        self, vocabulary: int, embeddings: Embeddings, blocks: Sequence[Block], pooler: Pooler | None
+        self,
+        vocabulary: int,
+        embeddings: Embeddings,
+        blocks: Sequence[Layer],
+        pooler: Pooler | NormedPooler | None,
     ) -> Transformer:
         """Return the newly initialized body composed of these parts."""
         body = Transformer(self, vocabulary, embeddings, blocks, pooler)
@@ -224,6 +239,16 @@ def check_size(name: str, value: int) -> None:
         raise ValueError(f"{name} must be at least 1")
     if value > MAX_SIZE:
         raise ValueError(f"{name} must be at most {MAX_SIZE:,}, not {value}")
+
+
+def check_offsets(offsets: tuple[int, ...], heads: int) -> None:
+    """Check that there are at most as many offsets as heads.
+
+    Raises:
+        ValueError: there are more.
+    """
+    if len(offsets) > heads:
+        raise ValueError(f"initial_offsets has {len(offsets)} offsets, but a layer has only {heads} heads")
 
 
 def check_small(name: str, value: float) -> None:

@@ -50,12 +50,15 @@ class Format:
         stored_layers: returns the number of layers that a directory stores; None: all.
         qkv: their names of query, key and value in a layer, which are one tensor here.
         block: maps our other tensors of a layer to theirs.
+        top: maps our tensors of the last layer to theirs that are in no layer.
         transposed: whether the matrices of a layer are stored as (in, out).
         lacking: returns tensors (by our names) that directories have but the body lacks; optional on reading.
         simplify: returns the settings without parts that, by the tensors (by our names), have no effect. Raises
             ValueError if the tensors do not belong to a supported body.
         pooler: their name of the pooler in the body.
-        head_pooler: their name of the pooler in sequence-level heads, if it is part of the head.
+        head_pooler: their name of the pooler in heads, if it is part of the head.
+        pooler_parts: names of the pooler's tensors, which are the same there and here.
+        pooled: our names of the task heads that read the pooler.
         heads: for each of our heads, maps our parts to theirs ("bias" is a single tensor).
         unbiased: their parts that have no bias.
         decoder: their name of the vocabulary decoder, which is tied and not stored.
@@ -78,11 +81,14 @@ class Format:
     stored_layers: Callable[[Any], int] | None = None
     qkv: tuple[str, ...]
     block: Mapping[str, str]
+    top: Mapping[str, str] = field(default_factory=dict)
     transposed: bool = False
     lacking: Callable[[Any], dict[str, Tensor]] = lambda settings: {}
     simplify: Callable[[Any, Mapping[str, Tensor]], Any] = lambda settings, tensors: settings
     pooler: str = ""
     head_pooler: str = ""
+    pooler_parts: tuple[str, ...] = KINDS
+    pooled: tuple[str, ...] = ("classification", "regression")
     heads: Mapping[str, Mapping[str, str]]
     unbiased: tuple[str, ...] = ()
     decoder: str
@@ -108,9 +114,14 @@ class Format:
             known: our names of the tensors in the body, and of those that only directories have.
         """
         existing = set(known)
+        for ours, names in self._tensors(settings):
+            if ours in existing:
+                yield ours, names
+
+    def _tensors(self, settings: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Yield what `tensors` does, and the tensors that not all bodies have."""
         for ours, theirs in self.embeddings.items():
-            pairs = [(ours, (theirs,))] if ours.endswith(".weight") else _both(ours, (theirs,))
-            yield from (pair for pair in pairs if pair[0] in existing)
+            yield from [(ours, (theirs,))] if ours.endswith(".weight") else _both(ours, (theirs,))
         for number in range(self.count_layers(settings)):
             layer = self.layer.format(number)
             own = {part: settings.owner(number, part) for part in ("attention", "feed_forward")}
@@ -118,6 +129,8 @@ class Format:
             for ours, inside in names.items():
                 part = "attention" if ours.startswith("attention") else "feed_forward"
                 yield from _both(f"{BLOCKS}{own[part]}.{ours}", tuple(f"{layer}.{name}" for name in inside))
+        for ours, theirs in self.top.items():
+            yield from _both(f"{BLOCKS}{settings.layers - 1}.{ours}", (theirs,))
 
     def is_transposed(self, ours: str) -> bool:
         """Return whether their tensor is the transpose of ours."""

@@ -68,7 +68,8 @@ def freeze(
     at = SUMMARY if texts and chosen is not None and chosen.kind == "linear" else None
     every = [*samples[0], *samples[1]]
     offsets = np.cumsum([0, *(len(sample if at is None else sample.positions[at]) for sample in every)])
-    pooled = body is encoder and at == SUMMARY and POOLER in encoder.gives
+    read = at == SUMMARY or encoder.head.pools_tokens  # what the head reads, if there is no other model in between
+    pooled = body is encoder and read and POOLER in encoder.gives
     path = folder / f"{_digest(f'{weights} {numbers} {at} {pooled} {machine.dtype}', every, at)}.safetensors"
     if processes.is_main and not path.exists():
         rows = TorchBackend(base, machine, display).layers(every, numbers, at=at, pooled=pooled)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from unmask.batches.batch import Batch, Sample
-from unmask.encoders.encoder import Keep, WithPooler
+from unmask.encoders.encoder import Keep, WithPooler, text_vectors
 from unmask.errors import UserError
 from unmask.inference.batching import in_order, run_in_batches
 from unmask.model import Model
@@ -58,7 +58,7 @@ class Backend(Protocol):
             samples: inputs of the encoder.
             layers: layer numbers; 0 is the embeddings.
             at: name of the positions whose rows are returned; None returns all tokens.
-            pooled: whether to apply the pooler to the rows.
+            pooled: whether to return what heads read instead: pooled texts, if positions are named, or pooled tokens.
         """
         ...
 
@@ -109,11 +109,13 @@ class TorchBackend:
             with torch.inference_mode():
                 moved = batch.to(self.machine.device)
                 found = self.encoder(moved.tokens, Keep(frozenset(layers))).layers
-                rows = torch.stack([found[layer] for layer in layers], 1)  # (tokens, layers, width)
-                if at is not None:
-                    rows = rows.index_select(0, moved.positions[at])
                 if pooled:
-                    rows = cast(WithPooler, self.encoder).pool(rows)
+                    (last,) = found.values()
+                    rows = last if at is None else text_vectors(self.encoder, last, moved)
+                    rows = cast(WithPooler, self.encoder).pool(rows)[:, None]  # (tokens or texts, 1, width)
+                else:
+                    rows = torch.stack([found[layer] for layer in layers], 1)  # (tokens, layers, width)
+                    rows = rows if at is None else rows.index_select(0, moved.positions[at])
                 return rows.float().cpu().numpy()
 
         return run_in_batches(samples, compute, at, self.display)

@@ -9,6 +9,7 @@ The kernel is injected. There are three, with equal outputs and gradients: `fuse
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 import torch
@@ -46,7 +47,7 @@ def fastest(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
 
 
 class SelfAttention(nn.Module):
-    """Self-attention of each token to all tokens of its sequence, or, if causal, to itself and the previous tokens.
+    """Self-attention of each token to all tokens of its sequence, to itself and the previous ones, or to those nearby.
 
     Args:
         width: hidden size of the tokens.
@@ -55,6 +56,8 @@ class SelfAttention(nn.Module):
         causal: whether tokens do not attend to later tokens.
         rotation: rotation of queries and keys by their positions; None: no rotation.
         bias: added to the scores; see `Bias`.
+        window: maximum distance of the tokens that a token attends to, on each side; None: any distance.
+        biased: whether the two linear layers have biases.
         kernel: computes the attention; see `set_kernel`.
 
     Raises:
@@ -70,6 +73,8 @@ class SelfAttention(nn.Module):
         causal: bool = False,
         rotation: Rotation | None = None,
         bias: Bias | None = None,
+        window: int | None = None,
+        biased: bool = True,
         kernel: Kernel = fastest,
     ) -> None:
         super().__init__()
@@ -80,10 +85,22 @@ class SelfAttention(nn.Module):
         self.causal = causal
         self.rotation = rotation
         self.bias = bias
+        self.window = window
         self.kernel = kernel
-        self.qkv = Linear(width, 3 * width)
+        self.qkv = Linear(width, 3 * width, bias=biased)
         self.qkv.stacked = 3
-        self.out = Linear(width, width)
+        self.out = Linear(width, width, bias=biased)
+
+    @torch.no_grad()
+    def attend_at(self, offsets: Sequence[int]) -> None:
+        """Set the biases so that the first heads attend to the tokens at these offsets, -1 being the previous token.
+
+        The heads stay as trainable as before; see `Rotation.biases`.
+        """
+        assert self.rotation is not None, "only rotated scores depend on offsets"
+        query, key, _ = self.qkv.bias.view(3, self.heads, -1)  # (heads, head width) each
+        for head, offset in zip(range(self.heads), offsets, strict=False):
+            query[head], key[head] = self.rotation.biases(offset, query.shape[1])
 
     def forward(self, x: Tensor, tokens: Tokens, scores: list[Tensor] | None = None) -> Tensor:
         """Return the attention output of each token.
@@ -99,7 +116,7 @@ class SelfAttention(nn.Module):
         """
         qkv = self.qkv(x)  # (tokens, 3 * width)
         dropout = self.dropout if self.training else 0.0
-        spec = AttentionSpec(self.heads, dropout, self.causal, self.rotation, self.bias)
+        spec = AttentionSpec(self.heads, dropout, self.causal, self.rotation, self.bias, self.window)
         if scores is None:
             return self.out(self.kernel(qkv, tokens, spec))
         return self.out(plain(qkv, tokens, spec, scores))

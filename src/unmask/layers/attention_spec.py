@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from unmask.batches.batch import Group, Tokens
@@ -25,6 +26,7 @@ class AttentionSpec:
         causal: whether tokens do not attend to later tokens.
         rotation: rotation of queries and keys; None: no rotation.
         bias: added to the scaled scores; supported only by the plain kernel.
+        window: maximum distance of the tokens that a token attends to, on each side; None: any distance.
     """
 
     heads: int
@@ -32,6 +34,17 @@ class AttentionSpec:
     causal: bool = False
     rotation: Rotation | None = None
     bias: Bias | None = None
+    window: int | None = None
+
+    @property
+    def limited(self) -> bool:
+        """Whether the distance of two tokens determines if one attends to the other."""
+        return self.causal or self.window is not None
+
+    def attends(self, distances: Tensor) -> Tensor:
+        """Return whether tokens attend to others at these distances (key position minus query position), bool."""
+        within = distances <= 0 if self.causal else torch.ones_like(distances, dtype=torch.bool)
+        return within if self.window is None else within & (distances.abs() <= self.window)
 
 
 Kernel = Callable[[Tensor, Tokens, AttentionSpec], Tensor]

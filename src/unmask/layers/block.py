@@ -94,16 +94,18 @@ class Block(nn.Module):
     def forward_flops(self, tokens: Tokens) -> int:
         """Return the operations of the layer's matrix products; see `Encoder.forward_flops`."""
         first, second = (other or self for other in self._shared)
-        width, inner = first.attention.qkv.in_features, second.feed_forward.up.out_features
-        return layer_flops(tokens, width, inner, causal=first.attention.causal)
+        return layer_flops(tokens, first.attention, second.feed_forward)
 
 
-def layer_flops(tokens: Tokens, width: int, inner: int, *, causal: bool = False) -> int:
+def layer_flops(tokens: Tokens, attention: SelfAttention, feed_forward: nn.Module) -> int:
     """Return a layer's operations: its matrices multiply each token, attention each pair of tokens twice.
 
-    In causal attention a token does not form pairs with later tokens.
+    A token forms no pairs with later tokens, if attention is causal, nor with tokens outside the window.
     """
-    matrices = 4 * width * width + 2 * width * inner  # query, key, value, out; up, down
+    parts = (*attention.modules(), *feed_forward.modules())
+    matrices = sum(part.weight.numel() for part in parts if isinstance(part, nn.Linear))
     lengths = tokens.offsets.diff().long()
-    pairs = int((lengths * (lengths + 1) // 2 if causal else lengths.square()).sum())
-    return 2 * (len(tokens.ids) * matrices + 2 * pairs * width)
+    reach = lengths - 1 if attention.window is None else (lengths - 1).clamp(max=attention.window)
+    earlier = lengths * reach - reach * (reach + 1) // 2  # pairs with a previous token in reach
+    pairs = int((lengths + (earlier if attention.causal else 2 * earlier)).sum())
+    return 2 * (len(tokens.ids) * matrices + 2 * pairs * attention.qkv.in_features)

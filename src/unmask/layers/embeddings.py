@@ -29,6 +29,7 @@ class Embeddings(nn.Module):
         offset: number of unused rows at the beginning of the position table.
         dropout: dropout rate on the normalized sum.
         epsilon: epsilon of the LayerNorm; None: no LayerNorm.
+        biased: whether the LayerNorm has a bias.
     """
 
     def __init__(
@@ -42,13 +43,14 @@ class Embeddings(nn.Module):
         offset: int = 0,
         dropout: float,
         epsilon: float | None,
+        biased: bool = True,
     ) -> None:
         super().__init__()
         self.offset = offset
         self.words = nn.Embedding(vocabulary, width)
         self.positions = nn.Embedding(offset + positions, width) if positions else None
         self.segments = nn.Embedding(segments, width) if segments else None
-        self.norm = None if epsilon is None else LayerNorm(width, epsilon)
+        self.norm = None if epsilon is None else LayerNorm(width, epsilon, bias=biased)
         self.dropout = Dropout(dropout)
         self.project = None if out is None else Linear(width, out)
 

@@ -3,12 +3,12 @@
 torch's fused kernel for CPUs has a slow backward pass and no dropout. Sequences are padded to the longest one of their
 `Group`: a padding position reads an arbitrary token, is attended to with probability 0, and its output is discarded.
 Heads are computed in chunks, so that their probabilities stay in the cache; those of long sequences are not saved for
-the backward pass but recomputed. Queries and keys, and their gradients, are rotated in the group's copy by heads.
+the backward pass but recomputed. With a window, only keys in reach are read (score_blocks.py). Queries and keys, and
+their gradients, are rotated in the group's copy by heads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -18,9 +18,8 @@ from unmask.batches.batch import Group, Tokens
 from unmask.layers.attention_spec import AttentionSpec
 from unmask.layers.dropout import draw, keep
 from unmask.layers.rotary import Rotation
+from unmask.layers.score_blocks import choose
 
-CHUNK = 1 << 20
-"""Maximum number of probabilities computed at once, but at least those of one head."""
 LONG = 1024
 """Minimum sequence length at which probabilities are recomputed in the backward pass."""
 REGISTER = 32
@@ -55,15 +54,19 @@ class _Attention(torch.autograd.Function):
             inputs = _to_heads(qkv, group, heads, 3, own=spec.rotation is not None)  # (3, rows, longest, head width)
             if spec.rotation is not None:
                 _rotate(inputs[:2], spec.rotation)
-            output = torch.empty_like(inputs[0])
             saved += [inputs] if learning else []
-            for part in _chunks(group, heads):
-                probabilities = _probabilities(inputs, group, heads, part, spec.causal)
+            blocks = choose(group, spec, inputs)
+            inputs = blocks.pad(inputs)
+            output = torch.empty_like(inputs[0])
+            for part in blocks.parts():
+                key, value = (blocks.keys(x, part) for x in inputs[1:])
+                probabilities = _softmax(blocks.scores(blocks.queries(inputs[0], part), key, part))
                 kept = _kept(probabilities, dropout, ctx.seed, number, part)
-                torch.bmm(probabilities if kept is None else probabilities * kept, inputs[2, part], out=output[part])
+                dropped = probabilities if kept is None else probabilities * kept
+                torch.bmm(dropped, value, out=blocks.queries(output, part))
                 if learning and group.longest < LONG:
                     saved += (probabilities, kept)
-            _from_heads(output.mul_(1 / (1 - dropout))[None], group, heads, out)
+            _from_heads(blocks.strip(output).mul_(1 / (1 - dropout))[None], group, heads, out)
         ctx.save_for_backward(*saved)
         return out
 
@@ -75,24 +78,29 @@ class _Attention(torch.autograd.Function):
         grad_qkv = grad_out.new_empty(len(grad_out), 3 * grad_out.shape[1])
         for number, group in enumerate(ctx.groups):
             inputs = next(saved)
-            query, key, value = inputs
+            blocks = choose(group, spec, inputs)
+            inputs = blocks.pad(inputs)
             grad = _to_heads(grad_out, group, heads, 1)[0] * (1 / (1 - dropout))
             if group.real is not None:  # the outputs at padding were discarded
                 grad.view(group.sequences, heads, *grad.shape[1:]).mul_(group.real[:, None, :, None])
-            sums = torch.empty_like(inputs)
-            for part in _chunks(group, heads):
+            grad = blocks.pad(grad)
+            sums = blocks.sums_like(inputs)
+            for part in blocks.parts():
+                query, out = blocks.queries(inputs[0], part), blocks.queries(grad, part)
+                key, value = (blocks.keys(x, part) for x in inputs[1:])
                 if group.longest < LONG:
                     probabilities, kept = next(saved), next(saved)
                 else:
-                    probabilities = _probabilities(inputs, group, heads, part, spec.causal)
+                    probabilities = _softmax(blocks.scores(query, key, part))
                     kept = _kept(probabilities, dropout, ctx.seed, number, part)
                 dropped = probabilities if kept is None else probabilities * kept
-                torch.bmm(dropped.transpose(1, 2), grad[part], out=sums[2, part])
-                scores = torch.bmm(grad[part], value[part].transpose(1, 2))
+                blocks.add_product(sums[2], part, dropped.transpose(1, 2), out)
+                scores = torch.bmm(out, value.transpose(1, 2))
                 scores = _softmax_backward(scores if kept is None else scores.mul_(kept), probabilities)
-                torch.bmm(scores, key[part], out=sums[0, part])
-                torch.bmm(scores.transpose(1, 2), query[part], out=sums[1, part])
-            sums[:2].mul_(query.shape[-1] ** -0.5)
+                torch.bmm(scores, key, out=blocks.queries(sums[0], part))
+                blocks.add_product(sums[1], part, scores.transpose(1, 2), query)
+            sums = blocks.strip(sums)
+            sums[:2].mul_(inputs.shape[-1] ** -0.5)
             if spec.rotation is not None:
                 _rotate(sums[:2], spec.rotation, back=True)
             _from_heads(sums, group, heads, grad_qkv)
@@ -125,36 +133,11 @@ def _rotate(x: Tensor, rotation: Rotation, back: bool = False) -> None:
     rotation.rotate_(x, cos, -sin if back else sin)
 
 
-def _chunks(group: Group, heads: int) -> Iterator[slice]:
-    """Yield chunks of the heads of all sequences."""
-    size = max(1, CHUNK // group.longest**2)
-    for start in range(0, group.sequences * heads, size):
-        yield slice(start, start + size)
-
-
-def _probabilities(inputs: Tensor, group: Group, heads: int, part: slice, causal: bool) -> Tensor:
-    """Return the attention probabilities of a chunk of heads, (heads, longest, longest)."""
-    query, key = inputs[0, part], inputs[1, part].transpose(1, 2)
-    bias, beta = inputs.new_zeros(()), 0
-    if causal:  # padding comes after all real tokens
-        bias, beta = _later(group.longest, inputs), 1
-    elif group.real is not None:
-        bias, beta = _bias(group.real, heads, inputs.dtype)[part], 1
-    scores = torch.baddbmm(bias, query, key, beta=beta, alpha=query.shape[-1] ** -0.5)
-    if scores.dtype == torch.bfloat16 and group.longest < MANY_REGISTERS and group.longest % REGISTER:
+def _softmax(scores: Tensor) -> Tensor:
+    """Return the attention probabilities of masked scores, (batch, queries, keys)."""
+    if scores.dtype == torch.bfloat16 and scores.shape[-1] < MANY_REGISTERS and scores.shape[-1] % REGISTER:
         return scores.softmax(-1, dtype=torch.float32).bfloat16()
     return scores.softmax(-1)
-
-
-def _bias(real: Tensor, heads: int, dtype: torch.dtype) -> Tensor:
-    """Return 0 at tokens and the lowest number at padding, (sequences * heads, 1, longest)."""
-    bias = (real.to(dtype) - 1).mul_(torch.finfo(dtype).max)
-    return bias[:, None].expand(-1, heads, -1).reshape(-1, 1, real.shape[1])
-
-
-def _later(longest: int, like: Tensor) -> Tensor:
-    """Return a causal bias: the lowest number at later positions, 0 elsewhere, (1, longest, longest)."""
-    return like.new_full((1, longest, longest), torch.finfo(like.dtype).min).triu_(1)
 
 
 def _softmax_backward(grad: Tensor, probabilities: Tensor) -> Tensor:

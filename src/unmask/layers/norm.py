@@ -25,16 +25,18 @@ class LayerNorm(nn.LayerNorm):
 
 class _LayerNorm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, epsilon: float) -> Tensor:
         # with float32 weights, mean and reciprocal standard deviation are float32 too
-        y, mean, rstd = torch.native_layer_norm(x, weight.shape, weight.float(), bias.float(), epsilon)
-        ctx.save_for_backward(x, weight, bias, mean, rstd)
+        shift = None if bias is None else bias.float()
+        y, mean, rstd = torch.native_layer_norm(x, weight.shape, weight.float(), shift, epsilon)
+        ctx.save_for_backward(x, weight, shift, mean, rstd)
         return y
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, bias, mean, rstd = ctx.saved_tensors
+        x, weight, shift, mean, rstd = ctx.saved_tensors
+        wanted = [True, True, shift is not None]
         exact = torch.ops.aten.native_layer_norm_backward(
-            grads[0].float(), x.float(), weight.shape, mean, rstd, weight.float(), bias.float(), [True] * 3
+            grads[0].float(), x.float(), weight.shape, mean, rstd, weight.float(), shift, wanted
         )
-        return *(grad.to(x.dtype) for grad in exact), None
+        return *(grad if grad is None else grad.to(x.dtype) for grad in exact), None

@@ -22,7 +22,8 @@ def plain(qkv: Tensor, tokens: Tokens, spec: AttentionSpec, scores: list[Tensor]
         tokens: offsets and groups of the sequences.
         spec: parameters of the attention.
         scores: if given, the inputs of the softmax are appended for each group, (sequences, heads, longest, longest):
-            scaled, with the bias, and 0 at positions that are not attended to (padding; later ones, if causal).
+            scaled, with the bias, and 0 at positions that are not attended to (padding; later ones, if causal; those
+            outside the window).
     """
     outputs = [_attend(qkv, tokens, group, spec, scores) for group in tokens.groups]
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs)  # (tokens, width)
@@ -34,7 +35,7 @@ def _attend(qkv: Tensor, tokens: Tokens, group: Group, spec: AttentionSpec, coll
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)  # (sequences, heads, longest, longest)
     if spec.bias is not None:
         scores = scores + spec.bias(query, tokens, group)
-    attended = _attended(group, spec.causal, scores.device)
+    attended = attended_positions(group, spec, scores.device)
     if collected is not None:
         collected.append(scores if attended is None else _without_padding(scores, group, attended))
     if attended is not None:
@@ -55,13 +56,13 @@ def _by_heads(qkv: Tensor, group: Group, spec: AttentionSpec) -> tuple[Tensor, T
     return rotated[0], rotated[1], x[2]
 
 
-def _attended(group: Group, causal: bool, device: torch.device) -> Tensor | None:
+def attended_positions(group: Group, spec: AttentionSpec, device: torch.device) -> Tensor | None:
     """Return a mask of attended positions, broadcastable to (sequences, heads, longest, longest); None: all of them."""
     attended = None if group.real is None else group.real[:, None, None, :]
-    if causal:
+    if spec.limited:
         positions = torch.arange(group.longest, device=device)
-        earlier = positions <= positions[:, None]  # (longest, longest)
-        attended = earlier if attended is None else attended & earlier
+        within = spec.attends(positions - positions[:, None])  # (longest, longest)
+        attended = within if attended is None else attended & within
     return attended
 
 

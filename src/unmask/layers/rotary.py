@@ -14,6 +14,11 @@ from math import pi
 import torch
 from torch import Tensor
 
+CONTRAST = 2.0
+"""By how much `Rotation.biases` score the token at the offset above its two neighbors."""
+SELECTIVE = 0.2
+"""Minimum angle per position of the pairs that `Rotation.biases` use: slower ones hardly tell neighbors apart."""
+
 
 @dataclass(frozen=True)
 class Rotation:
@@ -72,6 +77,27 @@ class Rotation:
         product = first * sin
         first.mul_(cos).addcmul_(second, sin, value=-1)
         second.mul_(cos).add_(product)
+
+    def biases(self, offset: int, width: int) -> tuple[Tensor, Tensor]:
+        """Return a query and a key whose score, divided by sqrt(width), is highest at an offset of their positions.
+
+        In each of the fast pairs the query is ahead of the key by the angle of `offset` positions.
+
+        Args:
+            offset: position of the key minus that of the query.
+            width: width of a head.
+
+        Returns:
+            Two vectors (width,).
+        """
+        angles = self.base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)  # (width / 2,)
+        fast = angles > SELECTIVE
+        scale = CONTRAST * width**0.5 / (1 - angles[fast].cos()).sum()
+        query, key = torch.zeros(2, width)
+        for vector, phases in ((query, offset * angles), (key, 0 * angles)):
+            for part, values in zip(self._pairs(vector), (phases.cos(), phases.sin()), strict=True):
+                part.copy_(values * fast * scale.sqrt())
+        return query, key
 
     def _pairs(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the first and the second component of each pair, both (..., width / 2)."""

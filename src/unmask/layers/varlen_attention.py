@@ -14,6 +14,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from unmask.batches.batch import Group, Tokens
 from unmask.layers.attention_spec import AttentionSpec
+from unmask.layers.plain_attention import attended_positions
 
 
 def varlen(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
@@ -40,6 +41,8 @@ def varlen(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
         spec.dropout,
         is_causal=spec.causal,
         return_debug_mask=False,
+        window_size_left=spec.window,
+        window_size_right=0 if spec.causal and spec.window is not None else spec.window,
     )
     return output.flatten(1)
 
@@ -52,10 +55,10 @@ def _flash() -> Any:
 def _padded(query: Tensor, key: Tensor, value: Tensor, group: Group, spec: AttentionSpec) -> Tensor:
     """Return the outputs of a group's tokens, (tokens of the group, width)."""
     query, key, value = (_by_heads(x, group) for x in (query, key, value))
-    attended = None if group.real is None or spec.causal else group.real[:, None, None, :]
-    output = scaled_dot_product_attention(  # if causal, padding is masked: it comes after all real tokens
-        query, key, value, attended, spec.dropout, is_causal=spec.causal
-    )
+    attended = attended_positions(group, spec, query.device)
+    if attended is not None and group.real is not None and spec.limited:
+        attended = attended | ~group.real[:, None, :, None]  # torch returns NaN for tokens that attend to nothing
+    output = scaled_dot_product_attention(query, key, value, attended, spec.dropout)
     rows = output.transpose(1, 2).reshape(group.sequences * group.longest, -1)
     return rows if group.index is None else rows.index_select(0, group.index)
 

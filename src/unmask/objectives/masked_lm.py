@@ -57,9 +57,9 @@ class MaskedLM(Objective):
         super().__init__()
         head, narrow = context.head, context.decoder_width
         self.weight = weight
-        self.dense = nn.Linear(head.width, narrow)
+        self.dense = nn.Linear(head.width, narrow, bias=head.dense_bias)
         self.activation = ACTIVATIONS[head.lm_activation]()
-        self.norm = LayerNorm(narrow, head.epsilon)
+        self.norm = LayerNorm(narrow, head.epsilon, bias=head.dense_bias)
         self.bias = nn.Parameter(torch.zeros(context.vocabulary))
         head.init(self)
 

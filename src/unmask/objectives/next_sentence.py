@@ -14,7 +14,7 @@ from typing import cast
 from torch import Tensor, nn
 
 from unmask.batches.batch import Batch, Sample
-from unmask.encoders.encoder import POOLER, Encoded, Encoder, WithPooler
+from unmask.encoders.encoder import POOLER, Encoded, Encoder, WithPooler, text_vectors
 from unmask.objectives.objective import BuildContext, Objective, ObjectiveSettings, Part, classify
 
 
@@ -52,7 +52,7 @@ class NextSentence(Objective):
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return the logits of (follows, from another document), (sequences, 2)."""
-        rows = encoded.last.index_select(0, batch.positions["summary"])  # (sequences, width)
+        rows = text_vectors(encoder, encoded.last, batch)  # (sequences, width)
         return self.out(cast(WithPooler, encoder).pool(rows))
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:

@@ -32,7 +32,8 @@ from unmask.batches.batch import Batch, Sample, Tokens
 from unmask.batches.masking import MASKED
 from unmask.batches.rng import derive_rng
 from unmask.encoders.encoder import BOTH_SIDES, NARROW_BLOCKS, TOKEN_EMBEDDINGS, Encoded, Encoder
-from unmask.layers.block import ACTIVATIONS, Block
+from unmask.encoders.transformer import Layer
+from unmask.layers.block import ACTIVATIONS
 from unmask.layers.linear import Linear
 from unmask.layers.norm import LayerNorm
 from unmask.layers.vocabulary import vocabulary_loss_and_draw
@@ -65,8 +66,8 @@ class Narrowing(Protocol):
         """Return the embeddings before their projection, (tokens, width of the embeddings)."""
         ...
 
-    def block(self, width: int, heads: int) -> Block:
-        """Return a newly initialized layer like its own, but narrower."""
+    def block(self, number: int, width: int, heads: int) -> Layer:
+        """Return a newly initialized layer like its own with this number (from 0), but narrower."""
         ...
 
 
@@ -119,8 +120,8 @@ class Generator(nn.Module):
         super().__init__()
         head, narrow, body = context.head, context.decoder_width, cast(Narrowing, context.body)
         self.project = None if narrow == width else Linear(narrow, width)
-        self.blocks: Sequence[Block] = nn.ModuleList(  # type: ignore[assignment]  # used as a sequence
-            body.block(width, num_heads(width)) for _ in range(body.num_layers)
+        self.blocks: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]  # used as a sequence
+            body.block(number, width, num_heads(width)) for number in range(body.num_layers)
         )
         self.dense = nn.Linear(width, narrow)
         self.activation = ACTIVATIONS[head.lm_activation]()

@@ -12,7 +12,7 @@ from typing import cast
 from torch import Tensor, nn
 
 from unmask.batches.batch import Batch, Sample
-from unmask.encoders.encoder import POOLER, Encoded, Encoder, HeadSpec, WithPooler
+from unmask.encoders.encoder import POOLER, Encoded, Encoder, HeadSpec, WithPooler, text_vectors
 from unmask.layers.dropout import Dropout
 from unmask.objectives.objective import Objective
 
@@ -41,7 +41,7 @@ class PooledHead(Objective):
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return the outputs of the linear layer, (sequences, outputs)."""
-        rows = encoded.last.index_select(0, batch.positions["summary"])  # (sequences, width)
+        rows = text_vectors(encoder, encoded.last, batch)  # (sequences, width)
         if POOLER in encoder.gives:
             rows = cast(WithPooler, encoder).pool(self.below(rows))
         return self.out(self.dropout(rows))

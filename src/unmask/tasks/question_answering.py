@@ -28,7 +28,7 @@ from torch.nn.functional import cross_entropy
 from unmask.batches.batch import Batch, Sample
 from unmask.batches.frame import Frame
 from unmask.batches.rng import derive_rng
-from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
+from unmask.encoders.encoder import Encoded, Encoder, HeadSpec, token_vectors
 from unmask.errors import UserError
 from unmask.labelled.squad_file import Question, describe_repairs, read_squad
 from unmask.metrics import question_answering as metrics
@@ -318,7 +318,7 @@ class QuestionAnsweringHead(Objective):
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return the start and end logits of each candidate token, (targets, 2)."""
-        return self.out(encoded.last.index_select(0, batch.positions["passage"]))
+        return self.out(token_vectors(encoder, encoded.last, batch, "passage"))
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`; a window is correct if both its start and its end are."""
@@ -329,8 +329,8 @@ class QuestionAnsweringHead(Objective):
         return Part(loss, {"accuracy": correct})
 
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
-        """See `Objective`: two dot products per target."""
-        return 2 * len(batch.positions["passage"]) * encoder.width * 2
+        """See `Objective`: two dot products per target, and the pooler if it reads tokens."""
+        return 2 * len(batch.positions["passage"]) * encoder.width * (2 + encoder.head.pools_tokens * encoder.width)
 
     def _table(self, logits: Tensor, batch: Batch, windows: int) -> Tensor:
         """Scatter logits of (targets, 2) into (windows * 2, longest), -inf at tokens that are no candidates.

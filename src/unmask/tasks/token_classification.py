@@ -3,7 +3,8 @@
 Input: sentences of tagged words. Output: samples, the head with its loss, entities.
 
 Devlin et al. 2019, section 5.3: the first subword of each word, and no CRF. The head is that of
-`BertForTokenClassification`: dropout and one linear layer over the last layer. No document context is used.
+`BertForTokenClassification`: dropout and one linear layer over the last layer (in ModernBERT over its pooler's output).
+No document context is used.
 
 Nothing is truncated: a sentence longer than `length` is divided into windows that overlap by half, and each word is
 trained on and predicted once, in the window in which it has the most context (`_check_is_max_context` in BERT's
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 from unmask.batches.batch import Batch, Sample
 from unmask.batches.frame import Frame
 from unmask.batches.rng import derive_rng
-from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
+from unmask.encoders.encoder import Encoded, Encoder, HeadSpec, token_vectors
 from unmask.errors import UserError
 from unmask.labelled.sentence import Sentence, split_text
 from unmask.labelled.tag_schemes import write_tags
@@ -236,7 +237,7 @@ class TokenClassificationHead(Objective):
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return the logits, (words, labels)."""
-        rows = encoded.last.index_select(0, batch.positions["first"])  # (words, width)
+        rows = token_vectors(encoder, encoded.last, batch, "first")  # (words, width)
         return self.out(self.dropout(rows))
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
@@ -244,8 +245,9 @@ class TokenClassificationHead(Objective):
         return classify(self.predict(encoder, encoded, batch), batch.labels["token_classification"])
 
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
-        """See `Objective`: the linear layer, once per word."""
-        return 2 * len(batch.positions["first"]) * encoder.width * self.out.out_features
+        """See `Objective`: the linear layer, and the pooler if it reads words, once per word."""
+        outputs = self.out.out_features + encoder.head.pools_tokens * encoder.width
+        return 2 * len(batch.positions["first"]) * encoder.width * outputs
 
 
 class Window(NamedTuple):

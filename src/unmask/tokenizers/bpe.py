@@ -4,6 +4,8 @@ A trained vocabulary uses GPT-2's pre-tokenizer and RoBERTa's special tokens wit
 `</s>` 2, `<unk>` 3, and `<mask>` last. It can encode any text, as it contains all 256 bytes. Training is deterministic:
 the same texts give the same vocabulary. If a vocabulary, such as GPT-2's own, lacks special tokens, they are appended.
 
+ModernBERT's vocabulary (`BERT_BPE`) has the special tokens of BERT and composes Unicode characters (NFC).
+
 Sennrich et al. 2016; Radford et al. 2019 (GPT-2), section 2.2; Liu et al. 2019 (RoBERTa), section 4.4.
 """
 
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from unmask.errors import UserError, refuse_string
 from unmask.tokenizers.kind import Kind, Starts
 from unmask.tokenizers.tokenizer import Tokenizer
+from unmask.tokenizers.wordpiece import SPECIAL_TOKENS
 from unmask.tokenizers.words import WordStarts
 
 BPE_SPECIAL_TOKENS = {
@@ -85,6 +89,14 @@ BPE = Kind(
     word_prefix=" ",
     adds_special_tokens=True,
 )
+
+
+def _save_library(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
+    return {"tokenizer_class": "PreTrainedTokenizerFast"}  # vocab.json would lack the normalizer and added tokens
+
+
+BERT_BPE = replace(BPE, special=SPECIAL_TOKENS, save=_save_library, ends_twice=False, adds_special_tokens=False)
+"""Byte-level BPE with BERT's special tokens, which also puts one separator between texts, as in ModernBERT."""
 
 
 def train_bpe(texts: Iterable[str], *, size: int, progress: bool = False) -> Tokenizer:

@@ -17,7 +17,7 @@ import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
 from unmask.errors import UserError
-from unmask.tokenizers.bpe import BPE, byte_bpe
+from unmask.tokenizers.bpe import BERT_BPE, BPE, byte_bpe
 from unmask.tokenizers.kind import Kind, read_json, read_text
 from unmask.tokenizers.spiece import read_spiece
 from unmask.tokenizers.tokenizer import ROLES, Tokenizer
@@ -145,8 +145,11 @@ def _kind(library: tokenizers.Tokenizer, path: Path) -> Kind:
         return WORDPIECE
     if isinstance(model, models.BPE) and bert and model.end_of_word_suffix == END:
         return WORD_BPE
-    if isinstance(model, models.BPE) and normalizer is None and isinstance(words, pre_tokenizers.ByteLevel):
-        return BPE
+    if isinstance(model, models.BPE) and isinstance(words, pre_tokenizers.ByteLevel):
+        if _separates_once(library) and (normalizer is None or isinstance(normalizer, normalizers.NFC)):
+            return BERT_BPE
+        if normalizer is None:
+            return BPE
     if isinstance(model, models.Unigram) and _cuts_at_spaces(library):
         return UNIGRAM
     raise UserError(
@@ -154,6 +157,16 @@ def _kind(library: tokenizers.Tokenizer, path: Path) -> Kind:
         file=path,
         remedy="use WordPiece with BERT's normalizer, byte-level BPE, GPT's BPE, or a SentencePiece unigram model",
     )
+
+
+def _separates_once(library: tokenizers.Tokenizer) -> bool:
+    """Return whether pairs are framed as [CLS] A [SEP] B [SEP], whatever these tokens are called."""
+    post = json.loads(library.to_str())["post_processor"] or {}
+    for part in post.get("processors", [post]):
+        if part.get("type") == "TemplateProcessing":
+            names = [next(iter(item.values()))["id"] for item in part["pair"]]
+            return len(names) == 5 and names[1:5:2] == ["A", "B"] and names[2] == names[4]
+    return False
 
 
 def _cuts_at_spaces(library: tokenizers.Tokenizer) -> bool:
