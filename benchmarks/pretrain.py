@@ -24,27 +24,21 @@ from typing import Any
 import common
 import msgspec
 import torch
+import trainer
 from common import HERE, logged
 from quality import Table, Workspace, pick, workspace
 
 import unmask
-from unmask.batches.document_sentences import DocumentSentencesSettings
 from unmask.batches.feed import Feed
-from unmask.batches.token_masking import TokenMaskingSettings
 from unmask.corpus.corpus import Corpus
 from unmask.labelled.labelled_file import read_rows
 from unmask.labelled.squad_file import read_squad
 from unmask.model import load_model
-from unmask.objectives.learner import Learner
-from unmask.objectives.masked_lm import MaskedLM
-from unmask.objectives.objective import BuildContext
 from unmask.objectives.replaced_token import ReplacedToken
 from unmask.pretraining.learner import build_learner
 from unmask.pretraining.pretrain import HELDOUT_TOKENS
 from unmask.recipe import Recipe
 from unmask.text.documents import Skipped, TextOptions, read_documents
-from unmask.training.evaluate import evaluate
-from unmask.training.machine import choose_machine
 
 STAND_IN = "plateau/all"
 """The case that stands in for MiniLM at toy size."""
@@ -77,6 +71,8 @@ class Case(Table, frozen=True):
     share: int = 1  # each with 1 / share of the budget
     first: tuple[str, ...] = ()  # settings of a first part,
     first_share: float = 0.0  # and its share of the budget
+    seeds: tuple[int, ...] = (0,)
+    trainer: dict[str, Any] | None = None  # by the Trainer instead, with these arguments (see trainer.py)
 
 
 @cache
@@ -150,18 +146,21 @@ class Pretraining:
         case: what is pretrained.
         work: where.
         settings: over those of the case.
+        seed: of the run.
     """
 
-    def __init__(self, case: Case, work: Workspace, settings: tuple[str, ...] = ()) -> None:
-        self.case, self.work, self.settings = case, work, settings
+    def __init__(self, case: Case, work: Workspace, settings: tuple[str, ...] = (), seed: int = 0) -> None:
+        self.case, self.work, self.settings, self.seed = case, work, settings, seed
         group, _, short = case.name.partition("/")
         self.folder = work.runs / "pretrain" / group
         own = [] if case.budget == read_cases()[1][case.name].budget else [case.budget]
-        self.out = self.folder / "-".join([short, *own, *settings]).replace("/", "_")
+        seeds = [f"seed-{seed}"] if seed else []
+        self.out = self.folder / "-".join([short, *own, *settings, *seeds]).replace("/", "_")
         unit, _, amount = case.budget.partition("=")
         self.known: dict[str, Any] = {
             "name": case.name,
             "case": short,
+            "seed": seed,
             "budget": int(float(amount)),
             unit: float(amount),
         }
@@ -186,7 +185,8 @@ class Pretraining:
     def recipe(self, *settings: str) -> Recipe:
         """Return the recipe with settings over those of the case."""
         budget = f"budget.{self.case.budget}"
-        recipe = self.work.recipe(self.case.recipe, [*self.case.settings, budget, *settings, *self.settings])
+        given = [*self.case.settings, budget, f"seed={self.seed}", *settings, *self.settings]
+        recipe = self.work.recipe(self.case.recipe, given)
         if not self.case.body:
             return recipe
         body = load_model(checkpoint(self.case.body, self.work)).encoder.settings
@@ -194,31 +194,41 @@ class Pretraining:
 
     def _pretrain(self) -> None:
         """Train a first part and search the learning rate where the case says so, then train."""
-        case, settings, total = self.case, list[str](), self.known["budget"]
+        case, settings = self.case, list[str]()
+        unit, _, total = case.budget.partition("=")
         init = checkpoint(case.start, self.work) if case.start else None
         self.before = dict.fromkeys(("step", "tokens", "seconds", "epochs"), 0)
         self.searched: dict[str, float] = {}
         if case.first:
             init = self.out.with_name(f"{self.out.name}-first")
-            self._train(init, [*case.first, f"budget.tokens={case.first_share * total:.0f}"], None)
+            self._train(init, [*case.first, f"budget.tokens={case.first_share * float(total):.0f}"], None)
             self.before = {name: logged(init)[-1][name] for name in self.before}
-            settings = [f"budget.tokens={total - self.before['tokens']}"]
+            settings = [f"budget.tokens={float(total) - self.before['tokens']}"]
         if case.factors:
             rate = self.recipe().optimizer.learning_rate
-            known = self.work.find(case.result, {name: self.key[name] for name in self.key if name != "budget"})
-            self.searched = (known or {}).get("searched", {})
+            others = {name: self.key[name] for name in self.key if name not in ("budget", "seed")}
+            self.searched = (self.work.find(case.result, others) or {}).get("searched", {})
             for factor in () if self.searched else case.factors:
-                tried = [f"optimizer.learning_rate={factor * rate}", f"budget.tokens={total // case.share}"]
+                tried = [*self._rates(factor), f"budget.{unit}={float(total) / case.share:g}"]
                 curve = self._train(self.out.with_name(f"{self.out.name}-x{factor:g}"), tried, init)
                 self.searched[f"{factor * rate:.3g}"] = curve[-1]["loss"]
             best = float(min(self.searched, key=lambda rate: self.searched[rate]))
-            settings = [f"optimizer.learning_rate={best}", *settings]
+            settings = [*self._rates(best / rate), *settings]
         self._train(self.out, settings, init)
+
+    def _rates(self, factor: float) -> list[str]:
+        """Return the settings of the learning rates, times a factor."""
+        optimizer = self.recipe().optimizer
+        rates = {"learning_rate": optimizer.learning_rate, "matrix_learning_rate": optimizer.matrix_learning_rate}
+        return [f"optimizer.{name}={float(f'{factor * rate:.6g}')}" for name, rate in rates.items() if rate is not None]
 
     def _train(self, out: Path, settings: list[str], init: Path | None) -> list[dict[str, Any]]:
         """Train, or resume, where that is not done; return the log of the held-out part."""
         if not (out / "model").exists():
             corpus, resume = corpus_of(self.case.text, self.work), (out / "recipe.toml").exists()
+            if self.case.trainer is not None:
+                trainer.pretrain(self.recipe(*settings), corpus, out, self.case.trainer)
+                return logged(out, "heldout")
             unmask.pretrain(self.recipe(*settings), corpus, out, init=init, resume=resume, quiet=self.work.toy)
         return logged(out, "heldout")
 
@@ -248,13 +258,7 @@ class Pretraining:
 
 def single_masks(run: Path, corpus: Corpus) -> dict[str, float]:
     """Return loss and accuracy on tokens masked one by one, however they were masked in training."""
-    model = load_model(run)
-    head = MaskedLM(BuildContext(model.encoder))
-    if model.take("masked_lm", head):
-        raise ValueError(f"{run} has no masked-LM head")
-    learner = Learner(model.encoder, {"masked_lm": head})
-    feed = Feed(DocumentSentencesSettings(length=128), TokenMaskingSettings(), 0, corpus.tokenizer, learner.prepare)
-    return evaluate(learner, feed.heldout(corpus.heldout, HELDOUT_TOKENS), choose_machine("cpu", "float32"))
+    return trainer.score(load_model(run), corpus)
 
 
 def out_of_context(run: Path, corpus: Corpus) -> float:
@@ -337,11 +341,12 @@ def main(arguments: list[str] | None = None) -> None:
             cost([case for case in chosen if not case.first], work, options.steps, options.rounds)
         else:
             for case in chosen:
-                pretraining = Pretraining(case, work, tuple(options.set))
-                if pretraining.record:
-                    print(f"{case.name}: in benchmarks/results/{case.result}.json already", flush=True)
-                else:
-                    pretraining.run()
+                for seed in case.seeds[: 1 if work.toy else None]:
+                    pretraining = Pretraining(case, work, tuple(options.set), seed)
+                    if pretraining.record:
+                        print(f"{case.name}: in benchmarks/results/{case.result}.json already", flush=True)
+                    else:
+                        pretraining.run()
 
 
 if __name__ == "__main__":

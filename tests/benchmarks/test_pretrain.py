@@ -19,6 +19,7 @@ CURVE = {
     "adapt_minilm": {"case", "guess", "settings", "steps"},
     "chinese": {"case", "guess", "corpus_tokens", "steps", "epochs", "minutes"},
     "pretraining_pays": {"case", "guess", "settings", "steps", "epochs"},
+    "minutes": {"case", "learning_rate", "searched", "step", "epochs", "end"},
     "plateau": {"case", "step", "end"},
     "family": {"member", "budget", "learning_rate", "searched", "guess", "step", "epochs"},
 }

@@ -1,0 +1,171 @@
+"""Masked-LM pretraining as most people do it: `BertForMaskedLM` under the Hugging Face Trainer, for some minutes.
+
+Like transformers' run_mlm.py: documents with their special tokens are concatenated and cut into sequences of 128, and
+its collator masks 15 %. The budget in minutes becomes steps by timing a few, so that the learning rate reaches 0 at the
+end, as in unmask. Only time in steps counts. Checkpoints along the way are scored as our runs are. `keep_memory` (see
+unmask.training.machine) is on, which speeds the peer up.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from unmask.batches.document_sentences import DocumentSentencesSettings
+from unmask.batches.feed import Feed
+from unmask.batches.token_masking import TokenMaskingSettings
+from unmask.corpus.corpus import Corpus
+from unmask.families.bert import BertSettings
+from unmask.model import Model, load_model
+from unmask.objectives.learner import Learner
+from unmask.objectives.masked_lm import MaskedLM
+from unmask.objectives.objective import BuildContext
+from unmask.pretraining.pretrain import HELDOUT_TOKENS
+from unmask.recipe import Recipe
+from unmask.settings import write
+from unmask.training.evaluate import evaluate
+from unmask.training.machine import choose_machine, keep_memory
+
+LENGTH = 128
+CHECKPOINTS = 15
+TIMED_STEPS = 8
+BLOCK = 1000
+"""Documents that are concatenated at a time."""
+
+
+def sequences(corpus: Corpus, tokens: float) -> list[list[int]]:
+    """Return sequences of `LENGTH` tokens from shuffled documents, of one epoch or of this many tokens, if fewer."""
+    tokenizer, documents = corpus.tokenizer, corpus.train
+    order = np.random.default_rng(0).permutation(len(documents))
+    found: list[list[int]] = []
+    for start in range(0, len(order), BLOCK):
+        ids: list[int] = []
+        for index in order[start : start + BLOCK]:
+            ids += [tokenizer.cls, *chain.from_iterable(part.tolist() for part in documents.sentences(int(index)))]
+            ids.append(tokenizer.sep)
+        found += [ids[at : at + LENGTH] for at in range(0, len(ids) - LENGTH + 1, LENGTH)]
+        if len(found) * LENGTH >= tokens:
+            break
+    return found
+
+
+def pretrain(recipe: Recipe, corpus: Corpus, out: Path, settings: dict[str, Any]) -> None:
+    """Train, and leave `out`/model, recipe.toml and metrics.jsonl as our runs do.
+
+    Args:
+        recipe: size, dropout, learning rate, budget in steps or minutes, seed.
+        corpus: text, with its tokenizer.
+        out: folder, begun anew.
+        settings: precision (bf16 or float32), and of the Trainer's arguments those that are not by default.
+    """
+    import transformers
+
+    shutil.rmtree(out, ignore_errors=True)
+    keep_memory()
+    shape, arguments = recipe.encoder, dict(settings)
+    assert isinstance(shape, BertSettings)
+    precision = arguments.pop("precision", "float32")
+    examples = [{"input_ids": ids} for ids in sequences(corpus, 1e4 if recipe.budget.steps else float("inf"))]
+    corpus.tokenizer.save(out / "tokenizer")
+    collator = transformers.DataCollatorForLanguageModeling(
+        transformers.AutoTokenizer.from_pretrained(out / "tokenizer"), mlm_probability=0.15
+    )
+    clock = _clock(transformers.TrainerCallback)
+
+    def trainer(steps: int, folder: Path) -> Any:
+        torch.manual_seed(recipe.seed)
+        config = transformers.BertConfig(
+            num_hidden_layers=shape.layers,
+            hidden_size=shape.width,
+            num_attention_heads=shape.heads,
+            intermediate_size=shape.feed_forward,
+            max_position_embeddings=shape.positions,
+            vocab_size=corpus.tokenizer.size,
+            hidden_dropout_prob=shape.dropout,
+            attention_probs_dropout_prob=shape.dropout,
+            pad_token_id=corpus.tokenizer.pad,
+        )
+        values = {
+            "output_dir": str(folder),
+            "max_steps": steps,
+            "bf16": precision == "bf16",
+            "seed": recipe.seed,
+            "learning_rate": recipe.optimizer.learning_rate,
+            "use_cpu": True,
+            "save_steps": max(1, steps // CHECKPOINTS),
+            "save_only_model": True,
+            "report_to": [],
+            "disable_tqdm": True,
+            "logging_steps": 10_000,
+            **arguments,
+        }
+        return transformers.Trainer(
+            model=transformers.BertForMaskedLM(config),
+            args=transformers.TrainingArguments(**values),
+            train_dataset=examples,
+            data_collator=collator,
+            callbacks=[clock],
+        )
+
+    steps = recipe.budget.steps or 0
+    if recipe.budget.minutes is not None:
+        trainer(TIMED_STEPS, out / "timed").train()
+        steps = int(recipe.budget.minutes * 60 / np.median(np.diff(clock.ends)[2:]))
+        shutil.rmtree(out / "timed")
+    clock.begin()
+    trainer(steps, out / "checkpoints").train()
+    lines = []
+    for step, seconds in clock.saved.items():
+        model = out / "checkpoints" / f"checkpoint-{step}"
+        corpus.tokenizer.save(model)
+        line = {"step": step, "tokens": step * LENGTH * arguments.get("per_device_train_batch_size", 8)}
+        epochs = round(line["tokens"] / LENGTH / len(examples), 4)
+        lines.append({"kind": "train", **line, "seconds": seconds, "epochs": epochs})
+        lines.append({"kind": "heldout", **line, **score(load_model(model), corpus)})
+    (out / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf8")
+    (out / "recipe.toml").write_text(write(recipe), encoding="utf8")
+    model.rename(out / "model")
+    shutil.rmtree(out / "checkpoints")
+
+
+def score(model: Model, corpus: Corpus) -> dict[str, float]:
+    """Return loss and accuracy on held-out sequences of `LENGTH` with 15 % single tokens masked."""
+    head = MaskedLM(BuildContext(model.encoder))
+    if model.take("masked_lm", head):
+        raise ValueError("the model has no masked-LM head")
+    learner = Learner(model.encoder, {"masked_lm": head})
+    layout = DocumentSentencesSettings(length=LENGTH)
+    feed = Feed(layout, TokenMaskingSettings(), 0, corpus.tokenizer, learner.prepare)
+    return evaluate(learner, feed.heldout(corpus.heldout, HELDOUT_TOKENS), choose_machine("cpu", "float32"))
+
+
+def _clock(base: Any) -> Any:
+    """Return a callback that counts the seconds of training without those of saving."""
+
+    class Clock(base):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.begin()
+
+        def begin(self) -> None:
+            self.ends: list[float] = []
+            self.saved: dict[int, float] = {}
+            self.saving = 0.0
+
+        def on_train_begin(self, *args: Any, **settings: Any) -> None:
+            self.start = time.perf_counter()
+
+        def on_step_end(self, *args: Any, **settings: Any) -> None:
+            self.ends.append(time.perf_counter())
+
+        def on_save(self, arguments: Any, state: Any, *args: Any, **settings: Any) -> None:
+            self.saved[state.global_step] = round(self.ends[-1] - self.start - self.saving, 1)
+            self.saving += time.perf_counter() - self.ends[-1]
+
+    return Clock()
