@@ -91,8 +91,8 @@ class Rotation:
             Two vectors (width,).
         """
         angles = self.base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)  # (width / 2,)
-        fast = angles > SELECTIVE
-        scale = CONTRAST * width**0.5 / (1 - angles[fast].cos()).sum()
+        fast = angles > SELECTIVE  # (width / 2,)
+        scale = CONTRAST * width**0.5 / (fast * (1 - angles.cos())).sum()
         query, key = torch.zeros(2, width)
         for vector, phases in ((query, offset * angles), (key, 0 * angles)):
             for part, values in zip(self._pairs(vector), (phases.cos(), phases.sin()), strict=True):
