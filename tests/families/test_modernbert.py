@@ -1,5 +1,6 @@
 """ModernBERT's global and local layers, its settings in config.json, its initial weights, and long sequences."""
 
+import json
 from functools import partial
 
 import numpy as np
@@ -73,6 +74,43 @@ def test_attention_is_read_as_it_is_written(spelling):
         assert "global_rope_theta" not in config
     expected = {name: value for name, value in OWN.items() if name != "layers"}
     assert read_attention(config, {"layers": 5}) == expected
+
+
+PUBLISHED = {
+    "architectures": ["ModernBertForMaskedLM"],
+    "attention_dropout": 0.0,
+    "classifier_dropout": 0.0,
+    "classifier_pooling": "mean",
+    "embedding_dropout": 0.0,
+    "global_attn_every_n_layers": 3,
+    "global_rope_theta": 160000.0,
+    "hidden_activation": "gelu",
+    "hidden_size": 768,
+    "initializer_cutoff_factor": 2.0,
+    "initializer_range": 0.02,
+    "intermediate_size": 1152,
+    "layer_norm_eps": 1e-05,
+    "local_attention": 128,
+    "local_rope_theta": 10000.0,
+    "max_position_embeddings": 8192,
+    "mlp_dropout": 0.0,
+    "model_type": "modernbert",
+    "norm_eps": 1e-05,
+    "num_attention_heads": 12,
+    "num_hidden_layers": 22,
+    "pad_token_id": 50283,
+    "position_embedding_type": "absolute",
+    "reference_compile": None,
+    "vocab_size": 50368,
+}
+
+
+@pytest.mark.parametrize("positions", ["absolute", "sans_pos"])
+def test_published_configs_are_read(positions, tmp_path):
+    """`sans_pos` is in configs of models that were converted from the training code, and has no effect."""
+    (tmp_path / "config.json").write_text(json.dumps(PUBLISHED | {"position_embedding_type": positions}))
+    expected = ModernBertSettings(layers=22, width=768, heads=12, feed_forward=1152, classifier_pooling="mean")
+    assert huggingface.read_settings(tmp_path) == expected
 
 
 def test_defaults_are_those_of_transformers():
