@@ -178,6 +178,38 @@ def test_the_last_layer_is_normalized():
     assert body(tokens).last.equal(encoded.last)
 
 
+def hidden_states(body, directory):
+    """Return all layers of a sequence of 25 tokens, ours and those of transformers."""
+    huggingface.write(directory, body, {})
+    theirs = transformers.AutoModel.from_pretrained(directory).eval()
+    tokens = tokens_of(25)
+    with torch.no_grad():
+        ours = body(tokens, Keep(frozenset(range(5)))).layers
+        expected = theirs(tokens.ids[None], output_hidden_states=True).hidden_states
+    return [ours[number] for number in range(5)], [layer[0] for layer in expected]
+
+
+FAULTS = {
+    "none": lambda body: None,
+    "window": lambda body: setattr(body.blocks[1].attention, "window", 4),
+    "rotation": lambda body: setattr(body.blocks[1].attention, "rotation", body.blocks[0].attention.rotation),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_hidden_states_are_those_of_transformers(fault, tmp_path):
+    """The last one is normalized in both. A window that is one too large and the wrong rotation are noticed."""
+    torch.manual_seed(0)
+    body = ModernBertSettings(**SHAPE, window=3, init_std=0.5).build(50).eval()
+    FAULTS[fault](body)
+    ours, expected = hidden_states(body, tmp_path)
+    assert len(ours) == len(expected)
+    same = [
+        bool((one - other).abs().max() <= 1e-5 * other.abs().max()) for one, other in zip(ours, expected, strict=True)
+    ]
+    assert same == [True, True, *[fault == "none"] * 3]
+
+
 def test_narrower_layers_have_the_same_pattern():
     body = SETTINGS.build(50)
     blocks = [body.block(number, 8, 1) for number in range(4)]
