@@ -1,12 +1,16 @@
 """What encoders have in common: initial weights, requested inner results and defaults."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from unmask.encoders.encoder import NOTHING, Encoder, HeadSpec, Initializer, Keep
+from unmask.batches.batch import collate
+from unmask.batches.frame import Frame
+from unmask.encoders.encoder import NOTHING, Encoder, HeadSpec, Initializer, Keep, text_vectors, token_vectors
 from unmask.families.bert import BertSettings
 from unmask.families.gpt import GptSettings
+from unmask.families.modernbert import ModernBertSettings
 
 SETTINGS = BertSettings(layers=3, width=48, heads=4, feed_forward=96, positions=256, init_std=0.2)
 VOCABULARY = 500
@@ -58,6 +62,40 @@ def test_an_initializer_sets_all_kinds_of_weights(truncated):
     assert not module["dense"].bias.any()
     assert (module["norm"].weight == 1).all()
     assert not module["norm"].bias.any()
+
+
+def test_matrices_added_to_the_residual_stream_are_scaled_down():
+    for settings, inside in (
+        (SETTINGS, "blocks.1.feed_forward.down blocks.1.attention.out"),
+        (ModernBertSettings(layers=3, width=48, heads=4, feed_forward=96), "blocks.2.feed_forward.down"),
+    ):
+        body = settings.build(VOCABULARY)
+        Initializer(0.1, truncated=False, sublayers=16)(body)
+        for name, value in body.named_parameters():
+            if value.ndim == 2:
+                added = name.endswith(("feed_forward.down.weight", "attention.out.weight"))
+                assert value.std().item() == pytest.approx(0.025 if added else 0.1, rel=0.1), name
+        assert all(f"{name}.weight" in body.state_dict() for name in inside.split())
+
+
+def test_vectors_of_texts_and_tokens_are_those_that_heads_read():
+    samples = [
+        Frame(2, 3).wrap(np.arange(5, 5 + length)).add(positions={"some": np.array([1, 2])}) for length in (4, 2)
+    ]
+    batch = collate(samples)
+    for pooling in ("cls", "mean"):
+        settings = ModernBertSettings(layers=1, width=8, heads=2, feed_forward=16, classifier_pooling=pooling)
+        body = settings.build(20)
+        last = body(batch.tokens).last
+        expected = [rows.mean(0) if pooling == "mean" else rows[0] for rows in last.split([4, 6])]
+        torch.testing.assert_close(text_vectors(body, last, batch), torch.stack(expected))
+        torch.testing.assert_close(token_vectors(body, last, batch, "some"), body.pool(last[[1, 2, 5, 6]]))
+        body.gives = frozenset()
+        assert token_vectors(body, last, batch, "some").equal(last[[1, 2, 5, 6]])
+    bert = SETTINGS.build(20)
+    last = bert(batch.tokens).last
+    assert text_vectors(bert, last, batch).equal(last[[0, 4]])
+    assert token_vectors(bert, last, batch, "some").equal(last[[1, 2, 5, 6]])
 
 
 def test_requests_are_combined():

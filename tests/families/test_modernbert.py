@@ -1,5 +1,6 @@
 """ModernBERT's global and local layers, its settings in config.json, its initial weights, and long sequences."""
 
+import json
 from functools import partial
 
 import numpy as np
@@ -76,6 +77,43 @@ def test_attention_is_read_as_it_is_written(spelling):
     assert read_attention(config, {"layers": 5}) == expected
 
 
+PUBLISHED = {
+    "architectures": ["ModernBertForMaskedLM"],
+    "attention_dropout": 0.0,
+    "classifier_dropout": 0.0,
+    "classifier_pooling": "mean",
+    "embedding_dropout": 0.0,
+    "global_attn_every_n_layers": 3,
+    "global_rope_theta": 160000.0,
+    "hidden_activation": "gelu",
+    "hidden_size": 768,
+    "initializer_cutoff_factor": 2.0,
+    "initializer_range": 0.02,
+    "intermediate_size": 1152,
+    "layer_norm_eps": 1e-05,
+    "local_attention": 128,
+    "local_rope_theta": 10000.0,
+    "max_position_embeddings": 8192,
+    "mlp_dropout": 0.0,
+    "model_type": "modernbert",
+    "norm_eps": 1e-05,
+    "num_attention_heads": 12,
+    "num_hidden_layers": 22,
+    "pad_token_id": 50283,
+    "position_embedding_type": "absolute",
+    "reference_compile": None,
+    "vocab_size": 50368,
+}
+
+
+@pytest.mark.parametrize("positions", ["absolute", "sans_pos"])
+def test_published_configs_are_read(positions, tmp_path):
+    """`sans_pos` is in configs of models that were converted from the training code, and has no effect."""
+    (tmp_path / "config.json").write_text(json.dumps(PUBLISHED | {"position_embedding_type": positions}))
+    expected = ModernBertSettings(layers=22, width=768, heads=12, feed_forward=1152, classifier_pooling="mean")
+    assert huggingface.read_settings(tmp_path) == expected
+
+
 def test_defaults_are_those_of_transformers():
     settings = build()
     assert read_attention({}, {"layers": 4}) == {"global_every": 3, "window": 64}
@@ -139,6 +177,38 @@ def test_the_last_layer_is_normalized():
     assert first[1, 0, 0].all() and not second[1, 0, 0, 4:].any()
     body.recompute = True
     assert body(tokens).last.equal(encoded.last)
+
+
+def hidden_states(body, directory):
+    """Return all layers of a sequence of 25 tokens, ours and those of transformers."""
+    huggingface.write(directory, body, {})
+    theirs = transformers.AutoModel.from_pretrained(directory).eval()
+    tokens = tokens_of(25)
+    with torch.no_grad():
+        ours = body(tokens, Keep(frozenset(range(5)))).layers
+        expected = theirs(tokens.ids[None], output_hidden_states=True).hidden_states
+    return [ours[number] for number in range(5)], [layer[0] for layer in expected]
+
+
+FAULTS = {
+    "none": lambda body: None,
+    "window": lambda body: setattr(body.blocks[1].attention, "window", 4),
+    "rotation": lambda body: setattr(body.blocks[1].attention, "rotation", body.blocks[0].attention.rotation),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_hidden_states_are_those_of_transformers(fault, tmp_path):
+    """The last one is normalized in both. A window that is one too large and the wrong rotation are noticed."""
+    torch.manual_seed(0)
+    body = ModernBertSettings(**SHAPE, window=3, init_std=0.5).build(50).eval()
+    FAULTS[fault](body)
+    ours, expected = hidden_states(body, tmp_path)
+    assert len(ours) == len(expected)
+    same = [
+        bool((one - other).abs().max() <= 1e-5 * other.abs().max()) for one, other in zip(ours, expected, strict=True)
+    ]
+    assert same == [True, True, *[fault == "none"] * 3]
 
 
 def test_narrower_layers_have_the_same_pattern():

@@ -9,7 +9,9 @@ import torch
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from unmask.batches.batch import collate
+from unmask.encoders.encoder import token_vectors
 from unmask.errors import InputWarning, UserError
+from unmask.families.modernbert import ModernBertSettings
 from unmask.finetuning import frozen
 from unmask.finetuning.finetune import finetune
 from unmask.finetuning.learner import build_learner
@@ -17,7 +19,7 @@ from unmask.finetuning.trials import run_trials
 from unmask.inference.backend import TorchBackend
 from unmask.inference.predictor import load
 from unmask.labelled.labelled_file import Row
-from unmask.model import load_model, save_model
+from unmask.model import Model, build_encoder, load_model, save_model
 from unmask.objectives.objective import Objective, classify
 from unmask.runs.display import Display
 from unmask.settings import parse_overrides
@@ -121,6 +123,20 @@ def test_stored_features_equal_recomputed_ones(start, tmp_path, kind):
     assert_stored_is_computed(start, tmp_path, kind)
 
 
+def modern(tokenizer, directory, **settings):
+    """Save a ModernBERT, whose heads read tokens through the pooler too; return the directory."""
+    shape = ModernBertSettings(layers=2, width=32, heads=2, feed_forward=64, positions=64, init_std=0.2, **settings)
+    save_model(directory, Model(build_encoder(shape, tokenizer.size), tokenizer), "")
+    return directory
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_stored_features_of_modernbert_equal_recomputed_ones(tokenizer, tmp_path, kind, pooling):
+    start = modern(tokenizer, tmp_path / "start", classifier_pooling=pooling)
+    assert_stored_is_computed(start, tmp_path, kind)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_of_another_text_are_noticed(start, tmp_path, monkeypatch, kind):
     right = frozen._by_row
@@ -142,7 +158,7 @@ class Tagger(Objective):
         return sample.add(counts={name: len(sample.positions["first"])})
 
     def predict(self, encoder, encoded, batch):
-        return self.out(encoded.last.index_select(0, batch.positions["first"]))
+        return self.out(token_vectors(encoder, encoded.last, batch, "first"))
 
     def score(self, encoder, encoded, batch):
         return classify(self.predict(encoder, encoded, batch), batch.labels["tags"])
@@ -151,8 +167,12 @@ class Tagger(Objective):
         return 0
 
 
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
 @pytest.mark.parametrize("settings", ["downstream.layers=[-1]", "downstream.layers=[0]", "downstream.kind=rnn"])
-def test_heads_that_read_other_tokens_work_on_stored_features(start, tmp_path, monkeypatch, settings):
+def test_heads_that_read_other_tokens_work_on_stored_features(
+    start, tokenizer, tmp_path, monkeypatch, settings, family
+):
+    start = start if family == "bert" else modern(tokenizer, tmp_path / family)
     recipe, base = recipe_of("downstream.kind=linear", settings), load_model(start)
     monkeypatch.setattr(type(recipe.task), "build", lambda task, encoder, labels: Tagger(encoder))
     rows = [Row({"text": text, "label": "a"}, "a.tsv", 1) for text in TEXTS]

@@ -9,6 +9,7 @@ import torch
 from unmask.batches.batch import collate
 from unmask.batches.frame import Frame
 from unmask.families.bert import BertSettings
+from unmask.families.modernbert import ModernBertSettings
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLMSettings
 from unmask.objectives.objective import BuildContext
@@ -72,6 +73,12 @@ def test_the_baseline_is_the_share_of_the_most_frequent_token(learner):
     share = float((batch.labels["masked"] == token).float().mean())
     assert objective.baseline("masked_lm", [batch, batch], token) == {"masked_lm_accuracy": pytest.approx(share)}
     assert objective.baseline("masked_lm", [batch], 1) == {"masked_lm_accuracy": 0.0}
+
+
+def test_the_head_of_modernbert_has_no_biases_before_the_decoder():
+    body = ModernBertSettings(layers=1, width=16, heads=2, feed_forward=32).build(VOCABULARY)
+    objective = MaskedLMSettings().build(BuildContext(body))
+    assert objective.state_dict().keys() == {"bias", "dense.weight", "norm.weight"}
 
 
 def test_the_trained_head_fills_masks_and_gives_no_warnings(learner):

@@ -21,7 +21,7 @@ from transformers import BertConfig, BertForPreTraining
 from unmask.batches.batch import collate
 from unmask.batches.frame import Frame
 from unmask.checkpoints import huggingface
-from unmask.layers import fused_attention
+from unmask.layers import score_blocks
 from unmask.layers.attention import SelfAttention
 from unmask.layers.pooler import Pooler
 from unmask.layers.vocabulary import vocabulary_loss
@@ -198,8 +198,8 @@ def change_modules(learner, kind, **attributes):
 
 
 def attend_to_padding(monkeypatch):
-    bias = fused_attention._bias
-    monkeypatch.setattr(fused_attention, "_bias", lambda real, *rest: bias(torch.ones_like(real), *rest))
+    bias = score_blocks.padding_bias
+    monkeypatch.setattr(score_blocks, "padding_bias", lambda real, *rest: bias(torch.ones_like(real), *rest))
 
 
 def pool_losses(monkeypatch):

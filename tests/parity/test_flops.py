@@ -1,23 +1,35 @@
-"""Our counts of floating-point operations equal those that torch counts in transformers' BERT.
+"""Our counts of floating-point operations equal those that torch counts in transformers' BERT and ModernBERT.
 
 Transformers' model runs on each sequence alone, so that nothing is padded, and on the meta device, so that nothing is
 computed.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import BertConfig, BertForPreTraining, BertForSequenceClassification, BertModel
+from transformers import (
+    BertConfig,
+    BertForPreTraining,
+    BertForSequenceClassification,
+    BertModel,
+    ModernBertConfig,
+    ModernBertForMaskedLM,
+    ModernBertForTokenClassification,
+)
 
 from unmask.batches.batch import collate
 from unmask.batches.frame import Frame
 from unmask.families.bert import BertSettings
+from unmask.families.modernbert import ModernBertSettings
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.next_sentence import NextSentence
 from unmask.objectives.objective import BuildContext
 from unmask.tasks.classification import ClassificationHead
+from unmask.tasks.token_classification import TokenClassificationHead
 from unmask.training import loop
 
 SETTINGS = BertSettings(layers=3, width=48, heads=4, feed_forward=80, positions=128)
@@ -73,6 +85,28 @@ def test_classification():
         theirs = BertForSequenceClassification(BertConfig(**THEIRS))
     found = counted(lambda: [theirs(torch.zeros(1, length + 2, dtype=torch.int64)) for length in LENGTHS])
     assert learner.forward_flops(batch()) == found
+
+
+def test_modernbert():
+    """Distances are within the window, as transformers also computes the scores that it masks."""
+    settings = ModernBertSettings(layers=3, width=48, heads=4, feed_forward=80, window=100)
+    theirs = ModernBertConfig(**THEIRS, pad_token_id=0)
+    with torch.device("meta"):
+        context = BuildContext(settings.build(700))
+        pretraining = Learner(context.body, {"mlm": MaskedLM(context)})
+        tagging = Learner(context.body, {"tags": TokenClassificationHead(settings.head, 3)})
+        rows = torch.empty(len(batch().positions["masked"]), 48)
+        model, tagger = ModernBertForMaskedLM(theirs), ModernBertForTokenClassification(theirs)
+
+    def forward():
+        for length in LENGTHS:
+            model.model(torch.zeros(1, length + 2, dtype=torch.int64))
+        model.decoder(model.head(rows))
+
+    assert pretraining.forward_flops(batch()) == counted(forward)
+    every = replace(batch(), positions={"first": torch.arange(sum(LENGTHS) + 2 * len(LENGTHS))})
+    found = counted(lambda: [tagger(torch.zeros(1, length + 2, dtype=torch.int64)) for length in LENGTHS])
+    assert tagging.forward_flops(every) == found
 
 
 def test_a_step_costs_as_many_forward_passes_as_the_loop_assumes():

@@ -13,6 +13,7 @@ from unmask.checkpoints import huggingface
 from unmask.encoders.encoder import POOLER
 from unmask.families.bert import BertSettings
 from unmask.families.gpt import GptSettings
+from unmask.families.modernbert import ModernBertSettings
 from unmask.layers.dropout import Dropout
 from unmask.tasks.classification import ClassificationHead
 from unmask.tasks.pooled_head import PooledHead
@@ -21,6 +22,7 @@ SHAPE = {"vocab_size": 30, "num_labels": 3, "max_position_embeddings": 16}
 BODY = {**SHAPE, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 DISTIL = {**SHAPE, "dim": 8, "n_layers": 1, "n_heads": 2, "hidden_dim": 16}
 ROBERTA = {**BODY, "max_position_embeddings": 18}
+MODERN = {**BODY, **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"), 0)}
 FAMILIES = {  # the config, and the modules through which the vector of a text goes
     "Bert": ({**BODY, "hidden_dropout_prob": 0.2}, ["dense", 0.2, "out"]),
     "Bert, its own": ({**BODY, "hidden_dropout_prob": 0.2, "classifier_dropout": 0.3}, ["dense", 0.3, "out"]),
@@ -30,6 +32,7 @@ FAMILIES = {  # the config, and the modules through which the vector of a text g
     "Albert, its own": ({**BODY, "embedding_size": 4, "classifier_dropout_prob": 0.3}, ["dense", 0.3, "out"]),
     "Electra": ({**BODY, "embedding_size": 4, "hidden_dropout_prob": 0.2}, [0.2, "dense", 0.2, "out"]),
     "Electra, its own": ({**BODY, "embedding_size": 4, "classifier_dropout": 0.3}, [0.3, "dense", 0.3, "out"]),
+    "ModernBert": ({**MODERN, "classifier_dropout": 0.3}, ["dense", 0.3, "out"]),
     "DistilBert": ({**DISTIL, "dropout": 0.1}, ["dense", 0.2, "out"]),
     "DistilBert, its own": ({**DISTIL, "seq_classif_dropout": 0.3}, ["dense", 0.3, "out"]),
 }
@@ -56,7 +59,7 @@ def test_dropout_is_where_transformers_has_it(name, tmp_path):
         (module, "out" if re.search(r"(^classifier|out_proj)$", path) else "dense")
         for path, module in theirs.named_modules()
         if isinstance(module, torch.nn.Linear | torch.nn.Dropout)
-        and not re.search(r"\.(embeddings|encoder|transformer)\b|embeddings_project", path)
+        and not re.search(r"\.(embeddings|encoder|transformer)\b|embeddings_project|^model\.", path)
     )
     sample = Frame(2, 3).wrap(np.array([5, 6, 7]))
     theirs(input_ids=torch.from_numpy(sample.ids)[None])
@@ -97,6 +100,17 @@ def test_the_last_hidden_state_is_read_if_the_body_has_no_pooler():
     assert POOLER not in encoder.gives
     rows = encoded.last[batch.positions["summary"]]
     torch.testing.assert_close(head.predict(encoder, encoded, batch), head.out(rows))
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_the_vector_of_a_text_is_that_of_cls_or_the_mean(pooling):
+    settings = ModernBertSettings(layers=1, width=8, heads=2, feed_forward=16, classifier_pooling=pooling)
+    encoder, head = settings.build(30), PooledHead(settings.head, 3).eval()
+    batch = batch_of(head, 3, 5)
+    encoded = encoder(batch.tokens)
+    texts = encoded.last.split([5, 7])
+    rows = torch.stack([text[0] if pooling == "cls" else text.mean(0) for text in texts])
+    torch.testing.assert_close(head.predict(encoder, encoded, batch), head.out(encoder.pool(rows)))
 
 
 def test_a_sequence_is_one_term_of_the_loss_and_its_cost_is_counted_once():

@@ -220,7 +220,8 @@ def _family(config: Mapping[str, Any], path: Path) -> Family:
 
 def _settings(family: Family, config: Mapping[str, Any], path: Path) -> tuple[BodySettings, int]:
     form = family.format
-    if config.get("position_embedding_type", "absolute") != "absolute" or config.get("is_decoder"):
+    learned = "embeddings.positions.weight" in form.embeddings  # in other families the key has no effect
+    if (learned and config.get("position_embedding_type", "absolute") != "absolute") or config.get("is_decoder"):
         raise UserError("relative positions and decoders are not supported", file=path)
     config = {**form.defaults, **config}
     table = {ours: config[name] for ours, name in form.config.items() if name in config}
