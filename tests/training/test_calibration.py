@@ -60,10 +60,10 @@ def slow(monkeypatch):
     monkeypatch.setattr(Machine, "matmul_peak", lambda self: 1e12)
     now, backward = 0.0, Trainer._backward
 
-    def timed(self, micro_batches, counts, **settings):
+    def timed(self, micro_batches, *others, **settings):
         nonlocal now
         now += 5.0 if max(batch.tokens.offsets.diff().max() for batch in micro_batches) > 16 else 1.0
-        return backward(self, micro_batches, counts, **settings)
+        return backward(self, micro_batches, *others, **settings)
 
     monkeypatch.setattr(loop.time, "perf_counter", lambda: now)
     monkeypatch.setattr(Trainer, "_backward", timed)

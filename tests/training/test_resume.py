@@ -142,7 +142,7 @@ def test_T1_T7_T24_killed_twenty_times_and_still_the_same_run(corpus, tmp_path):
     assert_same_run(tmp_path / "run", tmp_path / "unbroken")
 
 
-STAGES = "layout.stages=[{ share = 0.5, length = 16 }, { share = 0.5, length = 48 }]"
+STAGES = "stages=[{ share = 0.5, layout = { length = 16 } }, { share = 0.5 }]"
 
 
 def stay_in_the_first_stage(model, optimizer, progress):
