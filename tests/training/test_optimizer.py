@@ -140,6 +140,30 @@ def test_lamb_without_a_norm_takes_the_step_of_adamw(zero):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("bias_correction", [True, False])
+def test_a_parameter_that_begins_later_takes_the_steps_of_a_new_one(kind, bias_correction):
+    """Such as a head of a later stage; before, it neither changes nor has any state."""
+    settings = msgspec.structs.replace(SETTINGS, kind=kind, bias_correction=bias_correction)
+    late, fresh, rng = network(), network(), np.random.default_rng(0)
+    optimizer, expected = Optimizer(late, settings), Optimizer(fresh, settings)
+    start = values(late)["dense.weight"].copy()
+    for _ in range(STEPS):
+        gradients(late, rng)
+        late["dense"].weight.grad = None
+        optimizer.step(1.0)
+        assert (values(late)["dense.weight"] == start).all()
+        assert "dense.weight.step" not in optimizer.state()
+    resumed = Optimizer(late, settings)
+    resumed.load(optimizer.state())
+    for _ in range(STEPS):
+        gradients(late, rng)
+        fresh["dense"].weight.grad = late["dense"].weight.grad.clone()
+        resumed.step(0.5)
+        expected.step(0.5)
+        assert (values(late)["dense.weight"] == values(fresh)["dense.weight"]).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("bias_correction", [True, False])
 def test_the_state_is_restored_to_the_bit(kind, bias_correction):
     """Including a parameter that has had no gradient yet."""
     settings = msgspec.structs.replace(SETTINGS, kind=kind, bias_correction=bias_correction)

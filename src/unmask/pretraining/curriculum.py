@@ -68,7 +68,7 @@ def _settings(stage: Recipe) -> dict[str, str]:
         "length": str(layout.length),
         "layout": _kind(layout),
         "masking": _kind(masking),
-        "objectives": ", ".join(objectives),
+        "objectives": " and ".join(objectives),
     }
     if rate := getattr(masking, "rate", None):
         found["masking rate"] = f"{rate:g}" if masking.final_rate is None else f"{rate:g} to {masking.final_rate:g}"
