@@ -289,7 +289,7 @@ def out_of_context(run: Path, corpus: Corpus) -> float:
 
 def measure(case: Case, work: Workspace, steps: int) -> dict[str, float]:
     """Train a little in this process; return time and operations per token, and the peak memory."""
-    settings = ["layout.length=128", f"batch.tokens={COST_TOKENS}", f"budget.steps={steps}"]
+    settings = ["layout.length=128", "stages=[]", f"batch.tokens={COST_TOKENS}", f"budget.steps={steps}"]
     recipe, corpus = Pretraining(case, work, tuple(settings)).recipe(), corpus_of(case.text, work)
     if work.toy:
         recipe = msgspec.structs.replace(recipe, budget=msgspec.structs.replace(recipe.budget, steps=steps))

@@ -206,9 +206,48 @@ def test_lm_weight_of_a_run_becomes_an_objective():
     )
 
 
+STAGES_TODAY = r"layout.length=48 and stages=\[{share=0.9,layout={length=16}},{share=0.1}\]"
+OLD_STAGES = (
+    "stages = [{ share = 0.75, length = 16 }, { share = 0.25, length = 48 }]  # as in the paper\n",
+    "stages = [\n    { share = 0.75, length = 16 },  # short\n    { share = 0.25, length = 48 },\n]\n",
+)
+STAGES = "\n[[stages]]\nshare = 0.75\nlayout = {length=16}\n\n[[stages]]\nshare = 0.25\n"
+
+
+@pytest.mark.parametrize("stages", OLD_STAGES)
+def test_stages_of_the_layout_become_those_of_the_recipe(tmp_path, stages):
+    text = recipe_text("bert-tiny")[0]
+    path = tmp_path / "old.toml"
+    path.write_text(text.replace("length = 128\n", stages))
+    with pytest.raises(UserError, match=f"is now called stages; rewrite the recipe: unmask recipes migrate {path}"):
+        read_recipe(path)
+    assert migrate_file(path) == ["replaced layout.stages by layout.length and [[stages]]"]
+    assert path.read_text() == text.replace("length = 128\n", "length = 48\n") + STAGES
+    recipe = read_recipe(path)
+    assert (recipe.shares, [one.layout.length for one in recipe.every_stage]) == ((0.75, 0.25), [16, 48])
+    assert migrate_file(path) == []
+
+
+def test_all_changes_are_made_at_once(tmp_path):
+    path = tmp_path / "old.toml"
+    path.write_text(as_old("electra-mini").replace("length = 128\n", OLD_STAGES[1]).replace("init_std", "deviation"))
+    migrate_file(path)
+    assert [one.layout.length for one in read_recipe(path).every_stage] == [16, 48]
+    assert type(read_recipe(path).encoder) is FAMILIES["electra"].settings
+
+
+def test_stages_in_tables_of_their_own_are_not_edited():
+    text = recipe_text("bert-tiny")[0].replace("length = 128\n", "")
+    text += "[[layout.stages]]\nshare = 1.0\nlength = 16\n"
+    with pytest.raises(ValueError, match="write each table separately"):
+        migrate_text(text)
+
+
 @pytest.mark.parametrize(
     ("settings", "today"),
     [
+        ({"layout.stages": [{"share": 0.9, "length": 16}, {"share": 0.1, "length": 48}]}, STAGES_TODAY),
+        ({"layout.stages": 3}, "layout.length=512 and stages="),
         ({"encoder.kind": "transformer"}, "encoder.kind=bert"),
         ({"encoder.pooling": "gelu"}, "encoder.kind=electra"),
         ({"encoder.pooling": "relu"}, "encoder.kind=distilbert"),
@@ -267,6 +306,28 @@ def test_runs_of_the_earlier_version_are_resumed(tmp_path, recipe, corpus, init)
     assert train_lines(tmp_path / "old") == train_lines(tmp_path / "now")
     assert train_lines(tmp_path / "old")[-1][0] == 10
     assert 'kind = "bert"' in (tmp_path / "old" / "recipe.toml").read_text()
+
+
+def test_runs_with_stages_of_the_earlier_version_are_resumed(tmp_path, recipe, corpus):
+    stages = ({"share": 0.5, "layout": {"length": 16}}, {"share": 0.5})
+    table = msgspec.to_builtins(recipe) | {"stages": stages}
+    table["layout"]["length"] = 48
+    table["masking"] |= {"rate": 0.4, "final_rate": 0.1}
+    long = msgspec.convert(table, Recipe)
+    short = msgspec.convert(table | {"budget": {"steps": 4}}, Recipe)
+    pretrain(short, corpus, tmp_path / "now", quiet=True)
+    shutil.copytree(tmp_path / "now", tmp_path / "old")
+    path = tmp_path / "old" / "recipe.toml"
+    written = tomllib.loads(path.read_text())
+    assert written.pop("stages") == list(stages)
+    del written["layout"]["length"]
+    written["layout"]["stages"] = [{"share": 0.5, "length": 16}, {"share": 0.5, "length": 48}]
+    path.write_bytes(msgspec.toml.encode(written))
+    make_old(tmp_path / "old")
+    for run in ("now", "old"):
+        pretrain(long, corpus, tmp_path / run, resume=True, quiet=True)
+    assert train_lines(tmp_path / "old") == train_lines(tmp_path / "now")
+    assert path.read_text() == (tmp_path / "now" / "recipe.toml").read_text()
 
 
 def test_runs_of_the_earlier_version_cannot_be_resumed_with_other_settings(tmp_path, recipe, corpus):

@@ -1,10 +1,12 @@
 """Recipes: shipped ones are valid, errors name the invalid setting, settings without effect are refused."""
 
+import tomllib
 from argparse import Namespace
 
+import msgspec
 import pytest
 
-from unmask.batches.stages import Stage, stage_ends
+from unmask.batches.maskings import MASKINGS
 from unmask.cli.pretrain import run as pretrain_command
 from unmask.errors import UserError
 from unmask.recipe import read_recipe, recipe_text, shipped
@@ -34,8 +36,11 @@ PAPERS = {  # layers, width, heads
     "albert-large": (24, 1024, 16),
     "albert-xlarge": (24, 2048, 16),
     "albert-xxlarge": (12, 4096, 64),
+    "modernbert-mini": (4, 256, 4),
     "modernbert-base": (22, 768, 12),
 }
+GATED = {"modernbert-mini": 704, "modernbert-base": 1152}
+"""Inner widths of gated feed-forward layers; those of others are four times the width."""
 
 
 @pytest.mark.parametrize("name", shipped())
@@ -44,7 +49,7 @@ def test_every_shipped_recipe_is_read_as_it_is_written(name, tmp_path):
     encoder = recipe.encoder
     assert recipe.name == name
     assert (encoder.layers, encoder.width, encoder.heads) == PAPERS[name]
-    assert encoder.inner == encoder.width * (3 / 2 if name.startswith("modernbert") else 4)
+    assert encoder.inner == GATED.get(name, 4 * encoder.width)
     path = tmp_path / "recipe.toml"
     path.write_text(write(recipe))
     assert read_recipe(path) == recipe
@@ -101,7 +106,7 @@ def test_all_of_the_papers_sizes_are_shipped():
         ("batch.micro_tokens=1.5", "batch.micro_tokens must be a whole number or auto, not 1.5$"),
         ("optimizer.betas=[1]", r"optimizer.betas must be a list of length 2, not \[1\]$"),
         ("optimizer.betas=[true, 1]", r"optimizer.betas\[0\] must be a number, not true$"),
-        ("layout.stages=[3]", r"layout.stages\[0\] must be a table of settings, not 3$"),
+        ("stages=[3]", r"stages\[0\] must be a table of settings, not 3$"),
         ("budget.epochs=3", "given in steps, tokens or minutes"),
         ("seed=-1", "seed must be a whole number >= 0, not -1$"),
         ("masking.replace={mask=nan,random=0.1,keep=0.1}", "shares that sum to 1"),
@@ -137,54 +142,140 @@ def test_objectives_on_pairs_and_their_layout_are_checked(settings, remedies):
         read_recipe("bert-tiny", parse_overrides([*settings, *remedy.split()]))
 
 
-STAGES = "layout.stages=[{ share = 0.75, length = 64 }, { share = 0.25, length = 128 }]"
+CURRICULUM = """
+[[stages]]
+share = 0.5
+layout = { length = 64, kind = "document_sentences" }
+masking = { p = 0.3, kind = "span", final_rate = 0.1 }
+objective = { next_sentence = false, span_boundary = {}, masked_lm = { weight = 2.0 } }
+
+[[stages]]
+share = 0.5
+"""
+
+
+def curriculum(first, *more, last="share = 0.5"):
+    """Return bert-tiny with two stages, given the first one's settings."""
+    return read_recipe("bert-tiny", parse_overrides([*more, f"stages=[{{ share = 0.5, {first} }}, {{ {last} }}]"]))
 
 
 def test_the_large_recipes_have_the_papers_stages():
     """Devlin et al. 2019, appendix A.2."""
     for name in ("bert-base", "bert-large"):
         recipe = read_recipe(name)
-        assert [(stage.share, stage.length) for stage in recipe.layout.all_stages] == [(0.9, 128), (0.1, 512)]
-        assert stage_ends(recipe.layout.all_stages, recipe.budget.steps) == [900_000, 1_000_000]
+        assert recipe.shares == (0.9, 0.1)
+        assert [stage.layout.length for stage in recipe.every_stage] == [128, 512]
 
 
-@pytest.mark.parametrize("more", [[], ["layout.kind=document_sentences", "objective.next_sentence=false"]])
-def test_every_layout_has_stages_in_place_of_a_length(more, tmp_path):
-    recipe = read_recipe("bert-tiny", parse_overrides([STAGES, *more]))
-    assert (recipe.layout.length, [stage.length for stage in recipe.layout.stages]) == (None, [64, 128])
+def test_a_stage_overrides_the_tables_as_settings_do(tmp_path):
     path = tmp_path / "recipe.toml"
+    path.write_text(recipe_text("bert-tiny")[0] + CURRICULUM)
+    recipe = read_recipe(path)
+    first, last = recipe.every_stage
+    assert msgspec.to_builtins(first.layout) == {"kind": "document_sentences", "length": 64}
+    assert (type(first.masking), first.masking.p) == (MASKINGS["span"], 0.3)
+    assert (first.masking.rate, first.masking.final_rate) == (recipe.masking.rate, 0.1)
+    assert list(first.objectives) == ["masked_lm", "span_boundary"]
+    assert first.objectives["masked_lm"].weight == 2
+    assert last == msgspec.structs.replace(recipe, stages=())
+    assert list(recipe.objectives) == ["masked_lm", "next_sentence"]
+    assert list(recipe.all_objectives) == ["masked_lm", "next_sentence", "span_boundary"]
+    assert recipe.all_objectives["masked_lm"].weight == 1, "as in the last stage that has it"
     path.write_text(write(recipe))
     assert read_recipe(path) == recipe
-    again = read_recipe("bert-tiny", parse_overrides([STAGES, *more, "layout.length=32"]))
-    assert (again.layout.length, again.layout.stages) == (32, None)
-    assert again.layout.all_stages == (Stage(share=1.0, length=32),)
+    assert tomllib.loads(path.read_text())["stages"][0]["masking"] == {"p": 0.3, "kind": "span", "final_rate": 0.1}
+    assert tomllib.loads(path.read_text())["stages"][1] == {"share": 0.5}
+    assert read_recipe(path, {"stages": []}).every_stage == (last,)
+
+
+def test_settings_of_the_command_line_change_the_tables_below_the_stages():
+    recipe = curriculum("masking = { rate = 0.3 }", "layout.length=32", "masking.rate=0.2", "masking.final_rate=0.1")
+    assert [stage.layout.length for stage in recipe.every_stage] == [32, 32]
+    assert [(stage.masking.rate, stage.masking.final_rate) for stage in recipe.every_stage] == [(0.3, 0.1), (0.2, 0.1)]
+
+
+def test_an_empty_table_adds_an_objective_and_changes_no_existing_one():
+    recipe = curriculum("objective = { masked_lm = {}, span_boundary = {} }", "objective.masked_lm.weight=3")
+    assert {name: one.weight for name, one in recipe.every_stage[0].objectives.items()} == {
+        "masked_lm": 3.0,
+        "next_sentence": 1.0,
+        "span_boundary": 1.0,
+    }
+
+
+def test_without_stages_the_recipe_is_the_only_one():
+    recipe = read_recipe("bert-tiny")
+    assert (recipe.stages, recipe.shares, recipe.every_stage) == ((), (1.0,), (recipe,))
+    assert recipe.all_objectives == recipe.objectives
+    one = read_recipe("bert-tiny", {"stages": [{"share": 1.0}]})
+    assert (one.shares, one.every_stage) == ((1.0,), (recipe,))
 
 
 @pytest.mark.parametrize(
-    ("stages", "message"),
+    ("first", "message"),
     [
-        ("[]", "sum to 1"),
-        ("[{ share = 0.9, length = 64 }]", "sum to 1"),
-        ("[{ share = 1.5, length = 64 }, { share = -0.5, length = 128 }]", "must be positive and sum to 1"),
-        ("[{ share = 0.5, length = 64 }, { share = 0.5, length = 4 }]", "length must be at least 8"),
-        ("[{ share = 0.5, length = 64 }, { share = 0.5, length = 513 }]", "length 513 exceeds encoder.positions 512"),
-        ("[{ share = 1.0 }]", r"the key `layout\.stages\[0\]\.length` is missing"),
-        ("[{ share = 1.0, lenght = 64 }]", "unknown key `lenght`.*did you mean 'length'"),
+        ("masking = { rat = 0.4 }", r"stages\[0\]: unknown key `rat` - at `masking`; did you mean 'rate'\?$"),
+        ("layout = { lenght = 64 }", r"stages\[0\]: unknown key `lenght` - at `layout`; did you mean 'length'\?$"),
+        ("length = 64", r"unknown key `length` - at `stages\[0\]`; did you mean 'layout.length'"),
+        ("optimizer = {}", r"unknown key `optimizer` - at `stages\[0\]`"),
+        ("masking = 3", r"stages\[0\].masking must be a table of settings, not 3$"),
+        ("masking = { kind = 'some' }", r"stages\[0\]: masking.kind cannot be 'some'; known: token, "),
+        ("masking = { p = 0.3 }", r"stages\[0\]: unknown key `p` - at `masking`; it requires masking.kind = span"),
+        ("masking = { rate = 1.5 }", r"stages\[0\]: .*rate must lie between 0 and 1"),
+        ("layout = { length = 513 }", r"stages\[0\]: layout: the length 513 exceeds encoder.positions 512"),
+        ("layout = { length = { a = 1 } }", r"stages\[0\]: layout.length.a=1: 'length' is not a table"),
+        ("objective = { masked_lm = false, next_sentence = false }", r"stages\[0\]: at least one \[objective.NAME\]"),
+        ("objective = { next_sentence = false }", r"stages\[0\]: layout provides .* set layout.second=next, or "),
+        ("layout = { kind = 'single' }", r"stages\[0\]: objective.next_sentence needs 'next_sentence' labels"),
+        ("objective = { span_boundary = {}, masked_lm = { weight = 0 } }", r"stages\[0\]: objective.masked_lm: a we"),
+        (
+            "layout = { kind = 'contiguous', streams = 8 }, objective = { next_sentence = false }",
+            r"contiguous streams|layout.streams",
+        ),
     ],
 )
-def test_stages_without_sense_are_refused(stages, message):
+def test_a_stage_with_wrong_settings_is_named(first, message):
     with pytest.raises(UserError, match=message):
-        read_recipe("bert-tiny", parse_overrides([f"layout.stages={stages}"]))
+        curriculum(first)
 
 
-def test_length_and_stages_together_or_neither_are_refused(tmp_path):
-    text = recipe_text("bert-tiny")[0]
-    both = text.replace("length = 128", "length = 128\n" + STAGES.removeprefix("layout."))
-    for changed in (text.replace("length = 128", ""), both):
-        path = tmp_path / "r.toml"
-        path.write_text(changed)
-        with pytest.raises(UserError, match=r"r\.toml: .*exactly one of length and stages"):
-            read_recipe(path)
+def test_streams_have_a_single_stage():
+    settings = ["batch.tokens=false", "batch.sequences=8", "objective.next_sentence=false"]
+    contiguous = ["layout.kind=contiguous", "layout.streams=8", *settings]
+    with pytest.raises(UserError, match=r"contiguous streams have a single stage: remove the stages \(--set stages="):
+        curriculum("masking = { rate = 0.4 }", *contiguous)
+    assert read_recipe("bert-tiny", parse_overrides([*contiguous, "stages=[{ share = 1.0 }]"])).layout.num_streams == 8
+
+
+@pytest.mark.parametrize("shares", [(), (0.9,), (0.5, 0.6), (1.5, -0.5), (1.0, 0.0), (float("nan"), 0.5)])
+def test_shares_must_sum_to_one(shares):
+    settings = {"stages": [{"share": share} for share in shares]}
+    if not shares:
+        assert read_recipe("bert-tiny", settings).stages == ()
+        return
+    with pytest.raises(UserError, match="the shares of the stages must be positive and sum to 1"):
+        read_recipe("bert-tiny", settings)
+
+
+def test_the_last_stage_is_what_the_tables_say():
+    with pytest.raises(UserError, match=r"stages\[1\] is the last stage, whose settings are the recipe's own: write"):
+        curriculum("masking = { rate = 0.4 }", last="share = 0.5, layout = { length = 64 }")
+
+
+def test_only_the_weight_of_an_objective_can_change():
+    base = ["encoder.kind=electra", "layout.second=next", "objective.next_sentence=false"]
+    base += ["objective.masked_lm=false", "objective.replaced_token.weight=50"]
+    recipe = curriculum("objective = { replaced_token = { weight = 10.0, generator_size = 0.25 } }", *base)
+    assert [stage.objectives["replaced_token"].weight for stage in recipe.every_stage] == [10, 50]
+    with pytest.raises(UserError, match=r"stages\[0\]: objective.replaced_token differs between stages: only its"):
+        curriculum("objective = { replaced_token = { generator_size = 0.5 } }", *base)
+
+
+def test_a_length_is_needed(tmp_path):
+    path = tmp_path / "r.toml"
+    path.write_text(recipe_text("bert-tiny")[0].replace("length = 128", ""))
+    with pytest.raises(UserError, match=r"r\.toml: the key `layout.length` is missing"):
+        read_recipe(path)
 
 
 @pytest.mark.parametrize(

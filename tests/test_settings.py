@@ -21,7 +21,7 @@ from unmask.training.settings import BatchSettings, BudgetSettings
         ("masking.replace.msk=1", "unknown key `msk`.*did you mean 'mask'?"),
         ("objective.masked_ml.weight=1", "unknown key `masked_ml`.*did you mean 'masked_lm'?"),
         ("masking.longest=3", "unknown key `longest` - at `masking`; it requires masking.kind = ngram or span$"),
-        ("zzz=1", "unknown key `zzz`; known: batch, budget, encoder, .*, seed, tokenizer$"),
+        ("zzz=1", "unknown key `zzz`; known: batch, budget, encoder, .*, seed, stages, tokenizer$"),
         ("encoder.lenght=3", "unknown key `lenght` - at `encoder`; known: activation, .*, width$"),
         ("optimizer.lr=1", "unknown key `lr` - at `optimizer`; known: betas, .*, weight_decay$"),
         ("learning_rate=3", r"unknown key `learning_rate`; did you mean 'optimizer\.learning_rate'\?$"),
@@ -75,7 +75,7 @@ def test_the_table_that_settings_override_is_unchanged():
 def test_another_layout_keeps_only_the_length():
     settings = ["layout.length=64", "layout.kind=document_sentences", "objective.next_sentence=false"]
     recipe = read_recipe("bert-tiny", parse_overrides(settings))
-    assert msgspec.to_builtins(recipe.layout) == {"kind": "document_sentences", "length": 64, "stages": None}
+    assert msgspec.to_builtins(recipe.layout) == {"kind": "document_sentences", "length": 64}
     assert list(recipe.objectives) == ["masked_lm"]
     again = read_recipe("bert-tiny", parse_overrides(["layout.kind=sentence_pairs", "layout.second=random"]))
     assert again.layout.length == 128
@@ -140,7 +140,7 @@ def test_text_in_place_of_a_mapping_is_refused(settings, written):
 def test_settings_are_written_as_lines_that_are_read_again():
     assert write_line("budget.steps", None) == "budget.steps=false"
     assert write_line("name", "a b") == "name=a b"
-    assert write_line("layout.stages", [{"share": 1.0, "length": None}]) == "layout.stages=[{share=1.0}]"
+    assert write_line("stages", [{"share": 1.0, "length": None}]) == "stages=[{share=1.0}]"
     recipe = read_recipe("bert-tiny")
     lines = write_lines(recipe)
     assert {"encoder.layers=2", "encoder.head_dropout=false", "objective.next_sentence.weight=1.0"} <= set(lines)

@@ -1,7 +1,8 @@
 """Migration of recipes written by earlier versions.
 
 Before 0.1 there was one kind of encoder, "transformer", whose family followed from its settings; `lm_weight` stood for
-`[objective.causal_lm]` in fine-tuning; and `encoder.init_std` was called `deviation`.
+`[objective.causal_lm]` in fine-tuning; `encoder.init_std` was called `deviation`; and `layout.stages` were stages that
+differ in their length alone.
 
 Input: a recipe, as a table or as text. Output: the same recipe for the current version; text keeps its comments and
 order.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unmask.errors import UserError
@@ -40,11 +41,12 @@ def refuse_old(table: Mapping[str, Any], source: str) -> None:
     if not is_old(table):
         return
     if not _is_old_encoder(table):
-        old, new = (
-            ("lm_weight", "objective.causal_lm.weight")
-            if "lm_weight" in table
-            else (f"encoder.{OLD_STD}", f"encoder.{STD}")
-        )
+        renamed = {
+            ("lm_weight", "objective.causal_lm.weight"): "lm_weight" in table,
+            (f"encoder.{OLD_STD}", f"encoder.{STD}"): _has_old_std(table),
+            ("layout.stages", "stages"): _has_old_stages(table),
+        }
+        old, new = next(names for names, found in renamed.items() if found)
         raise UserError(
             f"{old} is of an earlier version, and is now called {new}",
             file=source,
@@ -83,6 +85,13 @@ def refuse_old_settings(settings: Mapping[str, Any]) -> None:
     if f"encoder.{OLD_STD}" in settings:
         new = f"encoder.{STD}={settings[f'encoder.{OLD_STD}']}"
         raise UserError(f"encoder.{OLD_STD} is of an earlier version", remedy=f"set {new}")
+    if "layout.stages" in settings:
+        try:
+            length, stages = _migrate_stages(settings["layout.stages"])
+            new = f"layout.length={length} and stages={_value(stages)}"
+        except (KeyError, IndexError, TypeError):
+            new = "layout.length=512 and stages=[{share=0.9,layout={length=128}},{share=0.1}]"
+        raise UserError("layout.stages is of an earlier version", remedy=f"set {new}")
     if "lm_weight" in settings:
         weight = settings["lm_weight"]
         new = f"objective.causal_lm.weight={weight}" if weight else "objective.causal_lm=false"
@@ -91,7 +100,7 @@ def refuse_old_settings(settings: Mapping[str, Any]) -> None:
 
 def is_old(table: Mapping[str, Any]) -> bool:
     """Return whether a recipe was written by an earlier version."""
-    return "lm_weight" in table or _is_old_encoder(table) or _has_old_std(table)
+    return "lm_weight" in table or _is_old_encoder(table) or _has_old_std(table) or _has_old_stages(table)
 
 
 def migrate(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,6 +118,9 @@ def migrate(table: Mapping[str, Any]) -> dict[str, Any]:
         weight = new.pop("lm_weight")
         if weight:
             new["objective"] = {**table.get("objective", {}), "causal_lm": {"weight": weight}}
+    if _has_old_stages(table):
+        length, new["stages"] = _migrate_stages(table["layout"]["stages"])
+        new["layout"] = {**{key: value for key, value in new["layout"].items() if key != "stages"}, "length": length}
     return new
 
 
@@ -126,7 +138,7 @@ def migrate_text(text: str) -> tuple[str, list[str]]:
     text = text if text.endswith("\n") else f"{text}\n"
     lines, changes = text.splitlines(keepends=True), list[str]()
     if _has_old_std(table):
-        start, stop = _find_encoder(lines)
+        start, stop = _find(lines, "encoder")
         renamed = [re.sub(OLD_STD, STD, line, count=1) if _is_key(line, {OLD_STD}) else line for line in lines]
         lines[start:stop] = renamed[start:stop]
         changes.append(f"renamed encoder.{OLD_STD} to encoder.{STD}")
@@ -140,9 +152,12 @@ def migrate_text(text: str) -> tuple[str, list[str]]:
             weight = f"weight = {table['lm_weight']}"
             lines.append(f"\n[objective.causal_lm]\n{weight}\n")
             changes.append(f"added [objective.causal_lm] {weight}")
+    if _has_old_stages(table):
+        lines = _edit_stages(lines, new["layout"]["length"], new["stages"])
+        changes.append("replaced layout.stages by layout.length and [[stages]]")
     text = "".join(lines)
     if tomllib.loads(text) != new:
-        raise ValueError("its keys cannot be edited: write [encoder] as a separate table with one key per line")
+        raise ValueError("its keys cannot be edited: write each table separately, with one key per line")
     return text, changes
 
 
@@ -154,6 +169,18 @@ def _is_old_encoder(table: Mapping[str, Any]) -> bool:
 def _has_old_std(table: Mapping[str, Any]) -> bool:
     encoder = table.get("encoder")
     return isinstance(encoder, Mapping) and OLD_STD in encoder
+
+
+def _has_old_stages(table: Mapping[str, Any]) -> bool:
+    layout = table.get("layout")
+    return isinstance(layout, Mapping) and bool(layout.get("stages"))
+
+
+def _migrate_stages(old: Sequence[Mapping[str, Any]]) -> tuple[int, list[dict[str, Any]]]:
+    """Return the length of the last stage, and the stages, of which the others override it."""
+    lengths = [stage["length"] for stage in old]
+    stages = [{"share": stage["share"], "layout": {"length": stage["length"]}} for stage in old]
+    return lengths[-1], [*stages[:-1], {"share": old[-1]["share"]}]
 
 
 def _rename_std(encoder: Mapping[str, Any]) -> dict[str, Any]:
@@ -217,7 +244,7 @@ def _origin(kind: str, old: Mapping[str, Any]) -> str:
 
 def _edit_encoder(lines: list[str], old: Mapping[str, Any], new: Mapping[str, Any], changes: list[str]) -> list[str]:
     """Return the lines of a recipe with those of [encoder] edited, and append the changes to `changes`."""
-    start, stop = _find_encoder(lines)
+    start, stop = _find(lines, "encoder")
     inside = _without(lines[start:stop], old.keys() - new.keys())
     kind = f'kind = "{new["kind"]}"'
     at = next((at for at, line in enumerate(inside) if _is_key(line, {"kind"})), None)
@@ -234,9 +261,28 @@ def _edit_encoder(lines: list[str], old: Mapping[str, Any], new: Mapping[str, An
     return [*lines[:start], *inside, *lines[stop:]]
 
 
-def _find_encoder(lines: list[str]) -> tuple[int, int]:
-    """Return the range of the lines of [encoder], excluding its header."""
-    header = re.compile(r"\s*\[\s*encoder\s*\]")
+def _edit_stages(lines: list[str], length: int, stages: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the lines of a recipe with a length in place of the stages in [layout], which may take several lines."""
+    start, stop = _find(lines, "layout")
+    first = next((at for at in range(start, stop) if _is_key(lines[at], {"stages"})), stop)
+    ends = (end for end in range(first + 1, stop + 1) if _is_toml("".join(lines[first:end])))
+    added = [
+        "".join(["\n[[stages]]\n", *(f"{key} = {_value(value)}\n" for key, value in one.items())]) for one in stages
+    ]
+    return [*lines[:first], f"length = {length}\n", *lines[next(ends, stop) :], *added]
+
+
+def _is_toml(text: str) -> bool:
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return False
+    return True
+
+
+def _find(lines: list[str], table: str) -> tuple[int, int]:
+    """Return the range of the lines of a table, excluding its header."""
+    header = re.compile(rf"\s*\[\s*{table}\s*\]")
     start = next((at + 1 for at, line in enumerate(lines) if header.match(line)), len(lines))
     return start, next((at for at in range(start, len(lines)) if _HEADER.match(lines[at])), len(lines))
 
@@ -254,4 +300,8 @@ def _value(value: Any) -> str:
     """Return a value in TOML syntax."""
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}={_value(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_value, value)) + "]"
     return f'"{value}"' if isinstance(value, str) else str(value)

@@ -28,7 +28,7 @@ from unmask.migration import migrate, migrate_text, refuse_old, refuse_old_setti
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import ObjectiveSettings
 from unmask.requirements import Part, check
-from unmask.settings import Overrides, check_overrides, convert, put, write
+from unmask.settings import Overrides, check_overrides, convert, flatten, put, write
 from unmask.tasks import AnyTask
 from unmask.tokenizers.train import CASED, Trained
 from unmask.training.settings import TrainingSettings
@@ -62,12 +62,32 @@ Objectives = msgspec.defstruct(
 """The recipe's [objective.NAME] tables."""
 
 
+class StageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One of the recipe's [[stages]], consecutive parts of a run.
+
+    Attributes:
+        share: share of the run's steps.
+        layout, masking, objective: settings that override those in the recipe's tables of these names, as --set does.
+    """
+
+    share: float
+    layout: dict[str, Any] = {}
+    masking: dict[str, Any] = {}
+    objective: dict[str, Any] = {}
+
+    @property
+    def overrides(self) -> dict[str, Any]:
+        """What it overrides, by dotted keys."""
+        return flatten({"layout": self.layout, "masking": self.masking, "objective": self.objective})
+
+
 class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A pretraining recipe.
 
     Attributes:
         name: name of the recipe.
-        tokenizer, encoder, layout, masking, objective: its tables.
+        tokenizer, encoder, layout, masking, objective: its tables; with stages, those of the last one.
+        stages: consecutive parts of the run; empty: a single one.
     """
 
     name: str
@@ -76,12 +96,13 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
     layout: AnyLayout
     masking: AnyMasking = TokenMaskingSettings()
     objective: Objectives  # type: ignore[valid-type]
+    stages: tuple[StageSettings, ...] = ()
 
     def __post_init__(self) -> None:
-        lengths = [stage.length for stage in self.layout.all_stages]
-        if max(lengths) > self.encoder.positions:
-            raise ValueError(f"layout: the length {max(lengths)} exceeds encoder.positions {self.encoder.positions}")
-        if min(lengths) < 8:
+        length = self.layout.length
+        if length > self.encoder.positions:
+            raise ValueError(f"layout: the length {length} exceeds encoder.positions {self.encoder.positions}")
+        if length < 8:
             raise ValueError("layout: the length must be at least 8")
         if not self.objectives:
             raise ValueError("at least one [objective.NAME] is needed")
@@ -101,11 +122,68 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
             Part("layout", gives=self.layout.gives, without=self.layout.without),
         ]
         check([*parts, *objective_parts(self.objectives)], _offers())
+        if self.stages:
+            self._check_stages()
 
     @property
     def objectives(self) -> dict[str, ObjectiveSettings]:
-        """Settings of the objectives of the recipe, by name."""
+        """Settings of the objectives of the recipe, with stages those of the last one, by name."""
         return _by_name(self.objective)
+
+    @property
+    def all_objectives(self) -> dict[str, ObjectiveSettings]:
+        """Settings of the objectives of all stages, by name, each as in the last stage that has it."""
+        found = {name: one for stage in self.every_stage for name, one in stage.objectives.items()}
+        return {name: found[name] for name in OBJECTIVES if name in found}
+
+    @property
+    def every_stage(self) -> tuple[Recipe, ...]:
+        """The recipe of each stage: all its settings, and no stages."""
+        return tuple(self._at(number) for number in range(len(self.stages))) if self.stages else (self,)
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """The share of each stage."""
+        return tuple(stage.share for stage in self.stages) or (1.0,)
+
+    def _at(self, number: int) -> Recipe:
+        """Return the recipe of a stage.
+
+        Raises:
+            UserError: the settings of the stage are invalid or not compatible.
+        """
+        table = tomllib.loads(write(self)) | {"stages": []}
+        source = f"stages[{number}]"
+        try:
+            return convert(put(table, self.stages[number].overrides, Recipe), Recipe, source)
+        except UserError as error:
+            text = str(error).removeprefix(f"{source}: ").replace("pass --set", "set").replace("--set ", "")
+            raise UserError(text, file=source) from error
+
+    def _check_stages(self) -> None:
+        """Raise a ValueError if the stages are not consistent with each other."""
+        if not all(0 < share <= 1 for share in self.shares) or abs(sum(self.shares) - 1) > 1e-6:
+            raise ValueError("the shares of the stages must be positive and sum to 1")
+        last = self.stages[-1]
+        if last.layout or last.masking or last.objective:
+            raise ValueError(
+                f"stages[{len(self.stages) - 1}] is the last stage, whose settings are the recipe's own: write them in "
+                "[layout], [masking] and [objective], and what differs before in the earlier stages"
+            )
+        try:
+            stages = self.every_stage
+        except UserError as error:
+            raise ValueError(str(error)) from error
+        if len(stages) > 1 and any(stage.layout.num_streams for stage in stages):
+            raise ValueError("contiguous streams have a single stage: remove the stages (--set stages=[])")
+        built = {name: msgspec.structs.replace(one, weight=1.0) for name, one in self.all_objectives.items()}
+        for number, stage in enumerate(stages):
+            for name, one in stage.objectives.items():
+                if msgspec.structs.replace(one, weight=1.0) != built[name]:
+                    raise ValueError(
+                        f"stages[{number}]: objective.{name} differs between stages: only its weight can, as its head "
+                        "is built once"
+                    )
 
 
 class FinetuningRecipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):

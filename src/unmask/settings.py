@@ -77,6 +77,7 @@ def put(table: dict[str, Any], settings: Overrides, kind: type[msgspec.Struct]) 
 
     The keys that a settings type lists in `either` are exclusive: setting one removes the others. Changing the `kind`
     of a table keeps only the keys that the new type lists in `kept`, or without such a list, those that it also has.
+    An empty table leaves an existing one as it is.
 
     Args:
         table: the table, as parsed from TOML.
@@ -97,9 +98,18 @@ def put(table: dict[str, Any], settings: Overrides, kind: type[msgspec.Struct]) 
                 inner[name] = {}
             inner = inner.setdefault(name, {})
             if not isinstance(inner, dict):
-                raise UserError(f"--set {write_line(key, value)}: '{name}' is not a table")
-        inner[last] = value
+                raise UserError(f"{write_line(key, value)}: '{name}' is not a table")
+        if value != {} or not isinstance(inner.get(last), dict):
+            inner[last] = value
     return table
+
+
+def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a table, which may contain tables, as settings for `put`; the kind of each table comes first."""
+    found: dict[str, Any] = {}
+    for key, value in sorted(table.items(), key=lambda item: item[0] != "kind"):
+        found |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) and value else {prefix + key: value}
+    return found
 
 
 def _without_replaced(table: dict[str, Any], key: str, value: Any, types: Sequence[Any]) -> dict[str, Any]:
@@ -186,8 +196,8 @@ def _without_false(value: Any, types: Sequence[Any]) -> Any:
 
 def _user_error(text: str, table: dict[str, Any], kind: Any, source: str) -> UserError:
     """Return msgspec's error message as a `UserError` in the terms of recipes."""
-    text, _, path = text.partition(" - at `")
-    path = path.removesuffix("`").removeprefix("$").removeprefix(".")
+    text, path = re.fullmatch(r"(.*?)(?: - at `([^`]*)`)?", text, re.DOTALL).groups()  # type: ignore[union-attr]
+    path = (path or "").removeprefix("$").removeprefix(".")
     if found := re.fullmatch(r"Object contains unknown field `(.+)`", text):
         at = f" - at `{path}`" if path else ""
         return UserError(f"unknown key `{found[1]}`{at}", file=source, remedy=_right_key(found[1], table, kind, path))

@@ -1,12 +1,9 @@
 """From documents to prepared samples, and fixed evaluation batches."""
 
-from dataclasses import replace
-
 import pytest
 
 from unmask.batches.feed import Feed
 from unmask.batches.sentence_pairs import SentencePairsSettings
-from unmask.batches.stages import Stage
 from unmask.batches.token_masking import TokenMaskingSettings
 from unmask.corpus.corpus import Documents
 from unmask.corpus.manifest import PartEntry
@@ -44,16 +41,6 @@ def test_heldout_batches_are_as_many_as_asked_for(feed, corpus):
     whole = sum(len(batch.tokens.ids) for batch in many)
     assert corpus.train.num_tokens <= whole < 1.6 * corpus.train.num_tokens  # one epoch, with special tokens
     assert feed.heldout(Documents(corpus.directory, corpus.manifest, PartEntry(0, 0, 0, [])), 100) == []
-
-
-def test_heldout_batches_are_those_of_the_last_stage(feed, corpus):
-    stages = (Stage(share=0.9, length=16), Stage(share=0.1, length=48))
-    staged = replace(feed, layout=SentencePairsSettings(stages=stages))
-    assert same(staged.heldout(corpus.train, 10**9), feed.heldout(corpus.train, 10**9))
-    assert not same(
-        staged.heldout(corpus.train, 10**9),
-        replace(feed, layout=SentencePairsSettings(length=16)).heldout(corpus.train, 10**9),
-    )
 
 
 def test_preparing_is_pure_and_masks_differ_by_epoch(feed, corpus):

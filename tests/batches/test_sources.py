@@ -7,7 +7,7 @@ import pytest
 
 from unmask.batches import sources
 from unmask.batches.batch import Sample
-from unmask.batches.document_sentences import DocumentSentencesSettings
+from unmask.batches.document_sentences import DocumentSentences, DocumentSentencesSettings
 from unmask.batches.frame import Frame
 from unmask.batches.full_sentences import FullSentencesSettings
 from unmask.batches.sentence_pairs import SentencePairsSettings
@@ -150,7 +150,11 @@ class SkipsABlock(CorpusSource):
         return super().enter((*cursor[:2], 1, cursor[3]), stage)
 
 
-STAGES = (Stage(share=0.5, length=12), Stage(share=0.5, length=24))
+class Staged:
+    """Two stages of different length."""
+
+    def layouts(self, frame):
+        return [(Stage(share=0.5, length=length), DocumentSentences(frame, length)) for length in (12, 24)]
 
 
 def read_an_epoch(source, first):
@@ -172,6 +176,7 @@ def check_a_change(source, first):
     assert max(used.values()) == 1
     assert max(map(len, samples[:first]), default=0) <= 12 < max(map(len, samples[first:]), default=24)
     assert len({sample.key for sample in samples}) == len(samples)
+    assert [sample.stage for sample in samples] == [0] * first + [1] * (len(samples) - first)
     current = source._block(0, 0, block)
     rest = [int(token) for sample in current[item:] for token in sample.ids[1:-1]] if item else []
     everything = {int(token) for number in range(len(documents)) for s in documents.sentences(number) for token in s}
@@ -182,7 +187,7 @@ def check_a_change(source, first):
 def test_a_change_of_length_skips_the_rest_of_one_block_and_repeats_nothing(written, monkeypatch, kind):
     monkeypatch.setattr(sources, "BLOCK_TOKENS", 130)  # some ten documents
     documents = written(np.random.default_rng(1).integers(1, 9, (60, 3)))
-    source = kind(documents, DocumentSentencesSettings(stages=STAGES), FRAME, seed=0)
+    source = kind(documents, Staged(), FRAME, seed=0)
     whole = len(source._block(0, 0, 0))
     moments = [0, 1, whole - 1, whole, whole + 1, 3 * whole, 4 * whole]
     if kind is CorpusSource:
@@ -197,7 +202,7 @@ def test_a_change_of_length_skips_the_rest_of_one_block_and_repeats_nothing(writ
 def test_entering_a_stage_is_pure_and_keeps_a_cursor_that_is_in_it(written, monkeypatch):
     monkeypatch.setattr(sources, "BLOCK_TOKENS", 130)
     documents = written(np.random.default_rng(1).integers(1, 9, (60, 3)))
-    source = CorpusSource(documents, DocumentSentencesSettings(stages=STAGES), FRAME, seed=0)
+    source = CorpusSource(documents, Staged(), FRAME, seed=0)
     last = source.num_blocks - 1
     assert source.enter((3, 1, 7, 1), 1) == (3, 1, 7, 1)
     assert source.enter((3, 1, 7, 0), 1) == (3, 2, 0, 1)

@@ -1,6 +1,7 @@
-"""A learner requests from the body once what all its objectives read, and passes state through."""
+"""A learner requests from the body once what its active objectives read, and passes state through."""
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -21,6 +22,9 @@ class Noting(nn.Module):
         self.calls.append((tokens, keep, carry))
         return Encoded(torch.zeros(3, 2), {}, carry={"state": torch.ones(1)} if carry else {})
 
+    def forward_flops(self, tokens):
+        return 1
+
 
 class Reading(Objective):
     """Reads the layers in `keep`."""
@@ -35,6 +39,9 @@ class Reading(Objective):
 
     def score(self, encoder, encoded, batch):
         return Part(encoded.last.sum(), {})
+
+    def forward_flops(self, encoder, batch):
+        return 10
 
 
 def call(carry=(), **objectives):
@@ -63,3 +70,29 @@ def test_state_is_passed_in_and_out():
     loss, keep, carry = call(a=Reading(), carry=["state"])
     assert (keep, carry) == (NOTHING, {"state": torch.zeros(1)})
     assert loss.carry == {"state": torch.ones(1)}
+
+
+class Asking(Reading):
+    """Needs a label, and computes a part of the loss before the encoder."""
+
+    needs = frozenset({"label"})
+
+    def before(self, encoder, batch):
+        return batch, {"first": Part(torch.zeros(()), {})}
+
+
+def test_only_the_objectives_that_a_batch_was_prepared_for_run():
+    learner = Learner(Noting(), {"a": Reading([1], []), "b": Asking([2], [])})
+    sample = Sample(key=(), ids=np.arange(3), segments=np.zeros(3))
+    with pytest.raises(ValueError, match="b needs the labels"):
+        learner.prepare(sample)
+    prepared = learner.prepare(sample, ["a"])
+    assert prepared.counts == {"a": 1}
+    batch = collate([prepared])
+    assert list(learner.active(batch)) == list(learner(batch)) == ["a"]
+    assert learner.encoder.calls[-1][1] == Keep(frozenset({1}), frozenset())
+    assert learner.forward_flops(batch) == 11
+    both = collate([learner.prepare(sample.add(labels={"label": np.zeros(1)}))])
+    assert list(learner(both)) == ["first", "a", "b"]
+    assert learner.encoder.calls[-1][1] == Keep(frozenset({1, 2}), frozenset())
+    assert learner.forward_flops(both) == 21

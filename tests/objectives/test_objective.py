@@ -192,7 +192,7 @@ def gather(learner, micro_batches, counts):
         carry=CarryTable(0),
     )
     for micro_batch, count in zip(micro_batches, counts, strict=True):
-        Trainer._backward(trainer, micro_batch, count)
+        Trainer._backward(trainer, micro_batch, count, learner.weights)
     return {key: value.clone() for key, value in gradient(learner).items()}
 
 

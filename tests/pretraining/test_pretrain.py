@@ -31,6 +31,7 @@ def guess(token, *batches, names):
             ids=np.arange(8),
             segments=np.zeros(8, np.int64),
             labels={label: np.array(value, np.int64) for label, value in one.items()},
+            counts=dict.fromkeys(names, 1),
         )
         for one in batches
     ]

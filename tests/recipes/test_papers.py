@@ -49,7 +49,7 @@ def numbers(recipe):
         "heads": encoder.heads,
         "embed": body.words.embedding_dim,
         "generator": generator and generator.dense.in_features,
-        "length": recipe.layout.all_stages[-1].length,
+        "length": recipe.layout.length,
         "masked": getattr(recipe.masking, "rate", None),
         "batch": recipe.batch.sequences,
         "rate": optimizer.learning_rate,
@@ -137,7 +137,7 @@ pooling of ELECTRA (that of its heads in transformers), and the kind of GPT's vo
 OTHERWISE = {
     *(f"encoder.{name}" for name in ("layers", "width", "heads", "feed_forward", "embedding")),
     *(f"optimizer.{name}" for name in ("kind", "learning_rate", "betas", "epsilon", "weight_decay", "clip")),
-    *("layout.length", "layout.stages", "masking.rate", "objective.replaced_token.generator_size"),
+    *("layout.length", "masking.rate", "objective.replaced_token.generator_size"),
 }
 """Settings checked by the first table or by the test below."""
 
@@ -170,7 +170,7 @@ def test_a_recipe_has_the_settings_of_its_paper(name):
     found = flat({part: table[part] for part in parts})
     assert {key: value for key, value in found.items() if key not in OTHERWISE} == ideas(family)
     assert recipe.encoder.inner == 4 * recipe.encoder.width
-    stages = [(stage.share, stage.length) for stage in recipe.layout.all_stages]
+    stages = [(share, stage.layout.length) for share, stage in zip(recipe.shares, recipe.every_stage, strict=True)]
     assert stages == ([(0.9, 128), (0.1, 512)] if family == "bert" else [(1, recipe.layout.length)])
 
 

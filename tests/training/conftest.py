@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from unmask.batches import sources
-from unmask.batches.feed import Feed
+from unmask.pretraining.curriculum import build_curriculum
 from unmask.pretraining.learner import build_learner
 from unmask.pretraining.pretrain import pretrain
 from unmask.recipe import Recipe, read_recipe
@@ -30,7 +30,7 @@ BF16 = Machine(torch.device("cpu"), "bf16")
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 STEPS = 90
 """Steps of the runs of `command`."""
-STAGES = [{"share": 0.75, "length": 16}, {"share": 0.25, "length": 48}]
+STAGES = [{"share": 0.75, "layout": {"length": 16}}, {"share": 0.25}]
 
 
 def changed(*settings, name="bert-tiny"):
@@ -133,7 +133,7 @@ def trainer(corpus, tmp_path):
 
     def make(recipe, *, source=None, heldout=False, machine=CPU, out="run", resume=False):
         learner, _ = build_learner(recipe, corpus.tokenizer.size, None)
-        feed = Feed(recipe.layout, recipe.masking, recipe.seed, corpus.tokenizer, learner.prepare)
+        feed = build_curriculum(recipe, corpus.tokenizer, learner)
         while runs:
             runs.pop().close()
         path, text = tmp_path / out, write(recipe)
@@ -184,11 +184,11 @@ def staged(small, monkeypatch):
     monkeypatch.setattr(sources, "BLOCK_TOKENS", 1500)
 
     def change(kind="sentence_pairs", **tables):
-        layout = {"length": None, "stages": STAGES, "kind": kind}
+        layout = {"length": 48, "kind": kind}
         if kind == "sentence_pairs":
-            return small(layout=layout, **tables)
+            return small(layout=layout, stages=STAGES, **tables)
         table = msgspec.to_builtins(small(**tables))
-        return msgspec.convert(table | {"layout": layout, "objective": {"masked_lm": {}}}, Recipe)
+        return msgspec.convert(table | {"layout": layout, "objective": {"masked_lm": {}}, "stages": STAGES}, Recipe)
 
     return change
 

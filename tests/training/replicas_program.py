@@ -1,7 +1,7 @@
 """Program run in one or two processes that compute the same gradients: `python replicas_program.py OUT`.
 
 Odd micro-batches have no target of the objective `second`, whose weight then gets no gradient, and no micro-batch uses
-the weight `idle`.
+the weight `idle`. Micro-batches from `LATER` on are of a stage without `second`.
 """
 
 import json
@@ -21,6 +21,7 @@ from unmask.training.machine import Machine
 from unmask.training.processes import Processes
 from unmask.training.replicas import OverlappedReplicas, Replicas
 
+LATER = 100
 STRATEGIES = {"after": Replicas, "overlapped": OverlappedReplicas}
 
 
@@ -64,9 +65,11 @@ class Ask(Objective):
 def micro_batch(number):
     """Two sequences; an odd number has no target of `second`."""
     rng = np.random.default_rng(number)
+    objectives = ("first",) if number >= LATER else ("first", "second")
     positions = {"first": np.array([0]), "second": np.arange(0 if number % 2 else 2)}
-    samples = (Sample(key=(), ids=rng.integers(20, size=5), segments=np.zeros(5), positions=positions) for _ in "ab")
-    return collate(list(samples))
+    counts = {name: len(positions[name]) for name in objectives}
+    fixed = {"key": (), "segments": np.zeros(5), "positions": positions, "counts": counts}
+    return collate([Sample(ids=rng.integers(20, size=5), **fixed) for _ in "ab"])
 
 
 def gradients(strategy, precision, processes):
@@ -75,8 +78,11 @@ def gradients(strategy, precision, processes):
     learner = Learner(Body(), {"first": Ask("first"), "second": Ask("second")})
     replicas = strategy(learner, Machine(torch.device("cpu"), precision), processes)
     found = {}
-    # the processes' micro-batches in each step: targets of `second` in the first, in the second, in both, in none
-    for step, shares in enumerate([[(1, 0), (3,)], [(5,), (0, 2, 7)], [(2, 4), (6,)], [(1,), (3, 5)]]):
+    # the processes' micro-batches in each step: targets of `second` in the first, in the second, in both, in none; the
+    # first and the last step are of a stage without it
+    steps = [[(1, 0), (3,)], [(5,), (0, 2, 7)], [(2, 4), (6,)], [(1,), (3, 5)]]
+    without = [(LATER, LATER + 2), (LATER + 4,)]
+    for step, shares in enumerate([without, *steps, without]):
         mine = shares[processes.rank] if processes.size > 1 else sum(shares, ())
         for number in mine:
             replicas.backward(micro_batch(number), {"first": 0.5, "second": 2.0}, last=number == mine[-1])

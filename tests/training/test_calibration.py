@@ -60,10 +60,10 @@ def slow(monkeypatch):
     monkeypatch.setattr(Machine, "matmul_peak", lambda self: 1e12)
     now, backward = 0.0, Trainer._backward
 
-    def timed(self, micro_batches, counts, **settings):
+    def timed(self, micro_batches, *others, **settings):
         nonlocal now
         now += 5.0 if max(batch.tokens.offsets.diff().max() for batch in micro_batches) > 16 else 1.0
-        return backward(self, micro_batches, counts, **settings)
+        return backward(self, micro_batches, *others, **settings)
 
     monkeypatch.setattr(loop.time, "perf_counter", lambda: now)
     monkeypatch.setattr(Trainer, "_backward", timed)
@@ -96,6 +96,25 @@ def test_how_a_step_fits_into_memory_changes_no_budget_in_minutes(staged, traine
     again.run.changed = frozenset({"batch.micro_tokens"})
     again.resume()
     assert (again.progress.total, again.progress.micro_tokens) == (4, 100)
+
+
+@pytest.mark.parametrize(
+    ("fits", "expected"),
+    [
+        ((40, 300), 40),  # the first stage limits
+        ((8192, 300), 300),  # all of its steps fit, so that it does not
+        ((8192, 9000), 9000),
+    ],
+)
+def test_micro_batches_fit_in_every_stage(staged, trainer, monkeypatch, fits, expected):
+    def fitting(samples, learn, machine, *, reserve):
+        learn(samples)
+        return fits[samples[0].stage]
+
+    monkeypatch.setattr(calibration, "find_micro_tokens", fitting)
+    one = trainer(staged("document_sentences", batch={"tokens": 512, "micro_tokens": "auto"}, budget={"steps": 2}))
+    one.start()
+    assert one.progress.micro_tokens == expected
 
 
 def test_trials_of_one_process_do_not_wait_for_the_others(small, trainer, monkeypatch):

@@ -83,12 +83,12 @@ def test_steps_are_those_of_another_implementation(recipe, fault):
         ),
     ]
     rng = np.random.default_rng(0)
-    for number in range(4):
+    for _ in range(4):
         gradients(learner, rng)
         for name, value in learner.named_parameters():
             for part, grad in zip((matrices | rest)[name], value.grad.chunk(len((matrices | rest)[name])), strict=True):
                 part.grad = grad.clone()
-        optimizer.step(number, 1.0)
+        optimizer.step(1.0)
         for their in theirs:
             their.step()
     wrong = []
@@ -104,7 +104,7 @@ def test_only_matrices_of_the_layers_have_momentum(recipe):
     learner, _ = build_learner(recipe, 50, None)
     optimizer = Optimizer(learner, SETTINGS, learner.encoder.layer_groups)
     gradients(learner, np.random.default_rng(0))
-    optimizer.step(0, 1.0)
+    optimizer.step(1.0)
     for name, _ in learner.named_parameters():
         assert (f"{name}.momentum" in optimizer.state()) == is_inner(name), name
         assert (f"{name}.exp_avg" in optimizer.state()) != is_inner(name), name
@@ -120,7 +120,7 @@ def test_the_state_is_restored_to_the_bit(recipe):
         for number in steps:
             gradients(learner, np.random.default_rng(number))
             optimizer.clip()
-            optimizer.step(number, 1.0)
+            optimizer.step(1.0)
         weights = {name: value.clone() for name, value in learner.state_dict().items()}
         return {name: value.clone() for name, value in optimizer.state().items()}, weights
 
@@ -137,7 +137,7 @@ def test_clipping_scales_what_enters_the_momentum(recipe):
         optimizer = Optimizer(learner, settings, learner.encoder.layer_groups)
         gradients(learner, np.random.default_rng(0))
         norm = optimizer.clip()
-        optimizer.step(0, 1.0)
+        optimizer.step(1.0)
         return norm, optimizer.state()["encoder.blocks.0.attention.qkv.weight.momentum"]
 
     norm, clipped = momentum(1.0)

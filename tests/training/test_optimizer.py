@@ -86,7 +86,7 @@ def test_each_step_follows_the_formulas(kind, bias_correction, fault):
         factor = 1 - number / 10
         gradients(module, rng)
         expected.step({name: value.grad.numpy().copy() for name, value in module.named_parameters()}, number, factor)
-        assert optimizer.step(number, factor) == pytest.approx(0.1 * factor)
+        assert optimizer.step(factor) == pytest.approx(0.1 * factor)
         assert all(parameter.grad is None for parameter in module.parameters())
         if not fault:
             assert_close(values(module), expected.weights)
@@ -114,11 +114,11 @@ def test_lamb_is_that_of_another_implementation():
         adam_debias=True,
     )
     rng = np.random.default_rng(0)
-    for number in range(STEPS):
+    for _ in range(STEPS):
         gradients(module, rng)
         for mine, their in zip(module.parameters(), other.parameters(), strict=True):
             their.grad = mine.grad.clone()
-        optimizer.step(number, 1.0)
+        optimizer.step(1.0)
         theirs.step()
         assert_close(values(module), values(other))
     assert max(np.linalg.norm(value) for value in values(module).values()) < 10
@@ -132,10 +132,34 @@ def test_lamb_without_a_norm_takes_the_step_of_adamw(zero):
         for parameter in module.parameters():
             nn.init.constant_(parameter, 0.0 if zero == "weight" else 0.5)
             parameter.grad = torch.full_like(parameter, 1.0 if zero == "weight" else 0.0)
-        Optimizer(module, msgspec.structs.replace(SETTINGS, kind=kind, weight_decay=0.0)).step(0, 1.0)
+        Optimizer(module, msgspec.structs.replace(SETTINGS, kind=kind, weight_decay=0.0)).step(1.0)
         moved.append(module.weight.detach())
     assert moved[0].isfinite().all()
     assert moved[0].equal(moved[1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("bias_correction", [True, False])
+def test_a_parameter_that_begins_later_takes_the_steps_of_a_new_one(kind, bias_correction):
+    """Such as a head of a later stage; before, it neither changes nor has any state."""
+    settings = msgspec.structs.replace(SETTINGS, kind=kind, bias_correction=bias_correction)
+    late, fresh, rng = network(), network(), np.random.default_rng(0)
+    optimizer, expected = Optimizer(late, settings), Optimizer(fresh, settings)
+    start = values(late)["dense.weight"].copy()
+    for _ in range(STEPS):
+        gradients(late, rng)
+        late["dense"].weight.grad = None
+        optimizer.step(1.0)
+        assert (values(late)["dense.weight"] == start).all()
+        assert "dense.weight.step" not in optimizer.state()
+    resumed = Optimizer(late, settings)
+    resumed.load(optimizer.state())
+    for _ in range(STEPS):
+        gradients(late, rng)
+        fresh["dense"].weight.grad = late["dense"].weight.grad.clone()
+        resumed.step(0.5)
+        expected.step(0.5)
+        assert (values(late)["dense.weight"] == values(fresh)["dense.weight"]).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -151,7 +175,7 @@ def test_the_state_is_restored_to_the_bit(kind, bias_correction):
         gradients(module, rng)
         if number < 4:
             module["dense"].weight.grad = None
-        optimizer.step(number, 0.5)
+        optimizer.step(0.5)
 
     for number in range(3):
         step(module, optimizer, rng, number)
@@ -185,7 +209,7 @@ def test_biases_and_norms_neither_decay_nor_are_adapted(recipe, kind):
         optimizer = Optimizer(learner, settings)
         for value in learner.parameters():
             value.grad = torch.full_like(value, gradient)
-        optimizer.step(0, 1.0)
+        optimizer.step(1.0)
         return {name: value.detach() - before[name] for name, value in learner.named_parameters()}
 
     def is_vector(name):
@@ -215,7 +239,7 @@ def test_the_rate_falls_with_the_distance_from_the_head(recipe, kind):
         optimizer, rng = Optimizer(learner, settings, learner.encoder.layer_groups), np.random.default_rng(0)
         for value in learner.parameters():
             value.grad = torch.from_numpy(rng.normal(size=value.shape)).float()
-        assert optimizer.step(0, 1.0) == 0.01
+        assert optimizer.step(1.0) == 0.01
         return {name: value.detach() - before[name] for name, value in learner.named_parameters()}
 
     shares = {"encoder.embeddings": 0.5**3, "encoder.blocks.0": 0.5**2, "encoder.blocks.1": 0.5}

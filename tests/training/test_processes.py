@@ -143,6 +143,33 @@ def test_T2_two_processes_stopped_and_resumed_give_the_very_numbers_of_an_unbrok
     assert all(value.equal(theirs[name]) for name, value in ours.items())
 
 
+FIRST = "layout={kind='document_sentences'},objective={next_sentence=false,span_boundary={}}"
+PAIRS_LATER = f"stages=[{{share=0.5,{FIRST}}},{{share=0.5}}]"
+
+
+def test_two_processes_with_stages_have_the_losses_of_one(command, tmp_path):
+    """Heads begin and end in the middle of the run; it is stopped and resumed in its last stage."""
+    staged = {"settings": [PAIRS_LATER, "optimizer.bias_correction=false"]}
+    for name, size in (("one", 1), ("two", 2), ("stopped", 2)):
+        processes = command(tmp_path / name, size, **staged)
+        if name == "stopped":
+            wait_for_step(tmp_path / name, 12, processes)
+            for process in processes:
+                process.terminate()
+            assert end(processes)[0] == [143] * 2
+            processes = command(tmp_path / name, size, "--resume", **staged)
+        statuses, texts = end(processes)
+        assert statuses == [0] * size, texts
+    one, two, stopped = (metrics(tmp_path / name)[0] for name in ("one", "two", "stopped"))
+    assert [timeless(line) for line in stopped] == [timeless(line) for line in two]
+    for number, (mine, its) in enumerate(zip(two, one, strict=True)):
+        assert mine.keys() == its.keys()
+        assert ("span_boundary_loss" in mine, "next_sentence_loss" in mine) == (number < 10, number >= 10)
+        assert [mine[name] for name in mine if "_loss" in name] == pytest.approx(
+            [its[name] for name in its if "_loss" in name], abs=1e-5
+        )
+
+
 def timeless(line):
     """Return a line without its times."""
     return {name: value for name, value in line.items() if "second" not in name}

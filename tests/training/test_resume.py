@@ -142,7 +142,11 @@ def test_T1_T7_T24_killed_twenty_times_and_still_the_same_run(corpus, tmp_path):
     assert_same_run(tmp_path / "run", tmp_path / "unbroken")
 
 
-STAGES = "layout.stages=[{ share = 0.5, length = 16 }, { share = 0.5, length = 48 }]"
+STAGES = "stages=[{ share = 0.5, layout = { length = 16 } }, { share = 0.5 }]"
+
+PAIRS_LATER = """stages=[{ share = 0.5, layout = { kind = "document_sentences", length = 16 }, \
+masking = { kind = "span", rate = 0.3, final_rate = 0.15 }, \
+objective = { next_sentence = false, span_boundary = {}, masked_lm = { weight = 2.0 } } }, { share = 0.5 }]"""
 
 
 def stay_in_the_first_stage(model, optimizer, progress):
@@ -156,10 +160,12 @@ def forget_the_total(model, optimizer, progress):
 
 
 @pytest.mark.parametrize("fault", [None, stay_in_the_first_stage, forget_the_total])
-@pytest.mark.parametrize("more", [(), ("layout.kind=document_sentences", "objective.next_sentence=false")])
-def test_T1_a_stop_after_each_step_of_each_stage(corpus, tmp_path, monkeypatch, more, fault):
+@pytest.mark.parametrize(
+    "stages", [(STAGES,), (STAGES, "layout.kind=document_sentences", "objective.next_sentence=false"), (PAIRS_LATER,)]
+)
+def test_T1_a_stop_after_each_step_of_each_stage(corpus, tmp_path, monkeypatch, stages, fault):
     monkeypatch.setattr(sources, "BLOCK_TOKENS", 1500)  # several blocks
-    recipe, out, step = changed("budget.steps=6", STAGES, *more), tmp_path / "run", loop.Trainer.step
+    recipe, out, step = changed("budget.steps=6", *stages), tmp_path / "run", loop.Trainer.step
     pretrain(recipe, corpus, tmp_path / "whole", machine=CPU, quiet=True)
 
     def signalling(self):

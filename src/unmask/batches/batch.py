@@ -40,6 +40,7 @@ class Sample:
         labels: values to predict by name, each (any number,).
         counts: number of terms that each part of the loss sums over in this sample.
         done: fraction of the run that is completed when the sample is read, 0 to 1, for settings that change during it.
+        stage: index of the run's stage in which the sample is read.
         stream: index of the contiguous stream whose next window this is; None for an independent sample.
         fresh: whether the stream starts here, so that no state is carried over from the previous window.
     """
@@ -51,6 +52,7 @@ class Sample:
     labels: Mapping[str, np.ndarray] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     done: float = 0.0
+    stage: int = 0
     stream: int | None = None
     fresh: bool = False
 

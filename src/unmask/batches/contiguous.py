@@ -34,7 +34,7 @@ HELDOUT_WINDOWS = 8
 
 
 class ContiguousSettings(LayoutSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="contiguous"):
-    """The recipe's [layout] for `kind = "contiguous"`: a length, and no stages.
+    """The recipe's [layout] for `kind = "contiguous"`; see `LayoutSettings`.
 
     Attributes:
         streams: number of windows that a step reads, one per stream; must equal batch.sequences.
@@ -55,9 +55,6 @@ class ContiguousSettings(LayoutSettings, frozen=True, kw_only=True, forbid_unkno
         return self.streams
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.length is None:
-            raise ValueError("contiguous streams have a single length: set layout.length instead of layout.stages")
         if self.streams < 1:
             raise ValueError("layout.streams must be at least 1")
 
@@ -65,12 +62,11 @@ class ContiguousSettings(LayoutSettings, frozen=True, kw_only=True, forbid_unkno
         self, documents: Documents, frame: Frame, *, seed: int, block_tokens: int | None = None
     ) -> ContiguousSource:
         """See `LayoutSettings`; there are no blocks."""
-        return ContiguousSource(documents, self.all_stages[0].length, self.streams, frame, seed=seed)
+        return ContiguousSource(documents, self.length, self.streams, frame, seed=seed)
 
     def heldout(self, num_tokens: int, batch_tokens: int) -> ContiguousSettings:
         """See `LayoutSettings`; there are few streams, so that each has many windows."""
-        length = self.all_stages[0].length
-        affordable = min(batch_tokens // length, num_tokens // (HELDOUT_WINDOWS * length))
+        affordable = min(batch_tokens // self.length, num_tokens // (HELDOUT_WINDOWS * self.length))
         return msgspec.structs.replace(self, streams=max(1, min(self.streams, affordable)))
 
 

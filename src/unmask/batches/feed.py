@@ -66,14 +66,14 @@ class Feed:
     def heldout(self, documents: Documents, tokens: int) -> list[Batch]:
         """Return fixed batches with fixed masks: at most one epoch, at most about `tokens` tokens.
 
-        They always have the length of the last stage and the final masking rate, so that the same measure applies
-        throughout the run and to the finished model.
+        They are masked at the final rate, so that the same measure applies throughout the run and to the finished
+        model.
         """
         if not len(documents):
             return []
         layout = self.layout.heldout(min(tokens, documents.num_tokens), BATCH_TOKENS)
         source, prepare = self._source(layout, documents, tokens), self.prepare()
-        batches, cursor, taken = [], source.enter(source.start, len(source.stages) - 1), 0
+        batches, cursor, taken = [], source.start, 0
         while taken < tokens and source.epochs(cursor) < 1:
             samples, cursor = source.take(cursor, tokens=BATCH_TOKENS)
             samples = [sample for sample in samples if sample.key[0] == 0]

@@ -1,12 +1,12 @@
 """The base class of layout settings. A layout defines how samples are cut from documents.
 
-Input: the recipe's [layout]. Output: the layout of each stage (one file per method, such as `sentence_pairs`), and the
-source of samples that applies it to documents.
+Input: the recipe's [layout]. Output: the layout (one file per method, such as `sentence_pairs`), and the source of
+samples that applies it to documents.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import msgspec
@@ -18,36 +18,19 @@ from unmask.corpus.corpus import Documents
 
 
 class LayoutSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
-    """The settings that [layout] of a recipe has for every kind: exactly one of length and stages.
+    """The settings that [layout] of a recipe has for every kind.
 
     Attributes:
-        length: maximum tokens per sequence, including special tokens, throughout the run.
-        stages: consecutive stages; their shares sum to 1.
+        length: maximum tokens per sequence, including special tokens.
         offers: what this kind of layout can give to objectives, with the settings (KEY=VALUE) that enable it.
         without: the setting with which it gives nothing.
     """
 
-    length: int | None = None
-    stages: tuple[Stage, ...] | None = None
+    length: int
 
-    either = ("length", "stages")
-    kept = ("length", "stages")
+    kept = ("length",)
     offers: ClassVar[Mapping[str, str]] = {}
     without: ClassVar[str] = ""
-
-    def __post_init__(self) -> None:
-        if (self.length is None) == (self.stages is None):
-            raise ValueError("a layout has exactly one of length and stages")
-        shares = [stage.share for stage in self.all_stages]
-        if not all(share > 0 for share in shares) or abs(sum(shares) - 1) > 1e-6:
-            raise ValueError("the shares of layout.stages must be positive and sum to 1")
-
-    @property
-    def all_stages(self) -> tuple[Stage, ...]:
-        """The stages; a single one if a length is set instead."""
-        if self.length is not None:
-            return (Stage(share=1.0, length=self.length),)
-        return self.stages or ()
 
     @property
     def gives(self) -> frozenset[str]:
@@ -62,6 +45,10 @@ class LayoutSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def build(self, frame: Frame, length: int) -> Layout:
         """Return the layout at one length."""
         raise NotImplementedError
+
+    def layouts(self, frame: Frame) -> Sequence[tuple[Stage, Layout]]:
+        """Return the layout as that of a run's only stage."""
+        return [(Stage(share=1.0, length=self.length), self.build(frame, self.length))]
 
     def source(self, documents: Documents, frame: Frame, *, seed: int, block_tokens: int | None = None) -> Source:
         """Return the samples of documents in seeded order; see `CorpusSource`."""

@@ -47,7 +47,8 @@ class MaskingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     Attributes:
         rate: share of a sequence's tokens to mask.
-        final_rate: rate at the end of the run, reached linearly; None: the rate is constant.
+        final_rate: rate at the end of the run, or of the consecutive stages with the same masking (see
+            batches/curriculum.py), reached linearly; None: the rate is constant.
         replace: what replaces masked tokens.
         gives: what it gives to objectives.
         whole_words: whether words are only masked as a whole.

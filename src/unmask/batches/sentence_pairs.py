@@ -70,7 +70,6 @@ class SentencePairsSettings(
     without = "layout.second=next"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if not 0 <= self.short_probability <= 1:
             raise ValueError("short_probability must lie in [0, 1]")
         if not 0 <= self.single_probability <= 1:

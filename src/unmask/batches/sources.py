@@ -6,14 +6,15 @@ few integers and no queue.
 
 An epoch visits the documents of a corpus in a seeded permutation, one block at a time; the samples of a block are cut
 and shuffled together. As a block contains documents from the whole corpus, this is close to a global shuffle of
-samples, but needs no table of them. The blocks are the same in all stages; where the length changes, the order
-continues with the next block, since at another length the current block is cut into different samples. Only the rest
-of that block is skipped in the epoch, and nothing is read twice.
+samples, but needs no table of them. The blocks are the same in all stages; where a stage begins, the order continues
+with the next block, since another layout cuts the current block into different samples. Only the rest of that block is
+skipped in the epoch, and nothing is read twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Protocol
 
@@ -73,15 +74,10 @@ class Layout(Protocol):
 
 
 class LayoutFactory(Protocol):
-    """Builds the layout of each stage; `LayoutSettings` implements it."""
+    """Builds the layout of each stage: `LayoutSettings` that of a single one, `Curriculum` those of several."""
 
-    @property
-    def all_stages(self) -> Sequence[Stage]:
-        """The stages of a run; at least one."""
-        ...
-
-    def build(self, frame: Frame, length: int) -> Layout:
-        """Return the layout at one length."""
+    def layouts(self, frame: Frame) -> Sequence[tuple[Stage, Layout]]:
+        """Return the stages of a run, at least one, each with its layout."""
         ...
 
 
@@ -90,7 +86,7 @@ class CorpusSource:
 
     Args:
         documents: documents of the corpus.
-        layout: settings of the layout.
+        layout: settings of the layout, or of those of all stages.
         frame: the special tokens.
         seed: seed of the order and of the layout.
         block_tokens: approximate number of tokens that are cut and shuffled together, at most `BLOCK_TOKENS`, which is
@@ -110,8 +106,7 @@ class CorpusSource:
         block_tokens: int | None = None,
     ) -> None:
         self.documents = documents
-        self.stages = layout.all_stages
-        self.layouts = [layout.build(frame, stage.length) for stage in self.stages]
+        self.stages, self.layouts = zip(*layout.layouts(frame), strict=True)
         self.seed = seed
         mean = max(1, documents.num_tokens // max(1, len(documents)))
         self.per_block = max(1, min(len(documents), min(block_tokens or BLOCK_TOKENS, BLOCK_TOKENS) // mean))
@@ -178,7 +173,8 @@ class CorpusSource:
         ]
         rng = derive_rng(self.seed, "layout", epoch, block)
         samples = self.layouts[stage].cut(self.documents, indices, rng)
-        return [samples[index].named((epoch, block, item)) for item, index in enumerate(rng.permutation(len(samples)))]
+        order_in_block = enumerate(rng.permutation(len(samples)))
+        return [replace(samples[index], key=(epoch, block, item), stage=stage) for item, index in order_in_block]
 
 
 class ExampleSource:

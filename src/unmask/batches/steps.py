@@ -34,6 +34,7 @@ class Step:
         micro_batches: its samples, split so that each micro-batch fits into memory.
         counts: number of targets in these micro-batches, by objective.
         tokens, sequences: numbers of tokens and sequences in the whole step, over all processes.
+        stage: index of the run's stage.
         cursor: cursor after the step.
     """
 
@@ -41,6 +42,7 @@ class Step:
     counts: Mapping[str, int]
     tokens: int
     sequences: int
+    stage: int
     cursor: Cursor
 
     def pin_memory(self) -> Step:
@@ -76,6 +78,7 @@ class Steps:
             counts=add_counts(share) if share else {},
             tokens=sum(map(len, samples)),
             sequences=len(samples),
+            stage=samples[0].stage,
             cursor=cursor,
         )
 

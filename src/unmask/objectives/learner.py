@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import reduce
 from operator import or_
 from typing import cast
@@ -29,6 +29,8 @@ class Loss(dict[str, Part]):
 class Learner(nn.Module):
     """Runs `before` of the objectives, one forward pass of the encoder, then `score` of every objective.
 
+    A batch contains the counts of the objectives that it was prepared for: those of its stage. Only these run.
+
     Args:
         encoder: the body.
         objectives: objectives by name; these are also the names of parts of the loss, of metrics and of recipe tables.
@@ -49,22 +51,23 @@ class Learner(nn.Module):
         """Each part's weight in the loss."""
         return {name: weight for own, part in self.parts.items() for name, weight in part.part_weights(own).items()}
 
-    def prepare(self, sample: Sample) -> Sample:
-        """Return the sample prepared by every objective.
+    def prepare(self, sample: Sample, objectives: Collection[str] | None = None) -> Sample:
+        """Return the sample prepared by the objectives with these names; None: by every objective.
 
         Raises:
             ValueError: the layout and the masking did not provide a label that an objective needs.
         """
         for name, part in self.parts.items():
+            if objectives is not None and name not in objectives:
+                continue
             if missing := part.needs - sample.labels.keys():
                 raise ValueError(f"{name} needs the labels {sorted(missing)}")
             sample = part.prepare(sample, name)
         return sample
 
-    @property
-    def keep(self) -> Keep:
-        """Outputs of the body, besides its last layer, that the objectives read."""
-        return reduce(or_, (part.keep for part in self.parts.values()), NOTHING)
+    def active(self, batch: Batch) -> Mapping[str, Objective]:
+        """Return the objectives that a batch was prepared for, by name."""
+        return {name: part for name, part in self.parts.items() if name in batch.counts}
 
     def start(self, streams: int) -> Carry:
         """Return the initial state of streams, each (streams, ...); empty if the body carries no state."""
@@ -73,16 +76,17 @@ class Learner(nn.Module):
         return {}
 
     def forward(self, batch: Batch) -> Loss:
-        """Return all parts of the loss, including those without a target in this batch."""
-        found: dict[str, Part] = {}
-        for part in self.parts.values():
+        """Return all parts of the loss that the batch was prepared for, including those without a target in it."""
+        active, found = self.active(batch), dict[str, Part]()
+        for part in active.values():
             batch, before = part.before(self.encoder, batch)
             found |= before
-        encoded = self.encoder(batch.tokens, self.keep, batch.carry)
-        found |= {name: part.score(self.encoder, encoded, batch) for name, part in self.parts.items()}
+        keep: Keep = reduce(or_, (part.keep for part in active.values()), NOTHING)
+        encoded = self.encoder(batch.tokens, keep, batch.carry)
+        found |= {name: part.score(self.encoder, encoded, batch) for name, part in active.items()}
         return Loss(found, encoded.carry)
 
     def forward_flops(self, batch: Batch) -> int:
         """Return the FLOPs of the matrix products of a forward pass; see `Encoder.forward_flops`."""
-        heads = sum(part.forward_flops(self.encoder, batch) for part in self.parts.values())
+        heads = sum(part.forward_flops(self.encoder, batch) for part in self.active(batch).values())
         return self.encoder.forward_flops(batch.tokens) + heads

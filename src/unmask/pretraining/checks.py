@@ -33,10 +33,10 @@ def check_words(recipe: Recipe, tokenizer: Tokenizer) -> list[str]:
     Returns:
         Notes for the user, if n-grams or spans of several words are masked.
     """
-    words = recipe.masking.words
+    words = {words for stage in recipe.every_stage if (words := stage.masking.words)}
     if not words or not tokenizer.begins_word(np.arange(tokenizer.size)).all():
         return []
-    if words == 1:
+    if 1 in words:
         raise UserError(
             "every token of this vocabulary is a word, so masking whole words would mask single tokens",
             remedy="pass --set masking.kind=token, or train a vocabulary with subwords",
@@ -63,14 +63,15 @@ def check_masked(recipe: Recipe, samples: Sequence[Sample]) -> None:
 
 def check_shape(shape: BodySettings, recipe: Recipe, init: str | Path) -> None:
     """Raise an error if a model lacks what the recipe's objectives need, or has too few positions for its layout."""
-    given = shape.gives | recipe.masking.gives | recipe.layout.gives
-    missing = sorted(frozenset().union(*(one.asks for one in recipe.objectives.values())) - given)
+    stages = recipe.every_stage
+    given = shape.gives.union(*(stage.masking.gives | stage.layout.gives for stage in stages))
+    missing = sorted(frozenset().union(*(one.asks for one in recipe.all_objectives.values())) - given)
     if missing:
         raise UserError(
             f"the recipe {recipe.name} needs {', '.join(missing)}, which {init} does not provide",
             remedy=f"use a recipe such as {'gpt-mini' if LEFT_TO_RIGHT in shape.gives else 'bert-mini'}",
         )
-    length = max(stage.length for stage in recipe.layout.all_stages)
+    length = max(stage.layout.length for stage in stages)
     if length > shape.positions:
         raise UserError(
             f"the layout's length {length} exceeds the {shape.positions} positions of {init}",

@@ -1,8 +1,8 @@
 """What a recipe costs on a machine, estimated without training: parameters, operations, time.
 
 Input: a recipe, and how many operations per second the machine computes. Output: numbers for `unmask recipes list` and
-for the choice of a recipe. The operations are those that a run counts (`Learner.forward_flops`), for one sequence of the
-recipe's length.
+for the choice of a recipe. The operations are those that a run counts (`Learner.forward_flops`), for one sequence of
+the recipe's length.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ def build_learner(
     """Return encoder and objectives, and the names of the parts newly initialized because `base` lacks them.
 
     Args:
-        recipe: encoder and objectives.
+        recipe: encoder, and objectives of all stages.
         vocabulary: number of token ids.
         base: model to continue from; None: all weights are initialized at random.
         teacher: teacher model, for objectives that need one.
@@ -29,7 +29,7 @@ def build_learner(
     encoder = build_encoder(recipe.encoder, vocabulary, seed=recipe.seed) if base is None else base.encoder
     torch.manual_seed(derive_seed(recipe.seed, "heads"))
     context = BuildContext(encoder, teacher, vocabulary)
-    objectives = {name: settings.build(context) for name, settings in recipe.objectives.items()}
+    objectives = {name: settings.build(context) for name, settings in recipe.all_objectives.items()}
     if base is None:
         return Learner(encoder, objectives), []
     lacking = [what for name, objective in objectives.items() for what in base.take(name, objective)]

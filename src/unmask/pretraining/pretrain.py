@@ -12,17 +12,18 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
-from torch import Tensor
 
 from unmask.batches.batch import Batch
-from unmask.batches.feed import Feed
+from unmask.batches.curriculum import Curriculum
 from unmask.batches.sources import Source
+from unmask.batches.stages import stage_ends
 from unmask.corpus.corpus import Corpus
 from unmask.errors import UserError
 from unmask.model import Model, load_model, save_model
 from unmask.objectives.learner import Learner
 from unmask.objectives.teacher import Teacher
 from unmask.pretraining.checks import check_masked, check_shape, check_vocabulary, check_words
+from unmask.pretraining.curriculum import build_curriculum
 from unmask.pretraining.learner import build_learner
 from unmask.recipe import Recipe, resolve_migrated
 from unmask.runs.directory import RunDirectory
@@ -90,9 +91,8 @@ def pretrain(
         teacher.to(machine.device, machine.dtype)
     learner, created = build_learner(recipe, corpus.tokenizer.size, base, teacher)
     learner.to(machine.device)
-    summary = recipe.encoder.pretraining
-    feed = Feed(recipe.layout, recipe.masking, recipe.seed, corpus.tokenizer, learner.prepare, summary)
-    source, heldout = _read(feed, recipe, corpus, display)
+    curriculum = build_curriculum(recipe, corpus.tokenizer, learner)
+    source, heldout = _read(curriculum, recipe, corpus, display)
     inputs = {"corpus": fingerprint(corpus), "init": "none" if base is None else base.fingerprint(), **teacher_inputs}
     former = {} if base is None else {"init": base.former_fingerprint}
     earlier = Earlier(partial(resolve_migrated, Recipe), former)
@@ -104,7 +104,7 @@ def pretrain(
         trainer = Trainer(
             learner,
             source,
-            prepare=feed.prepare(),
+            prepare=curriculum.prepare(),
             heldout=heldout,
             settings=recipe,
             run=run,
@@ -116,8 +116,9 @@ def pretrain(
         if not processes.is_main:
             return run.model
         metrics = evaluate(learner, heldout, machine) if heldout else {}
-        remarks = _remarks(learner, run, metrics)
-        model = Model(learner.encoder, corpus.tokenizer, _heads(learner))
+        trained = _trained(recipe, curriculum, trainer.progress.total)
+        remarks = _remarks(learner, run, metrics, trained, trainer)
+        model = Model(learner.encoder, corpus.tokenizer, {name: learner.parts[name].published() for name in trained})
         _write_results(run, recipe, model, trainer.progress, metrics, remarks, display)
     for warning in remarks.warnings:
         display.say(warning)
@@ -144,21 +145,22 @@ def _load_base(init: str | Path, recipe: Recipe, corpus: Corpus, *, allow_pickle
     return base
 
 
-def _read(feed: Feed, recipe: Recipe, corpus: Corpus, display: Display) -> tuple[Source, list[Batch]]:
+def _read(curriculum: Curriculum, recipe: Recipe, corpus: Corpus, display: Display) -> tuple[Source, list[Batch]]:
     """Return the source of training samples, and the held-out batches.
 
     Raises:
         UserError: the corpus has no samples, or nothing in them can be masked.
     """
     try:
-        heldout = feed.heldout(corpus.heldout, HELDOUT_TOKENS)
+        heldout = curriculum.heldout(corpus.heldout, HELDOUT_TOKENS)
     except UserError:  # with a single document there is no other one to draw a second text from
         heldout = []
         display.say("the held-out text is too short for this layout: there is no evaluation during training")
-    source = feed.source(corpus.train)
-    samples, _ = source.take(source.start, sequences=CHECKED_SAMPLES)  # raises if the corpus has no samples
-    prepare = feed.prepare()
-    check_masked(recipe, [prepare(sample.at(1.0)) for sample in samples])
+    source, prepare = curriculum.source(corpus.train), curriculum.prepare()
+    for number, stage in enumerate(recipe.every_stage):
+        cursor = source.enter(source.start, number)
+        samples, _ = source.take(cursor, sequences=CHECKED_SAMPLES)  # raises if the corpus has no samples
+        check_masked(stage, [prepare(sample.at(1.0)) for sample in samples])
     return source, heldout
 
 
@@ -167,28 +169,49 @@ def baseline(learner: Learner, heldout: Sequence[Batch], token: int) -> dict[str
 
     Args:
         learner: encoder and objectives.
-        heldout: batches to score on.
+        heldout: batches to score on, at least one.
         token: id of the most frequent token.
     """
     found: dict[str, float] = {}
-    for name, part in learner.parts.items():
+    for name, part in learner.active(heldout[0]).items():
         found |= part.baseline(name, heldout, token)
     return found
 
 
-def _remarks(learner: Learner, run: RunDirectory, metrics: Mapping[str, float]) -> Remarks:
-    """Gather the objectives' notes, warnings and usage examples for the report of a finished run."""
-    guessed = (run.read_metrics("guess") or [{}])[0]
-    parts = learner.parts.items()
+def _trained(recipe: Recipe, curriculum: Curriculum, total: int) -> dict[str, int]:
+    """Return the last step of each objective, by name, without those that have no step."""
+    found: dict[str, int] = {}
+    begin = 0
+    for stage, end in zip(recipe.every_stage, stage_ends(curriculum.stages, total), strict=True):
+        if end > begin:
+            found |= dict.fromkeys(stage.objectives, end)
+        begin = end
+    return {name: found[name] for name in recipe.all_objectives if name in found}
+
+
+def _remarks(
+    learner: Learner, run: RunDirectory, metrics: Mapping[str, float], trained: Mapping[str, int], trainer: Trainer
+) -> Remarks:
+    """Gather the objectives' notes, warnings and usage examples for the report of a finished run.
+
+    Only objectives of the last stage were evaluated. The heads of earlier stages are published, and noted.
+    """
+    guessed, total = (run.read_metrics("guess") or [{}])[0], trainer.progress.total
+    last = {name: learner.parts[name] for name, step in trained.items() if step == total}.items()
     return Remarks(
-        notes=[note for name, part in parts for note in part.notes(name, metrics, guessed)],
-        warnings=[text for name, part in parts for text in part.warnings(name, metrics)],
-        usage=[line for _, part in parts for line in part.usage(str(run.path))],
+        stages=[
+            *trainer.calibration.stage_lines(total),
+            *(
+                f"the {name} head is that of step {step:,}: it belongs to an earlier stage, and the encoder has "
+                "changed since"
+                for name, step in trained.items()
+                if step < total
+            ),
+        ],
+        notes=[note for name, part in last for note in part.notes(name, metrics, guessed)],
+        warnings=[text for name, part in last for text in part.warnings(name, metrics)],
+        usage=[line for name in trained for line in learner.parts[name].usage(str(run.path))],
     )
-
-
-def _heads(learner: Learner) -> dict[str, dict[str, Tensor]]:
-    return {name: part.published() for name, part in learner.parts.items()}
 
 
 def _write_results(

@@ -16,7 +16,7 @@ from unmask.runs.directory import flat
 from unmask.runs.display import duration, speed
 from unmask.runs.summary import Seeds, Summary, metric_names
 
-TABLES = ("task", "encoder", "downstream", "layout", "objective", "batch", "optimizer", "budget")
+TABLES = ("task", "encoder", "downstream", "layout", "objective", "stages", "batch", "optimizer", "budget")
 """Tables of a recipe that are shown."""
 
 
@@ -63,9 +63,9 @@ def _origin(run: Summary) -> str:
     name = Path(program).name.replace("__main__.py", "unmask")
     rows = [("command", shlex.join([name, *arguments])), ("inputs", _pairs(provenance.inputs))]
     for name in TABLES:
-        if name in run.recipe:
-            value = run.recipe[name]
-            rows.append((name, _pairs(flat(value)) if isinstance(value, dict) else str(value)))
+        if value := run.recipe.get(name):
+            shown = [_table(one) for one in (value if isinstance(value, list) else [value])]
+            rows += zip((name, *[""] * (len(shown) - 1)), shown, strict=True)
     machine = {key: value for key, value in provenance.machine.items() if key != "matmul_flops_per_second"}
     fastest = f", matrix products at {speed(run.peak)}" if run.peak else ""
     rows.append(("machine", _pairs(machine) + fastest))
@@ -112,6 +112,10 @@ def _values(lines: Sequence[Mapping[str, Any]], name: str) -> list[float]:
 
 def _number(value: Any) -> str:
     return f"{value:.4f}" if isinstance(value, int | float) else "?"
+
+
+def _table(value: Any) -> str:
+    return _pairs(flat(value)) if isinstance(value, dict) else str(value)
 
 
 def _pairs(table: Mapping[str, Any]) -> str:

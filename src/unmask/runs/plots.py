@@ -78,7 +78,7 @@ def plot_training(run: RunDirectory) -> None:
     if not train:
         return
     guesses = run.read_metrics("guess")
-    names = [name for name in train[-1] if name.endswith("_accuracy")]
+    names = [name for name in metric_names(train) if name.endswith("_accuracy")]  # also those of earlier stages
     drawing, panels = figure(1 + len(names))
     for panel, name in zip(panels, ["loss", *names], strict=True):
         x, y = _points(train, name, "tokens")

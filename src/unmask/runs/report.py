@@ -32,11 +32,13 @@ class Remarks:
     """Remarks of a run's objectives for its report.
 
     Attributes:
+        stages: the stages of the run, if there are several, and heads that were only trained in earlier ones.
         notes: baselines for its held-out metrics.
         warnings: warnings for the user.
         usage: commands that use the trained model.
     """
 
+    stages: Sequence[str] = ()
     notes: Sequence[str] = ()
     warnings: Sequence[str] = ()
     usage: Sequence[str] = ()
@@ -53,6 +55,8 @@ def pretraining_report(run: RunDirectory, name: str, progress: FinalProgress, re
     """
     heldout = run.read_metrics("heldout")
     lines = [f"# {name}, pretrained", "", _totals(progress), ""]
+    if remarks.stages:
+        lines += ["Stages:", "", *(f"- {line}" for line in remarks.stages), ""]
     if heldout:
         first, last = heldout[0], heldout[-1]
         lines += ["| held out | before the first step | after the last |", "|---|---|---|"]

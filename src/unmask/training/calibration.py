@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from functools import cached_property
 
-from unmask.batches.batch import Sample
+from unmask.batches.batch import Sample, total_length
 from unmask.batches.sources import Source
 from unmask.errors import UserError
 from unmask.runs.directory import RunDirectory
@@ -79,6 +79,8 @@ class Calibration:
     def micro_tokens(self, learn: Callable[[list[Sample]], None], parameters: int) -> int:
         """Return the number of tokens of a micro-batch: the recipe's value, or as many as fit into memory.
 
+        It fits in every stage; a stage whose steps fit as a whole does not limit the others.
+
         Args:
             learn: computes the gradient of some samples, without side effects.
             parameters: number of scalar parameters of the model.
@@ -86,11 +88,16 @@ class Calibration:
         limits = self.settings.batch
         if limits.micro_tokens != "auto":
             return limits.micro_tokens
-        cursor = self.source.enter(self.source.start, len(self.source.stages) - 1)  # the longest sequences
-        samples, _ = self.source.take(cursor, tokens=limits.tokens, sequences=limits.sequences)
-        samples = self.processes.share(sorted(samples, key=len))
-        found = find_micro_tokens(samples, learn, self.machine, reserve=RESERVED_BYTES * parameters)
-        return min(self.processes.gather(found))
+        found: list[int] = []
+        limiting: list[int] = []
+        for stage in range(len(self.source.stages)):
+            cursor = self.source.enter(self.source.start, stage)
+            samples, _ = self.source.take(cursor, tokens=limits.tokens, sequences=limits.sequences)
+            samples = self.processes.share(sorted(samples, key=len))
+            found.append(find_micro_tokens(samples, learn, self.machine, reserve=RESERVED_BYTES * parameters))
+            if found[-1] < total_length(samples):
+                limiting.append(found[-1])
+        return min(self.processes.gather(min(limiting, default=max(found))))
 
     def total(self, before: int, seconds_per_step: Callable[[int], float], display: Display) -> int:
         """Convert the budget into steps and print the plan.
@@ -112,10 +119,13 @@ class Calibration:
             if (memory := self.machine.memory()) > 0:
                 text += f", {memory / 2**30:.1f} GiB of memory"
         display.say(text)
-        if len(plan.stages) > 1:
-            for line in plan.stage_lines(steps):
-                display.say(line)
+        for line in self.stage_lines(steps):
+            display.say(line)
         return steps
+
+    def stage_lines(self, steps: int) -> list[str]:
+        """Return a line for each stage of `steps` steps, for display; none if there is only one."""
+        return self.plan.stage_lines(steps) if len(self.plan.stages) > 1 else []
 
     def is_long(self, steps: int) -> bool:
         """Return whether a run of `steps` steps is long enough to spend time on measuring its speed."""

@@ -122,7 +122,8 @@ class Trainer:
         self.machine = machine
         self.display = display
         self.processes = processes or Processes()
-        if (settings.batch.tokens or (settings.batch.sequences or 0) * source.stages[-1].length) > PROBE:
+        longest = max(stage.length for stage in source.stages)
+        if (settings.batch.tokens or (settings.batch.sequences or 0) * longest) > PROBE:
             keep_few_kernels(machine.precision)
         self.replicas = replicate(learner, machine, self.processes)
         self.replicas.copy.encoder.recompute = settings.batch.recompute
@@ -140,7 +141,7 @@ class Trainer:
         self.patience = Patience(run, settings.budget.patience if heldout else None, self.processes)
         self.progress = Progress(cursor=source.start, threads=torch.get_num_threads())
         self.failures = 0
-        self._counts, self._sums = Sums(self.processes), Sums(self.processes)
+        self._sums = [(Sums(self.processes), Sums(self.processes)) for _ in source.stages]  # their names differ
 
     def complete(self, *, resume: bool) -> None:
         """Start or resume the run and train until it is finished; see `start`, `resume` and `train`."""
@@ -224,15 +225,17 @@ class Trainer:
         progress = self.progress
         start = time.perf_counter()
         step = self.feed.next(progress)
-        counts = self._counts.all_reduce(step.counts)
+        weights = {**self.learner.weights, **self.source.stages[step.stage].weights}
+        counted, summed = self._sums[step.stage]
+        counts = counted.all_reduce(step.counts)
         flops = FORWARDS_PER_STEP * sum(map(self.learner.forward_flops, step.micro_batches))
-        sums = self._sums.all_reduce({**self._backward(step.micro_batches, counts), "flops": flops})
+        sums = summed.all_reduce({**self._backward(step.micro_batches, counts, weights), "flops": flops})
         self.replicas.reduce()
         norm = self.optimizer.clip()
-        metrics = summarize(sums, counts, self.learner.weights)
+        metrics = summarize(sums, counts, weights)
         factor = self.settings.schedule.factor(progress.step, progress.total or UNKNOWN_STEPS)
         if math.isfinite(norm) and math.isfinite(metrics["loss"]):
-            rate = self.optimizer.step(progress.step - progress.skipped, factor)
+            rate = self.optimizer.step(factor)
             self.replicas.refresh()
             self.carry.commit()
             self.failures = 0
@@ -260,11 +263,15 @@ class Trainer:
             self.saver.save(model, self.optimizer.state(), self.progress, carry)
 
     def _backward(
-        self, micro_batches: Sequence[Batch], counts: Mapping[str, float], last: bool = True
+        self,
+        micro_batches: Sequence[Batch],
+        counts: Mapping[str, float],
+        weights: Mapping[str, float],
+        last: bool = True,
     ) -> dict[str, float]:
         """Compute the gradient of this process's share of a step (`last`) or of a trial; return the parts' sums."""
         self.replicas.copy.train()
-        factors = {name: weight / max(1, counts[name]) for name, weight in self.learner.weights.items()}
+        factors = {name: weight / max(1, counts[name]) for name, weight in weights.items() if name in counts}
         sums: dict[str, Tensor] = {}
         for index, micro_batch in enumerate(micro_batches):
             torch.manual_seed(
@@ -322,7 +329,7 @@ class Trainer:
 
         def learn(micro_batch: list[Sample]) -> None:
             batch = collate([self.prepare(sample) for sample in micro_batch])
-            self._backward([batch], batch.counts, last=False)
+            self._backward([batch], batch.counts, self.learner.weights, last=False)
             self.optimizer.zero_grad()
             self.carry.drop()
 

@@ -100,6 +100,7 @@ class Optimizer:
             name: torch.zeros_like(value) if name in adapted else value for name, value in self.names.items()
         }
         self.moments: dict[str, dict[str, Tensor]] = {}
+        self._taken: dict[str, int] = {}
         self._excess: Tensor | None = None
 
     def gradients(self) -> list[Tensor]:
@@ -114,29 +115,26 @@ class Optimizer:
         return float(norm)
 
     @torch.no_grad()
-    def step(self, number: int, factor: float) -> float:
-        """Apply and clear the gradients, after `number` previous steps; return the learning rate.
+    def step(self, factor: float) -> float:
+        """Apply and clear the gradients; return the learning rate.
+
+        Parameters without a gradient are not changed: those of a head that no objective of this stage uses.
 
         Without bias correction the update is m / (sqrt(v) + epsilon), which is torch's corrected update with the rate
-        and epsilon divided by the correction's factors.
+        and epsilon divided by the correction's factors. These depend on the steps that a parameter has taken.
         """
         rate = self.settings.learning_rate * factor
-        scale = root = 1.0
-        if not self.settings.bias_correction:
-            first, second = self.betas
-            root = (1 - second ** (number + 1)) ** 0.5
-            scale = (1 - first ** (number + 1)) / root
         for group in self.groups:
-            names = [name for name in group.names if self.names[name].grad is not None]
-            if not names:
-                continue
             if group.rule == "muon":
+                names = [name for name in group.names if self.names[name].grad is not None]
                 self._muon(names, self.settings.matrix_rate * factor * group.factor, group.decay)
                 continue
             adapted = group.rule == "lamb"
-            self._adamw(names, scale * (1.0 if adapted else rate * group.factor), group.decay / scale, root)
-            if adapted:
-                self._adapt(names, group.decay, rate * group.factor)
+            for taken, names in self._with_gradient(group).items():
+                scale, root = self._uncorrected(taken)
+                self._adamw(names, scale * (1.0 if adapted else rate * group.factor), group.decay / scale, root)
+                if adapted:
+                    self._adapt(names, group.decay, rate * group.factor)
         self.zero_grad()
         return rate
 
@@ -153,7 +151,7 @@ class Optimizer:
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Load what `state` returned.
 
-        A parameter that no objective uses (such as the pooler without pairs) has no moments.
+        A parameter that no objective has used yet (such as the pooler without pairs) has no moments.
         """
         self.moments = {
             name: {key: state[f"{name}.{key}"].clone().to(self.names[name].device) for key in keys}
@@ -162,6 +160,7 @@ class Optimizer:
             for name in group.names
             if f"{name}.{keys[0]}" in state
         }
+        self._taken = {name: int(moments["step"]) for name, moments in self.moments.items() if "step" in moments}
 
     def _group(self, layer_groups: Sequence[nn.Module]) -> list[Group]:
         """Group the parameters by weight decay and factor of the learning rate."""
@@ -181,6 +180,22 @@ class Optimizer:
             groups.setdefault((rule != "adamw", matrix, factor), new).names.append(name)
         return list(groups.values())
 
+    def _with_gradient(self, group: Group) -> dict[int, list[str]]:
+        """Return the names of a group's parameters that have a gradient, by the number of steps they have taken."""
+        found: dict[int, list[str]] = {}
+        for name in group.names:
+            if self.names[name].grad is not None:
+                found.setdefault(self._taken.get(name, 0), []).append(name)
+        return found
+
+    def _uncorrected(self, taken: int) -> tuple[float, float]:
+        """Return the factors that undo the bias correction after `taken` steps: of the rate, and of the root of v."""
+        if self.settings.bias_correction:
+            return 1.0, 1.0
+        first, second = self.betas
+        root = (1 - second ** (taken + 1)) ** 0.5
+        return (1 - first ** (taken + 1)) / root, root
+
     def _adamw(self, names: Sequence[str], rate: float, decay: float, root: float) -> None:
         """Take AdamW's step on the targets of some parameters."""
         for name in names:
@@ -188,6 +203,7 @@ class Optimizer:
                 zeros = [torch.zeros_like(self.names[name]) for _ in range(2)]
                 step = zeros[0].new_zeros((), dtype=torch.float32)  # the kernel requires float32
                 self.moments[name] = dict(zip(MOMENTS, (step, *zeros), strict=True))
+            self._taken[name] = self._taken.get(name, 0) + 1
         steps, first, second = ([self.moments[name][key] for name in names] for key in MOMENTS)
         kernels.increment_(steps)
         kernels.adamw_(

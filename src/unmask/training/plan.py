@@ -87,7 +87,7 @@ class Plan:
         """Return a line for each stage, for display."""
         ends = [0, *stage_ends(self.stages, total)]
         return [
-            f"length {stage.length}: {end - begin:,} steps of {found.tokens:,.0f} tokens"
+            f"{stage.name or f'length {stage.length}'}: {end - begin:,} steps of {found.tokens:,.0f} tokens"
             for stage, found, (begin, end) in zip(self.stages, self.counted, pairwise(ends), strict=True)
         ]
 
