@@ -102,6 +102,16 @@ def test_tokens_added_by_other_programs(tokenizer):
     assert difference(tokenizer, new) == ""
     assert new_tokens(tokenizer, new) == ["##river", "dog-house", " "]
     river, house, space = old_ids(tokenizer, new)
-    assert tokenizer.tokens(river) == ["river"]
+    assert tokenizer.tokens(river) == tokenizer.tokens(tokenizer.encode("sriver"))[1:], "within a word"
     assert house == tokenizer.encode("dog-house").tolist()
     assert space == [tokenizer.unk]
+
+
+def test_a_larger_vocabulary_of_the_same_text_extends_a_smaller_one(documents, tokenizer):
+    """Merges are learned one after the other, so that the first 150 tokens are the same."""
+    small = train_wordpiece(documents, size=150)
+    assert difference(small, tokenizer) == ""
+    for token, parts in zip(new_tokens(small, tokenizer), old_ids(small, tokenizer), strict=True):
+        written = [part.removeprefix("##") for part in small.tokens(parts)]
+        assert "".join(written) == token.removeprefix("##")
+        assert all(part.startswith("##") for part in small.tokens(parts)[not token.startswith("##") :])

@@ -29,14 +29,16 @@ class TaskInfo(Protocol):
 
 @dataclass(frozen=True)
 class Remarks:
-    """Remarks of a run's objectives for its report.
+    """Remarks on a run for its report.
 
     Attributes:
+        changes: what was changed in the model that the run started from.
         notes: baselines for its held-out metrics.
         warnings: warnings for the user.
         usage: commands that use the trained model.
     """
 
+    changes: Sequence[str] = ()
     notes: Sequence[str] = ()
     warnings: Sequence[str] = ()
     usage: Sequence[str] = ()
@@ -49,10 +51,11 @@ def pretraining_report(run: RunDirectory, name: str, progress: FinalProgress, re
         run: run whose metrics are read.
         name: name of the recipe.
         progress: final progress of the run.
-        remarks: remarks of its objectives.
+        remarks: remarks on the run.
     """
     heldout = run.read_metrics("heldout")
     lines = [f"# {name}, pretrained", "", _totals(progress), ""]
+    lines += [line for change in remarks.changes for line in (f"{change[0].upper()}{change[1:]}.", "")]
     if heldout:
         first, last = heldout[0], heldout[-1]
         lines += ["| held out | before the first step | after the last |", "|---|---|---|"]

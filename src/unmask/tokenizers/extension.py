@@ -53,10 +53,23 @@ def old_ids(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
             return [known[token]]
         if token in parts:
             return [id for part in parts[token] for id in split(part)]
-        text = token.removeprefix(PREFIX) if old.kind.name == "wordpiece" else token.replace(SPACE, " ")
-        return old.encode(text).tolist() or [old.unk]
+        if old.kind.name == "wordpiece" and token.startswith(PREFIX):
+            return _split_rest(token.removeprefix(PREFIX), known) or [old.unk]
+        return old.encode(token.replace(SPACE, " ")).tolist() or [old.unk]
 
     return [split(token) for token in new_tokens(old, new)]
+
+
+def _split_rest(rest: str, known: Mapping[str, int]) -> list[int]:
+    """Return the tokens of the rest of a word, each the longest WordPiece at its position; [] if there is none."""
+    found: list[int] = []
+    while rest:
+        end = next((end for end in range(len(rest), 0, -1) if PREFIX + rest[:end] in known), 0)
+        if not end:
+            return []
+        found.append(known[PREFIX + rest[:end]])
+        rest = rest[end:]
+    return found
 
 
 def with_special_tokens(model: Mapping[str, Any], added: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
