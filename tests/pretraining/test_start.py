@@ -228,6 +228,8 @@ def test_a_corpus_of_another_tokenizer_is_refused_with_the_difference(tokenizer,
     vocabulary = {**model["vocab"], "dog": model["vocab"]["cat"], "cat": model["vocab"]["dog"]}
     other = tokenizer.with_model({**model, "vocab": vocabulary})
     save_model(tmp_path / "model", Model(FAMILIES["bert"][0].build(other.size), other), "")
-    message = r"the tokenizer of .* or with one that extends it: token \d+ is '(cat|dog)' instead of '(cat|dog)'; rebuild"
+    message = (
+        r"the tokenizer of .* or with one that extends it: token \d+ is '(cat|dog)' instead of '(cat|dog)'; rebuild"
+    )
     with pytest.raises(UserError, match=message):
         load_base(tmp_path / "model", read_recipe("bert-tiny", {"layout.length": 32}), corpus, allow_pickle=False)
