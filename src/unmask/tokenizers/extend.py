@@ -146,9 +146,10 @@ def _extensible(tokenizer: Tokenizer) -> dict[str, Any]:
     """
     if tokenizer.kind.name not in _LEARN:
         raise UserError(f"a vocabulary of the kind {tokenizer.kind.name} cannot be extended")
-    model = with_special_tokens(tokenizer.definition["model"], tokenizer.definition["added_tokens"])
+    definition = tokenizer.definition
+    model = with_special_tokens(definition["model"], definition["added_tokens"])
     if len(model["vocab"]) != tokenizer.size:
-        names = [token["content"] for token in tokenizer.definition["added_tokens"] if not token["special"]]
+        names = [token["content"] for token in definition["added_tokens"] if not token["special"]]
         raise UserError(
             f"tokens were added after the vocabulary, which therefore cannot be extended: {', '.join(names[:5])}",
             remedy="use the tokenizer without them",

@@ -21,17 +21,19 @@ def difference(old: Tokenizer, new: Tokenizer) -> str:
     if new.size < old.size:
         return f"it has {new.size:,} tokens instead of {old.size:,}"
     ids = range(old.size)
-    for id, token, other in zip(ids, old.tokens(ids), new.tokens(ids), strict=True):
-        if token != other:
-            return f"token {id} is '{other}' instead of '{token}'"
-    merges = old.definition["model"].get("merges", [])
-    before, after = (_first(one.definition, old.size, len(merges)) for one in (old, new))
-    if part := next((part for part in before if before[part] != after[part]), ""):
+    for id, token, its in zip(ids, old.tokens(ids), new.tokens(ids), strict=True):
+        if token != its:
+            return f"token {id} is '{its}' instead of '{token}'"
+    before, after = old.definition, new.definition
+    merges = len(before["model"].get("merges", []))
+    first, other = (_first(one, old.size, merges) for one in (before, after))
+    if part := next((part for part in first if first[part] != other[part]), ""):
         name = {"model": "merges or scores of the old tokens", "added_tokens": "special tokens"}
-        return f"it has another {part}" if part not in name else f"it has other {name[part]}"
-    for first, second in new.definition["model"].get("merges", [])[len(merges) :]:
-        if first + second not in new_tokens(old, new):
-            return f"it merges '{first}' and '{second}' into an old token"
+        return f"it has other {name[part]}" if part in name else f"it has another {part}"
+    more = set(new_tokens(old, new))
+    for left, right in after["model"].get("merges", [])[merges:]:
+        if left + right not in more:
+            return f"it merges '{left}' and '{right}' into an old token"
     return ""
 
 

@@ -105,7 +105,7 @@ class Tokenizer:
         # offsets exclude the space before a word
         return processors.Sequence([processors.ByteLevel(trim_offsets=True), template])
 
-    @cached_property
+    @property
     def definition(self) -> dict[str, Any]:
         """All that defines the tokenizer, as the library writes it; the same for equal tokenizers in any directory."""
         content = json.loads(self._library.to_str())
