@@ -51,7 +51,7 @@ def test_pretrain_with_an_extended_vocabulary_and_fewer_layers(line, tmp_path):
         "extending the tokenizer",
         "the text has only 1 new token to learn, not 4",
         "vocabulary extended by 1 token; its row is the mean of its old tokens' rows",
-        f"1 of the 2 layers of {base} are kept: 1",
+        f"the new body has layer 1 of the 2 layers of {base}",
     ):
         assert f"{expected}\n" in errors
     config = json.loads((tmp_path / "run" / "model" / "config.json").read_text())

@@ -190,7 +190,7 @@ def test_the_kept_layers_compute_as_before(tokenizer, family):
     settings, names = FAMILIES[family]
     old = make(tokenizer, settings, names)
     new, changes = adapt(old, "MODEL", tokenizer, objectives(names), layers=3)
-    assert changes == ["3 of the 4 layers of MODEL are kept: 1, 3, 4"]
+    assert changes == ["the new body has layers 1, 3, 4 of the 4 layers of MODEL"]
     assert (new.encoder.num_layers, new.encoder.settings.layers) == (3, 3)
     old.encoder.blocks = torch.nn.ModuleList(old.encoder.blocks[number] for number in (0, 2, 3))
     old.encoder.num_layers = 3

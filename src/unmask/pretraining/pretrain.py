@@ -88,8 +88,7 @@ def pretrain(
     base = None if init is None else load_base(init, recipe, corpus, allow_pickle=allow_pickle)
     start, changes = base, list[str]()
     if base is not None:
-        objectives = recipe.objectives
-        start, changes = adapt(base, init or "", corpus.tokenizer, objectives, layers=layers, teacher=teacher)
+        start, changes = adapt(base, f"{init}", corpus.tokenizer, recipe.objectives, layers=layers, teacher=teacher)
         recipe = msgspec.structs.replace(recipe, encoder=start.encoder.settings)
     check_vocabulary(recipe.encoder, corpus.tokenizer.pad)
     for note in check_words(recipe, corpus.tokenizer):

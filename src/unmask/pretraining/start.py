@@ -88,7 +88,8 @@ def adapt(
         check_layers(base.encoder.settings, layers, init)
         kept = spread(layers, base.encoder.num_layers)
         names = ", ".join(str(number + 1) for number in kept)
-        changes.append(f"{len(kept)} of the {base.encoder.num_layers} layers of {init} are kept: {names}")
+        plural = "s" if len(kept) > 1 else ""
+        changes.append(f"the new body has layer{plural} {names} of the {base.encoder.num_layers} layers of {init}")
         base = select_layers(base, kept)
     if added := tokenizer.size - base.tokenizer.size:
         rows = "its row is the mean" if added == 1 else "their rows are the means"
