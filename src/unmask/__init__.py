@@ -8,7 +8,8 @@
     >>> model.fill(["A text with a [MASK] in it."])     # doctest: +SKIP
 
 `unmask.pretrain`, `unmask.finetune`, `unmask.read_recipe`, `unmask.build_corpus`, `unmask.open_corpus`,
-`unmask.train_wordpiece` and `unmask.load_tokenizer` correspond to the commands of the command line.
+`unmask.train_wordpiece`, `unmask.extend_tokenizer` and `unmask.load_tokenizer` correspond to the commands of the
+command line.
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ if TYPE_CHECKING:
     from unmask.pretraining.pretrain import pretrain
     from unmask.recipe import read_recipe
     from unmask.tokenizers.bpe import train_bpe
+    from unmask.tokenizers.extend import extend_tokenizer
     from unmask.tokenizers.load import load_tokenizer
     from unmask.tokenizers.unigram import train_unigram
     from unmask.tokenizers.wordpiece import train_wordpiece
 
 _MODULES = {
     "build_corpus": "unmask.corpus.build",
+    "extend_tokenizer": "unmask.tokenizers.extend",
     "finetune": "unmask.finetuning.finetune",
     "Predictor": "unmask.inference.predictor",
     "load": "unmask.inference.predictor",
@@ -52,6 +55,7 @@ __all__ = [
     "UserError",
     "__version__",
     "build_corpus",
+    "extend_tokenizer",
     "finetune",
     "load",
     "load_tokenizer",

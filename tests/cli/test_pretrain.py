@@ -38,6 +38,27 @@ def test_pretrain_on_text_then_adapt(line, text_file, tmp_path, capsys):
     assert f"was started on other text: {text_file}; resume with" in capsys.readouterr().err
 
 
+def test_pretrain_with_an_extended_vocabulary_and_fewer_layers(line, tmp_path):
+    (tmp_path / "text.txt").write_text("The hepatitis near the sea. The house.\n\n" * 40, encoding="utf8")
+    shape = sets(["encoder.layers=2", *(text for text in TINY if text.startswith("encoder.") and "layers" not in text)])
+    layout = ["layout.kind=document_sentences", "objective.next_sentence=false", "layout.length=48"]
+    rest = (*sets([*layout, "batch.tokens=512", "budget.steps=2"]), "--precision", "float32")
+    base = tmp_path / "base"
+    run_process("pretrain", "bert-tiny", "--corpus", line / "corpus", *shape, *rest, "--out", base, "--quiet")
+    given = ("bert-tiny", "--text", tmp_path / "text.txt", "--init", base, "--extend", "4", "--layers", "1", *rest)
+    errors = run_process("pretrain", *given, "--out", tmp_path / "run").err
+    for expected in (
+        "extending the tokenizer",
+        "the text has only 1 new token to learn, not 4",
+        "vocabulary extended by 1 token; its row is the mean of its old tokens' rows",
+        f"the new body has layer 1 of the 2 layers of {base}",
+    ):
+        assert f"{expected}\n" in errors
+    config = json.loads((tmp_path / "run" / "model" / "config.json").read_text())
+    assert (config["vocab_size"], config["num_hidden_layers"]) == (171, 1)
+    assert run_process("pretrain", *given, "--out", tmp_path / "run", "--quiet", "--resume").err == ""
+
+
 @pytest.mark.parametrize(
     ("statuses", "restarts", "expected"),
     [
@@ -99,6 +120,8 @@ def test_a_restarted_process_resumes_if_there_is_a_checkpoint(tmp_path, monkeypa
 
 
 CORPUS = ("--corpus", "{line}/corpus")
+LAYERS = ("--set", "encoder.layers=1")
+ONE = ("--layers", "1", "--set", "layout.length=48")
 
 
 @pytest.mark.parametrize(
@@ -117,6 +140,19 @@ CORPUS = ("--corpus", "{line}/corpus")
         ),
         (("pretrain", "bert-tiny", "--text", "{line}/train.tsv", "--out", "{line}"), "not empty"),
         (("pretrain", "bert-tiny", "--text", "-", "--out", "{here}/r"), "standard input can be read only once"),
+        (("pretrain", "bert-tiny", *CORPUS, "--out", "{here}/r", "--layers", "1"), "--layers has no effect without"),
+        (
+            ("pretrain", "bert-tiny", *CORPUS, "--out", "{here}/r", "--init", "{line}/run", *ONE),
+            "--layers 1 is not smaller than the number of layers of",
+        ),
+        (
+            ("pretrain", "bert-tiny", *CORPUS, "--out", "{here}/r", "--init", "{line}/run", "--extend", "5"),
+            "--extend has no effect on a corpus that is already built; extend its tokenizer with unmask tokenizer",
+        ),
+        (
+            (*("pretrain", "bert-tiny", *CORPUS, "--out", "{here}/r"), "--init", "{line}/run", *LAYERS),
+            "--set encoder.layers=1 has no effect: --init determines the encoder; pass --layers N for fewer layers",
+        ),
         (("pretrain", "bert-tiny", "--text", "{here}/no", "--out", "{here}/r"), "no: does not exist"),
     ],
     ids=name_case,

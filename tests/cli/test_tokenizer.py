@@ -1,9 +1,10 @@
-"""`unmask tokenizer train` and `unmask tokenizer encode` as a user types them, and user errors."""
+"""`unmask tokenizer train`, `extend` and `encode` as a user types them, and user errors."""
 
 import gzip
 import io
 import json
 import lzma
+import re
 import subprocess
 import sys
 from functools import partial
@@ -157,6 +158,33 @@ def test_train(main_line):
     assert len((folder / "tokenizer" / "vocab.txt").read_text().splitlines()) == 170
 
 
+@pytest.fixture
+def clinical(tmp_path):
+    """A file of text with words that are not in the vocabularies of these tests."""
+    path = tmp_path / "clinical.txt"
+    path.write_text("The hepatitis near the nephritis.\n\n" * 6, encoding="utf8")
+    return path
+
+
+def test_extend(line, clinical, tmp_path, capsys, encode):
+    out = tmp_path / "extended"
+    given = ["tokenizer", "extend", str(clinical), "--tokenizer", str(line / "run"), "--add", "3", "--out", str(out)]
+    assert main(given) == 0
+    fewer, counts, examples, last = capsys.readouterr().err.splitlines()
+    assert fewer == "the text has only 2 new tokens to learn, not 3"
+    assert re.fullmatch(r"the text has \d+ tokens before, 36 after \(\d+\.\d% fewer\)", counts)
+    assert re.fullmatch(r"new tokens: (hepat|nephr)itis \(.+ ##.+\), (hepat|nephr)itis \(.+ ##.+\)", examples)
+    assert last == f"tokenizer with 172 tokens: {out}"
+    assert encode("The nephritis", directory=out) == ["the nephritis"]
+    assert json.loads((out / "tokenizer_config.json").read_text())["model_max_length"] == 64
+    assert main([*given, "--min-count", "7"]) == 2
+    assert "the directory is not empty" in capsys.readouterr().err
+    given[-1] = str(tmp_path / "other")
+    assert main([*given, "--min-count", "7"]) == 2
+    assert "there is nothing to learn: every word that occurs at least 7 times" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
+
+
 def test_skipped_documents_are_reported(tmp_path, text_file, capsys):
     (tmp_path / "bad.txt").write_bytes(text_file.read_bytes() + b"\n\ncaf\xe9\n")
     given = ["tokenizer", "train", str(tmp_path / "bad.txt"), "--vocab-size", "170", "--out", str(tmp_path / "out")]
@@ -177,6 +205,18 @@ def test_skipped_documents_are_reported(tmp_path, text_file, capsys):
         (
             ("tokenizer", "train", "{line}/train.tsv", "--kind", "bpe", "--cased", "--out", "{here}/t"),
             "--cased has no effect on --kind bpe, which always keeps capitals and accents",
+        ),
+        (
+            ("tokenizer", "extend", "{here}/bad.tsv", "--tokenizer", "{here}/no", "--add", "1", "--out", "{here}/t"),
+            "no: there is no such directory",
+        ),
+        (
+            ("tokenizer", "extend", "{here}/bad.tsv", "--tokenizer", "{line}/run", "--add", "0", "--out", "{here}/t"),
+            "the number of new tokens must be at least 1, not 0",
+        ),
+        (
+            ("tokenizer", "extend", "{here}/empty.txt", "--tokenizer", "{line}/run", "--add", "1", "--out", "{here}/t"),
+            "there is no text to learn new tokens from",
         ),
     ],
     ids=name_case,

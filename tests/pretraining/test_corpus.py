@@ -12,6 +12,7 @@ import pytest
 from unmask.corpus import build
 from unmask.corpus.corpus import open_corpus
 from unmask.errors import UserError
+from unmask.model import Model, save_model
 from unmask.pretraining import corpus as module
 from unmask.pretraining.corpus import corpus_from_text
 from unmask.pretraining.pretrain import pretrain
@@ -159,6 +160,44 @@ def test_with_a_model_its_tokenizer_decides(prepare, corpus, recipe, tmp_path):
     assert steps(prepare(*small, init=tmp_path / "one")) == []
     assert steps(prepare(*small, init=tmp_path / "two")) == [CORPUS], "the same words, other weights"
     assert steps(prepare(*small)) == [TRAINED]
+
+
+def test_an_extended_tokenizer_is_prepared_once(prepare, source, corpus, tmp_path):
+    small = [*SMALL, "budget.steps=1"]
+    pretrain(read_recipe("bert-tiny", parse_overrides(small)), corpus, tmp_path / "model", quiet=True)
+    text = source.read_text(encoding="utf8").replace("dog", "hepatitis")
+    source.write_text(text, encoding="utf8")
+    given = {"init": tmp_path / "model", "extend": 1}
+    lines = prepare(*small, kill=(module, "check_words"), **given)
+    assert lines[0] == "extending the tokenizer"
+    assert lines[2].startswith("new tokens: hepatitis (")
+    assert steps(prepare(*small, **given)) == [TOKENIZER]
+    assert steps(prepare(*small, **given)) == [TOKENIZER, CORPUS]
+    assert open_corpus(tmp_path / "run" / "text" / "corpus").tokenizer.size == corpus.tokenizer.size + 1
+    assert steps(prepare(*small, init=tmp_path / "model", extend=2)) == [], "another number is another preparation"
+    assert steps(prepare(*small, init=tmp_path / "model")) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"extend": 5}, "--extend has no effect without --init; pass --set tokenizer.vocabulary=N"),
+        ({"extend": 0, "init": "model"}, "--extend must be at least 1, not 0"),
+        ({"extend": 5, "init": "model", "paths": ["-"]}, "standard input can be read only once"),
+        ({"layers": 1, "init": "model"}, "--layers 1 is not smaller than the number of layers of .*model, 1"),
+        ({"extend": 5, "init": "model"}, "there is nothing to learn"),
+    ],
+)
+def test_bad_choices_are_refused(source, tokenizer, tmp_path, options, message):
+    recipe = read_recipe("bert-tiny", parse_overrides([*SMALL, "encoder.head_dropout=0.1"]))
+    save_model(tmp_path / "model", Model(recipe.encoder.build(tokenizer.size), tokenizer), "")
+    source.write_text("The dog.\n\nThe cat.", encoding="utf8")
+    given = {"paths": [source], **options}
+    if "init" in given:
+        given["init"] = tmp_path / given["init"]
+    with pytest.raises(UserError, match=message):
+        corpus_from_text(given.pop("paths"), recipe, tmp_path / "run", report=lambda _: None, **given)
+    assert not (tmp_path / "run" / "text" / "corpus").exists()
 
 
 def test_a_run_that_broke_off_before_its_first_step_was_saved(prepare, source, tmp_path):

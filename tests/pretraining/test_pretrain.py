@@ -98,7 +98,7 @@ def test_a_resumed_run_has_the_same_teacher(corpus, tmp_path):
 
 
 def test_a_model_with_another_tokenizer_is_refused(recipe, corpus, documents, tmp_path):
-    other = train_wordpiece(documents, size=150)
+    other = train_wordpiece(documents[:30], size=150)
     save_model(tmp_path / "model", Model(recipe.encoder.build(other.size), other), "")
     with pytest.raises(UserError, match=r"the corpus was not built with the tokenizer of .*; rebuild it: unmask"):
         pretrain(recipe, corpus, tmp_path / "run", init=tmp_path / "model", quiet=True)

@@ -142,9 +142,12 @@ def test_the_demonstration_ends_without_its_plot(hide, tmp_path, monkeypatch):
     hide(*PLOTS)
     monkeypatch.setattr(demo, "_corpus", lambda *given: None)
     monkeypatch.setattr(demo, "_pretrain", lambda *given: ([], 0.0))
-    monkeypatch.setattr(demo, "_classifiers", lambda *given: {})
+    monkeypatch.setattr(demo, "_topics", lambda *given: {})
+    monkeypatch.setattr(demo, "_reviews", lambda *given: None)
     ended = []
-    monkeypatch.setattr(demo, "_conclude", lambda out, results, console: ended.append(isinstance(console, Console)))
+    monkeypatch.setattr(
+        demo, "_conclude", lambda out, results, reviews, console: ended.append(isinstance(console, Console))
+    )
     demo.run(tmp_path / "demo")
     assert ended == [True]
     assert not any((tmp_path / "demo").iterdir())

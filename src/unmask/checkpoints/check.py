@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,16 @@ class _WithoutDraws(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
+@contextmanager
+def on_meta() -> Iterator[None]:
+    """Build modules on the meta device, without memory and without initialization."""
+    with torch.device("meta"), _WithoutDraws():
+        yield
+
+
 def body_on_meta(settings: BodySettings, vocabulary: int) -> Encoder:
     """Return a body on the meta device, without memory, for the names and shapes of its tensors."""
-    with torch.device("meta"), _WithoutDraws():
+    with on_meta():
         return settings.build(vocabulary)
 
 
@@ -92,7 +100,7 @@ def _head_shapes(form: Format, body: Encoder) -> dict[str, tuple[int, ...]]:
     context = BuildContext(body)
     shapes: dict[str, tuple[int, ...]] = {form.decoder: tuple(decoder_of(body).shape)}
     for head in form.heads.keys() & OBJECTIVES.keys():
-        with torch.device("meta"), _WithoutDraws():
+        with on_meta():
             state = OBJECTIVES[head]().build(context).state_dict()
         named = {head_name(form, head, ours): tuple(value.shape) for ours, value in state.items()}
         shapes |= {name: shape for name, shape in named.items() if name}

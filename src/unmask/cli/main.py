@@ -16,7 +16,7 @@ from unmask.errors import UnmaskError
 from unmask.version import __version__
 
 VERBS = {
-    "tokenizer": "train a tokenizer on text, or tokenize texts with one",
+    "tokenizer": "train a tokenizer on text, extend one, or tokenize texts with one",
     "corpus": "build a pretraining corpus from text, or check and describe one",
     "pretrain": "pretrain an encoder from scratch, or adapt an existing model",
     "finetune": "fine-tune a model on labeled examples",

@@ -41,6 +41,15 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     add_model(parser, "--init", required=False)
     parser.add_argument(
+        "--layers", type=int, metavar="N", help="with --init: keep N of the model's layers, at equal distances"
+    )
+    parser.add_argument(
+        "--extend",
+        type=int,
+        metavar="N",
+        help="with --init and --text: extend the model's vocabulary by at most N tokens learned from the text",
+    )
+    parser.add_argument(
         "--set",
         action="append",
         default=[],
@@ -81,6 +90,8 @@ def run(options: argparse.Namespace) -> None:
     chosen = machine(options)
     if options.allow_pickle and not options.init:
         raise UserError("--allow-pickle has no effect without --init")
+    if options.layers is not None and not options.init:
+        raise UserError("--layers has no effect without --init", remedy="pass --set encoder.layers=N")
     if options.text:
         if processes() > 1:
             raise UserError(
@@ -91,6 +102,8 @@ def run(options: argparse.Namespace) -> None:
             recipe,
             out,
             init=options.init,
+            extend=options.extend,
+            layers=options.layers,
             options=text_options(options),
             resume=resume,
             workers=num_cores(),
@@ -100,6 +113,11 @@ def run(options: argparse.Namespace) -> None:
         raise UserError(
             "--field, --documents and --strict have no effect on a corpus that is already built", remedy="omit them"
         )
+    elif options.extend is not None:
+        raise UserError(
+            "--extend has no effect on a corpus that is already built",
+            remedy="extend its tokenizer with unmask tokenizer extend, and rebuild it",
+        )
     else:
         corpus = open_corpus(options.corpus)
     pretrain(
@@ -107,6 +125,7 @@ def run(options: argparse.Namespace) -> None:
         corpus,
         out,
         init=options.init,
+        layers=options.layers,
         allow_pickle=options.allow_pickle,
         resume=resume,
         machine=chosen,
@@ -166,4 +185,5 @@ def _refuse_idle_settings(options: argparse.Namespace) -> None:
             owner = "the corpus" if options.corpus else "the model"
             raise UserError(f"--set {setting} has no effect: {owner} has its own tokenizer", remedy="omit it")
         if options.init and key.startswith("encoder.") and key != "encoder.dropout":
-            raise UserError(f"--set {setting} has no effect: --init determines the encoder", remedy="omit it")
+            remedy = "pass --layers N for fewer layers" if key == "encoder.layers" else "omit it"
+            raise UserError(f"--set {setting} has no effect: --init determines the encoder", remedy=remedy)

@@ -1,10 +1,11 @@
-"""`unmask tokenizer train` and `unmask tokenizer encode`: train a tokenizer, or tokenize texts."""
+"""`unmask tokenizer train`, `extend` and `encode`: train a tokenizer, extend one, or tokenize texts."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from unmask.errors import UserError, counted
 if TYPE_CHECKING:
     from unmask.tokenizers.tokenizer import Tokenizer
 
+EXISTING = "directory of a tokenizer, or of a model or run that has one"
 CHUNK = 1000
 """Number of texts that are tokenized at once, on all cores."""
 
@@ -38,11 +40,19 @@ def add(parser: argparse.ArgumentParser) -> None:
     train.add_argument("--out", required=True, metavar="DIR", help="directory of the new tokenizer")
     add_quiet(train)
     add_text(train)
+    extend = add_action(actions, "extend", "extend a tokenizer by new tokens learned from text")
+    extend.add_argument("files", nargs="+", metavar="FILE", help=TEXT_FILES)
+    extend.add_argument("--tokenizer", required=True, metavar="DIR", help=EXISTING)
+    extend.add_argument("--add", type=int, required=True, metavar="N", help="maximum number of new tokens")
+    extend.add_argument(
+        "--min-count", type=int, metavar="N", help="minimum number of occurrences of what is learned (default: 5)"
+    )
+    extend.add_argument("--out", required=True, metavar="DIR", help="directory of the extended tokenizer")
+    add_quiet(extend)
+    add_text(extend)
     encode = add_action(actions, "encode", "print the tokens of texts, one text per line")
     encode.add_argument("texts", nargs="*", metavar="TEXT", help="text to tokenize")
-    encode.add_argument(
-        "--tokenizer", required=True, metavar="DIR", help="directory of a tokenizer, or of a model or run that has one"
-    )
+    encode.add_argument("--tokenizer", required=True, metavar="DIR", help=EXISTING)
     encode.add_argument(
         "--data",
         metavar="FILE",
@@ -59,30 +69,62 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train and save a tokenizer, or tokenize and print texts."""
-    _train(options) if options.action == "train" else _encode(options)
+    """Train, extend and save a tokenizer, or tokenize and print texts."""
+    {"train": _train, "extend": _extend, "encode": _encode}[options.action](options)
 
 
 def _train(options: argparse.Namespace) -> None:
-    from unmask.text.documents import Skipped, read_documents, refuse_idle_options, refuse_none
     from unmask.tokenizers.train import CASED, train_tokenizer
 
     if options.kind in CASED and options.cased:
         raise UserError(f"--cased has no effect on --kind {options.kind}, which always keeps capitals and accents")
+    with _documents(options) as documents:
+        tokenizer = train_tokenizer(
+            options.kind,
+            documents,
+            size=options.vocab_size,
+            lowercase=not options.cased,
+            progress=_shows_progress(options),
+        )
+        tokenizer.save(options.out)
+        report(options, f"tokenizer with {tokenizer.size:,} tokens: {options.out}")
+
+
+def _extend(options: argparse.Namespace) -> None:
+    from unmask.model import find_tokenizer
+    from unmask.tokenizers.extend import MIN_COUNT, extend_tokenizer
+    from unmask.tokenizers.load import read_length
+
+    old = _load(options.tokenizer, special=False)
+    least = MIN_COUNT if options.min_count is None else options.min_count
+    with _documents(options) as documents:
+        extension = extend_tokenizer(
+            old, documents, add=options.add, min_count=least, progress=_shows_progress(options)
+        )
+        new = extension.tokenizer
+        new.save(options.out, length=read_length(find_tokenizer(options.tokenizer)))
+        for line in extension.summary(options.add):
+            report(options, line)
+        report(options, f"tokenizer with {new.size:,} tokens: {options.out}")
+
+
+@contextmanager
+def _documents(options: argparse.Namespace) -> Iterator[Iterator[str]]:
+    """Yield the documents to learn from; report afterwards how many were skipped."""
+    from unmask.text.documents import Skipped, read_documents, refuse_idle_options, refuse_none
+
     out = Path(options.out)
     if out.exists() and any(out.iterdir()):
         raise UserError("the directory is not empty", file=out, remedy="choose another --out")
     refuse_idle_options(options.files, text_options(options))
     skipped = Skipped()
-    documents = refuse_none(read_documents(options.files, text_options(options), skipped), skipped)
-    progress = not options.quiet and sys.stderr.isatty()
-    tokenizer = train_tokenizer(
-        options.kind, documents, size=options.vocab_size, lowercase=not options.cased, progress=progress
-    )
-    tokenizer.save(out)
-    report(options, f"tokenizer with {tokenizer.size:,} tokens: {out}")
+    yield refuse_none(read_documents(options.files, text_options(options), skipped), skipped)
     if skipped.count:
         report(options, f"skipped: {counted(skipped.count, 'document')}: " + "; ".join(skipped.places))
+
+
+def _shows_progress(options: argparse.Namespace) -> bool:
+    return not options.quiet and sys.stderr.isatty()
 
 
 def _encode(options: argparse.Namespace) -> None:

@@ -82,6 +82,11 @@ class BodySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return "first" if self.summary == "extract" else self.summary
 
     @property
+    def period(self) -> int:
+        """Number of layers after which their kinds repeat; 1 if all layers are alike."""
+        return 1
+
+    @property
     def num_segments(self) -> int:
         """Number of segment ids; with 0 or 1 segments are not distinguished."""
         return 0

@@ -107,6 +107,11 @@ class ModernBertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_
             mean=self.classifier_pooling == "mean",
         )
 
+    @property
+    def period(self) -> int:
+        """See `BodySettings`."""
+        return self.global_every
+
     def is_global(self, number: int) -> bool:
         """Return whether the tokens of a layer, counted from 0, attend to all tokens."""
         return number % self.global_every == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from unmask.batches.batch import Sample
-from unmask.encoders.encoder import LEFT_TO_RIGHT
+from unmask.encoders.encoder import LEFT_TO_RIGHT, SEPARATE_LAYERS
 from unmask.errors import UserError
 from unmask.families import BodySettings
 from unmask.recipe import Recipe
@@ -76,4 +76,26 @@ def check_shape(shape: BodySettings, recipe: Recipe, init: str | Path) -> None:
         raise UserError(
             f"the layout's length {length} exceeds the {shape.positions} positions of {init}",
             remedy=f"pass --set layout.length={shape.positions}",
+        )
+
+
+def check_layers(shape: BodySettings, layers: int, init: str | Path) -> None:
+    """Raise an error if a body with fewer layers cannot be made from those of a model."""
+    if layers < 1:
+        raise UserError(f"--layers must be at least 1, not {layers}")
+    if SEPARATE_LAYERS not in shape.gives:
+        raise UserError(
+            f"--layers cannot select layers of {init}, because they share their weights", remedy="omit --layers"
+        )
+    if layers >= shape.layers:
+        raise UserError(
+            f"--layers {layers} is not smaller than the number of layers of {init}, {shape.layers}",
+            remedy="omit it, or choose a smaller number",
+        )
+    if (shape.layers - 1) % shape.period or (layers - 1) % shape.period:
+        possible = [str(number) for number in range(1, shape.layers, shape.period)]
+        fits = not (shape.layers - 1) % shape.period
+        raise UserError(
+            f"--layers {layers}: the layers of {init} alternate between kinds with a period of {shape.period}",
+            remedy=f"choose {', '.join(possible)}" if fits else "omit it",
         )

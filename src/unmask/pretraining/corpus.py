@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import importlib.metadata
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -20,10 +21,11 @@ from unmask.corpus.corpus import Corpus, open_corpus
 from unmask.durable import sync
 from unmask.errors import UserError
 from unmask.model import find
-from unmask.pretraining.checks import check_shape, check_vocabulary, check_words
+from unmask.pretraining.checks import check_layers, check_shape, check_vocabulary, check_words
 from unmask.recipe import Recipe, TokenizerSettings
 from unmask.runs.directory import PREPARED, RunDirectory
 from unmask.text.documents import Skipped, TextOptions, read_documents, refuse_none
+from unmask.tokenizers.extend import extend_tokenizer
 from unmask.tokenizers.load import load_tokenizer
 from unmask.tokenizers.tokenizer import Tokenizer
 from unmask.tokenizers.train import PADDING, train_tokenizer
@@ -39,18 +41,22 @@ def corpus_from_text(
     out: Path,
     *,
     init: str | Path | None = None,
+    extend: int | None = None,
+    layers: int | None = None,
     options: TextOptions | None = None,
     resume: bool = False,
     workers: int = 1,
     report: Callable[[str], None] = print,
 ) -> Corpus:
-    """Train a tokenizer and build a corpus inside the directory of a new run, or open those of a resumed run.
+    """Prepare a tokenizer and a corpus inside the directory of a new run, or open those of a resumed run.
 
     Args:
         paths: raw files.
         recipe: its [tokenizer] describes the tokenizer to train, unless `init` provides one.
         out: the run directory.
         init: model that the run continues from.
+        extend: maximum number of tokens by which the tokenizer of `init` is extended; None: it is used as it is.
+        layers: number of layers to keep of those of `init`, which is only checked here.
         options: how the files are read.
         resume: open the corpus of the existing run.
         workers: number of processes that tokenize (see `build_corpus`).
@@ -61,32 +67,59 @@ def corpus_from_text(
             be read twice (standard input) or contain no text, or the recipe does not match `init`.
     """
     if resume:
-        return _started_on(paths, out)
-    if "-" in map(str, paths) and init is None:
-        raise UserError(
-            "standard input can be read only once, but --text reads it twice, for the tokenizer and for the corpus",
-            remedy="write it to a file first",
-        )
+        return _started_on(paths, out, extend)
     options = options or TextOptions()
-    check_sources(paths, options)
-    if init is not None:
-        check_shape(read_settings(find(init)), recipe, init)
-    else:
-        check_vocabulary(recipe.encoder, PADDING[recipe.tokenizer.kind])
+    _check(paths, recipe, init, extend, layers, options)
     given = None if init is None else load_tokenizer(find(init))
-    made_from = _made_from(paths, options, recipe.tokenizer if given is None else given)
+    made_from = _made_from(paths, options, recipe.tokenizer if given is None else given, extend)
     if made_from and made_from == RunDirectory.prepared_from(out):
         RunDirectory.forget_unstarted(out)
     with RunDirectory.reserved(out, made_from) as folder:
-        tokenizer = given or _tokenizer(paths, options, recipe.tokenizer, folder / "tokenizer", report)
+        if given is not None and extend is None:
+            tokenizer = given
+        else:
+            learn = partial(_learn, recipe.tokenizer, given, extend or 0, report)
+            tokenizer = _tokenizer(paths, options, learn, folder / "tokenizer", report)
         check_words(recipe, tokenizer)  # before the corpus is built; `pretrain` checks again
         if (found := _finished(folder / "corpus", report)) is not None:
             return found
         return build_corpus(paths, tokenizer, folder / "corpus", options=options, workers=workers, report=report)
 
 
-def _started_on(paths: Sequence[str | Path], out: Path) -> Corpus:
-    """Return the corpus of a run that is resumed."""
+def _check(
+    paths: Sequence[str | Path],
+    recipe: Recipe,
+    init: str | Path | None,
+    extend: int | None,
+    layers: int | None,
+    options: TextOptions,
+) -> None:
+    """Check what can be checked before anything is prepared; see `corpus_from_text`."""
+    if extend is not None and init is None:
+        raise UserError("--extend has no effect without --init", remedy="pass --set tokenizer.vocabulary=N")
+    if extend is not None and extend < 1:
+        raise UserError(f"--extend must be at least 1, not {extend}")
+    if "-" in map(str, paths) and (init is None or extend is not None):
+        raise UserError(
+            "standard input can be read only once, but --text reads it twice, for the tokenizer and for the corpus",
+            remedy="write it to a file first",
+        )
+    check_sources(paths, options)
+    if init is None:
+        check_vocabulary(recipe.encoder, PADDING[recipe.tokenizer.kind])
+        return
+    settings = read_settings(find(init))
+    check_shape(settings, recipe, init)
+    if layers is not None:
+        check_layers(settings, layers, init)
+
+
+def _started_on(paths: Sequence[str | Path], out: Path, extend: int | None) -> Corpus:
+    """Return the corpus of a run that is resumed.
+
+    Raises:
+        UserError: there is no run, or it was started on other text or with another `extend`.
+    """
     if not (out / "recipe.toml").is_file():
         raise UserError(
             "there is no run to resume",
@@ -100,10 +133,21 @@ def _started_on(paths: Sequence[str | Path], out: Path) -> Corpus:
             file=out,
             remedy="resume with the same command, or start a new run",
         )
+    made_from = RunDirectory.prepared_from(out)
+    before = msgspec.json.decode(made_from).get("extend") if made_from else None
+    if extend != before:
+        was, now = ("without --extend" if number is None else f"with --extend {number}" for number in (before, extend))
+        raise UserError(
+            f"this run was started {was}, but is resumed {now}",
+            file=out,
+            remedy="resume with the same command, or start a new run",
+        )
     return corpus
 
 
-def _made_from(paths: Sequence[str | Path], options: TextOptions, words: TokenizerSettings | Tokenizer) -> bytes:
+def _made_from(
+    paths: Sequence[str | Path], options: TextOptions, words: TokenizerSettings | Tokenizer, extend: int | None = None
+) -> bytes:
     """Return bytes that identify the inputs of a preparation; empty if they cannot be identified (standard input)."""
     if "-" in map(str, paths):
         return b""
@@ -116,6 +160,7 @@ def _made_from(paths: Sequence[str | Path], options: TextOptions, words: Tokeniz
             ],
             "options": asdict(options),
             "tokenizer": words.sha256 if isinstance(words, Tokenizer) else words,
+            **({} if extend is None else {"extend": extend}),
             "versions": {"unmask": __version__} | {name: importlib.metadata.version(name) for name in LIBRARIES},
         }
     )
@@ -124,17 +169,15 @@ def _made_from(paths: Sequence[str | Path], options: TextOptions, words: Tokeniz
 def _tokenizer(
     paths: Sequence[str | Path],
     options: TextOptions,
-    settings: TokenizerSettings,
+    learn: Callable[[Iterator[str]], Tokenizer],
     directory: Path,
     report: Callable[[str], None],
 ) -> Tokenizer:
-    """Return the tokenizer saved in a directory, or else train one and save it there atomically."""
+    """Return the tokenizer saved in a directory, or else learn one from the documents and save it there atomically."""
     if directory.exists():
         report("using the tokenizer trained here earlier")
         return load_tokenizer(directory)
-    report("training the tokenizer")
-    documents = refuse_none(read_documents(paths, options, skipped := Skipped()), skipped)
-    tokenizer = train_tokenizer(settings.kind, documents, size=settings.vocabulary, lowercase=settings.lowercase)
+    tokenizer = learn(refuse_none(read_documents(paths, options, skipped := Skipped()), skipped))
     aside = directory.with_name(f".{directory.name}.part")
     shutil.rmtree(aside, ignore_errors=True)
     tokenizer.save(aside)
@@ -143,6 +186,24 @@ def _tokenizer(
     aside.rename(directory)
     sync(directory.parent)
     return tokenizer
+
+
+def _learn(
+    settings: TokenizerSettings,
+    given: Tokenizer | None,
+    extend: int,
+    report: Callable[[str], None],
+    documents: Iterator[str],
+) -> Tokenizer:
+    """Train a tokenizer on documents, or extend the given one."""
+    if given is None:
+        report("training the tokenizer")
+        return train_tokenizer(settings.kind, documents, size=settings.vocabulary, lowercase=settings.lowercase)
+    report("extending the tokenizer")
+    extension = extend_tokenizer(given, documents, add=extend)
+    for line in extension.summary(extend):
+        report(line)
+    return extension.tokenizer
 
 
 def _finished(directory: Path, report: Callable[[str], None]) -> Corpus | None:

@@ -19,12 +19,13 @@ from unmask.batches.sources import Source
 from unmask.batches.stages import stage_ends
 from unmask.corpus.corpus import Corpus
 from unmask.errors import UserError
-from unmask.model import Model, load_model, save_model
+from unmask.model import Model, save_model
 from unmask.objectives.learner import Learner
 from unmask.objectives.teacher import Teacher
-from unmask.pretraining.checks import check_masked, check_shape, check_vocabulary, check_words
+from unmask.pretraining.checks import check_masked, check_vocabulary, check_words
 from unmask.pretraining.curriculum import build_curriculum
 from unmask.pretraining.learner import build_learner
+from unmask.pretraining.start import adapt, load_base
 from unmask.recipe import Recipe, resolve_migrated
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
@@ -51,6 +52,7 @@ def pretrain(
     out: str | Path,
     *,
     init: str | Path | None = None,
+    layers: int | None = None,
     allow_pickle: bool = False,
     teacher: Teacher | None = None,
     resume: bool = False,
@@ -63,7 +65,9 @@ def pretrain(
         recipe: what to train; with `init` the shape of that model replaces [encoder] except for dropout.
         corpus: training text, with the tokenizer that it was built with.
         out: the run directory.
-        init: model to continue from; the corpus must have been built with its tokenizer.
+        init: model to continue from; the corpus must have been built with its tokenizer, or with one that extends it:
+            then the vocabulary of the model is extended (`extend_tokenizer`, pretraining/start.py).
+        layers: number of layers to keep of those of `init`, at equal distances; None: all.
         allow_pickle: allow `init` to hold pickled weights.
         teacher: model that objectives learn from; a resumed run needs the same one.
         resume: continue the run in `out` from its last checkpoint.
@@ -80,16 +84,20 @@ def pretrain(
     processes = Processes.launched()
     display = Display(quiet=quiet or not processes.is_main)
     machine = machine or choose_machine()
-    base = None if init is None else _load_base(init, recipe, corpus, allow_pickle=allow_pickle)
+    if init is None and layers is not None:
+        raise UserError("--layers has no effect without --init", remedy="pass --set encoder.layers=N")
+    base = None if init is None else load_base(init, recipe, corpus, allow_pickle=allow_pickle)
+    start, changes = base, list[str]()
     if base is not None:
-        recipe = msgspec.structs.replace(recipe, encoder=base.encoder.settings)
+        start, changes = adapt(base, f"{init}", corpus.tokenizer, recipe.all_objectives, layers=layers, teacher=teacher)
+        recipe = msgspec.structs.replace(recipe, encoder=start.encoder.settings)
     check_vocabulary(recipe.encoder, corpus.tokenizer.pad)
     for note in check_words(recipe, corpus.tokenizer):
         display.say(note)
     teacher_inputs = {} if teacher is None else {"teacher": teacher.fingerprint()}
     if teacher is not None:
         teacher.to(machine.device, machine.dtype)
-    learner, created = build_learner(recipe, corpus.tokenizer.size, base, teacher)
+    learner, created = build_learner(recipe, corpus.tokenizer.size, start, teacher)
     learner.to(machine.device)
     curriculum = build_curriculum(recipe, corpus.tokenizer, learner)
     source, heldout = _read(curriculum, recipe, corpus, display)
@@ -97,6 +105,8 @@ def pretrain(
     former = {} if base is None else {"init": base.former_fingerprint}
     earlier = Earlier(partial(resolve_migrated, Recipe), former)
     with processes, open_run(out, write(recipe), inputs, machine, processes, resume=resume, earlier=earlier) as run:
+        for change in changes:
+            display.say(change)
         if created:
             display.say(f"newly initialized, because {init} lacks it: {', '.join(created)}")
         if heldout and not resume:
@@ -117,32 +127,13 @@ def pretrain(
             return run.model
         metrics = evaluate(learner, heldout, machine) if heldout else {}
         trained = _trained(recipe, curriculum, trainer.progress.total)
-        remarks = _remarks(learner, run, metrics, trained, trainer)
+        remarks = _remarks(learner, run, metrics, trained, trainer, changes)
         model = Model(learner.encoder, corpus.tokenizer, {name: learner.parts[name].published() for name in trained})
         _write_results(run, recipe, model, trainer.progress, metrics, remarks, display)
     for warning in remarks.warnings:
         display.say(warning)
     display.say(f"model: {run.model}")
     return run.model
-
-
-def _load_base(init: str | Path, recipe: Recipe, corpus: Corpus, *, allow_pickle: bool) -> Model:
-    """Return the model to continue from.
-
-    Raises:
-        UserError: the recipe does not match the model, or the corpus was built with another tokenizer.
-    """
-    base = load_model(
-        init, allow_pickle=allow_pickle, dropout=recipe.encoder.dropout, keep_head_dropout=True, seed=recipe.seed
-    )
-    check_shape(base.encoder.settings, recipe, init)
-    if base.tokenizer.sha256 != corpus.tokenizer.sha256:
-        raise UserError(
-            f"the corpus was not built with the tokenizer of {init}",
-            file=corpus.directory,
-            remedy=f"rebuild it: unmask corpus build FILES --tokenizer {init} --out DIR",
-        )
-    return base
 
 
 def _read(curriculum: Curriculum, recipe: Recipe, corpus: Corpus, display: Display) -> tuple[Source, list[Batch]]:
@@ -190,15 +181,29 @@ def _trained(recipe: Recipe, curriculum: Curriculum, total: int) -> dict[str, in
 
 
 def _remarks(
-    learner: Learner, run: RunDirectory, metrics: Mapping[str, float], trained: Mapping[str, int], trainer: Trainer
+    learner: Learner,
+    run: RunDirectory,
+    metrics: Mapping[str, float],
+    trained: Mapping[str, int],
+    trainer: Trainer,
+    changes: Sequence[str],
 ) -> Remarks:
     """Gather the objectives' notes, warnings and usage examples for the report of a finished run.
 
     Only objectives of the last stage were evaluated. The heads of earlier stages are published, and noted.
+
+    Args:
+        learner: encoder and objectives.
+        run: the finished run.
+        metrics: held-out metrics.
+        trained: the last step of each objective.
+        trainer: what trained it.
+        changes: what was changed in the model that the run started from.
     """
     guessed, total = (run.read_metrics("guess") or [{}])[0], trainer.progress.total
     last = {name: learner.parts[name] for name, step in trained.items() if step == total}.items()
     return Remarks(
+        changes=changes,
         stages=[
             *trainer.calibration.stage_lines(total),
             *(

@@ -29,15 +29,17 @@ class TaskInfo(Protocol):
 
 @dataclass(frozen=True)
 class Remarks:
-    """Remarks of a run's objectives for its report.
+    """Remarks on a run for its report.
 
     Attributes:
+        changes: what was changed in the model that the run started from.
         stages: the stages of the run, if there are several, and heads that were only trained in earlier ones.
         notes: baselines for its held-out metrics.
         warnings: warnings for the user.
         usage: commands that use the trained model.
     """
 
+    changes: Sequence[str] = ()
     stages: Sequence[str] = ()
     notes: Sequence[str] = ()
     warnings: Sequence[str] = ()
@@ -51,10 +53,11 @@ def pretraining_report(run: RunDirectory, name: str, progress: FinalProgress, re
         run: run whose metrics are read.
         name: name of the recipe.
         progress: final progress of the run.
-        remarks: remarks of its objectives.
+        remarks: remarks on the run.
     """
     heldout = run.read_metrics("heldout")
     lines = [f"# {name}, pretrained", "", _totals(progress), ""]
+    lines += [line for change in remarks.changes for line in (f"{change[0].upper()}{change[1:]}.", "")]
     if remarks.stages:
         lines += ["Stages:", "", *(f"- {line}" for line in remarks.stages), ""]
     if heldout:

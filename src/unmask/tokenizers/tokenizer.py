@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import tokenizers
-from tokenizers import AddedToken, processors
+from tokenizers import AddedToken, models, processors, trainers
 
 from unmask.tokenizers.kind import Kind, Starts, write_json
 
@@ -105,9 +105,9 @@ class Tokenizer:
         # offsets exclude the space before a word
         return processors.Sequence([processors.ByteLevel(trim_offsets=True), template])
 
-    @cached_property
-    def sha256(self) -> str:
-        """The checksum of all that defines the tokenizer; equal tokenizers have equal checksums in any directory."""
+    @property
+    def definition(self) -> dict[str, Any]:
+        """All that defines the tokenizer, as the library writes it; the same for equal tokenizers in any directory."""
         content = json.loads(self._library.to_str())
         del content["truncation"], content["padding"]
         model = content["model"]
@@ -118,7 +118,35 @@ class Tokenizer:
                 model[name] = model[name] or None
         if content["normalizer"] is None:  # then it makes no difference whether tokens are matched in normalized text
             content["added_tokens"] = [{**token, "normalized": False} for token in content["added_tokens"]]
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        return content
+
+    @cached_property
+    def sha256(self) -> str:
+        """The checksum of `definition`."""
+        return hashlib.sha256(json.dumps(self.definition, sort_keys=True).encode()).hexdigest()
+
+    def with_model(self, model: Mapping[str, Any]) -> Tokenizer:
+        """Return the same tokenizer with another vocabulary.
+
+        Args:
+            model: the library's model with its vocabulary, as in `definition`.
+        """
+        content = {**json.loads(self._library.to_str()), "model": model}
+        new = Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(content)), self.kind, self._special)
+        new.summary = self.summary
+        return new
+
+    def count_words(self, texts: Iterable[str], *, progress: bool = False) -> dict[str, int]:
+        """Count the words of texts, normalized and split as in encoding, which `split_word` takes."""
+        library = tokenizers.Tokenizer(models.WordPiece())
+        if self._library.normalizer is not None:
+            library.normalizer = self._library.normalizer
+        library.pre_tokenizer = self._library.pre_tokenizer
+        return count_words(library, texts, progress=progress)
+
+    def split_word(self, word: str) -> list[str]:
+        """Return the tokens of a word that `count_words` returned."""
+        return [token.value for token in self._library.model.tokenize(word)]
 
     def encode(self, text: str) -> Ids:
         """Encode a text, without adding special tokens."""
@@ -218,3 +246,15 @@ class Tokenizer:
         config |= {"model_max_length": length, **self._special}
         write_json(directory / "tokenizer_config.json", config)
         write_json(directory / "special_tokens_map.json", self._special)
+
+
+def count_words(library: tokenizers.Tokenizer, texts: Iterable[str], *, progress: bool) -> dict[str, int]:
+    """Count the words into which a tokenizer of the library splits texts before it looks at its vocabulary.
+
+    The library does it on all cores; the counts are in the trainer's pickled state. Its vocabulary is lost.
+    """
+    trainer = trainers.WordPieceTrainer(vocab_size=0, show_progress=progress)
+    library.train_from_iterator(texts, trainer)
+    state = json.loads(trainer.__getstate__())
+    words: dict[str, int] = state["WordPieceTrainer"]["bpe_trainer"]["words"]
+    return words

@@ -10,7 +10,6 @@ Devlin et al. 2019, section 3; Wu et al. 2016, section 4.1. As in BERT's success
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from unmask.errors import UserError, refuse_string
 from unmask.tokenizers.kind import Kind, Starts, read_text
-from unmask.tokenizers.tokenizer import Tokenizer
+from unmask.tokenizers.tokenizer import Tokenizer, count_words
 
 SPECIAL_TOKENS = {
     "pad_token": "[PAD]",
@@ -106,7 +105,8 @@ def train_wordpiece(texts: Iterable[str], *, size: int, lowercase: bool = True, 
         UserError: there is no text, or `size` is too small for its characters.
     """
     refuse_string(texts)
-    words = _count_words(texts, lowercase, progress)
+    counted = count_words(bert_wordpiece({"[UNK]": 0}, lowercase=lowercase), texts, progress=progress)
+    words = {word: count for word, count in counted.items() if len(word) <= _LONGEST_WORD}
     if not words:
         raise UserError("there is no text to train a tokenizer on")
     characters = sorted({character for word in words for character in word})
@@ -132,15 +132,6 @@ def train_wordpiece(texts: Iterable[str], *, size: int, lowercase: bool = True, 
     merged = sorted(trained.keys() - set(fixed), key=trained.__getitem__)
     vocabulary = {token: id for id, token in enumerate([*fixed, *merged])}
     return Tokenizer(bert_wordpiece(vocabulary, lowercase=lowercase), WORDPIECE)
-
-
-def _count_words(texts: Iterable[str], lowercase: bool, progress: bool) -> dict[str, int]:
-    """Count words as split by BERT. The library does it on all cores; the counts are in the trainer's pickled state."""
-    trainer = trainers.WordPieceTrainer(vocab_size=0, show_progress=progress)
-    bert_wordpiece({"[UNK]": 0}, lowercase=lowercase).train_from_iterator(texts, trainer)
-    state = json.loads(trainer.__getstate__())
-    words: dict[str, int] = state["WordPieceTrainer"]["bpe_trainer"]["words"]
-    return {word: count for word, count in words.items() if len(word) <= _LONGEST_WORD}
 
 
 def repeat(words: Mapping[str, int]) -> Iterator[str]:
