@@ -3,10 +3,11 @@
 Input: MODEL, a corpus whose tokenizer is that of the model or extends it, and a number of layers. Output: the model,
 and what was changed.
 
-Each row of a new token, in the token embeddings and in the weights and biases of decoders, is the mean of the rows of
-the tokens into which the old tokenizer splits the text of the new one. Its logit is therefore the mean of their logits
-wherever it is predicted, so that its probability is at most the mean of theirs: an extended model starts with almost
-the predictions of the old one.
+Each row of a new token, in the token embeddings and in decoders, is the mean of the rows of the k tokens into which
+the old tokenizer splits the text of the new one. Its bias is the mean of their biases minus log k: where the old model
+had k tokens to predict, the new one has a single one. The logit of the new token is therefore the mean of their logits
+minus log k, and its probability at most the mean of theirs divided by k, so that the predictions of old tokens change
+little. Without log k they change more, and with random rows much more.
 
 A smaller body has layers of the larger one at equal distances, including the first and the last, as the initialization
 of DistilBERT (Sanh et al. 2019, section 2; scripts/extract_distilbert.py takes the same 6 of 12 layers). Where global
@@ -173,12 +174,15 @@ def extend_vocabulary(
 
 
 def with_means(value: Tensor, first: int, parts: Sequence[Sequence[int]]) -> Tensor:
-    """Return a tensor with further rows from `first` on, each the mean of the rows with some ids.
+    """Return a tensor with further rows from `first` on, each the mean of the rows with some ids; see the module.
 
     Shape:
-        value: (vocabulary, ...); it may already have rows at these ids, which are replaced.
+        value: (vocabulary, width), or (vocabulary,) for biases. It may already have rows at `first` and after, which
+            are replaced.
     """
-    means = torch.stack([value[list(ids)].mean(0) for ids in parts])  # (new tokens, ...)
+    means = torch.stack([value[list(ids)].mean(0) for ids in parts])  # (new tokens, width) or (new tokens,)
+    if value.dim() == 1:
+        means -= torch.tensor([len(ids) for ids in parts]).log()
     return torch.cat([value[:first], means, value[first + len(parts) :]])
 
 
