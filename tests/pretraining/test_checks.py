@@ -62,6 +62,9 @@ def test_text_in_which_nothing_can_be_masked_is_refused(tmp_path, text, kind, me
     assert not (tmp_path / "run").exists()
 
 
+LONG_FIRST = "stages=[{share=0.5,layout={length=96}},{share=0.5}]"
+
+
 @pytest.mark.parametrize(
     ("recipe", "settings", "init", "message"),
     [
@@ -78,6 +81,7 @@ def test_text_in_which_nothing_can_be_masked_is_refused(tmp_path, text, kind, me
             "the recipe gpt-mini needs left-to-right context, which .* use a recipe such as bert-mini",
         ),
         ("bert-mini", ["layout.length=512"], True, "the layout's length 512 exceeds the 64 positions of"),
+        ("bert-mini", ["layout.length=32", LONG_FIRST], True, "the layout's length 96 exceeds the 64 positions of"),
     ],
 )
 def test_mismatches_are_refused_before_anything_is_built(tokenizer, tmp_path, recipe, settings, init, message):

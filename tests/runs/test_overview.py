@@ -63,6 +63,17 @@ def test_a_page(make_run, monkeypatch):
     assert "model" not in rows, "there is no model"
 
 
+def test_stages_are_listed_one_per_line(make_run):
+    first = "layout = { length = 64 }, objective = { masked_lm = {}, replaced_token = false }"
+    stages = f"stages = [{{ share = 0.9, {first} }}, {{ share = 0.1 }}]\n"
+    path = make_run(recipe=stages + (make_run("a") / "recipe.toml").read_text())
+    rows = page(path)[1]
+    assert rows["stages"] == "share 0.9, layout.length 64, objective.replaced_token False, objective.masked_lm added"
+    assert rows["share"] == "0.1", "the second stage is on a line of its own"
+    (path / "recipe.toml").write_text((path / "recipe.toml").read_text().replace(stages, "stages = []\n"))
+    assert "stages" not in page(path)[1]
+
+
 @pytest.mark.parametrize(("accuracy", "best"), [(0.9, "0.9000 0"), (None, "0.8000 8")])
 def test_the_best_is_the_lowest_loss_and_the_highest_accuracy(make_run, accuracy, best):
     path = make_run()

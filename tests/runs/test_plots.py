@@ -157,3 +157,21 @@ def test_the_accuracy_of_a_discriminator_is_plotted_with_that_of_a_constant_pred
     (curve,) = (line for line in panel.get_lines() if line.get_linestyle() == "--")
     assert curve.get_label() == "constant prediction: 0.878"
     assert curve.get_ydata().tolist() == [0.87, 0.872, 0.874, 0.876, 0.878]
+
+
+def test_objectives_of_earlier_and_later_stages_are_plotted_over_their_steps(make_run, monkeypatch):
+    run = RunDirectory(make_run())
+    lines = [json.loads(text) for text in (run.path / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        if line["kind"] == "train":
+            line["masked_lm_accuracy" if line["step"] <= 5 else "generator_accuracy"] = 0.1
+    (run.path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    pictures = []
+    monkeypatch.setattr(plots, "save", lambda drawing, path: pictures.append(drawing))
+    plots.plot_training(run)
+    curves = {panel.get_title(): panel.get_lines()[0].get_xdata().tolist() for panel in pictures[0].axes}
+    assert {title: (round(1000 * x[0]), round(1000 * x[-1])) for title, x in curves.items()} == {
+        "loss": (1, 8),
+        "masked LM accuracy": (1, 5),
+        "generator accuracy": (6, 8),
+    }

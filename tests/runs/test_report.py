@@ -38,11 +38,18 @@ def test_values_that_are_not_finite_are_reported_as_such(make_run):
 def test_the_remarks_of_the_objectives_are_in_the_report(make_run):
     run = RunDirectory(make_run())
     (run.path / "metrics.jsonl").write_text(json.dumps({"kind": "heldout", "step": 0, "loss": 1.0}))
-    remarks = Remarks(notes=["A note."], warnings=["Nothing was learned."], usage=["unmask fill --model X"])
+    remarks = Remarks(
+        stages=["length 64: 3 steps"],
+        notes=["A note."],
+        warnings=["Nothing was learned."],
+        usage=["unmask fill --model X"],
+    )
     text = pretraining_report(run, "gpt-mini", Reached(8, 8000, 1.0), remarks)
-    for line in ("A note.", "**Nothing was learned.**", "unmask fill --model X"):
+    for line in ("A note.", "**Nothing was learned.**", "unmask fill --model X", "Stages:", "- length 64: 3 steps"):
         assert f"\n{line}\n" in text
-    assert "A note." not in pretraining_report(run, "gpt-mini", Reached(8, 8000, 1.0), Remarks())
+    plain = pretraining_report(run, "gpt-mini", Reached(8, 8000, 1.0), Remarks())
+    assert "A note." not in plain
+    assert "Stages" not in plain
 
 
 def test_a_card_without_metrics():

@@ -115,7 +115,11 @@ def _number(value: Any) -> str:
 
 
 def _table(value: Any) -> str:
-    return _pairs(flat(value)) if isinstance(value, dict) else str(value)
+    """Return a table of a recipe, or a stage, whose `objective` may have an empty table for each added objective."""
+    if not isinstance(value, dict):
+        return str(value)
+    objectives = value.get("objective") or {}
+    return _pairs(flat(value) | {f"objective.{name}": "added" for name, one in objectives.items() if one == {}})
 
 
 def _pairs(table: Mapping[str, Any]) -> str:
