@@ -9,7 +9,7 @@ import pytest
 from unmask.batches.maskings import MASKINGS
 from unmask.cli.pretrain import run as pretrain_command
 from unmask.errors import UserError
-from unmask.recipe import read_recipe, recipe_text, shipped
+from unmask.recipe import purpose, read_recipe, recipe_text, shipped
 from unmask.settings import parse_overrides, write
 
 PAPERS = {  # layers, width, heads
@@ -313,7 +313,7 @@ def test_an_unknown_name_proposes_the_nearest(tmp_path):
 def test_what_has_no_effect_is_refused(options, message):
     given = {"recipe": "bert-tiny", "set": [], "out": "o", "init": None, "text": None, "corpus": None, "resume": False}
     text = {"field": "text", "documents": "auto", "strict": False}
-    text |= {"device": "cpu", "precision": "float32", "allow_pickle": False, "restarts": 0}
+    text |= {"device": "cpu", "precision": "float32", "allow_pickle": False, "restarts": 0, "layers": None, "extend": None}
     with pytest.raises(UserError, match=message):
         pretrain_command(Namespace(**given | text | options))
 
@@ -324,3 +324,13 @@ def test_settings_that_a_layout_does_not_have_are_refused():
             "bert-tiny",
             parse_overrides(["layout.kind=document_sentences", "layout.second=next", "objective.next_sentence=false"]),
         )
+
+
+def test_the_purpose_is_the_beginning_of_the_comment(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text("# For letters (Smith et al. 1999),\n# in verse. Slow.\nname = 'mine'\n# not this\n")
+    assert purpose(path) == "For letters (Smith et al. 1999), in verse"
+    path.write_text("name = 'mine'\n")
+    assert purpose(path) == ""
+    for name in shipped():
+        assert 10 < len(purpose(name)) < 120, name

@@ -7,10 +7,12 @@ table is documented beside the code that it configures.
 from __future__ import annotations
 
 import math
+import re
 import shutil
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -339,6 +341,13 @@ def recipe_text(source: str | Path) -> tuple[str, str]:
         raise UserError(
             f"no shipped recipe or readable file '{source}'", remedy=nearest(str(source), shipped())
         ) from error
+
+
+def purpose(source: str | Path) -> str:
+    """Return what a recipe is for: the beginning of its first comment, up to a colon or the end of a sentence."""
+    lines = recipe_text(source)[0].splitlines()
+    comment = " ".join(line.removeprefix("#").strip() for line in takewhile(lambda line: line.startswith("#"), lines))
+    return re.split(r"[:;] |\.(?= [A-Z]|$)", comment, maxsplit=1)[0]
 
 
 def _folder() -> Path:

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from unmask.cli.main import main
+from unmask.cli.recipes import rough
 from unmask.recipe import read_recipe, recipe_text, shipped
 from unmask.settings import parse_overrides
 
@@ -13,7 +14,15 @@ from .conftest import name_case, run
 
 def test_recipes(capsys):
     assert main(["recipes", "list"]) == 0
-    assert [text.split()[0] for text in capsys.readouterr().out.splitlines()] == shipped()
+    heading, *lines = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["recipe", "size", "parameters", "time", "here", "purpose"]
+    assert [text.split()[0] for text in lines] == shipped()
+    (line,) = (text for text in lines if text.startswith("bert-mini"))
+    assert re.fullmatch(
+        r"bert-mini +4 layers, width 256, 4 heads +11\.2 M +60 min  BERT at 4 layers of .* machines", line
+    )
+    (line,) = (text for text in lines if text.startswith("bert-large"))
+    assert re.search(r"335\.1 M +[\d,]+ (years|days|h) +The settings of BERT \(Devlin .* A\.2\)$", line)
     assert main(["recipes", "show", "bert-tiny"]) == 0
     assert capsys.readouterr().out == recipe_text("bert-tiny")[0]
     assert main(["recipes", "diff", "bert-tiny", "bert-mini"]) == 0
@@ -23,6 +32,14 @@ def test_recipes(capsys):
     assert not any("dropout" in text for text in changed)
     assert main(["recipes", "diff", "bert-tiny", "bert-tiny"]) == 0
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(90, "2 min"), (3600, "60 min"), (7200, "2 h"), (172_800, "2 days"), (3.2e7, "1 years"), (1e11, "3,169 years")],
+)
+def test_durations_have_their_largest_unit(seconds, text):
+    assert rough(seconds) == text
 
 
 PAIRS = "layout.kind layout.second layout.short_probability layout.single_probability"

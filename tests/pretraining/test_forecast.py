@@ -2,7 +2,7 @@
 
 import pytest
 
-from unmask.pretraining.forecast import flops_per_token, num_parameters, num_seconds, num_tokens
+from unmask.pretraining.forecast import cost
 from unmask.pretraining.pretrain import pretrain
 from unmask.recipe import read_recipe, shipped
 from unmask.runs.directory import RunDirectory
@@ -17,26 +17,24 @@ def test_operations_are_those_that_a_run_counts(name, corpus, tmp_path):
     lines = RunDirectory(tmp_path / "run").read_metrics("train")
     counted = lines[-1]["flops_per_second"] / lines[-1]["tokens_per_second"]
     like = read_recipe(name, settings | {"tokenizer.vocabulary": corpus.tokenizer.size})
-    assert flops_per_token(like) == pytest.approx(counted, rel=0.1)
+    assert cost(like).flops == pytest.approx(counted, rel=0.1)
 
 
 def test_parameters_are_those_of_the_encoder():
-    assert num_parameters(read_recipe("bert-base")) == 109_482_240
-    assert num_parameters(read_recipe("bert-mini")) == 11_170_560
+    assert cost(read_recipe("bert-base")).parameters == 109_482_240
+    assert cost(read_recipe("bert-mini")).parameters == 11_170_560
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_every_recipe_has_a_time(name):
-    recipe = read_recipe(name)
-    assert 0 < num_seconds(recipe, 3e11) == pytest.approx(num_tokens(recipe, 3e11) * flops_per_token(recipe) / 3e11)
+def test_every_recipe_has_a_cost(name):
+    found = cost(read_recipe(name))
+    assert 0 < found.seconds(3e11) == pytest.approx(found.num_tokens(3e11) * found.flops / 3e11)
 
 
 def test_budgets_in_all_units_agree():
-    def recipe(unit, amount):
-        return read_recipe("bert-mini", {f"budget.{unit}": amount})
-
-    tokens = num_tokens(recipe("minutes", 10), 3e11)
-    assert tokens == 600 * 3e11 / flops_per_token(recipe("minutes", 10))
-    assert num_seconds(recipe("tokens", tokens), 3e11) == pytest.approx(600)
-    assert num_tokens(recipe("steps", 7), 3e11) == 7 * 1024
-    assert num_tokens(read_recipe("bert-base"), 3e11) == 1_000_000 * 256 * 512
+    minutes = cost(read_recipe("bert-mini", {"budget.minutes": 10}))
+    tokens = minutes.num_tokens(3e11)
+    assert tokens == 600 * 3e11 / minutes.flops
+    assert cost(read_recipe("bert-mini", {"budget.tokens": tokens})).seconds(3e11) == pytest.approx(600)
+    assert cost(read_recipe("bert-mini", {"budget.steps": 7})).num_tokens(3e11) == 7 * 1024
+    assert cost(read_recipe("bert-base")).num_tokens(3e11) == 1_000_000 * 256 * 512

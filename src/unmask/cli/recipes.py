@@ -13,7 +13,11 @@ from unmask.errors import UserError
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     actions = parser.add_subparsers(dest="action", required=True)
-    add_action(actions, "list", "print the shipped recipes, one per line")
+    add_action(
+        actions,
+        "list",
+        "print the shipped recipes, with size, purpose, and the time that the budget takes here",
+    )
     show = add_action(actions, "show", "print a recipe as TOML, for editing and passing as a file")
     show.add_argument("name", metavar="NAME", help="name of a shipped recipe or a .toml file")
     diff = add_action(actions, "diff", "print the settings in which two recipes differ, in the syntax of --set")
@@ -33,13 +37,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Print or migrate recipes."""
-    from unmask.recipe import migrate_file, read_recipe, recipe_text, shipped
+    from unmask.recipe import migrate_file, read_recipe, recipe_text
     from unmask.settings import write_lines
 
     if options.action == "list":
-        for name in shipped():
-            encoder = read_recipe(name).encoder
-            print(f"{name:16} {encoder.shape}")
+        print(*_table(), sep="\n")
     elif options.action == "show":
         print(recipe_text(options.name)[0], end="")
     elif options.action == "migrate":
@@ -53,3 +55,31 @@ def run(options: argparse.Namespace) -> None:
         for line in difflib.unified_diff(first, second, options.first, options.second, lineterm="", n=0):
             if not line.startswith("@@"):  # each line names its table
                 print(line)
+
+
+def _table() -> list[str]:
+    """Return the lines of `unmask recipes list`."""
+    from unmask.pretraining.forecast import SHARE, cost
+    from unmask.recipe import purpose, read_recipe, shipped
+    from unmask.training.machine import choose_machine
+
+    speed = SHARE * choose_machine().matmul_peak()
+    lines = [f"{'recipe':16} {'size':33} {'parameters':>10} {'time here':>11}  purpose"]
+    for name in shipped():
+        recipe = read_recipe(name)
+        found = cost(recipe)
+        size = f"{found.parameters / 1e6:.1f} M"
+        lines.append(
+            f"{name:16} {recipe.encoder.shape:33} {size:>10} {rough(found.seconds(speed)):>11}  {purpose(name)}"
+        )
+    return lines
+
+
+def rough(seconds: float) -> str:
+    """Return a duration in its largest unit."""
+    years, days, hours = seconds / 31_557_600, seconds / 86_400, seconds / 3600
+    if years >= 1:
+        return f"{years:,.0f} years"
+    if days >= 2:
+        return f"{days:.0f} days"
+    return f"{hours:.0f} h" if hours >= 2 else f"{seconds / 60:.0f} min"

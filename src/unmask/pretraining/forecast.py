@@ -7,11 +7,13 @@ the recipe's length.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from unmask.batches.batch import Batch, Sample, collate
+from unmask.batches.batch import Sample, collate
 from unmask.objectives.learner import Learner
 from unmask.pretraining.learner import build_learner
 from unmask.recipe import Recipe
@@ -27,37 +29,46 @@ def build_on_meta(recipe: Recipe) -> Learner:
         return build_learner(recipe, recipe.tokenizer.vocabulary, None)[0]
 
 
-def num_parameters(recipe: Recipe) -> int:
-    """Return the number of parameters of the encoder, without the heads."""
-    return sum(value.numel() for value in build_on_meta(recipe).encoder.parameters())
+@dataclass(frozen=True)
+class Cost:
+    """Attributes of a recipe that determine what it costs.
+
+    Attributes:
+        parameters: number of parameters of the encoder, without the heads.
+        flops: floating-point operations of a training step per token.
+        tokens: number of tokens of the budget; None: it is given in minutes.
+        minutes: length of the budget; None: it is given in tokens or steps.
+    """
+
+    parameters: int
+    flops: float
+    tokens: float | None
+    minutes: float | None
+
+    def num_tokens(self, flops_per_second: float) -> float:
+        """Return the number of tokens that are read within the budget."""
+        return 60 * (self.minutes or 0.0) * flops_per_second / self.flops if self.tokens is None else self.tokens
+
+    def seconds(self, flops_per_second: float) -> float:
+        """Return the time that the budget takes."""
+        return 60 * self.minutes if self.minutes is not None else (self.tokens or 0.0) * self.flops / flops_per_second
 
 
-def flops_per_token(recipe: Recipe) -> float:
-    """Return the floating-point operations of a training step per token."""
-    length = recipe.layout.length
+def cost(recipe: Recipe) -> Cost:
+    """Return what a recipe costs, with stages as if all of them were like the last one."""
+    length, learner = recipe.layout.length, build_on_meta(recipe)
     batch = collate([Sample(key=(0,), ids=np.zeros(length, np.int64), segments=np.zeros(length, np.int64))])
-    masked = max(1, round(length * recipe.masking.rate_at(0.5)))
     positions = _Positions({"every": torch.arange(length), "summary": torch.zeros(1, dtype=torch.int64)})
-    positions.others = torch.arange(masked)
-    counted = Batch(batch.keys, batch.tokens, positions, batch.labels, batch.counts)
-    return FORWARDS_PER_STEP * build_on_meta(recipe).forward_flops(counted) / length
-
-
-def num_tokens(recipe: Recipe, flops_per_second: float) -> float:
-    """Return the number of tokens in the recipe's budget."""
-    budget = recipe.budget
-    if budget.tokens is not None:
-        return budget.tokens
-    if budget.steps is not None:
-        return budget.steps * (recipe.batch.tokens or (recipe.batch.sequences or 0) * recipe.layout.length)
-    return 60 * (budget.minutes or 0.0) * flops_per_second / flops_per_token(recipe)
-
-
-def num_seconds(recipe: Recipe, flops_per_second: float) -> float:
-    """Return the time that the recipe's budget takes."""
-    if recipe.budget.minutes is not None:
-        return 60 * recipe.budget.minutes
-    return num_tokens(recipe, flops_per_second) * flops_per_token(recipe) / flops_per_second
+    positions.others = torch.arange(max(1, round(length * recipe.masking.rate_at(0.5))))
+    counts = dict.fromkeys(learner.weights, 1)
+    flops = learner.forward_flops(replace(batch, positions=positions, counts=counts))
+    budget, step = recipe.budget, recipe.batch.tokens or (recipe.batch.sequences or 0) * length
+    return Cost(
+        sum(value.numel() for value in learner.encoder.parameters()),
+        FORWARDS_PER_STEP * flops / length,
+        budget.steps * step if budget.steps is not None else budget.tokens,
+        budget.minutes,
+    )
 
 
 class _Positions(dict[str, Tensor]):
