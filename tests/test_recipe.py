@@ -313,7 +313,8 @@ def test_an_unknown_name_proposes_the_nearest(tmp_path):
 def test_what_has_no_effect_is_refused(options, message):
     given = {"recipe": "bert-tiny", "set": [], "out": "o", "init": None, "text": None, "corpus": None, "resume": False}
     text = {"field": "text", "documents": "auto", "strict": False}
-    text |= {"device": "cpu", "precision": "float32", "allow_pickle": False, "restarts": 0, "layers": None, "extend": None}
+    text |= {"device": "cpu", "precision": "float32", "allow_pickle": False, "restarts": 0}
+    text |= {"layers": None, "extend": None}
     with pytest.raises(UserError, match=message):
         pretrain_command(Namespace(**given | text | options))
 
