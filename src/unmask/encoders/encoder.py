@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from unmask.batches.batch import Batch, Tokens
 from unmask.layers.attention import SelfAttention
 from unmask.layers.block import Activation, FeedForward
+from unmask.layers.embeddings import Embeddings
 from unmask.layers.pre_norm_block import GatedFeedForward
 from unmask.tokenizers.tokenizer import Summary
 
@@ -105,6 +106,8 @@ class Initializer:
         for part in module.modules() if self.offsets else ():
             if isinstance(part, SelfAttention):
                 part.attend_at(self.offsets)
+            if isinstance(part, Embeddings):
+                part.begin_with_sinusoids(self.std)
 
     def draw(self, weight: Tensor, *, added: bool) -> None:
         """Draw a matrix, (outputs or rows, inputs or width); `added`: its output is added to the residual stream."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from unmask.encoders.encoder import Initializer
 from unmask.encoders.transformer import Transformer
-from unmask.families.body import TransformerSettings, check_size, check_small
+from unmask.families.body import TransformerSettings, check_offsets, check_size, check_small
 from unmask.families.format import (
     BERT_BLOCK,
     BERT_CONFIG,
@@ -34,14 +35,18 @@ class BertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknow
         feed_forward: inner width of the feed-forward layers (4 H in the paper).
         segments: number of segment ids; with 1, only the separator marks the second text of a pair.
         epsilon: epsilon of the LayerNorms.
+        initial_offsets: offsets of the tokens that the first heads of each layer attend to before training, such as
+            (-1, 1) for the previous and the next token, which a small model otherwise takes long to discover.
     """
 
     feed_forward: int
     segments: int = 2
     epsilon: float = 1e-12
+    initial_offsets: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_offsets(self.initial_offsets, self.heads)
         for name in ("feed_forward", "segments"):
             check_size(name, getattr(self, name))
         check_small("epsilon", self.epsilon)
@@ -55,6 +60,11 @@ class BertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknow
     def num_segments(self) -> int:
         """See `BodySettings`."""
         return self.segments
+
+    @property
+    def init(self) -> Initializer:
+        """See `TransformerSettings`."""
+        return Initializer(self.init_std, offsets=self.initial_offsets)
 
     @property
     def layer_norm(self) -> float:

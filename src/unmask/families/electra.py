@@ -30,6 +30,7 @@ from unmask.families.format import (
     architectures,
 )
 from unmask.layers.pooler import Pooler
+from unmask.layers.sinusoids import pass_on_
 
 
 class ElectraSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="electra"):
@@ -59,6 +60,8 @@ class ElectraSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_fi
         body = self.compose(vocabulary, embeddings, self.blocks(), Pooler(self.width, "gelu"))
         if embeddings.project is not None:
             nn.init.xavier_uniform_(embeddings.project.weight)
+            if self.initial_offsets:
+                pass_on_(embeddings.project)
         return body
 
 

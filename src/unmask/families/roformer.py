@@ -17,10 +17,10 @@ import msgspec
 import torch
 from torch import Tensor
 
-from unmask.encoders.encoder import HeadSpec, Initializer
+from unmask.encoders.encoder import HeadSpec
 from unmask.encoders.transformer import Transformer
 from unmask.families.bert import BertSettings
-from unmask.families.body import check_offsets, check_size
+from unmask.families.body import check_size
 from unmask.families.format import BERT_BLOCK, BERT_CONFIG, BERT_QKV, TASK_HEADS, Family, Format, architectures
 from unmask.layers.pooler import Pooler
 from unmask.layers.rotary import Rotation
@@ -33,27 +33,18 @@ class RoFormerSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_f
 
     Attributes:
         embedding: width of the embeddings, projected to the width of the layers; None: the same width.
-        initial_offsets: offsets of the tokens that the first heads of each layer attend to before training, such as
-            (-1, 1) for the previous and the next token, which a small model otherwise takes long to discover.
     """
 
     embedding: int | None = None
-    initial_offsets: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_offsets(self.initial_offsets, self.heads)
         if self.width // self.heads % 2:
             raise ValueError(f"rotary positions require heads of even width, not {self.width // self.heads}")
         if self.embedding is not None:
             check_size("embedding", self.embedding)
         if self.embedding == self.width:
             msgspec.structs.force_setattr(self, "embedding", None)
-
-    @property
-    def init(self) -> Initializer:
-        """See `TransformerSettings`."""
-        return replace(super().init, offsets=self.initial_offsets)
 
     @property
     def rotation(self) -> Rotation:

@@ -21,6 +21,7 @@ from unmask.layers.fused_attention import fused
 from unmask.layers.linear import Linear
 from unmask.layers.plain_attention import plain
 from unmask.layers.rotary import Rotation
+from unmask.layers.sinusoids import readers
 from unmask.layers.varlen_attention import varlen
 
 Body = TypeVar("Body", bound=nn.Module)
@@ -93,14 +94,21 @@ class SelfAttention(nn.Module):
 
     @torch.no_grad()
     def attend_at(self, offsets: Sequence[int]) -> None:
-        """Set the biases so that the first heads attend to the tokens at these offsets, -1 being the previous token.
+        """Initialize the first heads to attend to the tokens at these offsets, -1 being the previous token.
 
-        The heads stay as trainable as before; see `Rotation.biases`.
+        With rotary positions by biases (`Rotation.biases`), otherwise by weights (`readers` in layers/sinusoids.py).
         """
-        assert self.rotation is not None, "only rotated scores depend on offsets"
-        query, key, _ = self.qkv.bias.view(3, self.heads, -1)  # (heads, head width) each
+        width = self.out.in_features
+        size = width // self.heads
         for head, offset in zip(range(self.heads), offsets, strict=False):
-            query[head], key[head] = self.rotation.biases(offset, query.shape[1])
+            if self.rotation is not None:
+                query, key, _ = self.qkv.bias.view(3, self.heads, size)  # (heads, head width) each
+                query[head], key[head] = self.rotation.biases(offset, size)
+                continue
+            query, key, _ = self.qkv.weight.view(3, self.heads, size, width)  # (heads, head width, width) each
+            for part, reader in zip((query[head], key[head]), readers(offset, size, width), strict=True):
+                part[: len(reader)] = 0
+                part[: len(reader), : len(reader)] = reader
 
     def forward(self, x: Tensor, tokens: Tokens, scores: list[Tensor] | None = None) -> Tensor:
         """Return the attention output of each token.

@@ -16,6 +16,7 @@ from unmask.batches.batch import Tokens
 from unmask.layers.dropout import Dropout
 from unmask.layers.linear import Linear
 from unmask.layers.norm import LayerNorm
+from unmask.layers.sinusoids import AMPLITUDE, pass_on_, sinusoids
 
 
 class Embeddings(nn.Module):
@@ -53,6 +54,20 @@ class Embeddings(nn.Module):
         self.norm = None if epsilon is None else LayerNorm(width, epsilon, bias=biased)
         self.dropout = Dropout(dropout)
         self.project = None if out is None else Linear(width, out)
+
+    @torch.no_grad()
+    def begin_with_sinusoids(self, std: float) -> None:
+        """Initialize the first columns of learned positions for heads that read them; see layers/sinusoids.py.
+
+        Args:
+            std: standard deviation of the other initial weights.
+        """
+        if self.positions is None:
+            return
+        table = sinusoids(*self.positions.weight.shape)  # (positions, 2 * pairs)
+        self.positions.weight[:, : table.shape[1]] = AMPLITUDE * std * table
+        if self.project is not None:
+            pass_on_(self.project)
 
     def forward(self, tokens: Tokens) -> Tensor:
         """Return the embedded tokens, (tokens, width of the layers)."""

@@ -36,6 +36,7 @@ from unmask.encoders.transformer import Layer
 from unmask.layers.block import ACTIVATIONS
 from unmask.layers.linear import Linear
 from unmask.layers.norm import LayerNorm
+from unmask.layers.sinusoids import pass_on_
 from unmask.layers.vocabulary import vocabulary_loss_and_draw
 from unmask.objectives.objective import (
     BuildContext,
@@ -128,6 +129,11 @@ class Generator(nn.Module):
         self.norm = LayerNorm(narrow, head.epsilon)
         self.bias = nn.Parameter(torch.zeros(context.vocabulary))
 
+    @property
+    def reads_sinusoids(self) -> bool:
+        """Whether its attention can start local by learned positions; see layers/sinusoids.py."""
+        return self.blocks[0].attention.rotation is None
+
     def forward(self, encoder: Narrowing, batch: Batch) -> Tensor:
         """Return the input of the decoder at the masked positions, (masked, width of the embeddings)."""
         x = encoder.embed(batch.tokens)  # (tokens, width of the embeddings)
@@ -170,6 +176,8 @@ class ReplacedToken(Objective):
         for layer in (self.out, self.generator.project):
             if layer is not None:
                 nn.init.xavier_uniform_(layer.weight)
+        if head.init.offsets and self.generator.reads_sinusoids and self.generator.project is not None:
+            pass_on_(self.generator.project)
 
     def part_weights(self, name: str) -> Mapping[str, float]:
         """See `Objective`; includes the part of the generator."""
