@@ -314,7 +314,7 @@ def test_what_has_no_effect_is_refused(options, message):
     given = {"recipe": "bert-tiny", "set": [], "out": "o", "init": None, "text": None, "corpus": None, "resume": False}
     text = {"field": "text", "documents": "auto", "strict": False}
     text |= {"device": "cpu", "precision": "float32", "allow_pickle": False, "restarts": 0}
-    text |= {"layers": None, "extend": None}
+    text |= {"layers": None, "extend": None, "search": False}
     with pytest.raises(UserError, match=message):
         pretrain_command(Namespace(**given | text | options))
 

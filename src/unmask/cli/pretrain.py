@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -56,6 +57,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="change a setting of the recipe, for example budget.steps=100; can be repeated",
     )
+    parser.add_argument(
+        "--search",
+        action="store_true",
+        help="first try half, once and twice the learning rate, in short runs that take an eighth of the budget",
+    )
     parser.add_argument("--resume", action="store_true", help=RESUME)
     parser.add_argument("--out", required=True, metavar="RUN", help="run directory to write")
     parser.add_argument(
@@ -77,6 +83,7 @@ def run(options: argparse.Namespace) -> None:
     from unmask.corpus.corpus import open_corpus
     from unmask.pretraining.corpus import corpus_from_text
     from unmask.pretraining.pretrain import pretrain
+    from unmask.pretraining.search import search_rate
     from unmask.recipe import read_recipe
     from unmask.runs.directory import RunDirectory
     from unmask.settings import parse_overrides
@@ -88,6 +95,8 @@ def run(options: argparse.Namespace) -> None:
     _refuse_idle_settings(options)
     recipe = read_recipe(options.recipe, parse_overrides(options.set))
     chosen = machine(options)
+    if options.search and processes() > 1:
+        raise UserError("--search works with a single process only", remedy="search first, with one process")
     if options.allow_pickle and not options.init:
         raise UserError("--allow-pickle has no effect without --init")
     if options.layers is not None and not options.init:
@@ -120,17 +129,22 @@ def run(options: argparse.Namespace) -> None:
         )
     else:
         corpus = open_corpus(options.corpus)
-    pretrain(
-        recipe,
-        corpus,
-        out,
+    train = partial(
+        pretrain,
         init=options.init,
         layers=options.layers,
         allow_pickle=options.allow_pickle,
-        resume=resume,
         machine=chosen,
         quiet=options.quiet,
     )
+    if options.search:
+        recipe = search_rate(
+            recipe,
+            out,
+            lambda trial, run, again: train(trial, corpus, run, resume=again),
+            report=lambda text: report(options, text),
+        )
+    train(recipe, corpus, out, resume=resume)
 
 
 def processes() -> int:

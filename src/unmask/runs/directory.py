@@ -8,6 +8,7 @@ RUN/
   plots/*.png      the same as plots, if matplotlib is installed
   checkpoints/     see training/checkpoint.py
   text/            tokenizer and corpus, if the run started from raw text
+  search/          the short runs by which the learning rate was chosen, if it was searched
   model/           the trained model: a Hugging Face directory
   report.md        what was trained, on which data, the results, and how to use the model
 """
@@ -35,8 +36,12 @@ from unmask.version import __version__
 
 PREPARED = "text"
 """Folder of a run with the tokenizer and corpus that are made from raw text before the run starts (pretrain --text)."""
+SEARCHED = "search"
+"""Folder of a run with the short runs by which its learning rate was chosen (pretrain --search)."""
+BEFORE = (PREPARED, SEARCHED)
+"""Folders that may exist before the run starts."""
 MARK = ".made-by-unmask"
-"""File that marks this folder, so that no other folder of this name is ever removed; it records its inputs."""
+"""File that marks these folders, so that no other folder of such a name is ever removed; it records their inputs."""
 FIRST = "step-00000000"
 """Checkpoint that is written before the first step."""
 UNSTARTED = {
@@ -144,11 +149,9 @@ class RunDirectory:
 
     @staticmethod
     def check_empty(path: Path) -> None:
-        """Raise a UserError if a directory has any content other than a corpus prepared for a run."""
+        """Raise a UserError if a directory has any content other than what was prepared for a run."""
         entries = {entry.name for entry in path.iterdir()} - {".lock"} if path.is_dir() else set()
-        folder = path / PREPARED
-        ours = not folder.exists() or (folder / MARK).exists() or (folder.is_dir() and not any(folder.iterdir()))
-        if path.is_file() or entries - {PREPARED} or not ours:
+        if path.is_file() or entries - {name for name in BEFORE if _is_ours(path / name)}:
             raise UserError(
                 "the run directory is not empty", file=path, remedy="choose another --out, or continue with --resume"
             )
@@ -163,7 +166,7 @@ class RunDirectory:
         entries = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
         # recipe.toml is written first and removed last; on its own it may be a file of the user
         sure = "provenance.json" in entries or (path / PREPARED / MARK).exists()
-        if "recipe.toml" not in entries or not sure or entries - {".lock", PREPARED, *UNSTARTED}:
+        if "recipe.toml" not in entries or not sure or entries - {".lock", *BEFORE, *UNSTARTED}:
             return
         if any(saved.name != FIRST for saved in (path / "checkpoints").glob("step-*")):
             return
@@ -370,6 +373,11 @@ class RunDirectory:
             raise UserError(f"this is not a run: there is no {name}", file=self.path, remedy=remedy) from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise UserError(f"the file is damaged ({error})", file=self.path / name) from error
+
+
+def _is_ours(folder: Path) -> bool:
+    """Return whether a folder has the mark, or is empty."""
+    return (folder / MARK).exists() or (folder.is_dir() and not any(folder.iterdir()))
 
 
 def _empty(folder: Path, made_from: bytes) -> None:

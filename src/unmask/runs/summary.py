@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 
 from unmask.errors import UserError
-from unmask.runs.directory import PREPARED, Provenance, RunDirectory
+from unmask.runs.directory import BEFORE, Provenance, RunDirectory
 
 MARKS = {"recipe.toml", "provenance.json", "metrics.jsonl"}
 """A folder with at least two of these files is considered a run, intact or damaged."""
-INSIDES = {"checkpoints", "events", "model", "plots", PREPARED}
+INSIDES = {"checkpoints", "events", "model", "plots", *BEFORE}
 """Folders of a run that contain no other runs."""
 SEEDS = "seeds.json"
 """File that `finetune --seeds` and `--search` write next to their runs."""
