@@ -20,6 +20,7 @@ CURVE = {
     "chinese": {"case", "guess", "corpus_tokens", "steps", "epochs", "minutes"},
     "pretraining_pays": {"case", "guess", "settings", "steps", "epochs"},
     "minutes": {"case", "learning_rate", "searched", "step", "epochs", "end"},
+    "changes": {"case", "seed", "learning_rate", "searched", "step", "end"},
     "plateau": {"case", "step", "end"},
     "family": {"member", "budget", "learning_rate", "searched", "guess", "step", "epochs"},
 }

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from unmask.recipe import read_recipe
 from unmask.training.settings import OptimizerSettings, ScheduleSettings
 
 COSINE = [1, (1 + math.sqrt(0.5)) / 2, 0.5, (1 - math.sqrt(0.5)) / 2, 0]
@@ -91,3 +92,10 @@ def test_betas_are_those_of_adamw_unless_half_lives_are_set():
     assert OptimizerSettings(betas=(0.8, 0.9)).decays(1024) == (0.8, 0.9)
     with pytest.raises(ValueError, match="at most one of"):
         OptimizerSettings(betas=(0.9, 0.99), half_lives=(1e4, 1e6))
+
+
+def test_another_kind_loses_what_only_muon_has():
+    recipe = read_recipe("modernbert-mini", {"optimizer.kind": "adamw", "optimizer.learning_rate": 1e-3})
+    assert recipe.optimizer == OptimizerSettings(
+        learning_rate=1e-3, betas=(0.9, 0.98), epsilon=1e-6, weight_decay=0.01, clip=1.0
+    )

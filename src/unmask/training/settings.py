@@ -66,6 +66,7 @@ class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     layer_decay: float = 1.0
 
     either = ("betas", "half_lives")
+    kept = ("learning_rate", *either, "epsilon", "weight_decay", "bias_correction", "clip", "layer_decay")
 
     def __post_init__(self) -> None:
         positive = all(0 < value < math.inf for value in (self.learning_rate, self.matrix_rate, self.epsilon))
