@@ -52,7 +52,8 @@ DIFFERENCES = {
     "electra": "encoder.kind encoder.embedding layout.second layout.short_probability layout.single_probability"
     " masking.rate masking.final_rate masking.replace"
     " objective.masked_lm objective.next_sentence objective.replaced_token optimizer.learning_rate",
-    "gpt": "optimizer.epsilon encoder.kind encoder.feed_forward encoder.segments encoder.initial_offsets encoder.activation encoder.epsilon"
+    "gpt": "optimizer.epsilon encoder.kind encoder.feed_forward encoder.segments encoder.activation encoder.epsilon"
+    " encoder.initial_offsets"
     f" {PAIRS} masking.kind masking.rate masking.final_rate masking.replace"
     " objective.masked_lm objective.next_sentence objective.causal_lm",
 }
