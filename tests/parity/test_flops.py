@@ -104,8 +104,8 @@ def test_modernbert():
             model.model(torch.zeros(1, length + 2, dtype=torch.int64))
         model.decoder(model.head(rows))
 
-    assert pretraining.forward_flops(batch()) == counted(forward)
-    every = replace(batch(), positions={"first": torch.arange(sum(LENGTHS) + 2 * len(LENGTHS))})
+    assert pretraining.forward_flops(batch(mlm=1)) == counted(forward)
+    every = replace(batch(tags=1), positions={"first": torch.arange(sum(LENGTHS) + 2 * len(LENGTHS))})
     found = counted(lambda: [tagger(torch.zeros(1, length + 2, dtype=torch.int64)) for length in LENGTHS])
     assert tagging.forward_flops(every) == found
 

@@ -143,10 +143,10 @@ OTHERWISE = {
 
 
 def flat(value, name=""):
-    """Return the settings of a table by their dotted names, without those that are not set."""
+    """Return the settings of a table by their dotted names, without those that are not set and without empty lists."""
     if isinstance(value, dict):
         return {key: it for part, inner in value.items() for key, it in flat(inner, f"{name}.{part}").items()}
-    return {} if value is None else {name.removeprefix("."): value}
+    return {} if value is None or value == () else {name.removeprefix("."): value}
 
 
 def ideas(family):

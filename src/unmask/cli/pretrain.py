@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -185,11 +186,21 @@ def supervise(options: argparse.Namespace) -> int:
         process = subprocess.Popen(command, env=os.environ | {ATTEMPT: str(attempt)})
         if stopped:  # the signal came before `process` was assigned
             process.terminate()
-        status = process.wait()
+        status = _wait(process)
         if status in FINAL or stopped:
             break
         report(options, f"the process ended with status {status}; restarts left: {options.restarts - attempt}")
     return status if status >= 0 else 128 - status
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    """Return the exit status of a process.
+
+    A signal that arrives just before a blocking system call is handled only after it: waiting is never long.
+    """
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(timeout=1)
 
 
 def _refuse_idle_settings(options: argparse.Namespace) -> None:
