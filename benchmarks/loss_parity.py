@@ -19,12 +19,12 @@ import torch
 from common import add, logged
 from pretrain import corpus_of
 from quality import toy_body, workspace
+from trainer import configuration
 
 import unmask
 from unmask.batches.batch import Sample
 from unmask.batches.feed import Feed
 from unmask.corpus.corpus import Corpus
-from unmask.families.bert import BertSettings
 from unmask.model import load_model
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLM
@@ -94,21 +94,9 @@ def train_peer(recipe: Recipe, corpus: Corpus, steps: list[list[Sample]], out: P
             return transformers.modeling_outputs.MaskedLMOutput(loss=loss)
 
     keep_memory()  # changes no number
-    shape, optimizer = recipe.encoder, recipe.optimizer
-    assert isinstance(shape, BertSettings)
+    optimizer = recipe.optimizer
     torch.manual_seed(recipe.seed)
-    model: Any = AtTargets(
-        transformers.BertConfig(
-            num_hidden_layers=shape.layers,
-            hidden_size=shape.width,
-            num_attention_heads=shape.heads,
-            intermediate_size=shape.feed_forward,
-            max_position_embeddings=shape.positions,
-            vocab_size=corpus.tokenizer.size,
-            hidden_dropout_prob=shape.dropout,
-            attention_probs_dropout_prob=shape.dropout,
-        )
-    )
+    model: Any = AtTargets(configuration(recipe, corpus))
     trainer = InOrder(
         model=model,
         args=transformers.TrainingArguments(
@@ -140,7 +128,6 @@ def train_peer(recipe: Recipe, corpus: Corpus, steps: list[list[Sample]], out: P
 
 def score_peer(recipe: Recipe, corpus: Corpus, out: Path) -> list[dict[str, Any]]:
     """Return the peer's held-out curve: its checkpoints, scored as our runs are."""
-    assert isinstance(recipe.encoder, BertSettings)
     body = recipe.encoder.build(corpus.tokenizer.size)
     head = MaskedLM(BuildContext(body))
     learner = Learner(body, {"masked_lm": head})

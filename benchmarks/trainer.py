@@ -56,6 +56,25 @@ def sequences(corpus: Corpus, tokens: float) -> list[list[int]]:
     return found
 
 
+def configuration(recipe: Recipe, corpus: Corpus) -> Any:
+    """Return the `BertConfig` of the recipe's body."""
+    import transformers
+
+    shape = recipe.encoder
+    assert isinstance(shape, BertSettings)
+    return transformers.BertConfig(
+        num_hidden_layers=shape.layers,
+        hidden_size=shape.width,
+        num_attention_heads=shape.heads,
+        intermediate_size=shape.feed_forward,
+        max_position_embeddings=shape.positions,
+        vocab_size=corpus.tokenizer.size,
+        hidden_dropout_prob=shape.dropout,
+        attention_probs_dropout_prob=shape.dropout,
+        pad_token_id=corpus.tokenizer.pad,
+    )
+
+
 def pretrain(recipe: Recipe, corpus: Corpus, out: Path, settings: dict[str, Any]) -> None:
     """Train, and leave `out`/model, recipe.toml and metrics.jsonl as our runs do.
 
@@ -69,8 +88,7 @@ def pretrain(recipe: Recipe, corpus: Corpus, out: Path, settings: dict[str, Any]
 
     shutil.rmtree(out, ignore_errors=True)
     keep_memory()
-    shape, arguments = recipe.encoder, dict(settings)
-    assert isinstance(shape, BertSettings)
+    arguments = dict(settings)
     precision = arguments.pop("precision", "float32")
     examples = [{"input_ids": ids} for ids in sequences(corpus, 1e4 if recipe.budget.steps else float("inf"))]
     corpus.tokenizer.save(out / "tokenizer")
@@ -81,17 +99,6 @@ def pretrain(recipe: Recipe, corpus: Corpus, out: Path, settings: dict[str, Any]
 
     def trainer(steps: int, folder: Path) -> Any:
         torch.manual_seed(recipe.seed)
-        config = transformers.BertConfig(
-            num_hidden_layers=shape.layers,
-            hidden_size=shape.width,
-            num_attention_heads=shape.heads,
-            intermediate_size=shape.feed_forward,
-            max_position_embeddings=shape.positions,
-            vocab_size=corpus.tokenizer.size,
-            hidden_dropout_prob=shape.dropout,
-            attention_probs_dropout_prob=shape.dropout,
-            pad_token_id=corpus.tokenizer.pad,
-        )
         values = {
             "output_dir": str(folder),
             "max_steps": steps,
@@ -107,7 +114,7 @@ def pretrain(recipe: Recipe, corpus: Corpus, out: Path, settings: dict[str, Any]
             **arguments,
         }
         return transformers.Trainer(
-            model=transformers.BertForMaskedLM(config),
+            model=transformers.BertForMaskedLM(configuration(recipe, corpus)),
             args=transformers.TrainingArguments(**values),
             train_dataset=examples,
             data_collator=collator,

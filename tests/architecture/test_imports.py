@@ -13,7 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "unmask"
 ORDER = [
     {"errors", "version", "durable", "fingerprint", "lock"},
-    {"text", "samples", "runs", "metrics", "settings", "plugins", "requirements", "migration"},
+    {"settings"},
+    {"text", "samples", "runs", "metrics", "plugins", "requirements", "migration"},
     {"tokenizers", "labelled"},
     {"corpus"},
     {"batches"},

@@ -68,7 +68,7 @@ def test_stages_are_listed_one_per_line(make_run):
     stages = f"stages = [{{ share = 0.9, {first} }}, {{ share = 0.1 }}]\n"
     path = make_run(recipe=stages + (make_run("a") / "recipe.toml").read_text())
     rows = page(path)[1]
-    assert rows["stages"] == "share 0.9, layout.length 64, objective.replaced_token False, objective.masked_lm added"
+    assert rows["stages"] == "share 0.9, layout.length 64, objective.masked_lm added, objective.replaced_token False"
     assert rows["share"] == "0.1", "the second stage is on a line of its own"
     (path / "recipe.toml").write_text((path / "recipe.toml").read_text().replace(stages, "stages = []\n"))
     assert "stages" not in page(path)[1]

@@ -100,8 +100,6 @@ def run(options: argparse.Namespace) -> None:
         raise UserError("--search works with a single process only", remedy="search first, with one process")
     if options.allow_pickle and not options.init:
         raise UserError("--allow-pickle has no effect without --init")
-    if options.layers is not None and not options.init:
-        raise UserError("--layers has no effect without --init", remedy="pass --set encoder.layers=N")
     if options.text:
         if processes() > 1:
             raise UserError(

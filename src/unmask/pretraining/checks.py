@@ -79,6 +79,12 @@ def check_shape(shape: BodySettings, recipe: Recipe, init: str | Path) -> None:
         )
 
 
+def check_init(init: str | Path | None, layers: int | None) -> None:
+    """Raise an error if there is no model whose layers could be selected."""
+    if init is None and layers is not None:
+        raise UserError("--layers has no effect without --init", remedy="pass --set encoder.layers=N")
+
+
 def check_layers(shape: BodySettings, layers: int, init: str | Path) -> None:
     """Raise an error if a body with fewer layers cannot be made from those of a model."""
     if layers < 1:

@@ -21,7 +21,7 @@ from unmask.corpus.corpus import Corpus, open_corpus
 from unmask.durable import sync
 from unmask.errors import UserError
 from unmask.model import find
-from unmask.pretraining.checks import check_layers, check_shape, check_vocabulary, check_words
+from unmask.pretraining.checks import check_init, check_layers, check_shape, check_vocabulary, check_words
 from unmask.recipe import Recipe, TokenizerSettings
 from unmask.runs.directory import PREPARED, RunDirectory
 from unmask.text.documents import Skipped, TextOptions, read_documents, refuse_none
@@ -95,6 +95,7 @@ def _check(
     options: TextOptions,
 ) -> None:
     """Check what can be checked before anything is prepared; see `corpus_from_text`."""
+    check_init(init, layers)
     if extend is not None and init is None:
         raise UserError("--extend has no effect without --init", remedy="pass --set tokenizer.vocabulary=N")
     if extend is not None and extend < 1:

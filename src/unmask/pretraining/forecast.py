@@ -14,19 +14,13 @@ import torch
 from torch import Tensor
 
 from unmask.batches.batch import Sample, collate
-from unmask.objectives.learner import Learner
+from unmask.checkpoints.check import on_meta
 from unmask.pretraining.learner import build_learner
 from unmask.recipe import Recipe
 from unmask.training.plan import FORWARDS_PER_STEP
 
 SHARE = 0.4
 """Share of the machine's peak that training reaches (docs/speed.md)."""
-
-
-def build_on_meta(recipe: Recipe) -> Learner:
-    """Return the learner of a recipe without memory for its weights."""
-    with torch.device("meta"):
-        return build_learner(recipe, recipe.tokenizer.vocabulary, None)[0]
 
 
 @dataclass(frozen=True)
@@ -56,7 +50,9 @@ class Cost:
 
 def cost(recipe: Recipe) -> Cost:
     """Return what a recipe costs, with stages as if all of them were like the last one."""
-    length, learner = recipe.layout.length, build_on_meta(recipe)
+    length = recipe.layout.length
+    with on_meta():
+        learner, _ = build_learner(recipe, recipe.tokenizer.vocabulary, None)
     batch = collate([Sample(key=(0,), ids=np.zeros(length, np.int64), segments=np.zeros(length, np.int64))])
     positions = _Positions({"every": torch.arange(length), "summary": torch.zeros(1, dtype=torch.int64)})
     positions.others = torch.arange(max(1, round(length * recipe.masking.rate_at(0.5))))

@@ -22,7 +22,7 @@ from unmask.errors import UserError
 from unmask.model import Model, save_model
 from unmask.objectives.learner import Learner
 from unmask.objectives.teacher import Teacher
-from unmask.pretraining.checks import check_masked, check_vocabulary, check_words
+from unmask.pretraining.checks import check_init, check_masked, check_vocabulary, check_words
 from unmask.pretraining.curriculum import build_curriculum
 from unmask.pretraining.learner import build_learner
 from unmask.pretraining.start import adapt, load_base
@@ -84,8 +84,7 @@ def pretrain(
     processes = Processes.launched()
     display = Display(quiet=quiet or not processes.is_main)
     machine = machine or choose_machine()
-    if init is None and layers is not None:
-        raise UserError("--layers has no effect without --init", remedy="pass --set encoder.layers=N")
+    check_init(init, layers)
     base = None if init is None else load_base(init, recipe, corpus, allow_pickle=allow_pickle)
     start, changes = base, list[str]()
     if base is not None:

@@ -32,6 +32,7 @@ from unmask.errors import UserError
 from unmask.lock import acquire, is_locked
 from unmask.runs.earlier import Earlier
 from unmask.runs.extras import event_writer
+from unmask.settings import flatten
 from unmask.version import __version__
 
 PREPARED = "text"
@@ -245,7 +246,7 @@ class RunDirectory:
         except UserError:
             run.close()
             raise
-        now = flat(msgspec.toml.decode(recipe)) | {f"inputs.{name}": value for name, value in inputs.items()}
+        now = flatten(msgspec.toml.decode(recipe)) | {f"inputs.{name}": value for name, value in inputs.items()}
         changed = frozenset(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
         differences = [
             f"{key} was {before.get(key, 'not set')}, now {now.get(key, 'not set')}"
@@ -270,7 +271,7 @@ class RunDirectory:
             for name, former in earlier.inputs.items():
                 if name in inputs and known.get(name) not in (None, inputs[name]) and known[name] == former():
                     known[name] = inputs[name]
-        return flat(recipe) | {f"inputs.{name}": value for name, value in known.items()}
+        return flatten(recipe) | {f"inputs.{name}": value for name, value in known.items()}
 
     def settle(self) -> None:
         """Write the recipe of a resumed run, once a checkpoint includes its changes."""
@@ -394,14 +395,3 @@ def _unwritable(path: Path, error: OSError) -> UserError:
     return UserError(
         f"the run directory cannot be written ({error.strerror})", file=path, remedy="choose another --out"
     )
-
-
-def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested tables as one flat table with dotted keys."""
-    found: dict[str, Any] = {}
-    for key, value in table.items():
-        if isinstance(value, dict):
-            found |= flat(value, f"{prefix}{key}.")
-        else:
-            found[prefix + key] = value
-    return found

@@ -12,9 +12,9 @@ from statistics import mean, median, stdev
 from typing import Any
 
 from unmask.errors import counted
-from unmask.runs.directory import flat
 from unmask.runs.display import duration, speed
 from unmask.runs.summary import Seeds, Summary, metric_names
+from unmask.settings import flatten
 
 TABLES = ("task", "encoder", "downstream", "layout", "objective", "stages", "batch", "optimizer", "budget")
 """Tables of a recipe that are shown."""
@@ -119,7 +119,7 @@ def _table(value: Any) -> str:
     if not isinstance(value, dict):
         return str(value)
     objectives = value.get("objective") or {}
-    return _pairs(flat(value) | {f"objective.{name}": "added" for name, one in objectives.items() if one == {}})
+    return _pairs(flatten(value) | {f"objective.{name}": "added" for name, one in objectives.items() if one == {}})
 
 
 def _pairs(table: Mapping[str, Any]) -> str:

@@ -170,14 +170,14 @@ class Optimizer:
             for value in layer_group.parameters()
         }
         inner = {value for layer_group in layer_groups[1:] for value in layer_group.parameters()}
-        groups: dict[tuple[bool, bool, float], Group] = {}
+        groups: dict[tuple[Rule, bool, float], Group] = {}
         for name, value in self.names.items():
             matrix, factor = value.ndim >= 2, share.get(value, 1.0)
             rule: Rule = self.settings.kind if matrix else "adamw"
             if rule == "muon" and (value not in inner or value.ndim > 2):
                 rule = "adamw"
             new = Group(rule, factor, self.settings.weight_decay if matrix else 0.0)
-            groups.setdefault((rule != "adamw", matrix, factor), new).names.append(name)
+            groups.setdefault((rule, matrix, factor), new).names.append(name)
         return list(groups.values())
 
     def _with_gradient(self, group: Group) -> dict[int, list[str]]:
