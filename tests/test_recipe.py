@@ -36,10 +36,20 @@ PAPERS = {  # layers, width, heads
     "albert-large": (24, 1024, 16),
     "albert-xlarge": (24, 2048, 16),
     "albert-xxlarge": (12, 4096, 64),
+    "modernbert-tiny": (2, 128, 2),
     "modernbert-mini": (4, 256, 4),
+    "modernbert-small": (6, 384, 6),
+    "modernbert-medium": (8, 512, 8),
     "modernbert-base": (22, 768, 12),
+    "adapt": (12, 768, 12),
 }
-GATED = {"modernbert-mini": 704, "modernbert-base": 1152}
+GATED = {
+    "modernbert-tiny": 352,
+    "modernbert-mini": 704,
+    "modernbert-small": 1024,
+    "modernbert-medium": 1408,
+    "modernbert-base": 1152,
+}
 """Inner widths of gated feed-forward layers; those of others are four times the width."""
 
 

@@ -10,6 +10,8 @@ import pytest
 from unmask.cli import pretrain
 from unmask.cli.main import main
 from unmask.errors import UserError
+from unmask.pretraining.default import SIZES
+from unmask.recipe import read_recipe
 
 from .conftest import TINY, name_case, run_process, sets
 
@@ -36,6 +38,46 @@ def test_pretrain_on_text_then_adapt(line, text_file, tmp_path, capsys):
     assert run_process("pretrain", "bert-mini", "--text", text_file, *options, "--resume").err == ""
     assert main(list(map(str, ["pretrain", "bert-mini", "--text", line / "train.tsv", *options, "--resume"]))) == 2
     assert f"was started on other text: {text_file}; resume with" in capsys.readouterr().err
+
+
+def test_pretrain_without_a_recipe(text_file, tmp_path):
+    """The recipe is chosen once: a run that is resumed keeps its own, on whichever machine."""
+    shape = [text for text in TINY if "positions" not in text and "budget" not in text]
+    given = ("--text", text_file, *sets([*shape, "budget.steps=2"]), "--precision", "float32")
+    errors = run_process("pretrain", *given, "--out", tmp_path / "run").err
+    first = next(text for text in errors.splitlines() if text.startswith("recipe: "))
+    name = first.split()[1]
+    assert name in SIZES
+    assert "(1 layer, width 32, 2 heads, " in first
+    assert "times this text; for more or less time: --set budget.minutes=N" in first
+    recipe = read_recipe(tmp_path / "run" / "recipe.toml")
+    assert (recipe.name, recipe.tokenizer.vocabulary, recipe.tokenizer.lowercase) == (name, 150, True)
+    assert run_process("pretrain", *given, "--out", tmp_path / "run", "--quiet", "--resume").err == ""
+    again = run_process("pretrain", *given, "--out", tmp_path / "run", "--resume").err
+    assert "recipe: " not in again
+    adapted = (
+        "--init",
+        tmp_path / "run",
+        "--text",
+        text_file,
+        "--set",
+        "budget.steps=1",
+        "--out",
+        tmp_path / "adapted",
+    )
+    run_process("pretrain", *adapted, "--quiet")
+    assert read_recipe(tmp_path / "adapted" / "recipe.toml").name == "adapt"
+
+
+def test_pretrain_without_a_recipe_on_a_corpus_with_a_search(line, tmp_path):
+    shape = [text for text in TINY if "positions" not in text and "tokenizer" not in text]
+    given = ("pretrain", "--corpus", line / "corpus", *sets(shape), "--search", "--out", tmp_path / "run")
+    errors = run_process(*given, "--set", "budget.steps=24").err
+    assert "chosen: " in errors
+    found = read_recipe(tmp_path / "run" / "recipe.toml")
+    errors = run_process(*given, "--set", "budget.steps=21", "--resume").err
+    assert "trying" not in errors
+    assert read_recipe(tmp_path / "run" / "recipe.toml") == found
 
 
 def test_pretrain_with_an_extended_vocabulary_and_fewer_layers(line, tmp_path):
@@ -140,6 +182,10 @@ ONE = ("--layers", "1", "--set", "layout.length=48")
         ),
         (("pretrain", "bert-tiny", "--text", "{line}/train.tsv", "--out", "{line}"), "not empty"),
         (("pretrain", "bert-tiny", "--text", "-", "--out", "{here}/r"), "standard input can be read only once"),
+        (("pretrain", "--text", "-", "--out", "{here}/r"), "standard input can be read only once"),
+        (("pretrain", "--text", "{here}/no", "--out", "{here}/r"), "no: does not exist"),
+        (("pretrain", *CORPUS, "--out", "{here}/r", "--set", "encoder.layer=1"), "did you mean 'layers'?"),
+        (("pretrain", *CORPUS, "--out", "{here}/r", "--resume"), "there is no run to resume"),
         (("pretrain", "bert-tiny", *CORPUS, "--out", "{here}/r", "--layers", "1"), "--layers has no effect without"),
         (
             ("pretrain", "bert-tiny", *CORPUS, "--out", "{here}/r", "--init", "{line}/run", *ONE),
@@ -165,3 +211,5 @@ def test_text_is_read_by_a_single_process(refused, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     arguments = ("pretrain", "bert-tiny", "--text", "{line}/train.tsv", "--out", "{here}/r")
     refused(arguments, "--text works with a single process only; build the corpus first, then pass --corpus")
+    arguments = ("pretrain", *CORPUS, "--out", "{here}/r")
+    refused(arguments, "a recipe is chosen by a single process only; name one: see unmask recipes list")

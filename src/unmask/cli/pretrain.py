@@ -1,4 +1,4 @@
-"""`unmask pretrain RECIPE`: pretrain from scratch, or with --init from an existing model."""
+"""`unmask pretrain [RECIPE]`: pretrain from scratch, or with --init from an existing model."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from unmask.cli.options import (
     RESUME,
@@ -25,6 +26,11 @@ from unmask.cli.options import (
 )
 from unmask.errors import UserError
 
+if TYPE_CHECKING:
+    from unmask.corpus.corpus import Corpus
+    from unmask.recipe import Recipe
+    from unmask.settings import Overrides
+
 ATTEMPT = "UNMASK_ATTEMPT"
 """Environment variable with the number of earlier attempts of a supervised process."""
 FINAL = (0, 2, 130, 143, -signal.SIGINT, -signal.SIGTERM)
@@ -34,7 +40,11 @@ FINAL = (0, 2, 130, 143, -signal.SIGINT, -signal.SIGTERM)
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
-        "recipe", metavar="RECIPE", help="name of a shipped recipe (see unmask recipes list) or a .toml file"
+        "recipe",
+        metavar="RECIPE",
+        nargs="?",
+        help="name of a shipped recipe (see unmask recipes list) or a .toml file (default: the best one for the text, "
+        "the machine and the budget; with --init: adapt)",
     )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--corpus", metavar="DIR", help="corpus built with unmask corpus build")
@@ -81,11 +91,9 @@ def run(options: argparse.Namespace) -> None:
     """Pretrain, under supervision if --restarts is given."""
     if options.restarts and ATTEMPT not in os.environ:  # before torch is imported, so that no signal is missed
         raise SystemExit(supervise(options))
-    from unmask.corpus.corpus import open_corpus
-    from unmask.pretraining.corpus import corpus_from_text
+    from unmask.pretraining.default import choose
     from unmask.pretraining.pretrain import pretrain
     from unmask.pretraining.search import search_rate
-    from unmask.recipe import read_recipe
     from unmask.runs.directory import RunDirectory
     from unmask.settings import parse_overrides
 
@@ -93,41 +101,16 @@ def run(options: argparse.Namespace) -> None:
     resume = options.resume or (restarted() and started(out))
     if restarted() and not resume and os.environ.get("RANK", "0") == "0":
         RunDirectory.forget_unstarted(out)
-    _refuse_idle_settings(options)
-    recipe = read_recipe(options.recipe, parse_overrides(options.set))
-    chosen = machine(options)
-    if options.search and processes() > 1:
-        raise UserError("--search works with a single process only", remedy="search first, with one process")
-    if options.allow_pickle and not options.init:
-        raise UserError("--allow-pickle has no effect without --init")
-    if options.text:
-        if processes() > 1:
-            raise UserError(
-                "--text works with a single process only", remedy="build the corpus first, then pass --corpus"
-            )
-        corpus = corpus_from_text(
-            options.text,
-            recipe,
-            out,
-            init=options.init,
-            extend=options.extend,
-            layers=options.layers,
-            options=text_options(options),
-            resume=resume,
-            workers=num_cores(),
-            report=lambda text: report(options, text),
-        )
-    elif (options.field, options.documents, options.strict) != ("text", "auto", False):
-        raise UserError(
-            "--field, --documents and --strict have no effect on a corpus that is already built", remedy="omit them"
-        )
-    elif options.extend is not None:
-        raise UserError(
-            "--extend has no effect on a corpus that is already built",
-            remedy="extend its tokenizer with unmask tokenizer extend, and rebuild it",
-        )
-    else:
-        corpus = open_corpus(options.corpus)
+    _refuse_idle(options)
+    settings, chosen = parse_overrides(options.set), machine(options)
+    known = out / "recipe.toml" if resume and options.recipe is None else None
+    known = known if known and known.is_file() else None
+    recipe = _recipe(options, known, settings)
+    corpus = _corpus(options, recipe, out, resume=resume)
+    if not (options.recipe or options.init or known):
+        recipe, lines = choose(corpus, recipe.tokenizer, chosen, settings)
+        for line in lines:
+            report(options, line)
     train = partial(
         pretrain,
         init=options.init,
@@ -136,7 +119,7 @@ def run(options: argparse.Namespace) -> None:
         machine=chosen,
         quiet=options.quiet,
     )
-    if options.search:
+    if options.search and not known:  # the recipe of a run that has started has the rate that was found
         recipe = search_rate(
             recipe,
             out,
@@ -144,6 +127,39 @@ def run(options: argparse.Namespace) -> None:
             report=lambda text: report(options, text),
         )
     train(recipe, corpus, out, resume=resume)
+
+
+def _recipe(options: argparse.Namespace, known: Path | None, settings: Overrides) -> Recipe:
+    """Return the recipe that is named or known, or else one by which a corpus can be made."""
+    from unmask.pretraining.default import for_model, for_text
+    from unmask.recipe import read_recipe
+
+    if named := options.recipe or known:
+        return read_recipe(named, settings)
+    if options.init:
+        return for_model(options.init, settings)
+    return for_text(options.text or [], text_options(options), settings)
+
+
+def _corpus(options: argparse.Namespace, recipe: Recipe, out: Path, *, resume: bool) -> Corpus:
+    """Return the corpus that is named, or the one that is made from text."""
+    from unmask.corpus.corpus import open_corpus
+    from unmask.pretraining.corpus import corpus_from_text
+
+    if options.corpus:
+        return open_corpus(options.corpus)
+    return corpus_from_text(
+        options.text,
+        recipe,
+        out,
+        init=options.init,
+        extend=options.extend,
+        layers=options.layers,
+        options=text_options(options),
+        resume=resume,
+        workers=num_cores(),
+        report=lambda text: report(options, text),
+    )
 
 
 def processes() -> int:
@@ -201,7 +217,25 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
             return process.wait(timeout=1)
 
 
-def _refuse_idle_settings(options: argparse.Namespace) -> None:
+def _refuse_idle(options: argparse.Namespace) -> None:
+    """Raise an error for options that have no effect, or that do not work with several processes."""
+    if processes() > 1 and options.search:
+        raise UserError("--search works with a single process only", remedy="search first, with one process")
+    if processes() > 1 and not options.recipe:
+        raise UserError("a recipe is chosen by a single process only", remedy="name one: see unmask recipes list")
+    if processes() > 1 and options.text:
+        raise UserError("--text works with a single process only", remedy="build the corpus first, then pass --corpus")
+    if options.allow_pickle and not options.init:
+        raise UserError("--allow-pickle has no effect without --init")
+    if options.corpus and (options.field, options.documents, options.strict) != ("text", "auto", False):
+        raise UserError(
+            "--field, --documents and --strict have no effect on a corpus that is already built", remedy="omit them"
+        )
+    if options.corpus and options.extend is not None:
+        raise UserError(
+            "--extend has no effect on a corpus that is already built",
+            remedy="extend its tokenizer with unmask tokenizer extend, and rebuild it",
+        )
     for setting in options.set:
         key = setting.partition("=")[0]
         if key.startswith("tokenizer.") and (options.corpus or options.init):

@@ -23,6 +23,7 @@ from unmask.encoders.encoder import (
     Initializer,
 )
 from unmask.encoders.transformer import Layer, Transformer
+from unmask.errors import counted
 from unmask.layers.block import Activation, Block
 from unmask.layers.embeddings import Embeddings
 from unmask.layers.pooler import NormedPooler, Pooler
@@ -74,7 +75,7 @@ class BodySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     @property
     def shape(self) -> str:
         """Description of the size, such as "12 layers, width 768"."""
-        return f"{self.layers} layers, width {self.width}"
+        return f"{counted(self.layers, 'layer')}, width {self.width}"
 
     @property
     def pretraining(self) -> Summary:

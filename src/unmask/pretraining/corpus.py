@@ -100,11 +100,8 @@ def _check(
         raise UserError("--extend has no effect without --init", remedy="pass --set tokenizer.vocabulary=N")
     if extend is not None and extend < 1:
         raise UserError(f"--extend must be at least 1, not {extend}")
-    if "-" in map(str, paths) and (init is None or extend is not None):
-        raise UserError(
-            "standard input can be read only once, but --text reads it twice, for the tokenizer and for the corpus",
-            remedy="write it to a file first",
-        )
+    if init is None or extend is not None:
+        refuse_standard_input(paths)
     check_sources(paths, options)
     if init is None:
         check_vocabulary(recipe.encoder, PADDING[recipe.tokenizer.kind])
@@ -113,6 +110,15 @@ def _check(
     check_shape(settings, recipe, init)
     if layers is not None:
         check_layers(settings, layers, init)
+
+
+def refuse_standard_input(paths: Sequence[str | Path]) -> None:
+    """Raise an error if text that is read several times comes from standard input."""
+    if "-" in map(str, paths):
+        raise UserError(
+            "standard input can be read only once, but --text reads it twice, for the tokenizer and for the corpus",
+            remedy="write it to a file first",
+        )
 
 
 def _started_on(paths: Sequence[str | Path], out: Path, extend: int | None) -> Corpus:

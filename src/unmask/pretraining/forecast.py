@@ -29,12 +29,14 @@ class Cost:
 
     Attributes:
         parameters: number of parameters of the encoder, without the heads.
+        inner: number of parameters of its layers.
         flops: floating-point operations of a training step per token.
         tokens: number of tokens of the budget; None: it is given in minutes.
         minutes: length of the budget; None: it is given in tokens or steps.
     """
 
     parameters: int
+    inner: int
     flops: float
     tokens: float | None
     minutes: float | None
@@ -59,8 +61,10 @@ def cost(recipe: Recipe) -> Cost:
     counts = dict.fromkeys(learner.weights, 1)
     flops = learner.forward_flops(replace(batch, positions=positions, counts=counts))
     budget, step = recipe.budget, recipe.batch.tokens or (recipe.batch.sequences or 0) * length
+    layers = (value for group in learner.encoder.layer_groups[1:] for value in group.parameters())
     return Cost(
         sum(value.numel() for value in learner.encoder.parameters()),
+        sum(value.numel() for value in layers),
         FORWARDS_PER_STEP * flops / length,
         budget.steps * step if budget.steps is not None else budget.tokens,
         budget.minutes,

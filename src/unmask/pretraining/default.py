@@ -1,0 +1,154 @@
+"""The recipe of `unmask pretrain` if none is named.
+
+Input: the corpus, the machine, and the settings of the command line, among them the budget. Output: a recipe, and what
+the user is told about it. From scratch it is the largest of `SIZES` that the machine trains on enough tokens, with the
+settings that depend on how long the run is and how often it reads the text; with a model to continue from it is the
+recipe "adapt". Settings of the command line take precedence. docs/results.md has the measurements.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from unmask.checkpoints.huggingface import read_settings
+from unmask.corpus.build import check_sources
+from unmask.corpus.corpus import Corpus
+from unmask.encoders.encoder import LEFT_TO_RIGHT
+from unmask.model import find
+from unmask.pretraining.corpus import refuse_standard_input
+from unmask.pretraining.forecast import SHARE, cost
+from unmask.recipe import Recipe, TokenizerSettings, read_recipe
+from unmask.settings import Overrides
+from unmask.text.documents import Skipped, TextOptions, read_documents
+from unmask.tokenizers.suited import suited_vocabulary
+from unmask.training.machine import Machine
+
+SIZES = ("modernbert-tiny", "modernbert-mini", "modernbert-small", "modernbert-medium")
+"""The recipes to choose from, smallest first."""
+ENOUGH = 2.0
+"""Tokens per parameter of the layers from which on a recipe is better than the next smaller one in the same time."""
+REPEATS = 15.0
+"""How soon reading a text again loses its worth: R* of Muennighoff et al. 2023."""
+STEP, STEP_AT = 4096, 8e6
+"""Number of tokens of a step, and of the run that has such steps; they grow with the square root of the run."""
+STEPS = (2048, 65_536)
+"""Fewest and most tokens of a step."""
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """A run of recorded.json.
+
+    Attributes:
+        recipe: its recipe.
+        tokens: number of tokens read.
+        accuracy: share of masked tokens of held-out text predicted correctly.
+    """
+
+    recipe: str
+    tokens: float
+    accuracy: float
+
+
+@cache
+def recorded() -> list[Recorded]:
+    """Return runs on English encyclopedic text and news (`python benchmarks/pretrain.py sizes`)."""
+    content = resources.files("unmask.pretraining").joinpath("recorded.json").read_bytes()
+    return msgspec.json.decode(content, type=list[Recorded])
+
+
+def for_text(paths: Sequence[str | Path], options: TextOptions, settings: Overrides) -> Recipe:
+    """Return a recipe to make tokenizer and corpus by, whose vocabulary suits the text.
+
+    Raises:
+        UserError: the files cannot be read, or a setting is invalid.
+    """
+    refuse_standard_input(paths)
+    check_sources(paths, options)
+    usual = read_recipe(SIZES[0], settings).tokenizer.vocabulary
+    size, lowercase = suited_vocabulary(read_documents(paths, options, Skipped()), usual)
+    return read_recipe(SIZES[0], {"tokenizer.vocabulary": size, "tokenizer.lowercase": lowercase, **settings})
+
+
+def for_model(init: str | Path, settings: Overrides) -> Recipe:
+    """Return the recipe that adapts a model: masked language modeling, or causal for a left-to-right model.
+
+    Raises:
+        UserError: there is no such model, or a setting is invalid.
+    """
+    shape = read_settings(find(init))
+    own: dict[str, Any] = {"layout.length": min(shape.positions, read_recipe("adapt").layout.length)}
+    if LEFT_TO_RIGHT in shape.gives:
+        own |= {"encoder.kind": shape.__struct_config__.tag, "masking.kind": "none"}
+        own |= {"objective.masked_lm": False, "objective.causal_lm.weight": 1.0}
+    return read_recipe("adapt", {**own, **settings})
+
+
+def choose(
+    corpus: Corpus, tokenizer: TokenizerSettings, machine: Machine, settings: Overrides
+) -> tuple[Recipe, list[str]]:
+    """Return the best recipe for a corpus, and lines that say which it is and what to expect.
+
+    Args:
+        corpus: the text.
+        tokenizer: by which it was made.
+        machine: what the recipe is trained on.
+        settings: those of the command line.
+
+    Raises:
+        UserError: a setting is invalid.
+    """
+    speed, text = SHARE * machine.matmul_peak(), corpus.train.num_tokens
+    words = {"tokenizer.vocabulary": corpus.tokenizer.size, "tokenizer.lowercase": tokenizer.lowercase}
+    for name in reversed(SIZES):
+        found = cost(read_recipe(name, {**words, **settings}))
+        tokens = found.num_tokens(speed)
+        if worth(tokens, text) >= ENOUGH * found.inner:
+            break
+    recipe = read_recipe(name, {**words, **rules(tokens, text), **settings})
+    return recipe, [
+        f"recipe: {name} ({recipe.encoder.shape}, {found.parameters / 1e6:.1f} million parameters), the best one for "
+        f"about {_rounded(tokens)} tokens, {_rounded(tokens / text)} times this text; for more or less time: "
+        "--set budget.minutes=N",
+        *expectations(name, worth(tokens, text)),
+    ]
+
+
+def rules(tokens: float, text: float) -> dict[str, Any]:
+    """Return the settings that depend on the number of tokens of the run, and of the text."""
+    power = round(math.log2(STEP * math.sqrt(tokens / STEP_AT)))
+    return {"batch.tokens": min(max(2**power, STEPS[0]), STEPS[1])}
+
+
+def worth(tokens: float, text: float) -> float:
+    """Return the number of new tokens that a run which repeats its text is worth (Muennighoff et al. 2023, equation 5)."""
+    repeats = max(0.0, tokens / text - 1)
+    return min(tokens, text) + text * REPEATS * (1 - math.exp(-repeats / REPEATS))
+
+
+def expectations(name: str, tokens: float) -> list[str]:
+    """Return lines about how far a recipe comes with a number of tokens, and what else there is."""
+    runs = sorted((run.tokens, run.accuracy) for run in recorded() if run.recipe == name)
+    lines = []
+    for (fewer, low), (more, high) in itertools.pairwise(runs):
+        if fewer <= tokens <= more:
+            share = low + (high - low) * math.log(tokens / fewer) / math.log(more / fewer)
+            lines = [f"expected: {share:.0%} of masked tokens predicted, as on English encyclopedic text and news"]
+    return [
+        *lines,
+        "a published checkpoint that has read much more, adapted to this text with --init DIRECTORY, is mostly better",
+    ]
+
+
+def _rounded(number: float) -> str:
+    """Return a number with two digits, such as 0.14, 3.9, 650 or 20 million."""
+    if number >= 1e6:
+        return f"{_rounded(number / 1e6)} million"
+    return f"{number:.2g}" if number < 100 else f"{float(f'{number:.2g}'):,.0f}"
