@@ -128,7 +128,7 @@ def rules(tokens: float, text: float) -> dict[str, Any]:
 
 
 def worth(tokens: float, text: float) -> float:
-    """Return the number of new tokens that a run which repeats its text is worth (Muennighoff et al. 2023, equation 5)."""
+    """Return how many new tokens a run that repeats its text is worth (Muennighoff et al. 2023, equation 5)."""
     repeats = max(0.0, tokens / text - 1)
     return min(tokens, text) + text * REPEATS * (1 - math.exp(-repeats / REPEATS))
 
