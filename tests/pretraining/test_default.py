@@ -60,6 +60,9 @@ def test_settings_of_the_command_line_take_precedence(corpus):
     assert (recipe.batch.tokens, recipe.encoder.layers, recipe.budget.steps) == (512, 3, 7)
     assert recipe.tokenizer == TokenizerSettings(vocabulary=corpus.tokenizer.size, lowercase=False)
     assert "3 layers, width 128" in lines[0]
+    recipe, _ = chosen(corpus, 1e9, optimizer__kind="adamw", encoder__width=256)
+    assert (recipe.optimizer.kind, recipe.optimizer.matrix_learning_rate) == ("adamw", None)
+    assert chosen(corpus, 1e9, encoder__width=256)[0].optimizer.matrix_learning_rate == 3e-3
     with pytest.raises(UserError, match="did you mean 'layers'"):
         chosen(corpus, 1e9, encoder__layer=3)
 
@@ -72,8 +75,16 @@ def test_repeated_text_is_worth_less():
 
 
 def test_steps_grow_with_the_square_root_of_the_run():
-    sizes = [rules(tokens, 1e9)["batch.tokens"] for tokens in (1e5, 1.5e6, 8e6, 32e6, 128e6, 1e12)]
+    sizes = [rules(tokens, 1e9, 256)["batch.tokens"] for tokens in (1e5, 1.5e6, 8e6, 32e6, 128e6, 1e12)]
     assert sizes == [2048, 2048, 4096, 8192, 16_384, 65_536]
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_the_recipes_have_the_learning_rate_of_their_width(name):
+    recipe = read_recipe(name)
+    rate = rules(8e6, 1e9, recipe.encoder.width)["optimizer.matrix_learning_rate"]
+    assert recipe.optimizer.matrix_learning_rate == rate
+    assert recipe.optimizer.learning_rate == read_recipe(SIZES[0]).optimizer.learning_rate
 
 
 def test_what_is_expected_comes_from_recorded_runs(corpus, monkeypatch):

@@ -63,8 +63,8 @@ def readers(offset: int, head_width: int, width: int) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def pass_on_(project: Linear) -> None:
-    """Let a projection pass on the sinusoids in the first columns, at the scale that it gives to all others."""
+    """Let a projection pass on the sinusoids in the first columns, and keep the scale that the readers assume."""
     size = 2 * min(num_pairs(project.in_features), num_pairs(project.out_features))
-    scale = project.weight.std() * project.in_features**0.5
+    project.weight /= project.weight.std() * project.in_features**0.5
     project.weight[:size] = 0
-    project.weight[:size, :size] = scale * torch.eye(size)
+    project.weight[:size, :size] = torch.eye(size)

@@ -37,6 +37,8 @@ ENOUGH = 2.0
 """Tokens per parameter of the layers from which on a recipe is better than the next smaller one in the same time."""
 REPEATS = 15.0
 """How soon reading a text again loses its worth: R* of Muennighoff et al. 2023."""
+MATRIX_RATE = 0.77
+"""Learning rate of Muon, times the width (Yang et al. 2022, table 3: that of other parameters depends on no width)."""
 STEP, STEP_AT = 4096, 8e6
 """Number of tokens of a step, and of the run that has such steps; they grow with the square root of the run."""
 STEPS = (2048, 65_536)
@@ -112,7 +114,8 @@ def choose(
         tokens = found.num_tokens(speed)
         if worth(tokens, text) >= ENOUGH * found.inner:
             break
-    recipe = read_recipe(name, {**words, **rules(tokens, text), **settings})
+    width = read_recipe(name, settings).encoder.width
+    recipe = read_recipe(name, {**words, **rules(tokens, text, width), **settings})
     return recipe, [
         f"recipe: {name} ({recipe.encoder.shape}, {found.parameters / 1e6:.1f} million parameters), the best one for "
         f"about {_rounded(tokens)} tokens, {_rounded(tokens / text)} times this text; for more or less time: "
@@ -121,10 +124,13 @@ def choose(
     ]
 
 
-def rules(tokens: float, text: float) -> dict[str, Any]:
-    """Return the settings that depend on the number of tokens of the run, and of the text."""
+def rules(tokens: float, text: float, width: int) -> dict[str, Any]:
+    """Return the settings that depend on the number of tokens of the run and of the text, and on the width."""
     power = round(math.log2(STEP * math.sqrt(tokens / STEP_AT)))
-    return {"batch.tokens": min(max(2**power, STEPS[0]), STEPS[1])}
+    return {
+        "batch.tokens": min(max(2**power, STEPS[0]), STEPS[1]),
+        "optimizer.matrix_learning_rate": float(f"{MATRIX_RATE / width:.2g}"),
+    }
 
 
 def worth(tokens: float, text: float) -> float:
