@@ -22,6 +22,7 @@ from unmask.checkpoints.huggingface import read_settings
 from unmask.corpus.build import check_sources
 from unmask.corpus.corpus import Corpus
 from unmask.encoders.encoder import LEFT_TO_RIGHT
+from unmask.errors import UserError
 from unmask.model import find
 from unmask.pretraining.corpus import refuse_standard_input
 from unmask.pretraining.forecast import SHARE, cost
@@ -110,7 +111,12 @@ def choose(
     speed, text = SHARE * machine.matmul_peak(), corpus.train.num_tokens
     words = {"tokenizer.vocabulary": corpus.tokenizer.size, "tokenizer.lowercase": tokenizer.lowercase}
     for name in reversed(SIZES):
-        found = cost(read_recipe(name, {**words, **settings}))
+        try:
+            found = cost(read_recipe(name, {**words, **settings}))
+        except UserError:  # such as a width that is no multiple of the heads of this size
+            if name == SIZES[0]:
+                raise
+            continue
         tokens = found.num_tokens(speed)
         if worth(tokens, text) >= ENOUGH * found.inner:
             break
