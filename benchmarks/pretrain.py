@@ -16,8 +16,10 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,7 @@ from unmask.model import load_model
 from unmask.objectives.replaced_token import ReplacedToken
 from unmask.pretraining.learner import build_learner
 from unmask.pretraining.pretrain import HELDOUT_TOKENS
+from unmask.pretraining.search import with_rates
 from unmask.recipe import Recipe
 from unmask.text.documents import Skipped, TextOptions, read_documents
 
@@ -52,6 +55,7 @@ class Text(Table, frozen=True):
     heldout: tuple[str, ...] = ()
     vocabulary: int = 0
     tokenizer: str = ""
+    documents: int | None = None  # only the first ones
 
 
 class Case(Table, frozen=True):
@@ -71,6 +75,7 @@ class Case(Table, frozen=True):
     share: int = 1  # each with 1 / share of the budget
     first: tuple[str, ...] = ()  # settings of a first part,
     first_share: float = 0.0  # and its share of the budget
+    rates: float = 1.0  # times the learning rates of the recipe
     seeds: tuple[int, ...] = (0,)
     trainer: dict[str, Any] | None = None  # by the Trainer instead, with these arguments (see trainer.py)
 
@@ -106,7 +111,7 @@ def tokenizer_of(name: str, work: Workspace) -> Path:
     if text.tokenizer:
         return tokenizer_of(text.tokenizer, work)
     if not folder.exists():
-        files = plain(text.train, work, folder.parent)
+        files = plain(text, work, folder.parent)
         documents = read_documents(files, TextOptions(), Skipped())
         unmask.train_wordpiece(documents, size=600 if work.toy else text.vocabulary).save(folder)
     return folder
@@ -117,16 +122,16 @@ def corpus_of(name: str, work: Workspace) -> Corpus:
     text, folder = read_cases()[0][name], work.runs / "corpora" / name
     if not (folder / "corpus").exists():
         tokenizer = unmask.load_tokenizer(tokenizer_of(name, work))
-        held, files = work.files(text.heldout), plain(text.train, work, folder)
+        held, files = work.files(text.heldout), plain(text, work, folder)
         unmask.build_corpus(files, tokenizer, folder / "corpus", heldout=held, report=print)
     return unmask.open_corpus(folder / "corpus")
 
 
-def plain(names: tuple[str, ...], work: Workspace, folder: Path) -> list[Path]:
-    """Return files of plain text; the texts of labelled files are written, a document a line."""
+def plain(text: Text, work: Workspace, folder: Path) -> list[Path]:
+    """Return files of plain text; the texts of labelled files and excerpts are written, a document a line."""
     folder.mkdir(parents=True, exist_ok=True)
     files = []
-    for number, path in enumerate(work.files(names)):
+    for number, path in enumerate(work.files(text.train)):
         if ".jsonl" in path.suffixes:
             files.append(path)
             continue
@@ -135,8 +140,17 @@ def plain(names: tuple[str, ...], work: Workspace, folder: Path) -> list[Path]:
         else:
             texts = [row.values["text"].strip() for row in read_rows([path], columns={})]
         files.append(folder / f"{number}.jsonl")
-        files[-1].write_bytes(b"".join(msgspec.json.encode({"text": text}) + b"\n" for text in texts))
-    return files
+        write_texts(files[-1], texts)
+    if text.documents is None:
+        return files
+    excerpt = folder / "excerpt.jsonl"
+    write_texts(excerpt, islice(read_documents(files, TextOptions(), Skipped()), text.documents))
+    return [excerpt]
+
+
+def write_texts(path: Path, texts: Iterable[str]) -> None:
+    """Write texts as JSON Lines."""
+    path.write_bytes(b"".join(msgspec.json.encode({"text": text}) + b"\n" for text in texts))
 
 
 class Pretraining:
@@ -185,8 +199,10 @@ class Pretraining:
     def recipe(self, *settings: str) -> Recipe:
         """Return the recipe with settings over those of the case."""
         budget = f"budget.{self.case.budget}"
-        given = [*self.case.settings, budget, f"seed={self.seed}", *settings, *self.settings]
-        recipe = self.work.recipe(self.case.recipe, given)
+        case = self.case
+        rates = rate_settings(unmask.read_recipe(case.recipe), case.rates)
+        given = [*rates, *case.settings, budget, f"seed={self.seed}", *settings, *self.settings]
+        recipe = self.work.recipe(case.recipe, given)
         if not self.case.body:
             return recipe
         body = load_model(checkpoint(self.case.body, self.work)).encoder.settings
@@ -205,22 +221,17 @@ class Pretraining:
             self.before = {name: logged(init)[-1][name] for name in self.before}
             settings = [f"budget.tokens={float(total) - self.before['tokens']}"]
         if case.factors:
-            rate = self.recipe().optimizer.learning_rate
+            recipe = self.recipe()
+            rate = recipe.optimizer.learning_rate
             others = {name: self.key[name] for name in self.key if name not in ("budget", "seed")}
             self.searched = (self.work.find(case.result, others) or {}).get("searched", {})
             for factor in () if self.searched else case.factors:
-                tried = [*self._rates(factor), f"budget.{unit}={float(total) / case.share:g}"]
+                tried = [*rate_settings(recipe, factor), f"budget.{unit}={float(total) / case.share:g}"]
                 curve = self._train(self.out.with_name(f"{self.out.name}-x{factor:g}"), tried, init)
                 self.searched[f"{factor * rate:.3g}"] = curve[-1]["loss"]
             best = float(min(self.searched, key=lambda rate: self.searched[rate]))
-            settings = [*self._rates(best / rate), *settings]
+            settings = [*rate_settings(recipe, best / rate), *settings]
         self._train(self.out, settings, init)
-
-    def _rates(self, factor: float) -> list[str]:
-        """Return the settings of the learning rates, times a factor."""
-        optimizer = self.recipe().optimizer
-        rates = {"learning_rate": optimizer.learning_rate, "matrix_learning_rate": optimizer.matrix_learning_rate}
-        return [f"optimizer.{name}={float(f'{factor * rate:.6g}')}" for name, rate in rates.items() if rate is not None]
 
     def _train(self, out: Path, settings: list[str], init: Path | None) -> list[dict[str, Any]]:
         """Train, or resume, where that is not done; return the log of the held-out part."""
@@ -235,10 +246,13 @@ class Pretraining:
     def _record(self) -> dict[str, Any]:
         lines, corpus = logged(self.out), corpus_of(self.case.text, self.work)
         seconds = {line["step"]: line["seconds"] for line in lines}
+        optimizer = unmask.read_recipe(self.out / "recipe.toml").optimizer
         values: dict[str, Any] = {
             **self.known,
             "settings": [*self.case.settings, *self.settings],
-            "learning_rate": unmask.read_recipe(self.out / "recipe.toml").optimizer.learning_rate,
+            "recipe": self.case.recipe,
+            "learning_rate": optimizer.learning_rate,
+            "matrix_learning_rate": optimizer.matrix_learning_rate,
             "searched": self.searched,
             "corpus_tokens": corpus.train.num_tokens,
             "most_frequent_token": corpus.tokenizer.decode([corpus.manifest.most_frequent_token.id]),
@@ -249,11 +263,18 @@ class Pretraining:
                 for line in logged(self.out, "heldout")
             ],
         }
-        if "end" in self.case.record:
+        if "end" in self.case.record and "masked_lm" in load_model(self.out).heads:
             values["end"] = single_masks(self.out, corpus)
         if "out_of_context" in self.case.record and "replaced_token_loss" in values["heldout"][-1]:
             values["out_of_context"] = out_of_context(self.out, corpus)
         return self.key | pick(values, self.case.record)
+
+
+def rate_settings(recipe: Recipe, factor: float) -> list[str]:
+    """Return the settings of a recipe's learning rates, times a factor."""
+    optimizer = with_rates(recipe, factor).optimizer
+    rates = {"learning_rate": optimizer.learning_rate, "matrix_learning_rate": optimizer.matrix_learning_rate}
+    return [f"optimizer.{name}={float(f'{rate:.6g}')}" for name, rate in rates.items() if rate is not None]
 
 
 def single_masks(run: Path, corpus: Corpus) -> dict[str, float]:

@@ -23,9 +23,13 @@ FIELDS = {
     "finetuning_rule": {"data", "model", "examples", "width", "learning_rate", "factor", "epochs", "seed", "score"},
     "pretraining_pays": {"start", "examples", "factor", "seed", "choosing", "accuracy", "learning_rate"},
     "family": {"start", "task", "method", "seed", "metric", "score", "seconds"},
+    "minutes": {"start", "task", "method", "seed", "factor", "metric", "score", "learning_rate", "seconds"},
+    "curriculum": {"start", "task", "method", "seed", "factor", "metric", "score", "learning_rate", "seconds"},
 }
 """Fields that the tables read."""
 ONLY = {
+    "minutes": ["start=unmask", "start=random-bert"],
+    "curriculum": ["start=electra"],
     "pretraining_pays": ["start=random", "start=longer-adapted"],
     "family": ["start=bert", "start=gpt", "start=static", "start=random-albert", "data=conll2003", "data=sst2-2000"],
 }
@@ -49,7 +53,7 @@ def run(bench):
             only = ["--only", *ONLY[name]] if name in ONLY else []
             finetune.main([name, "--toy", "--runs", str(folder), *only])
         runs = json.loads(path.read_text(encoding="utf8"))["runs"]
-        return [record for record in runs if "member" not in record]  # those are of pretraining
+        return [record for record in runs if not {"member", "case"} & record.keys()]  # those are of pretraining
 
     return run_once
 

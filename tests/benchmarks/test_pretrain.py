@@ -21,6 +21,9 @@ CURVE = {
     "pretraining_pays": {"case", "guess", "settings", "steps", "epochs"},
     "minutes": {"case", "learning_rate", "searched", "step", "epochs", "end"},
     "changes": {"case", "seed", "learning_rate", "searched", "step", "end"},
+    "sizes": {"case", "seed", "recipe", "settings", "learning_rate", "matrix_learning_rate", "step", "end"},
+    "passes": {"case", "budget", "settings", "step", "epochs", "end"},
+    "curriculum": {"case", "settings", "learning_rate", "searched", "step"},
     "plateau": {"case", "step", "end"},
     "family": {"member", "budget", "learning_rate", "searched", "guess", "step", "epochs"},
 }
