@@ -6,6 +6,7 @@ python=${1:-python}
 for name in sentences corpus start pretrain_speed finetune_speed step_profile loss_parity; do
     $python benchmarks/$name.py
 done
+$python benchmarks/pretrain.py minutes changes sizes passes curriculum
 $python benchmarks/pretrain.py pretrain_mini adapt_minilm chinese pretraining_pays plateau family
 $python benchmarks/pretrain.py family --cost
 for file in benchmarks/comparisons/*.toml; do

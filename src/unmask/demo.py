@@ -208,10 +208,10 @@ def _conclude(
         f"\nEverything is in {out}/: {picture}pretrained/report.md, topics-*/report.md, sentences.txt"
         f"\n\nChange the sentences and predict again:\n  unmask predict --model {best} --data {sentences}"
         "\n\nWith your own text (.txt or .jsonl) and labeled examples (.tsv with the columns text and label):"
-        f"\n  unmask pretrain {RECIPE} --text YOUR_TEXT… --out my-encoder"
+        "\n  unmask pretrain --text YOUR_TEXT… --out my-encoder"
         "\n  unmask finetune classification --model my-encoder --train YOUR_EXAMPLES.tsv --out my-classifier"
         "\nor first adapt an existing checkpoint (any Hugging Face BERT directory) to your text:"
-        "\n  unmask pretrain bert-mini --init DIRECTORY --text YOUR_TEXT… --out adapted",
+        "\n  unmask pretrain --init DIRECTORY --text YOUR_TEXT… --out adapted",
         markup=False,
     )
 
