@@ -17,6 +17,7 @@ import sys
 import tomllib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +88,11 @@ def cell(column: Record, group: Sequence[Record], others: Sequence[Record] = ())
     """Return one statistic of a group of records.
 
     Args:
-        column: `value` (path), `show` (see `SHOWN`), `format`, `scale`, `where` (records of the group), and, for a
-            ratio of medians or a difference of means, `over` or `minus`: the values of the records in `others` to
-            compare with; "@KEY" is the value of the group's own KEY, "*" any value.
+        column: `value` (path), `show` (see `SHOWN`), `format`, `scale`, `where` (records of the group); for a point of
+            a curve, `curve` and `until`: the value is that of the last item of this list whose KEYs are at most these
+            (nothing where there is none); and, for a ratio of medians or a difference of means (see `difference`),
+            `over` or `minus`: the values of the records in `others` to compare with; "@KEY" is the value of the group's
+            own KEY, "*" any value.
         group: the records of the row.
         others: the records of the row and those that differ from them in the keys of `over` or `minus`.
     """
@@ -102,28 +105,75 @@ def cell(column: Record, group: Sequence[Record], others: Sequence[Record] = ())
         return SHOWN[column.get("show", "mean")](values, column, group)
     wanted = {key: value_at(group[0], want[1:]) if str(want)[:1] == "@" else want for key, want in compared.items()}
     wanted = {key: want for key, want in wanted.items() if want != "*"}
-    base = _values(column, [record for record in others if matches(record, {**column.get("where", {}), **wanted})])
+    rest = [record for record in others if matches(record, {**column.get("where", {}), **wanted})]
+    base = _values(column, rest)
     if not base:
         return ""
     if "over" in column:
         return format(statistics.median(values) / statistics.median(base), column.get("format", ".1f"))
-    return "" if sorted(base) == sorted(values) else difference(values, base)
+    if sorted(base) == sorted(values):
+        return ""
+    return difference(_by_seed(column, group), _by_seed(column, rest), column)
 
 
-def difference(values: Sequence[float], others: Sequence[float]) -> str:
-    """Return the difference of two means with its 95 % interval (Welch 1947); nothing of single values."""
+def difference(
+    values: Mapping[Any, Sequence[float]], others: Mapping[Any, Sequence[float]], column: Record | None = None
+) -> str:
+    """Return the difference of the means of two arms with its 95 % interval.
+
+    Where the arms have the same seeds (see `paired`), the interval is that of the mean difference by seed: Student's t
+    with one degree of freedom less than there are seeds. Otherwise it is that of two independent means (Welch 1947).
+
+    Args:
+        values: of an arm, by seed.
+        others: of the arm that is subtracted.
+        column: `format`; with `single`, an arm with a single value has a difference without an interval, otherwise
+            nothing.
+    """
     from scipy import stats
 
-    if min(len(values), len(others)) < 2:
-        return ""
+    column = column or {}
+    form = column.get("format", ".1f")
+    first, second = (list(chain.from_iterable(arm.values())) for arm in (values, others))
+    apart = f"{statistics.mean(first) - statistics.mean(second):+{form}}"
+    if min(len(first), len(second)) < 2:
+        return apart if column.get("single") else ""
+    pairs = paired(values, others)
     with warnings.catch_warnings():  # of seeds that all score the same
         warnings.simplefilter("ignore", RuntimeWarning)
-        interval = stats.ttest_ind(values, others, equal_var=False).confidence_interval(0.95)
-    apart = statistics.mean(values) - statistics.mean(others)
-    return f"{apart:+.1f} [{interval.low:+.1f}, {interval.high:+.1f}]"
+        test = stats.ttest_rel(*zip(*pairs, strict=True)) if pairs else stats.ttest_ind(first, second, equal_var=False)
+        interval = test.confidence_interval(0.95)
+    return f"{apart} [{interval.low:+{form}}, {interval.high:+{form}}]"
+
+
+def paired(values: Mapping[Any, Sequence[float]], others: Mapping[Any, Sequence[float]]) -> list[tuple[float, float]]:
+    """Return the values of two arms by seed; none unless both have the same two or more seeds, each once.
+
+    Runs with the same seed and data read the same examples in the same order.
+    """
+    once = all(len(found) == 1 for arm in (values, others) for found in arm.values())
+    if len(values) < 2 or values.keys() != others.keys() or None in values or not once:
+        return []
+    return [(values[seed][0], others[seed][0]) for seed in values]
+
+
+def _by_seed(column: Record, records: Sequence[Record]) -> dict[Any, list[float]]:
+    """Return the values by seed, those of records without a seed under None."""
+    found: dict[Any, list[float]] = {}
+    for record in records:
+        if values := _values(column, [record]):
+            found.setdefault(record.get("seed"), []).extend(values)
+    return found
+
+
+def last_until(items: Sequence[Record] | None, limits: Mapping[str, float]) -> Record:
+    """Return the last item of a list that is within the limits, such as {"seconds": 60}; an empty one if none is."""
+    return next((one for one in reversed(items or []) if all(one[key] <= most for key, most in limits.items())), {})
 
 
 def _values(column: Record, records: Sequence[Record]) -> list[Any]:
+    if "until" in column:
+        records = [last_until(value_at(record, column["curve"]), column["until"]) for record in records]
     found = [value_at(record, column["value"]) for record in records]
     found = [value for value in found if value is not None]
     if column.get("inverse"):

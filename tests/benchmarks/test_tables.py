@@ -48,11 +48,68 @@ def test_rows_are_groups_and_columns_their_statistics(tables):
     ]
 
 
-def test_a_difference_has_welchs_interval_and_single_runs_have_none(tables):
-    column = {"title": "gain", "value": "metrics.f1", "minus": {"start": "random"}}
-    rows = dict(pivot(tables, RUNS, rows=["start"], columns=[{**column, "value": "metrics.f1"}])[1:])
+GAIN = {"title": "gain", "value": "metrics.f1", "minus": {"start": "random"}}
+
+
+def test_a_difference_of_arms_with_the_same_seeds_has_a_paired_interval_and_single_runs_have_none(tables):
+    rows = dict(pivot(tables, RUNS, rows=["start"], columns=[GAIN])[1:])
+    low, high = stats.ttest_rel([60, 61, 65], [50, 52, 51]).confidence_interval(0.95)
+    mean, error = 11, stats.sem([60 - 50, 61 - 52, 65 - 51])
+    assert (low, high) == pytest.approx(stats.t.interval(0.95, 2, loc=mean, scale=error))
+    assert rows == {"ours": f"+11.0 [{low:+.1f}, {high:+.1f}]"}
+    assert dict(pivot(tables, RUNS[::-1], rows=["start"], columns=[GAIN])[1:]) == rows, "pairs are found by their seed"
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [[0, 1, 3], [0, 1, None], [0, 1, 1]],
+    ids=["other seeds", "a record without a seed", "a seed twice"],
+)
+def test_a_difference_of_arms_without_pairs_has_welchs_interval(tables, seeds):
+    ours = [run for run in RUNS if run["start"] == "ours"]
+    others = [run for run in RUNS if run["start"] == "random"]
+    for run, seed in zip(ours, seeds, strict=True):
+        changed = {**run, "seed": seed}
+        others.append({key: value for key, value in changed.items() if value is not None})
+    rows = dict(pivot(tables, others, rows=["start"], columns=[GAIN])[1:])
     low, high = stats.ttest_ind([60, 61, 65], [50, 52, 51], equal_var=False).confidence_interval(0.95)
     assert rows == {"ours": f"+11.0 [{low:+.1f}, {high:+.1f}]"}
+
+
+def test_arms_of_different_size_have_welchs_interval(tables):
+    assert tables.paired({0: [1.0], 1: [2.0]}, {0: [3.0], 1: [5.0]}) == [(1.0, 3.0), (2.0, 5.0)]
+    assert tables.paired({0: [1.0], 1: [2.0]}, {0: [3.0], 1: [5.0], 2: [4.0]}) == []
+    assert tables.paired({0: [1.0]}, {0: [3.0]}) == []
+    low, high = stats.ttest_ind([1, 2], [3, 5, 4], equal_var=False).confidence_interval(0.95)
+    found = tables.difference({0: [1.0], 1: [2.0]}, {0: [3.0], 1: [5.0], 2: [4.0]}, {"format": ".2f"})
+    assert found == f"-2.50 [{low:+.2f}, {high:+.2f}]"
+
+
+def test_seeds_that_all_differ_by_the_same_have_an_interval_without_width(tables):
+    assert tables.difference({0: [1.5], 1: [2.5]}, {0: [1.0], 1: [2.0]}) == "+0.5 [+0.5, +0.5]"
+
+
+def test_a_single_run_has_a_difference_without_an_interval_where_it_is_asked_for(tables):
+    column = {**GAIN, "single": True, "format": ".0f"}
+    rows = dict(pivot(tables, RUNS, rows=["start"], columns=[column])[1:])
+    assert rows.keys() == {"ours", "one"}
+    assert rows["one"] == "-44"
+
+
+def test_a_column_shows_the_last_point_of_a_curve_until_a_limit(tables):
+    curves = {"slow": [(0, 0.0), (70, 1.0), (200, 3.0)], "fast": [(60, 4.0), (130, 5.0)]}
+    runs = [
+        {"case": case, "heldout": [{"seconds": seconds, "accuracy": value} for seconds, value in curve]}
+        for case, curve in curves.items()
+    ]
+    columns = [
+        {"title": f"{seconds} s", "value": "accuracy", "curve": "heldout", "until": {"seconds": seconds}, "scale": 10}
+        for seconds in (59, 60, 199, 200)
+    ]
+    assert pivot(tables, [*runs, {"case": "none"}], rows=["case"], columns=columns)[1:] == [
+        ["fast", "", "40.0", "50.0", "50.0"],
+        ["slow", "0.0", "0.0", "10.0", "30.0"],
+    ]
 
 
 def test_a_single_value_shows_its_interval(tables):
