@@ -92,7 +92,7 @@ def cell(column: Record, group: Sequence[Record], others: Sequence[Record] = ())
             a curve, `curve` and `until`: the value is that of the last item of this list whose KEYs are at most these
             (nothing where there is none); and, for a ratio of medians or a difference of means (see `difference`),
             `over` or `minus`: the values of the records in `others` to compare with; "@KEY" is the value of the group's
-            own KEY, "*" any value.
+            own KEY, a table the value for the group's own one (nothing is shown where it has none), "*" any value.
         group: the records of the row.
         others: the records of the row and those that differ from them in the keys of `over` or `minus`.
     """
@@ -103,8 +103,7 @@ def cell(column: Record, group: Sequence[Record], others: Sequence[Record] = ())
     compared = column.get("over") or column.get("minus")
     if compared is None:
         return SHOWN[column.get("show", "mean")](values, column, group)
-    wanted = {key: value_at(group[0], want[1:]) if str(want)[:1] == "@" else want for key, want in compared.items()}
-    wanted = {key: want for key, want in wanted.items() if want != "*"}
+    wanted = {key: _wanted(group[0], key, want) for key, want in compared.items() if want != "*"}
     rest = [record for record in others if matches(record, {**column.get("where", {}), **wanted})]
     base = _values(column, rest)
     if not base:
@@ -114,6 +113,13 @@ def cell(column: Record, group: Sequence[Record], others: Sequence[Record] = ())
     if sorted(base) == sorted(values):
         return ""
     return difference(_by_seed(column, group), _by_seed(column, rest), column)
+
+
+def _wanted(record: Record, key: str, want: Any) -> Any:
+    """Return the value of KEY that a record is compared with."""
+    if isinstance(want, Mapping):
+        return want.get(value_at(record, key), [])
+    return value_at(record, want[1:]) if str(want)[:1] == "@" else want
 
 
 def difference(

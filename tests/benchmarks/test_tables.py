@@ -85,6 +85,14 @@ def test_arms_of_different_size_have_welchs_interval(tables):
     assert found == f"-2.50 [{low:+.2f}, {high:+.2f}]"
 
 
+def test_each_row_is_compared_with_a_record_of_its_own(tables):
+    baselines = {"ours": "random", "one": "ours"}
+    column = {**GAIN, "minus": {"start": baselines}, "single": True, "format": ".0f"}
+    rows = dict(pivot(tables, RUNS, rows=["start"], columns=[column])[1:])
+    assert rows.keys() == baselines.keys()
+    assert rows["ours"].startswith("+11 [") and rows["one"] == "-55"
+
+
 def test_seeds_that_all_differ_by_the_same_have_an_interval_without_width(tables):
     assert tables.difference({0: [1.5], 1: [2.5]}, {0: [1.0], 1: [2.0]}) == "+0.5 [+0.5, +0.5]"
 
