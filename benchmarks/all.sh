@@ -9,6 +9,10 @@ done
 $python benchmarks/pretrain.py minutes changes sizes passes curriculum
 $python benchmarks/pretrain.py pretrain_mini adapt_minilm chinese pretraining_pays plateau family
 $python benchmarks/pretrain.py family --cost
+$python benchmarks/pretrain.py minutes changes sizes passes curriculum
+for tokens in 1_600_000 25_600_000; do
+    $python benchmarks/pretrain.py passes --budget tokens=$tokens
+done
 for file in benchmarks/comparisons/*.toml; do
     $python benchmarks/finetune.py "$(basename "$file" .toml)"
 done

@@ -132,6 +132,61 @@ def test_a_setting_from_the_command_line_has_a_record_of_its_own(bench):
     assert "rate = 0.3" in (folder / "pretrain/plateau/long-masking.rate=0.3/recipe.toml").read_text(encoding="utf8")
 
 
+def test_the_first_documents_of_a_text_are_an_excerpt(bench, tmp_path, monkeypatch):
+    pretrain, _ = bench
+    texts, cases = pretrain.read_cases()
+    assert texts["little"].documents == 125 and texts["little"].tokenizer == "english-8000"
+    few = pretrain.msgspec.structs.replace(texts["little"], documents=7)
+    monkeypatch.setattr(pretrain, "read_cases", lambda: ({**texts, "few": few}, cases))
+    work = pretrain.Workspace(tmp_path, toy=True)
+    whole, corpus = (pretrain.corpus_of(name, work) for name in ("little", "few"))
+    assert len(whole.train) > len(corpus.train) == 7
+    for index in range(7):
+        sentences = [[part.tolist() for part in one.train.sentences(index)] for one in (whole, corpus)]
+        assert sentences[0] == sentences[1]
+    assert len(corpus.heldout) == len(whole.heldout)
+    assert corpus.tokenizer.size == whole.tokenizer.size
+
+
+def test_budgets_of_a_case_have_records_of_their_own(bench):
+    pretrain, folder = bench
+    for budget in ([], ["--budget", "tokens=1_600_000"]):
+        pretrain.main(["passes/decay", *budget, "--toy", "--runs", str(folder)])
+    runs = [run for run in records(folder, "passes") if run["case"] == "decay"]
+    assert [run["budget"] for run in runs] == [6_400_000, 1_600_000]
+
+
+def test_the_sizes_have_multiples_of_both_learning_rates_of_their_recipe(bench):
+    pretrain, _ = bench
+    for name in ("tiny", "mini", "small"):
+        recipe = pretrain.unmask.read_recipe(f"modernbert-{name}")
+        for end, factor in (("-half", 0.5), ("", 1.0), ("-twice", 2.0)):
+            case = pretrain.read_cases()[1][f"sizes/{name}{end}"]
+            optimizer = pretrain.Pretraining(case, pretrain.Workspace(Path())).recipe().optimizer
+            assert optimizer.learning_rate == pytest.approx(factor * recipe.optimizer.learning_rate)
+            assert optimizer.matrix_learning_rate == pytest.approx(factor * recipe.optimizer.matrix_learning_rate)
+
+
+def test_the_masked_lm_beside_electra_differs_in_the_objective_and_the_masks_alone(bench):
+    pretrain, _ = bench
+    work = pretrain.Workspace(Path())
+    electra, masked_lm = (
+        pretrain.Pretraining(pretrain.read_cases()[1][f"curriculum/{name}"], work).recipe()
+        for name in ("electra", "masked-lm")
+    )
+    fields = pretrain.msgspec.structs.asdict
+    others = {name: value for name, value in fields(masked_lm).items() if value != fields(electra)[name]}
+    assert others.keys() - {"stages"} == {"objective", "masking"}
+    assert masked_lm.stages == ()
+    assert {name for name, part in fields(masked_lm.objective).items() if part is not None} == {"masked_lm"}
+    assert (masked_lm.masking.rate, masked_lm.masking.final_rate) == (0.4, 0.15)
+
+
+def test_all_groups_are_among_all_benchmarks():
+    commands = (BENCHMARKS / "all.sh").read_text(encoding="utf8").split()
+    assert {name.partition("/")[0] for name in cases()} <= set(commands)
+
+
 def test_cost_is_measured_in_a_process_per_member(bench):
     pretrain, folder = bench
     pretrain.main(["family/bert", "--cost", "--steps", "4", "--rounds", "1", "--toy", "--runs", str(folder)])
