@@ -330,7 +330,7 @@ def fill(text: str, specs: Mapping[str, Record]) -> str:
         spec = specs[name]
         lines = markdown(pivot(spec, results))
         if "result" in spec:
-            used = [record for record in results(spec["result"]) if matches(record, spec.get("where", {}))]
+            used = [record for record in _records(spec, results) if matches(record, spec.get("where", {}))]
             lines += ["", provenance(spec, used)]
         return "\n".join([f"<!-- table {name} -->", *lines, "<!-- end -->"])
 
