@@ -38,6 +38,8 @@ from unmask.training.machine import choose_machine, keep_memory
 SEQUENCES = 32
 RATE = 0.15
 SETTINGS = [
+    *("stages=[]", "optimizer.kind=adamw", "optimizer.learning_rate=5e-4", "encoder.initial_offsets=[]"),
+    "encoder.dropout=0.1",
     "layout.kind=document_sentences",
     "objective.next_sentence=false",
     f"batch.sequences={SEQUENCES}",

@@ -214,7 +214,7 @@ class Pretraining:
         unit, _, total = case.budget.partition("=")
         init = checkpoint(case.start, self.work) if case.start else None
         self.before = dict.fromkeys(("step", "tokens", "seconds", "epochs"), 0)
-        self.searched: dict[str, float] = {}
+        self.searched: dict[str, float | None] = {}  # None: not finite
         if case.first:
             init = self.out.with_name(f"{self.out.name}-first")
             self._train(init, [*case.first, f"budget.tokens={case.first_share * float(total):.0f}"], None)
@@ -229,7 +229,8 @@ class Pretraining:
                 tried = [*rate_settings(recipe, factor), f"budget.{unit}={float(total) / case.share:g}"]
                 curve = self._train(self.out.with_name(f"{self.out.name}-x{factor:g}"), tried, init)
                 self.searched[f"{factor * rate:.3g}"] = curve[-1]["loss"]
-            best = float(min(self.searched, key=lambda rate: self.searched[rate]))
+            finite = {rate: loss for rate, loss in self.searched.items() if loss is not None}
+            best = float(min(finite, key=lambda rate: finite[rate]))
             settings = [*rate_settings(recipe, best / rate), *settings]
         self._train(self.out, settings, init)
 

@@ -134,7 +134,7 @@ def test_combinations_that_no_family_has_are_refused_and_nothing_is_written(tmp_
 
 
 def test_the_command_rewrites_in_place_and_keeps_the_original(tmp_path, capsys):
-    path, old = tmp_path / "mine.toml", as_old("electra-mini").replace("heads = 4", "heads = 4  # four of them")
+    path, old = tmp_path / "mine.toml", as_old("electra-small").replace("heads = 4", "heads = 4  # four of them")
     path.write_text(old)
     with pytest.raises(UserError, match=f'and is now "electra"; rewrite the recipe: unmask recipes migrate {path}'):
         read_recipe(path)
@@ -230,7 +230,7 @@ def test_stages_of_the_layout_become_those_of_the_recipe(tmp_path, stages):
 
 def test_all_changes_are_made_at_once(tmp_path):
     path = tmp_path / "old.toml"
-    path.write_text(as_old("electra-mini").replace("length = 128\n", OLD_STAGES[1]).replace("init_std", "deviation"))
+    path.write_text(as_old("electra-small").replace("length = 128\n", OLD_STAGES[1]).replace("init_std", "deviation"))
     migrate_file(path)
     assert [one.layout.length for one in read_recipe(path).every_stage] == [16, 48]
     assert type(read_recipe(path).encoder) is FAMILIES["electra"].settings

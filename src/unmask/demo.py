@@ -39,7 +39,7 @@ from unmask.samples.documentation import documentation
 from unmask.samples.topics import TEST, TOPICS, TRAIN, topics, write_tsv
 from unmask.tokenizers.wordpiece import train_wordpiece
 
-RECIPE = "modernbert-mini"
+RECIPE = "modernbert-tiny"
 SETTINGS = {"budget.minutes": 3, "batch.tokens": 2048}
 """Settings that override the recipe, for a few minutes on two cores."""
 SEEDS = 3

@@ -159,8 +159,10 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
         try:
             return convert(put(table, self.stages[number].overrides, Recipe), Recipe, source)
         except UserError as error:
-            text = str(error).removeprefix(f"{source}: ").replace("pass --set", "set").replace("--set ", "")
-            raise UserError(text, file=source) from error
+            text = str(error).removeprefix(f"{source}: ")
+            remedy = "or pass --set stages=[] for a run without stages" if "pass --set" in text else ""
+            text = text.replace("pass --set", "set").replace("--set ", "")
+            raise UserError(text, file=source, remedy=remedy) from error
 
     def _check_stages(self) -> None:
         """Raise a ValueError if the stages are not consistent with each other."""

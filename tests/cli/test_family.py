@@ -65,11 +65,11 @@ HEADS = {
     "roberta-mini": {"masked_lm"},
     "spanbert-mini": {"masked_lm", "span_boundary"},
     "albert-mini": {"masked_lm", "sentence_order"},
-    "electra-mini": {"replaced_token"},
+    "electra-mini": {"masked_lm", "replaced_token"},
     "gpt-mini": {"causal_lm"},
     "bert-mini": {"masked_lm", "next_sentence"},
     "roberta-mini, sentence order": {"masked_lm", "sentence_order"},
-    "electra-mini, shared layers": {"replaced_token"},
+    "electra-mini, shared layers": {"masked_lm", "replaced_token"},
     "bert-mini, DistilBERT's body": {"masked_lm"},
 }
 
@@ -84,7 +84,7 @@ COMBINATIONS = {
     "electra-mini, sentence order": [
         {"replaced_token", "sentence_order"},
         *("encoder.embedding=16", "objective.replaced_token.generator_size=0.5", "objective.sentence_order.weight=1"),
-        *("layout.second=swapped", "layout.single_probability=0"),
+        *("layout.second=swapped", "layout.single_probability=0", "stages=[]"),
     ],
     "albert-mini, replaced tokens": [{"replaced_token", "sentence_order"}, "encoder.embedding=16", *FILLED],
     "roberta-mini, replaced tokens": [{"replaced_token"}, *FILLED],

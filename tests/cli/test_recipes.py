@@ -19,16 +19,16 @@ def test_recipes(capsys):
     assert [text.split()[0] for text in lines] == shipped()
     (line,) = (text for text in lines if text.startswith("bert-mini"))
     assert re.fullmatch(
-        r"bert-mini +4 layers, width 256, 4 heads +11\.2 M +60 min  BERT at 4 layers of .* machines", line
+        r"bert-mini +4 layers, width 256, 4 heads +5\.4 M +60 min  BERT at 4 layers of .* for small budgets", line
     )
     (line,) = (text for text in lines if text.startswith("bert-large"))
     assert re.search(r"335\.1 M +[\d,]+ (years|days|h) +The settings of BERT \(Devlin .* A\.2\)$", line)
     assert main(["recipes", "show", "bert-tiny"]) == 0
     assert capsys.readouterr().out == recipe_text("bert-tiny")[0]
-    assert main(["recipes", "diff", "bert-tiny", "bert-mini"]) == 0
+    assert main(["recipes", "diff", "bert-small", "bert-medium"]) == 0
     changed = capsys.readouterr().out.splitlines()
-    assert "-encoder.layers=2" in changed
-    assert "+encoder.layers=4" in changed
+    assert "-encoder.layers=4" in changed
+    assert "+encoder.layers=8" in changed
     assert not any("dropout" in text for text in changed)
     assert main(["recipes", "diff", "bert-tiny", "bert-tiny"]) == 0
     assert capsys.readouterr().out == ""
@@ -45,17 +45,18 @@ def test_durations_have_their_largest_unit(seconds, text):
 PAIRS = "layout.kind layout.second layout.short_probability layout.single_probability"
 DIFFERENCES = {
     "roberta": "tokenizer.kind tokenizer.lowercase encoder.kind encoder.segments encoder.epsilon encoder.offset"
-    f" {PAIRS} objective.next_sentence",
-    "spanbert": f"{PAIRS} masking.kind masking.p masking.longest objective.next_sentence objective.span_boundary",
+    f" {PAIRS} objective.next_sentence stages",
+    "spanbert": f"{PAIRS} masking.kind masking.p masking.longest stages"
+    " objective.next_sentence objective.span_boundary",
     "albert": "tokenizer.kind encoder.kind encoder.embedding encoder.shared layout.second masking.kind masking.longest"
-    " objective.next_sentence objective.sentence_order",
+    " objective.next_sentence objective.sentence_order stages",
     "electra": "encoder.kind encoder.embedding layout.second layout.short_probability layout.single_probability"
     " masking.rate masking.final_rate masking.replace"
-    " objective.masked_lm objective.next_sentence objective.replaced_token optimizer.learning_rate",
+    " objective.masked_lm objective.next_sentence objective.replaced_token stages",
     "gpt": "optimizer.epsilon encoder.kind encoder.feed_forward encoder.segments encoder.activation encoder.epsilon"
     " encoder.initial_offsets"
     f" {PAIRS} masking.kind masking.rate masking.final_rate masking.replace"
-    " objective.masked_lm objective.next_sentence objective.causal_lm",
+    " objective.masked_lm objective.next_sentence objective.causal_lm stages",
 }
 """The settings in which the family's models of one size differ from BERT; an objective counts as one key, and so does
 `masking.replace`."""
@@ -63,8 +64,7 @@ DIFFERENCES = {
 
 @pytest.mark.parametrize("family", DIFFERENCES)
 def test_two_models_differ_only_in_what_their_papers_changed(family, capsys):
-    """At one size and with the same settings for small machines, except GPT's epsilon of the optimizer, and ELECTRA's
-    learning rate, which has to be lower for its discriminator (docs/family.md)."""
+    """At one size and with the same settings for small budgets, except GPT's epsilon of the optimizer."""
     assert main(["recipes", "diff", "bert-mini", f"{family}-mini"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == ["--- bert-mini", f"+++ {family}-mini"]

@@ -22,7 +22,7 @@ def test_operations_are_those_that_a_run_counts(name, corpus, tmp_path):
 
 def test_parameters_are_those_of_the_encoder():
     assert cost(read_recipe("bert-base")).parameters == 109_482_240
-    assert cost(read_recipe("bert-mini")).parameters == 11_170_560
+    assert cost(read_recipe("bert-mini")).parameters == 5_404_928
 
 
 @pytest.mark.parametrize("name", shipped())
@@ -36,5 +36,5 @@ def test_budgets_in_all_units_agree():
     tokens = minutes.num_tokens(3e11)
     assert tokens == 600 * 3e11 / minutes.flops
     assert cost(read_recipe("bert-mini", {"budget.tokens": tokens})).seconds(3e11) == pytest.approx(600)
-    assert cost(read_recipe("bert-mini", {"budget.steps": 7})).num_tokens(3e11) == 7 * 1024
+    assert cost(read_recipe("bert-mini", {"budget.steps": 7})).num_tokens(3e11) == 7 * 4096
     assert cost(read_recipe("bert-base")).num_tokens(3e11) == 1_000_000 * 256 * 512

@@ -11,7 +11,8 @@ from unmask.settings import parse_overrides
 
 def test_a_published_discriminator_keeps_its_head(corpus, tmp_path):
     """It comes without its generator, which is newly initialized."""
-    recipe = read_recipe("electra-mini", parse_overrides(["encoder.layers=1", "encoder.width=64", "encoder.heads=1"]))
+    shape = ["encoder.layers=1", "encoder.width=64", "encoder.heads=2", "stages=[]"]
+    recipe = read_recipe("electra-mini", parse_overrides(shape))
     first, _ = build_learner(recipe, corpus.tokenizer.size, None)
     head = {
         name: value for name, value in first.parts["replaced_token"].state_dict().items() if "generator" not in name

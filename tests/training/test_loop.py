@@ -48,8 +48,8 @@ def test_a_tiny_bert_overfits_32_sequences(small, trainer):
 
 TINY = [
     *("encoder.layers=2", "encoder.width=32", "encoder.heads=2", "encoder.feed_forward=128", "encoder.positions=64"),
-    *("encoder.dropout=0", "layout.length=48", "batch.sequences=8", "budget.steps=80"),
-    *("optimizer.learning_rate=1.5e-2", "optimizer.weight_decay=0", "schedule.warmup=0.1"),
+    *("encoder.dropout=0", "stages=[]", "layout.length=48", "batch.sequences=8", "budget.steps=80"),
+    *("optimizer.kind=adamw", "optimizer.learning_rate=1.5e-2", "optimizer.weight_decay=0", "schedule.warmup=0.1"),
 ]
 FAMILY = {
     "spanbert-mini": [],
