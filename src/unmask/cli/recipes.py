@@ -64,13 +64,13 @@ def _table() -> list[str]:
     from unmask.training.machine import choose_machine
 
     speed = SHARE * choose_machine().matmul_peak()
-    lines = [f"{'recipe':16} {'size':33} {'parameters':>10} {'time here':>11}  purpose"]
+    lines = [f"{'recipe':17} {'size':33} {'parameters':>10} {'time here':>11}  purpose"]
     for name in shipped():
         recipe = read_recipe(name)
         found = cost(recipe)
         size = f"{found.parameters / 1e6:.1f} M"
         lines.append(
-            f"{name:16} {recipe.encoder.shape:33} {size:>10} {rough(found.seconds(speed)):>11}  {purpose(name)}"
+            f"{name:17} {recipe.encoder.shape:33} {size:>10} {rough(found.seconds(speed)):>11}  {purpose(name)}"
         )
     return lines
 
