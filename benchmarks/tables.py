@@ -1,5 +1,7 @@
 """Write the tables of README.md and docs/results.md from benchmarks/results, and the learning curves into docs.
 
+So is what `unmask pretrain` says about how far a recipe comes (src/unmask/pretraining/recorded.json).
+
 On a page a table is between `<!-- table NAME -->` and `<!-- end -->`. Its records, rows and columns, and the command
 that measures it, are in tables.toml. Each result is a list of records (see common.py), and every table is the same
 pivot of one: records are filtered (`where`), split along a list that they hold (`explode`), grouped (`rows`), and each
@@ -11,6 +13,7 @@ column shows one statistic of a group (`show`), or compares it with other record
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import statistics
 import sys
@@ -28,6 +31,7 @@ Record = Mapping[str, Any]
 ROOT = HERE.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SPECIFICATION = HERE / "tables.toml"
+RECORDED = ROOT / "src" / "unmask" / "pretraining" / "recorded.json"
 MARKED = re.compile(r"<!-- table ([\w-]+) -->.*?<!-- end -->", re.DOTALL)
 
 
@@ -377,6 +381,16 @@ def _bars(panel: Any, about: Record, records: Sequence[Record]) -> None:
     panel.grid(visible=False, axis="x")
 
 
+def recorded() -> list[Record]:
+    """Return the runs of the sizes by their own learning rates, for unmask.pretraining.default."""
+    runs = read(RESULTS / "sizes.json").get("runs", [])
+    return [
+        {"recipe": run["recipe"], "tokens": run["tokens"], "accuracy": round(run["end"]["masked_lm_accuracy"], 4)}
+        for run in sorted(runs, key=lambda run: (run["recipe"], run["tokens"], run["seed"]))
+        if not run["case"].endswith(("-half", "-twice"))
+    ]
+
+
 def main() -> None:
     """Write the pages and figures, or compare the pages."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -390,6 +404,11 @@ def main() -> None:
             stale.append(page.name)
             if not options.check:
                 page.write_text(fresh, encoding="utf8")
+    runs = json.dumps(recorded(), indent=1) + "\n"
+    if runs != RECORDED.read_text(encoding="utf8"):
+        stale.append(RECORDED.name)
+        if not options.check:
+            RECORDED.write_text(runs, encoding="utf8")
     if options.check:
         sys.exit(f"not what benchmarks/results has: {', '.join(stale)}; run make tables" if stale else 0)
     for name, spec in figures.items():
