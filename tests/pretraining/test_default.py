@@ -10,7 +10,7 @@ from unmask.families.bert import BertSettings
 from unmask.families.gpt import GptSettings
 from unmask.model import Model, build_encoder, save_model
 from unmask.pretraining import default
-from unmask.pretraining.default import ENOUGH, SIZES, choose, for_model, for_text, rules, worth
+from unmask.pretraining.default import ENOUGH, PASSES, SIZES, choose, for_model, for_text, rules, worth
 from unmask.pretraining.forecast import SHARE, cost
 from unmask.recipe import TokenizerSettings, read_recipe
 from unmask.text.documents import TextOptions
@@ -41,7 +41,7 @@ def enough(name, corpus, minutes=60):
 
 @pytest.mark.parametrize("number", range(1, len(SIZES)))
 def test_it_is_the_largest_that_reads_enough(number, corpus, monkeypatch):
-    monkeypatch.setattr(default, "worth", lambda tokens, text: tokens)
+    monkeypatch.setattr(default, "PASSES", 1e6)
     speed = enough(SIZES[number], corpus)
     assert chosen(corpus, 1.01 * speed)[0].name == SIZES[number]
     assert chosen(corpus, 0.99 * speed)[0].name == SIZES[number - 1]
@@ -50,9 +50,16 @@ def test_it_is_the_largest_that_reads_enough(number, corpus, monkeypatch):
 
 
 def test_little_text_gets_a_small_encoder(corpus):
-    """Reading a text again and again is worth 16 times the text at most."""
-    assert 16 * corpus.train.num_tokens < ENOUGH * cost(read_recipe(SIZES[1])).inner
-    assert chosen(corpus, 1e15)[0].name == SIZES[0]
+    """It is read 16 times at most, unless a budget is given."""
+    text = corpus.train.num_tokens
+    assert PASSES * text < cost(read_recipe(SIZES[1])).inner
+    recipe, lines = chosen(corpus, 1e15)
+    assert (recipe.name, recipe.budget.tokens, recipe.budget.minutes) == (SIZES[0], PASSES * text, None)
+    assert ", 16 times this text, " in lines[0]
+    assert not any("gets worse" in line for line in lines)
+    recipe, lines = chosen(corpus, 1e15, budget__minutes=60)
+    assert (recipe.name, recipe.budget.minutes) == (SIZES[0], 60)
+    assert lines[1] == "after 16 times an encoder gets worse at other text: choose a smaller budget"
 
 
 def test_settings_of_the_command_line_take_precedence(corpus):
@@ -75,14 +82,14 @@ def test_repeated_text_is_worth_less():
 
 
 def test_steps_grow_with_the_square_root_of_the_run():
-    sizes = [rules(tokens, 1e9, 256)["batch.tokens"] for tokens in (1e5, 1.5e6, 8e6, 32e6, 128e6, 1e12)]
+    sizes = [rules(tokens, 256)["batch.tokens"] for tokens in (1e5, 1.5e6, 8e6, 32e6, 128e6, 1e12)]
     assert sizes == [2048, 2048, 4096, 8192, 16_384, 65_536]
 
 
 @pytest.mark.parametrize("name", SIZES)
 def test_the_recipes_have_the_learning_rate_of_their_width(name):
     recipe = read_recipe(name)
-    rate = rules(8e6, 1e9, recipe.encoder.width)["optimizer.matrix_learning_rate"]
+    rate = rules(8e6, recipe.encoder.width)["optimizer.matrix_learning_rate"]
     assert recipe.optimizer.matrix_learning_rate == rate
     assert recipe.optimizer.learning_rate == read_recipe(SIZES[0]).optimizer.learning_rate
 

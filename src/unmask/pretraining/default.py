@@ -27,6 +27,7 @@ from unmask.model import find
 from unmask.pretraining.corpus import refuse_standard_input
 from unmask.pretraining.forecast import SHARE, cost
 from unmask.recipe import Recipe, TokenizerSettings, read_recipe
+from unmask.runs.display import duration
 from unmask.settings import Overrides
 from unmask.text.documents import Skipped, TextOptions, read_documents
 from unmask.tokenizers.suited import suited_vocabulary
@@ -36,6 +37,8 @@ SIZES = ("modernbert-tiny", "modernbert-mini", "modernbert-small", "modernbert-m
 """The recipes to choose from, smallest first."""
 ENOUGH = 2.0
 """Tokens per parameter of the layers from which on a recipe is better than the next smaller one in the same time."""
+PASSES = 16
+"""How often a text is read at most, and fewest tokens of these passes per parameter of the layers of a recipe, 1."""
 REPEATS = 15.0
 """How soon reading a text again loses its worth: R* of Muennighoff et al. 2023."""
 MATRIX_RATE = 0.77
@@ -110,6 +113,7 @@ def choose(
     """
     speed, text = SHARE * machine.matmul_peak(), corpus.train.num_tokens
     words = {"tokenizer.vocabulary": corpus.tokenizer.size, "tokenizer.lowercase": tokenizer.lowercase}
+    most = PASSES * text
     for name in reversed(SIZES):
         try:
             found = cost(read_recipe(name, {**words, **settings}))
@@ -118,20 +122,25 @@ def choose(
                 raise
             continue
         tokens = found.num_tokens(speed)
-        if worth(tokens, text) >= ENOUGH * found.inner:
+        if tokens >= ENOUGH * found.inner and most >= found.inner:
             break
+    given = any(key.split(".")[0] == "budget" for key in settings)
+    if tokens > most and not given:
+        tokens, settings = most, {"budget.tokens": most, **settings}
+    passes = _rounded(tokens / text)
     width = read_recipe(name, settings).encoder.width
-    recipe = read_recipe(name, {**words, **rules(tokens, text, width), **settings})
+    recipe = read_recipe(name, {**words, **rules(tokens, width), **settings})
+    size = f"{recipe.encoder.shape}, {found.parameters / 1e6:.1f} million parameters"
     return recipe, [
-        f"recipe: {name} ({recipe.encoder.shape}, {found.parameters / 1e6:.1f} million parameters), the best one for "
-        f"about {_rounded(tokens)} tokens, {_rounded(tokens / text)} times this text; for more or less time: "
-        "--set budget.minutes=N",
+        f"recipe: {name} ({size}), the best one for about {_rounded(tokens)} tokens, {passes} times this text, "
+        f"{duration(tokens * found.flops / speed)}; for more or less time: --set budget.minutes=N",
+        *([f"after {PASSES} times an encoder gets worse at other text: choose a smaller budget"] * (tokens > most)),
         *expectations(name, worth(tokens, text)),
     ]
 
 
-def rules(tokens: float, text: float, width: int) -> dict[str, Any]:
-    """Return the settings that depend on the number of tokens of the run and of the text, and on the width."""
+def rules(tokens: float, width: int) -> dict[str, Any]:
+    """Return the settings that depend on the number of tokens of the run, and on the width."""
     power = round(math.log2(STEP * math.sqrt(tokens / STEP_AT)))
     return {
         "batch.tokens": min(max(2**power, STEPS[0]), STEPS[1]),

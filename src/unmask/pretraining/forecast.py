@@ -19,8 +19,8 @@ from unmask.pretraining.learner import build_learner
 from unmask.recipe import Recipe
 from unmask.training.plan import FORWARDS_PER_STEP
 
-SHARE = 0.4
-"""Share of the machine's peak that training reaches (docs/speed.md)."""
+SHARE = 0.3
+"""Share of the machine's peak that training reaches: 0.2 to 0.4, the more the wider the encoder."""
 
 
 @dataclass(frozen=True)
