@@ -40,7 +40,7 @@ from unmask.samples.topics import TEST, TOPICS, TRAIN, topics, write_tsv
 from unmask.tokenizers.wordpiece import train_wordpiece
 
 RECIPE = "modernbert-tiny"
-SETTINGS = {"budget.minutes": 3, "batch.tokens": 2048}
+SETTINGS = {"budget.minutes": 4, "batch.tokens": 2048}
 """Settings that override the recipe, for a few minutes on two cores."""
 SEEDS = 3
 TEXT_BYTES = 8_000_000
