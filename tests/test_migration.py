@@ -142,7 +142,7 @@ def test_the_command_rewrites_in_place_and_keeps_the_original(tmp_path, capsys):
     assert capsys.readouterr().out == (
         f'{path}: replaced encoder.kind = "transformer" by "electra"; removed encoder.pooling = "gelu"\n'
     )
-    assert read_recipe(path) == read_recipe("electra-mini")
+    assert read_recipe(path) == read_recipe("electra-small")
     assert "heads = 4  # four of them" in path.read_text()
     assert (tmp_path / "mine.toml.old").read_text() == old
     assert main(["recipes", "migrate", str(path)]) == 0
