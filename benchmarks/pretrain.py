@@ -198,14 +198,14 @@ class Pretraining:
 
     def recipe(self, *settings: str) -> Recipe:
         """Return the recipe with settings over those of the case."""
-        budget = f"budget.{self.case.budget}"
         case = self.case
+        budget = f"budget.{case.budget}"
         rates = rate_settings(unmask.read_recipe(case.recipe), case.rates)
         given = [*rates, *case.settings, budget, f"seed={self.seed}", *settings, *self.settings]
         recipe = self.work.recipe(case.recipe, given)
-        if not self.case.body:
+        if not case.body:
             return recipe
-        body = load_model(checkpoint(self.case.body, self.work)).encoder.settings
+        body = load_model(checkpoint(case.body, self.work)).encoder.settings
         return msgspec.structs.replace(recipe, encoder=body)
 
     def _pretrain(self) -> None:
@@ -247,7 +247,8 @@ class Pretraining:
     def _record(self) -> dict[str, Any]:
         lines, corpus = logged(self.out), corpus_of(self.case.text, self.work)
         seconds = {line["step"]: line["seconds"] for line in lines}
-        optimizer = unmask.read_recipe(self.out / "recipe.toml").optimizer
+        recipe = unmask.read_recipe(self.out / "recipe.toml")
+        optimizer = recipe.optimizer
         values: dict[str, Any] = {
             **self.known,
             "settings": [*self.case.settings, *self.settings],
@@ -264,7 +265,7 @@ class Pretraining:
                 for line in logged(self.out, "heldout")
             ],
         }
-        if "end" in self.case.record and "masked_lm" in load_model(self.out).heads:
+        if "end" in self.case.record and "masked_lm" in recipe.objectives:  # of the last stage
             values["end"] = single_masks(self.out, corpus)
         if "out_of_context" in self.case.record and "replaced_token_loss" in values["heldout"][-1]:
             values["out_of_context"] = out_of_context(self.out, corpus)

@@ -381,13 +381,13 @@ def _bars(panel: Any, about: Record, records: Sequence[Record]) -> None:
     panel.grid(visible=False, axis="x")
 
 
-def recorded() -> list[Record]:
-    """Return the runs of the sizes by their own learning rates, for unmask.pretraining.default."""
+def recorded(where: Record) -> list[Record]:
+    """Return these runs of the sizes, for unmask.pretraining.default."""
     runs = read(RESULTS / "sizes.json").get("runs", [])
     return [
         {"recipe": run["recipe"], "tokens": run["tokens"], "accuracy": round(run["end"]["masked_lm_accuracy"], 4)}
         for run in sorted(runs, key=lambda run: (run["recipe"], run["tokens"], run["seed"]))
-        if not run["case"].endswith(("-half", "-twice"))
+        if matches(run, where)
     ]
 
 
@@ -404,7 +404,7 @@ def main() -> None:
             stale.append(page.name)
             if not options.check:
                 page.write_text(fresh, encoding="utf8")
-    runs = json.dumps(recorded(), indent=1) + "\n"
+    runs = json.dumps(recorded(specs["sizes_budgets"]["where"]), indent=1) + "\n"
     if runs != RECORDED.read_text(encoding="utf8"):
         stale.append(RECORDED.name)
         if not options.check:

@@ -103,11 +103,14 @@ def run(options: argparse.Namespace) -> None:
         RunDirectory.forget_unstarted(out)
     _refuse_idle(options)
     settings, chosen = parse_overrides(options.set), machine(options)
-    known = out / "recipe.toml" if resume and options.recipe is None else None
-    known = known if known and known.is_file() else None
-    recipe = _recipe(options, known, settings)
+    own = out / "recipe.toml"
+    continues = resume and not options.recipe and own.is_file()  # then the recipe of the run is taken as it is
+    named = own if continues else options.recipe
+    if not named and not options.init and processes() > 1:
+        raise UserError("a recipe is chosen by a single process only", remedy="name one: see unmask recipes list")
+    recipe = _recipe(options, named, settings)
     corpus = _corpus(options, recipe, out, resume=resume)
-    if not (options.recipe or options.init or known):
+    if not named and not options.init:
         recipe, lines = choose(corpus, recipe.tokenizer, chosen, settings)
         for line in lines:
             report(options, line)
@@ -119,7 +122,7 @@ def run(options: argparse.Namespace) -> None:
         machine=chosen,
         quiet=options.quiet,
     )
-    if options.search and not known:  # the recipe of a run that has started has the rate that was found
+    if options.search and not continues:  # otherwise it has the rate that was found
         recipe = search_rate(
             recipe,
             out,
@@ -129,16 +132,16 @@ def run(options: argparse.Namespace) -> None:
     train(recipe, corpus, out, resume=resume)
 
 
-def _recipe(options: argparse.Namespace, known: Path | None, settings: Overrides) -> Recipe:
-    """Return the recipe that is named or known, or else one by which a corpus can be made."""
-    from unmask.pretraining.default import for_model, for_text
+def _recipe(options: argparse.Namespace, named: str | Path | None, settings: Overrides) -> Recipe:
+    """Return the recipe that is named, or that adapts the model, or else one by which a corpus can be made."""
+    from unmask.pretraining.default import SIZES, for_model, for_text
     from unmask.recipe import read_recipe
 
-    if named := options.recipe or known:
+    if named:
         return read_recipe(named, settings)
     if options.init:
         return for_model(options.init, settings)
-    return for_text(options.text or [], text_options(options), settings)
+    return for_text(options.text, text_options(options), settings) if options.text else read_recipe(SIZES[0], settings)
 
 
 def _corpus(options: argparse.Namespace, recipe: Recipe, out: Path, *, resume: bool) -> Corpus:
@@ -221,8 +224,6 @@ def _refuse_idle(options: argparse.Namespace) -> None:
     """Raise an error for options that have no effect, or that do not work with several processes."""
     if processes() > 1 and options.search:
         raise UserError("--search works with a single process only", remedy="search first, with one process")
-    if processes() > 1 and not options.recipe:
-        raise UserError("a recipe is chosen by a single process only", remedy="name one: see unmask recipes list")
     if processes() > 1 and options.text:
         raise UserError("--text works with a single process only", remedy="build the corpus first, then pass --corpus")
     if options.allow_pickle and not options.init:

@@ -59,11 +59,11 @@ def run(options: argparse.Namespace) -> None:
 
 def _table() -> list[str]:
     """Return the lines of `unmask recipes list`."""
-    from unmask.pretraining.forecast import SHARE, cost
+    from unmask.pretraining.forecast import cost, training_speed
     from unmask.recipe import purpose, read_recipe, shipped
     from unmask.training.machine import choose_machine
 
-    speed = SHARE * choose_machine().matmul_peak()
+    speed = training_speed(choose_machine())
     lines = [f"{'recipe':17} {'size':33} {'parameters':>10} {'time here':>11}  purpose"]
     for name in shipped():
         recipe = read_recipe(name)

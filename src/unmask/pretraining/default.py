@@ -3,12 +3,11 @@
 Input: the corpus, the machine, and the settings of the command line, among them the budget. Output: a recipe, and what
 the user is told about it. From scratch it is the largest of `SIZES` that the machine trains on enough tokens, with the
 settings that depend on how long the run is and how often it reads the text; with a model to continue from it is the
-recipe "adapt". Settings of the command line take precedence. docs/results.md has the measurements.
+recipe "adapt". Settings of the command line take precedence.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from functools import cache
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from unmask.checkpoints.huggingface import read_settings
 from unmask.corpus.build import check_sources
@@ -25,7 +25,7 @@ from unmask.encoders.encoder import LEFT_TO_RIGHT
 from unmask.errors import UserError
 from unmask.model import find
 from unmask.pretraining.corpus import refuse_standard_input
-from unmask.pretraining.forecast import SHARE, cost
+from unmask.pretraining.forecast import cost, training_speed
 from unmask.recipe import Recipe, TokenizerSettings, read_recipe
 from unmask.runs.display import duration
 from unmask.settings import Overrides
@@ -38,7 +38,7 @@ SIZES = ("modernbert-tiny", "modernbert-mini", "modernbert-small", "modernbert-m
 ENOUGH = 2.0
 """Tokens per parameter of the layers from which on a recipe is better than the next smaller one in the same time."""
 PASSES = 16
-"""How often a text is read at most, and fewest tokens of these passes per parameter of the layers of a recipe, 1."""
+"""How often a text is read at most. With all passes, a recipe needs a token per parameter of its layers."""
 REPEATS = 15.0
 """How soon reading a text again loses its worth: R* of Muennighoff et al. 2023."""
 MATRIX_RATE = 0.77
@@ -111,16 +111,17 @@ def choose(
     Raises:
         UserError: a setting is invalid.
     """
-    speed, text = SHARE * machine.matmul_peak(), corpus.train.num_tokens
+    speed, text = training_speed(machine), corpus.train.num_tokens
     words = {"tokenizer.vocabulary": corpus.tokenizer.size, "tokenizer.lowercase": tokenizer.lowercase}
     most = PASSES * text
     for name in reversed(SIZES):
         try:
-            found = cost(read_recipe(name, {**words, **settings}))
+            recipe = read_recipe(name, {**words, **settings})
         except UserError:  # such as a width that is no multiple of the heads of this size
             if name == SIZES[0]:
                 raise
             continue
+        found = cost(recipe)
         tokens = found.num_tokens(speed)
         if tokens >= ENOUGH * found.inner and most >= found.inner:
             break
@@ -128,8 +129,7 @@ def choose(
     if tokens > most and not given:
         tokens, settings = most, {"budget.tokens": most, **settings}
     passes = _rounded(tokens / text)
-    width = read_recipe(name, settings).encoder.width
-    recipe = read_recipe(name, {**words, **rules(tokens, width), **settings})
+    recipe = read_recipe(name, {**words, **rules(tokens, recipe.encoder.width), **settings})
     size = f"{recipe.encoder.shape}, {found.parameters / 1e6:.1f} million parameters"
     return recipe, [
         f"recipe: {name} ({size}), the best one for about {_rounded(tokens)} tokens, {passes} times this text, "
@@ -156,12 +156,11 @@ def worth(tokens: float, text: float) -> float:
 
 def expectations(name: str, tokens: float) -> list[str]:
     """Return lines about how far a recipe comes with a number of tokens, and what else there is."""
-    runs = sorted((run.tokens, run.accuracy) for run in recorded() if run.recipe == name)
+    runs = sorted((run for run in recorded() if run.recipe == name), key=lambda run: run.tokens)
     lines = []
-    for (fewer, low), (more, high) in itertools.pairwise(runs):
-        if fewer <= tokens <= more:
-            share = low + (high - low) * math.log(tokens / fewer) / math.log(more / fewer)
-            lines = [f"expected: {share:.0%} of masked tokens predicted, as on English encyclopedic text and news"]
+    if runs and runs[0].tokens <= tokens <= runs[-1].tokens:
+        share = np.interp(math.log(tokens), [math.log(run.tokens) for run in runs], [run.accuracy for run in runs])
+        lines = [f"expected: {share:.0%} of masked tokens predicted, as on English encyclopedic text and news"]
     return [
         *lines,
         "a published checkpoint that has read much more, adapted to this text with --init DIRECTORY, is mostly better",
