@@ -355,14 +355,15 @@ def draw(spec: Record, path: Path) -> None:
 
 
 def _curves(panel: Any, about: Record, records: Sequence[Record]) -> None:
-    """Draw a line for each record whose held-out lines have the value, in percent."""
+    """Draw a line for each record whose held-out lines have the value, in percent, over tokens or minutes."""
+    key, unit = ("seconds", 60) if about.get("over") == "minutes" else ("tokens", 1e6)
     for record in records:
         curve = [line for line in record.get("heldout", []) if about["value"] in line]
         if curve:
-            tokens, values = zip(*((line["tokens"] / 1e6, 100 * line[about["value"]]) for line in curve), strict=True)
+            spent, values = zip(*((line[key] / unit, 100 * line[about["value"]]) for line in curve), strict=True)
             name = record[about["label"]]
-            panel.plot(tokens, values, marker="o", markersize=2, label=about.get("names", {}).get(name, name))
-    panel.set(xlabel="million tokens", ylim=about.get("limits", (0, None)))
+            panel.plot(spent, values, marker="o", markersize=2, label=about.get("names", {}).get(name, name))
+    panel.set(xlabel=about.get("over", "million tokens"), ylim=about.get("limits", (0, None)))
 
 
 def _bars(panel: Any, about: Record, records: Sequence[Record]) -> None:

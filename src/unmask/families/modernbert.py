@@ -8,8 +8,7 @@ masked language model is that of the masked-LM head: fine-tuning starts from it.
 Weights are drawn from a normal distribution truncated at two standard deviations, those of the matrices whose output is
 added to the residual stream scaled by 1 / sqrt(2 layers). As in other families, heads are drawn with `init_std`, where
 transformers scales classifiers to 1 / sqrt(width), and dropout comes before the last layer of heads except question
-answering. Of the
-layers only the attention can have biases.
+answering. Of the layers only the attention can have biases.
 """
 
 from __future__ import annotations
