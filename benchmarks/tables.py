@@ -93,10 +93,11 @@ def cell(column: Record, group: Sequence[Record], others: Sequence[Record] = ())
 
     Args:
         column: `value` (path), `show` (see `SHOWN`), `format`, `scale`, `where` (records of the group); for a point of
-            a curve, `curve` and `until`: the value is that of the last item of this list whose KEYs are at most these
-            (nothing where there is none); and, for a ratio of medians or a difference of means (see `difference`),
-            `over` or `minus`: the values of the records in `others` to compare with; "@KEY" is the value of the group's
-            own KEY, a table the value for the group's own one (nothing is shown where it has none), "*" any value.
+            a curve, `curve` and `until` or `reached`: the value is that of the last or the first item of this list
+            whose KEYs are at most these (nothing where there is none); and, for a ratio of medians or a difference of
+            means (see `difference`), `over` or `minus`: the values of the records in `others` to compare with; "@KEY"
+            is the value of the group's own KEY, a table the value for the group's own one (nothing is shown where it
+            has none), "*" any value.
         group: the records of the row.
         others: the records of the row and those that differ from them in the keys of `over` or `minus`.
     """
@@ -176,19 +177,21 @@ def _by_seed(column: Record, records: Sequence[Record]) -> dict[Any, list[float]
     return found
 
 
-def last_until(items: Sequence[Record] | None, limits: Mapping[str, float]) -> Record:
-    """Return the last item of a list that is within the limits, such as {"seconds": 60}; an empty one if none is."""
-    return next((one for one in reversed(items or []) if all(one[key] <= most for key, most in limits.items())), {})
+def within(items: Sequence[Record] | None, limits: Mapping[str, float]) -> list[Record]:
+    """Return the items of a list that are within the limits, such as {"seconds": 60}."""
+    return [one for one in items or [] if all(one[key] <= most for key, most in limits.items())]
 
 
 def _values(column: Record, records: Sequence[Record]) -> list[Any]:
-    if "until" in column:
-        records = [last_until(value_at(record, column["curve"]), column["until"]) for record in records]
-    found = [value_at(record, column["value"]) for record in records]
-    found = [value for value in found if value is not None]
+    if "curve" in column:
+        limits, point = (column["until"], -1) if "until" in column else (column["reached"], 0)
+        found = [within(value_at(record, column["curve"]), limits) for record in records]
+        records = [items[point] for items in found if items]
+    values = [value_at(record, column["value"]) for record in records]
+    values = [value for value in values if value is not None]
     if column.get("inverse"):
-        return [1 / value for value in found]
-    return [value * column["scale"] for value in found] if "scale" in column else found
+        return [1 / value for value in values]
+    return [value * column["scale"] for value in values] if "scale" in column else values
 
 
 def _spread(values: Sequence[float], column: Record, records: Sequence[Record]) -> str:
@@ -383,13 +386,21 @@ def _bars(panel: Any, about: Record, records: Sequence[Record]) -> None:
 
 
 def recorded(where: Record) -> list[Record]:
-    """Return these runs of the sizes, for unmask.pretraining.default."""
-    runs = read(RESULTS / "sizes.json").get("runs", [])
-    return [
-        {"recipe": run["recipe"], "tokens": run["tokens"], "accuracy": round(run["end"]["masked_lm_accuracy"], 4)}
-        for run in sorted(runs, key=lambda run: (run["recipe"], run["tokens"], run["seed"]))
-        if matches(run, where)
+    """Return the sizes where they match, and half an hour of the default, for unmask.pretraining.default."""
+    runs = [run for run in read(RESULTS / "sizes.json").get("runs", []) if matches(run, where)]
+    runs += [run for run in read(RESULTS / "minutes.json").get("runs", []) if run.get("case") == "unmask"]
+    seeds: dict[tuple[str, str], list[Record]] = {}
+    for run in runs:
+        seeds.setdefault((run["recipe"], run["case"]), []).append(run)
+    means = [
+        {
+            "recipe": recipe,
+            "tokens": round(statistics.mean(run["tokens"] for run in same)),
+            "accuracy": round(statistics.mean(run["end"]["masked_lm_accuracy"] for run in same), 4),
+        }
+        for (recipe, _), same in seeds.items()
     ]
+    return sorted(means, key=lambda mean: (mean["recipe"], mean["tokens"]))
 
 
 def main() -> None:

@@ -120,6 +120,15 @@ def test_a_column_shows_the_last_point_of_a_curve_until_a_limit(tables):
     ]
 
 
+def test_a_column_shows_where_a_curve_reaches_a_limit(tables):
+    curve = [{"tokens": tokens, "loss": loss} for tokens, loss in ((0, 9.0), (1, 6.0), (2, 5.0), (3, 5.5), (4, 4.0))]
+    columns = [
+        {"title": f"{loss}", "value": "tokens", "curve": "curve", "reached": {"loss": loss}, "format": ".0f"}
+        for loss in (6.0, 5.2, 3.0)
+    ]
+    assert pivot(tables, [{"case": "x", "curve": curve}], rows=["case"], columns=columns)[1:] == [["x", "1", "2", ""]]
+
+
 def test_a_single_value_shows_its_interval(tables):
     run = {"a": 1, "score": 3.0, "intervals": {"score": [2.0, 4.5]}}
     column = {"title": "s", "value": "score", "interval": "intervals.score", "show": "spread"}
