@@ -38,7 +38,7 @@ SIZES = ("modernbert-tiny", "modernbert-mini", "modernbert-small", "modernbert-m
 ENOUGH = 2.0
 """Tokens per parameter of the layers from which on a recipe is better than the next smaller one in the same time."""
 PASSES = 16
-"""How often a text is read at most. With all passes, a recipe needs a token per parameter of its layers."""
+"""How often a text is read at most; read so often, it needs a token per parameter of the layers of a recipe."""
 REPEATS = 15.0
 """How soon reading a text again loses its worth: R* of Muennighoff et al. 2023."""
 MATRIX_RATE = 0.77
