@@ -46,10 +46,12 @@ class Keep:
     Attributes:
         layers: numbers of layers; 0 is the embeddings.
         scores: numbers of layers (from 1) whose attention scores to return; only for bodies that give `SCORES`.
+        rows: distinct tokens whose output is needed, (rows,) int64; that of the others may then be zero. None: all.
     """
 
     layers: frozenset[int] = frozenset()
     scores: frozenset[int] = frozenset()
+    rows: Tensor | None = field(default=None, compare=False)
 
     def __or__(self, other: Keep) -> Keep:
         return Keep(self.layers | other.layers, self.scores | other.scores)
@@ -203,7 +205,7 @@ class Encoder(nn.Module):
 
         Args:
             tokens: input tokens.
-            keep: layers and attention scores to return.
+            keep: layers and attention scores to return, and the tokens whose output is needed.
             carry: for bodies that give `CARRY`, a row of state for each sequence, in the batch's order.
         """
         raise NotImplementedError
@@ -215,6 +217,10 @@ class Encoder(nn.Module):
         norms, and nothing that is recomputed to save memory. `tokens` must be on the CPU.
         """
         raise NotImplementedError
+
+    def spared_flops(self, tokens: Tokens, rows: int) -> int:
+        """Return how many of `forward_flops` it does not compute if the output of only some rows is needed."""
+        return 0
 
 
 class WithTokenEmbeddings(Protocol):
@@ -249,6 +255,11 @@ class WithCarry(Protocol):
     def start(self, streams: int) -> Carry:
         """Return the state before the first step, one row per stream. State is never stored in a buffer."""
         ...
+
+
+def text_rows(encoder: Encoder, batch: Batch) -> Tensor | None:
+    """Return the tokens that `text_vectors` reads, (texts,); None: all."""
+    return None if encoder.head.mean else batch.positions["summary"]
 
 
 def text_vectors(encoder: Encoder, last: Tensor, batch: Batch) -> Tensor:

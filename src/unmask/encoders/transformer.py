@@ -107,12 +107,13 @@ class Transformer(Encoder):
         scores: dict[int, list[Tensor]] = {}
         for number in range(1, self.num_layers + 1):
             block = self.blocks[min(number, len(self.blocks)) - 1]
-            if number in keep.scores:
-                x = block(x, tokens, scores.setdefault(number, []))  # (tokens, width)
-            elif self.recompute and torch.is_grad_enabled():
-                x = checkpoint(block, x, tokens, use_reentrant=False)
+            kept = scores.setdefault(number, []) if number in keep.scores else None
+            rows = keep.rows if number == self.num_layers and number not in keep.layers else None
+            if self.recompute and torch.is_grad_enabled() and kept is None:
+                y = checkpoint(block, x, tokens, rows=rows, use_reentrant=False)
             else:
-                x = block(x, tokens)
+                y = block(x, tokens, kept, rows)  # (tokens or rows, width)
+            x = y if rows is None else torch.zeros_like(x).index_copy(0, rows, y)  # (tokens, width)
             if number in keep.layers:
                 layers[number] = x
         return Encoded(last=x, layers=layers, scores=scores)
@@ -141,3 +142,7 @@ class Transformer(Encoder):
         """See `Encoder`; counts the projection of narrow embeddings and the layers."""
         layers = (self.blocks[min(number, len(self.blocks) - 1)] for number in range(self.num_layers))
         return self.embeddings.forward_flops(tokens) + sum(block.forward_flops(tokens) for block in layers)
+
+    def spared_flops(self, tokens: Tokens, rows: int) -> int:
+        """See `Encoder`: in the last layer, the products after the attention are computed for these rows only."""
+        return (len(tokens.ids) - rows) * self.blocks[-1].row_flops

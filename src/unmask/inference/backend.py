@@ -94,7 +94,7 @@ class TorchBackend:
         def compute(batch: Batch) -> np.ndarray:
             with torch.inference_mode():
                 moved = batch.to(self.machine.device)
-                encoded = learner.encoder(moved.tokens)
+                encoded = learner.encoder(moved.tokens, Keep(rows=objective.reads(learner.encoder, moved)))
                 logits = objective.predict(learner.encoder, encoded, moved)  # (targets, classes)
                 return logits.float().cpu().numpy()
 

@@ -110,7 +110,9 @@ class SelfAttention(nn.Module):
                 part[: len(reader)] = 0
                 part[: len(reader), : len(reader)] = reader
 
-    def forward(self, x: Tensor, tokens: Tokens, scores: list[Tensor] | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, tokens: Tokens, scores: list[Tensor] | None = None, rows: Tensor | None = None
+    ) -> Tensor:
         """Return the attention output of each token.
 
         Args:
@@ -118,16 +120,21 @@ class SelfAttention(nn.Module):
             tokens: offsets and groups of the sequences.
             scores: if given, the scores before the softmax are appended for each group of the batch; they are computed
                 by the plain kernel, see `plain`.
+            rows: if given, the tokens to return, (rows,) int64.
 
         Returns:
-            (tokens, width).
+            (tokens or rows, width).
         """
         qkv = self.qkv(x)  # (tokens, 3 * width)
         dropout = self.dropout if self.training else 0.0
         spec = AttentionSpec(self.heads, dropout, self.causal, self.rotation, self.bias, self.window)
-        if scores is None:
-            return self.out(self.kernel(qkv, tokens, spec))
-        return self.out(plain(qkv, tokens, spec, scores))
+        attended = self.kernel(qkv, tokens, spec) if scores is None else plain(qkv, tokens, spec, scores)
+        return self.out(select(attended, rows))
+
+
+def select(x: Tensor, rows: Tensor | None) -> Tensor:
+    """Return some rows of a matrix; None: all."""
+    return x if rows is None else x.index_select(0, rows)
 
 
 def set_kernel(body: Body, kernel: Kernel) -> Body:

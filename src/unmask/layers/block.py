@@ -12,7 +12,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from unmask.batches.batch import Tokens
-from unmask.layers.attention import SelfAttention
+from unmask.layers.attention import SelfAttention, select
 from unmask.layers.dropout import Dropout
 from unmask.layers.linear import Linear
 from unmask.layers.norm import LayerNorm
@@ -76,19 +76,23 @@ class Block(nn.Module):
             self.feed_forward_norm = LayerNorm(width, epsilon)
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Tensor, tokens: Tokens, scores: list[Tensor] | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, tokens: Tokens, scores: list[Tensor] | None = None, rows: Tensor | None = None
+    ) -> Tensor:
         """Return the next layer's tokens.
 
         Args:
             x: (tokens, width).
             tokens: offsets and groups of the sequences.
             scores: if given, the attention scores of each group are appended; see `SelfAttention.forward`.
+            rows: if given, the tokens to return, (rows,) int64.
 
         Returns:
-            (tokens, width).
+            (tokens or rows, width).
         """
         first, second = (other or self for other in self._shared)
-        x = first.attention_norm(self.dropout(first.attention(x, tokens, scores), onto=x))
+        attended = first.attention(x, tokens, scores, rows)
+        x = first.attention_norm(self.dropout(attended, onto=select(x, rows)))
         return second.feed_forward_norm(self.dropout(second.feed_forward(x), onto=x))
 
     def forward_flops(self, tokens: Tokens) -> int:
@@ -96,16 +100,26 @@ class Block(nn.Module):
         first, second = (other or self for other in self._shared)
         return layer_flops(tokens, first.attention, second.feed_forward)
 
+    @property
+    def row_flops(self) -> int:
+        """The operations of its matrix products after the attention, for a single token."""
+        first, second = (other or self for other in self._shared)
+        return row_flops(first.attention.out, second.feed_forward)
+
 
 def layer_flops(tokens: Tokens, attention: SelfAttention, feed_forward: nn.Module) -> int:
     """Return a layer's operations: its matrices multiply each token, attention each pair of tokens twice.
 
     A token forms no pairs with later tokens, if attention is causal, nor with tokens outside the window.
     """
-    parts = (*attention.modules(), *feed_forward.modules())
-    matrices = sum(part.weight.numel() for part in parts if isinstance(part, nn.Linear))
     lengths = tokens.offsets.diff().long()
     reach = lengths - 1 if attention.window is None else (lengths - 1).clamp(max=attention.window)
     earlier = lengths * reach - reach * (reach + 1) // 2  # pairs with a previous token in reach
     pairs = int((lengths + (earlier if attention.causal else 2 * earlier)).sum())
-    return 2 * (len(tokens.ids) * matrices + 2 * pairs * attention.qkv.in_features)
+    return len(tokens.ids) * row_flops(attention, feed_forward) + 4 * pairs * attention.qkv.in_features
+
+
+def row_flops(*sublayers: nn.Module) -> int:
+    """Return the operations of the linear layers of sublayers for a single token."""
+    parts = (part for sublayer in sublayers for part in sublayer.modules())
+    return 2 * sum(part.weight.numel() for part in parts if isinstance(part, nn.Linear))

@@ -11,8 +11,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from unmask.batches.batch import Tokens
-from unmask.layers.attention import SelfAttention
-from unmask.layers.block import ACTIVATIONS, Activation, layer_flops
+from unmask.layers.attention import SelfAttention, select
+from unmask.layers.block import ACTIVATIONS, Activation, layer_flops, row_flops
 from unmask.layers.dropout import Dropout
 from unmask.layers.linear import Linear
 from unmask.layers.norm import LayerNorm
@@ -77,22 +77,20 @@ class PreNormBlock(nn.Module):
         self.final_norm = LayerNorm(width, epsilon, bias=False) if last else None
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Tensor, tokens: Tokens, scores: list[Tensor] | None = None) -> Tensor:
-        """Return the next layer's tokens.
-
-        Args:
-            x: (tokens, width).
-            tokens: offsets and groups of the sequences.
-            scores: if given, the attention scores of each group are appended; see `SelfAttention.forward`.
-
-        Returns:
-            (tokens, width).
-        """
+    def forward(
+        self, x: Tensor, tokens: Tokens, scores: list[Tensor] | None = None, rows: Tensor | None = None
+    ) -> Tensor:
+        """Return the next layer's tokens; see `Block.forward`."""
         normed = x if self.attention_norm is None else self.attention_norm(x)
-        x = self.dropout(self.attention(normed, tokens, scores), onto=x)
+        x = self.dropout(self.attention(normed, tokens, scores, rows), onto=select(x, rows))
         x = x + self.feed_forward(self.feed_forward_norm(x))
         return x if self.final_norm is None else self.final_norm(x)
 
     def forward_flops(self, tokens: Tokens) -> int:
         """Return the operations of the layer's matrix products; see `Encoder.forward_flops`."""
         return layer_flops(tokens, self.attention, self.feed_forward)
+
+    @property
+    def row_flops(self) -> int:
+        """See `Block`."""
+        return row_flops(self.attention.out, self.feed_forward)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import reduce
 from operator import or_
 from typing import cast
 
+import torch
 from torch import nn
 
 from unmask.batches.batch import Batch, Sample
 from unmask.encoders.encoder import CARRY, NOTHING, Carry, Encoder, Keep, WithCarry
 from unmask.objectives.objective import Objective, Part
+
+MOST_ROWS = 0.75
+"""Maximum share of the tokens that objectives read for which the others are left out of the last layer."""
 
 
 class Loss(dict[str, Part]):
@@ -81,12 +86,24 @@ class Learner(nn.Module):
         for part in active.values():
             batch, before = part.before(self.encoder, batch)
             found |= before
-        keep: Keep = reduce(or_, (part.keep for part in active.values()), NOTHING)
-        encoded = self.encoder(batch.tokens, keep, batch.carry)
+        encoded = self.encoder(batch.tokens, self._keep(batch), batch.carry)
         found |= {name: part.score(self.encoder, encoded, batch) for name, part in active.items()}
         return Loss(found, encoded.carry)
 
     def forward_flops(self, batch: Batch) -> int:
         """Return the FLOPs of the matrix products of a forward pass; see `Encoder.forward_flops`."""
         heads = sum(part.forward_flops(self.encoder, batch) for part in self.active(batch).values())
-        return self.encoder.forward_flops(batch.tokens) + heads
+        rows = self._keep(batch).rows
+        spared = 0 if rows is None else self.encoder.spared_flops(batch.tokens, len(rows))
+        return self.encoder.forward_flops(batch.tokens) - spared + heads
+
+    def _keep(self, batch: Batch) -> Keep:
+        """Return what the objectives of a batch need of the encoder."""
+        active = self.active(batch).values()
+        keep: Keep = reduce(or_, (part.keep for part in active), NOTHING)
+        read = [part.reads(self.encoder, batch) for part in active]
+        found = [rows for rows in read if rows is not None]
+        if len(found) < len(read) or not found:
+            return keep
+        rows = found[0] if len(found) == 1 else torch.cat(found).unique()  # type: ignore[no-untyped-call]
+        return replace(keep, rows=rows) if 0 < len(rows) < MOST_ROWS * len(batch.tokens.ids) else keep

@@ -67,6 +67,10 @@ class MaskedLM(Objective):
         """See `Objective`."""
         return sample.add(counts={name: len(sample.labels["masked"])})
 
+    def reads(self, encoder: Encoder, batch: Batch) -> Tensor | None:
+        """See `Objective`."""
+        return batch.positions["masked"]
+
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return logits over the vocabulary at the masked positions, (masked, vocabulary)."""
         return linear(self._rows(encoded, batch), decoder_of(encoder), self.bias)

@@ -14,7 +14,7 @@ from typing import cast
 from torch import Tensor, nn
 
 from unmask.batches.batch import Batch, Sample
-from unmask.encoders.encoder import POOLER, Encoded, Encoder, WithPooler, text_vectors
+from unmask.encoders.encoder import POOLER, Encoded, Encoder, WithPooler, text_rows, text_vectors
 from unmask.objectives.objective import BuildContext, Objective, ObjectiveSettings, Part, classify
 
 
@@ -49,6 +49,10 @@ class NextSentence(Objective):
     def prepare(self, sample: Sample, name: str) -> Sample:
         """See `Objective`."""
         return sample.add(counts={name: 1})
+
+    def reads(self, encoder: Encoder, batch: Batch) -> Tensor | None:
+        """See `Objective`."""
+        return text_rows(encoder, batch)
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return the logits of (follows, from another document), (sequences, 2)."""

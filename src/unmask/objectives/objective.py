@@ -132,6 +132,10 @@ class Objective(nn.Module):
         """Return the weight of each part of the loss that this objective returns; its main part is called `name`."""
         return {name: self.weight}
 
+    def reads(self, encoder: Encoder, batch: Batch) -> Tensor | None:
+        """Return the distinct tokens whose output `score` reads, (rows,) int64: no other is computed. None: all."""
+        return None
+
     def before(self, encoder: Encoder, batch: Batch) -> tuple[Batch, Mapping[str, Part]]:
         """Return the batch that the encoder reads, possibly modified, and parts of the loss computed before that."""
         return batch, {}

@@ -139,16 +139,18 @@ class Generator(nn.Module):
         x = encoder.embed(batch.tokens)  # (tokens, width of the embeddings)
         if self.project is not None:
             x = self.project(x)
-        for block in self.blocks:
+        for block in self.blocks[:-1]:
             x = block(x, batch.tokens)  # (tokens, width)
-        return self.norm(self.activation(self.dense(x.index_select(0, batch.positions["masked"]))))
+        x = self.blocks[-1](x, batch.tokens, rows=batch.positions["masked"])  # (masked, width)
+        return self.norm(self.activation(self.dense(x)))
 
     def forward_flops(self, batch: Batch) -> int:
         """Return the FLOPs of a forward pass; see `Encoder.forward_flops`."""
         width, narrow = self.dense.in_features, self.dense.out_features
         projected = 0 if self.project is None else 2 * len(batch.tokens.ids) * narrow * width
         head = 2 * len(batch.positions["masked"]) * narrow * (width + len(self.bias))
-        return projected + sum(block.forward_flops(batch.tokens) for block in self.blocks) + head
+        spared = (len(batch.tokens.ids) - len(batch.positions["masked"])) * self.blocks[-1].row_flops
+        return projected + sum(block.forward_flops(batch.tokens) for block in self.blocks) - spared + head
 
 
 class ReplacedToken(Objective):

@@ -100,6 +100,10 @@ class SpanBoundary(Objective):
             counts={name: len(near)},
         )
 
+    def reads(self, encoder: Encoder, batch: Batch) -> Tensor | None:
+        """See `Objective`."""
+        return torch.cat([batch.positions["span_left"], batch.positions["span_right"]]).unique()  # type: ignore[no-untyped-call]
+
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return logits over the vocabulary for each target, (targets, vocabulary)."""
         return linear(self._rows(encoded, batch), decoder_of(encoder), self.bias)

@@ -12,7 +12,7 @@ from typing import cast
 from torch import Tensor, nn
 
 from unmask.batches.batch import Batch, Sample
-from unmask.encoders.encoder import POOLER, Encoded, Encoder, HeadSpec, WithPooler, text_vectors
+from unmask.encoders.encoder import POOLER, Encoded, Encoder, HeadSpec, WithPooler, text_rows, text_vectors
 from unmask.layers.dropout import Dropout
 from unmask.objectives.objective import Objective
 
@@ -38,6 +38,10 @@ class PooledHead(Objective):
     def prepare(self, sample: Sample, name: str) -> Sample:
         """See `Objective`: one loss term per sequence."""
         return sample.add(counts={name: 1})
+
+    def reads(self, encoder: Encoder, batch: Batch) -> Tensor | None:
+        """See `Objective`."""
+        return text_rows(encoder, batch)
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return the outputs of the linear layer, (sequences, outputs)."""

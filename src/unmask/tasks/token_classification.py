@@ -235,6 +235,10 @@ class TokenClassificationHead(Objective):
         """See `Objective`: one loss term per word."""
         return sample.add(counts={name: len(sample.positions["first"])})
 
+    def reads(self, encoder: Encoder, batch: Batch) -> Tensor | None:
+        """See `Objective`."""
+        return batch.positions["first"]
+
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return the logits, (words, labels)."""
         rows = token_vectors(encoder, encoded.last, batch, "first")  # (words, width)
