@@ -20,8 +20,8 @@ from unmask.recipe import Recipe
 from unmask.training.machine import Machine
 from unmask.training.plan import FORWARDS_PER_STEP
 
-SHARE = 0.3
-"""Share of the machine's peak that training reaches: 0.2 to 0.4, the more the wider the encoder."""
+SHARE = 0.35
+"""Share of the machine's peak that training reaches: 0.2 to 0.5, the more the wider the encoder."""
 
 
 def training_speed(machine: Machine) -> float:
