@@ -187,8 +187,13 @@ class Pretraining:
         return self.work.find(self.case.result, self.key)
 
     def run(self) -> Path:
-        """Pretrain, or resume, where that is not done; return the run directory."""
+        """Pretrain, or resume, where that is not done; return the run directory.
+
+        A model that is gone is trained again with as many steps as its record has, however long they take.
+        """
         if self.record is None or not (self.out / "model").exists():
+            if self.record and "step" in self.record and not self.case.first:
+                self.case = msgspec.structs.replace(self.case, budget=f"steps={self.record['step']}")
             self._pretrain()
             if self.record is None:
                 common.add(self.case.result, self._record())

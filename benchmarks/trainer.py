@@ -40,8 +40,8 @@ BLOCK = 1000
 """Documents that are concatenated at a time."""
 
 
-def sequences(corpus: Corpus, tokens: float) -> list[list[int]]:
-    """Return sequences of `LENGTH` tokens from shuffled documents, of one epoch or of this many tokens, if fewer."""
+def sequences(corpus: Corpus) -> list[list[int]]:
+    """Return sequences of `LENGTH` tokens from shuffled documents."""
     tokenizer, documents = corpus.tokenizer, corpus.train
     order = np.random.default_rng(0).permutation(len(documents))
     found: list[list[int]] = []
@@ -51,8 +51,6 @@ def sequences(corpus: Corpus, tokens: float) -> list[list[int]]:
             ids += [tokenizer.cls, *chain.from_iterable(part.tolist() for part in documents.sentences(int(index)))]
             ids.append(tokenizer.sep)
         found += [ids[at : at + LENGTH] for at in range(0, len(ids) - LENGTH + 1, LENGTH)]
-        if len(found) * LENGTH >= tokens:
-            break
     return found
 
 
@@ -90,7 +88,7 @@ def pretrain(recipe: Recipe, corpus: Corpus, out: Path, settings: dict[str, Any]
     keep_memory()
     arguments = dict(settings)
     precision = arguments.pop("precision", "float32")
-    examples = [{"input_ids": ids} for ids in sequences(corpus, 1e4 if recipe.budget.steps else float("inf"))]
+    examples = [{"input_ids": ids} for ids in sequences(corpus)]
     corpus.tokenizer.save(out / "tokenizer")
     collator = transformers.DataCollatorForLanguageModeling(
         transformers.AutoTokenizer.from_pretrained(out / "tokenizer"), mlm_probability=0.15
