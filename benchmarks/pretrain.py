@@ -113,7 +113,8 @@ def tokenizer_of(name: str, work: Workspace) -> Path:
     if not folder.exists():
         files = plain(text, work, folder.parent)
         documents = read_documents(files, TextOptions(), Skipped())
-        unmask.train_wordpiece(documents, size=600 if work.toy else text.vocabulary).save(folder)
+        size = 600 if work.toy else text.vocabulary
+        unmask.train_wordpiece(documents, size=size, coverage=1).save(folder)  # as before coverage was a setting
     return folder
 
 

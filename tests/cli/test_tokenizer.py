@@ -207,6 +207,14 @@ def test_skipped_documents_are_reported(tmp_path, text_file, capsys):
             "--cased has no effect on --kind bpe, which always keeps capitals and accents",
         ),
         (
+            ("tokenizer", "train", "{line}/train.tsv", "--kind", "bpe", "--coverage", "0.99", "--out", "{here}/t"),
+            "--coverage has no effect on --kind bpe",
+        ),
+        (
+            ("tokenizer", "train", "{line}/train.tsv", "--coverage", "99", "--out", "{here}/t"),
+            "--coverage must be above 0 and at most 1, not 99",
+        ),
+        (
             ("tokenizer", "extend", "{here}/bad.tsv", "--tokenizer", "{here}/no", "--add", "1", "--out", "{here}/t"),
             "no: there is no such directory",
         ),

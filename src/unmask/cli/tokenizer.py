@@ -37,6 +37,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--vocab-size", type=int, default=30522, metavar="N", help="number of tokens in the vocabulary (default: 30522)"
     )
     train.add_argument("--cased", action="store_true", help="keep capital letters and accents (bpe always keeps them)")
+    train.add_argument(
+        "--coverage",
+        type=float,
+        metavar="SHARE",
+        help="share of the text's characters that get tokens, the most frequent ones (default: 0.9999)",
+    )
     train.add_argument("--out", required=True, metavar="DIR", help="directory of the new tokenizer")
     add_quiet(train)
     add_text(train)
@@ -74,16 +80,23 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _train(options: argparse.Namespace) -> None:
+    from unmask.tokenizers.coverage import COVERAGE
     from unmask.tokenizers.train import CASED, train_tokenizer
 
     if options.kind in CASED and options.cased:
         raise UserError(f"--cased has no effect on --kind {options.kind}, which always keeps capitals and accents")
+    if options.kind in CASED and options.coverage is not None:
+        raise UserError(f"--coverage has no effect on --kind {options.kind}, which represents all characters by bytes")
+    coverage = COVERAGE if options.coverage is None else options.coverage
+    if not 0 < coverage <= 1:
+        raise UserError(f"--coverage must be above 0 and at most 1, not {coverage:g}")
     with _documents(options) as documents:
         tokenizer = train_tokenizer(
             options.kind,
             documents,
             size=options.vocab_size,
             lowercase=not options.cased,
+            coverage=coverage,
             progress=_shows_progress(options),
         )
         tokenizer.save(options.out)

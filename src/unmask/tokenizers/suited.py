@@ -1,7 +1,7 @@
 """The WordPiece vocabulary that suits a text, if nothing else is asked for.
 
 Lowercasing also strips accents (BERT's normalizer), which decomposes syllables of Korean and drops vowels of Hindi.
-So a vocabulary is lowercase only if the text has hardly any of these. Each character of the text has a token, and
+So a vocabulary is lowercase only if the text has hardly any of these. Each character but the rarest has a token, and
 another one within a word; a text with many characters therefore needs a larger vocabulary, so that enough of it
 remains for longer tokens.
 """
@@ -11,6 +11,8 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
+
+from unmask.tokenizers.coverage import covered_characters
 
 MARKED = 0.005
 """Minimum share of accented letters at which accents, and so case, are kept: between English and Italian."""
@@ -30,7 +32,8 @@ def suited_vocabulary(texts: Iterable[str], size: int) -> tuple[int, bool]:
     letters = {one: count for one, count in characters.items() if unicodedata.category(one)[0] in "LM"}
     marked = sum(count for one, count in letters.items() if _is_marked(one))
     lowercase = marked < MARKED * max(1, sum(letters.values()))
-    kept = {part for one in characters for part in (_stripped(one) if lowercase else one)}
+    covered = covered_characters(characters)
+    kept = {part for one in covered for part in (_stripped(one) if lowercase else one)}
     fixed = sum(1 if _stands_alone(one) else 2 for one in kept)
     return max(size, -(-(fixed + size // 2) // ROUND) * ROUND), lowercase
 

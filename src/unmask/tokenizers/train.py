@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from unmask.tokenizers.bpe import train_bpe
+from unmask.tokenizers.coverage import COVERAGE
 from unmask.tokenizers.tokenizer import Tokenizer
 from unmask.tokenizers.unigram import train_unigram
 from unmask.tokenizers.wordpiece import train_wordpiece
@@ -19,9 +20,15 @@ PADDING: dict[Trained, int] = {"wordpiece": 0, "bpe": 1, "unigram": 0}
 
 
 def train_tokenizer(
-    kind: Trained, texts: Iterable[str], *, size: int, lowercase: bool, progress: bool = False
+    kind: Trained,
+    texts: Iterable[str],
+    *,
+    size: int,
+    lowercase: bool,
+    coverage: float = COVERAGE,
+    progress: bool = False,
 ) -> Tokenizer:
-    """Train a vocabulary; see `train_wordpiece`, `train_bpe` and `train_unigram`.
+    """Train a vocabulary; see `train_wordpiece`, `train_bpe` (always cased, covers everything) and `train_unigram`.
 
     Raises:
         UserError: there is no text, or `size` is too small.
@@ -29,4 +36,4 @@ def train_tokenizer(
     if kind == "bpe":
         return train_bpe(texts, size=size, progress=progress)
     train = train_unigram if kind == "unigram" else train_wordpiece
-    return train(texts, size=size, lowercase=lowercase, progress=progress)
+    return train(texts, size=size, lowercase=lowercase, coverage=coverage, progress=progress)

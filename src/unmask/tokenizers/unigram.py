@@ -21,6 +21,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from unmask.errors import UserError, refuse_string
+from unmask.tokenizers.coverage import COVERAGE, covered_words
 from unmask.tokenizers.kind import Kind, Starts
 from unmask.tokenizers.tokenizer import Tokenizer
 from unmask.tokenizers.wordpiece import repeat
@@ -98,7 +99,9 @@ UNIGRAM = Kind(
 )
 
 
-def train_unigram(texts: Iterable[str], *, size: int, lowercase: bool = True, progress: bool = False) -> Tokenizer:
+def train_unigram(
+    texts: Iterable[str], *, size: int, lowercase: bool = True, coverage: float = COVERAGE, progress: bool = False
+) -> Tokenizer:
     """Train a vocabulary.
 
     The library finds the pieces. Their probabilities, which it sums in the order of a hash map and which are therefore
@@ -111,6 +114,7 @@ def train_unigram(texts: Iterable[str], *, size: int, lowercase: bool = True, pr
         texts: the texts, which are iterated over once; only the counts of their words are kept in memory.
         size: maximum size of the vocabulary, including special tokens; a small text gives fewer pieces.
         lowercase: whether to lower-case and to strip accents, in training and in use.
+        coverage: share of the text's characters that have pieces, the most frequent ones; the others are unknown.
         progress: whether to show a progress bar on standard error.
 
     Raises:
@@ -125,7 +129,8 @@ def train_unigram(texts: Iterable[str], *, size: int, lowercase: bool = True, pr
         counts.update(library.normalizer.normalize_str(text).split())
     if not counts:
         raise UserError("there is no text to train a tokenizer on")
-    characters = {SPACE}.union(*counts)
+    words = covered_words(counts, coverage)
+    characters = {SPACE}.union(*words)
     if size < len(names) + len(characters):
         raise UserError(
             f"a vocabulary of {size} is too small for the characters of this text",
@@ -138,12 +143,12 @@ def train_unigram(texts: Iterable[str], *, size: int, lowercase: bool = True, pr
         max_piece_length=LONGEST_PIECE,
         show_progress=progress,
     )
-    library.train_from_iterator(repeat(counts), trainer)
+    library.train_from_iterator(repeat(words), trainer)
     if size == len(names) + len(characters):  # the trainer would exceed this size
         found = sorted(characters)
     else:
         found = sorted(set(library.get_vocab()) - set(names))
-    return Tokenizer(_estimate([*names, *found], unknown, counts, lowercase), UNIGRAM)
+    return Tokenizer(_estimate([*names, *found], unknown, words, lowercase), UNIGRAM)
 
 
 def _estimate(pieces: list[str], unknown: int, counts: Mapping[str, int], lowercase: bool) -> tokenizers.Tokenizer:

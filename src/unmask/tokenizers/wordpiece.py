@@ -1,7 +1,7 @@
 """WordPiece vocabularies, as in BERT, read from `vocab.txt` or trained.
 
-In a trained vocabulary the special tokens have the ids 0 to 4; then follow all characters, the characters that continue
-a word (##), and the merged tokens in the order of merging. Training is deterministic: the same texts give the same
+In a trained vocabulary the special tokens have the ids 0 to 4; then follow the characters, those that continue a word
+(##), and the merged tokens in the order of merging. Training is deterministic: the same texts give the same
 vocabulary.
 
 Devlin et al. 2019, section 3; Wu et al. 2016, section 4.1. As in BERT's successors, tokens are merged by frequency
@@ -20,6 +20,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from unmask.errors import UserError, refuse_string
+from unmask.tokenizers.coverage import COVERAGE, covered_words
 from unmask.tokenizers.kind import Kind, Starts, read_text
 from unmask.tokenizers.tokenizer import Tokenizer, count_words
 
@@ -88,7 +89,9 @@ def bert_wordpiece(vocabulary: Mapping[str, int], *, lowercase: bool) -> tokeniz
     return library
 
 
-def train_wordpiece(texts: Iterable[str], *, size: int, lowercase: bool = True, progress: bool = False) -> Tokenizer:
+def train_wordpiece(
+    texts: Iterable[str], *, size: int, lowercase: bool = True, coverage: float = COVERAGE, progress: bool = False
+) -> Tokenizer:
     """Train a vocabulary.
 
     Args:
@@ -96,6 +99,8 @@ def train_wordpiece(texts: Iterable[str], *, size: int, lowercase: bool = True, 
         size: maximum size of the vocabulary, including special tokens; a small text gives fewer tokens, because pairs
             that occur only once are not merged.
         lowercase: whether to lower-case and to strip accents, in training and in use.
+        coverage: share of the text's characters that have tokens, the most frequent ones; a word with another one is
+            unknown.
         progress: whether to show a progress bar on standard error.
 
     Returns:
@@ -106,7 +111,7 @@ def train_wordpiece(texts: Iterable[str], *, size: int, lowercase: bool = True, 
     """
     refuse_string(texts)
     counted = count_words(bert_wordpiece({"[UNK]": 0}, lowercase=lowercase), texts, progress=progress)
-    words = {word: count for word, count in counted.items() if len(word) <= _LONGEST_WORD}
+    words = covered_words({word: count for word, count in counted.items() if len(word) <= _LONGEST_WORD}, coverage)
     if not words:
         raise UserError("there is no text to train a tokenizer on")
     characters = sorted({character for word in words for character in word})
