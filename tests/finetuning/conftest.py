@@ -58,7 +58,7 @@ def start(tmp_path, recipe, tokenizer):
     return tmp_path / "start"
 
 
-def run(model, rows, out, *settings):
+def run(model, rows, out, *settings, resume=False):
     """Fine-tune a classifier; return the model of the run."""
     finetune(
         "classification",
@@ -67,6 +67,7 @@ def run(model, rows, out, *settings):
         out,
         settings=parse_overrides(["task.length=32", *settings]),
         machine=CPU,
+        resume=resume,
         quiet=True,
     )
     return load_model(out)

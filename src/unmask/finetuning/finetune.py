@@ -5,24 +5,28 @@ examples -> samples -> the training loop -> RUN/model, evaluated on data that wa
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
 
-from unmask.batches.batch import collate, split
+from unmask.batches.batch import Sample, collate, split, total_length
 from unmask.batches.sources import ExampleSource
 from unmask.durable import replace_file
+from unmask.encoders.encoder import TOKEN_EMBEDDINGS, WithTokenEmbeddings
 from unmask.evaluation.model import score_examples
 from unmask.finetuning.frozen import FEATURES, freeze
 from unmask.finetuning.job import Job, LabelledFiles, Start
 from unmask.finetuning.learner import finished_model
 from unmask.finetuning.prepare import Prepared, prepare
+from unmask.finetuning.used_rows import only_used_rows
 from unmask.inference.predictor import Predictor
 from unmask.model import Model, save_model
 from unmask.recipe import FinetuningRecipe, resolve_migrated
@@ -36,12 +40,14 @@ from unmask.text.files import as_paths
 from unmask.training.checkpoint import Progress
 from unmask.training.loop import Trainer, open_run
 from unmask.training.machine import Machine, choose_machine
+from unmask.training.plan import FEWEST_EVALUATIONS, FORWARDS_PER_STEP
 from unmask.training.processes import Processes
 from unmask.version import __version__
 
-MAX_EVALUATED = 1000
-"""Maximum number of held-out samples, evenly spaced, for evaluations during training. All are scored at the end; early
-stopping uses all of them."""
+EVALUATION_SHARE = 0.05
+"""Maximum cost of all evaluations during training, compared with that of the training."""
+MIN_EVALUATED, MAX_EVALUATED = 50, 1000
+"""Minimum and maximum number of held-out samples for evaluations during training; all are scored at the end."""
 SCORES = "dev.json"
 """File name of the scores of a finished run."""
 EVALUATION_TOKENS = 8192
@@ -133,8 +139,10 @@ def run_job(
         if processes.is_main:  # the scores are those of an earlier end of the run
             (run.path / SCORES).unlink(missing_ok=True)
         _announce(job.start.model, ready, display)
-        trainer = _trainer(ready, run, features or run.path / FEATURES, machine, processes, display)
-        trainer.complete(resume=resume)
+        parts = _samples(ready, features or run.path / FEATURES, machine, processes, display)
+        with _reduced(ready, parts) as (samples, held):
+            trainer = _trainer(ready, samples, held, run, machine, processes, display)
+            trainer.complete(resume=resume)
         if not processes.is_main:
             return run.model
         metrics = _finish(run, ready, trainer.progress, replace(machine, precision="float32"), display)
@@ -143,24 +151,68 @@ def run_job(
     return run.model
 
 
-def _trainer(
-    ready: Prepared, run: RunDirectory, features: Path, machine: Machine, processes: Processes, display: Display
-) -> Trainer:
-    """Return the trainer; compute the features of a frozen encoder first, unless they are stored."""
-    learner, recipe = ready.learner, ready.recipe
-    samples, held = ready.train.samples, ready.held.samples
-    if not ready.stops_early:
-        held = held[:: max(1, -(-len(held) // MAX_EVALUATED))]
-    if recipe.frozen:
-        both, weights = (samples, held), ready.inputs["model"]
-        both, about = freeze(learner, ready.base, recipe, both, features, weights, machine, processes, display)
-        samples, held = both
+def _samples(
+    ready: Prepared, features: Path, machine: Machine, processes: Processes, display: Display
+) -> tuple[Sequence[Sample], Sequence[Sample]]:
+    """Return the samples to train on and those to evaluate on; those of a frozen encoder refer to its features."""
+    both = ready.train.samples, _evaluated(ready)
+    if ready.recipe.frozen:
+        weights = ready.inputs["model"]
+        both, about = freeze(
+            ready.learner, ready.base, ready.recipe, both, features, weights, machine, processes, display
+        )
         display.say(about)
+    return both
+
+
+def _evaluated(ready: Prepared) -> Sequence[Sample]:
+    """Return the held-out samples for evaluations during training, evenly spaced; for early stopping, all of them."""
+    held = ready.held.samples
+    if ready.stops_early:
+        return held
+    affordable = EVALUATION_SHARE * FORWARDS_PER_STEP * _training_tokens(ready) / (FEWEST_EVALUATIONS + 1)
+    most = min(MAX_EVALUATED, max(MIN_EVALUATED, len(held) * affordable / total_length(held)))
+    return held[:: max(1, math.ceil(len(held) / most))]
+
+
+def _training_tokens(ready: Prepared) -> float:
+    """Return the number of tokens that the run reads; infinity if its budget is in minutes."""
+    budget, batch, samples = ready.recipe.budget, ready.recipe.batch, ready.train.samples
+    epoch = total_length(samples)
+    if budget.epochs is not None:
+        return budget.epochs * epoch
+    if budget.steps is not None:
+        return budget.steps * (batch.tokens or (batch.sequences or 0) * epoch / len(samples))
+    return budget.tokens or math.inf
+
+
+def _reduced(
+    ready: Prepared, parts: tuple[Sequence[Sample], Sequence[Sample]]
+) -> AbstractContextManager[Sequence[Sequence[Sample]]]:
+    """Return a context in which only the token embeddings that occur in the samples are trained, if that is exact."""
+    recipe, body = ready.recipe, ready.base.encoder
+    whole = recipe.frozen or recipe.objectives or recipe.optimizer.kind == "lamb"
+    if whole or TOKEN_EMBEDDINGS not in body.gives:
+        return nullcontext(parts)
+    return only_used_rows(cast(WithTokenEmbeddings, body).words, parts)
+
+
+def _trainer(
+    ready: Prepared,
+    samples: Sequence[Sample],
+    held: Sequence[Sample],
+    run: RunDirectory,
+    machine: Machine,
+    processes: Processes,
+    display: Display,
+) -> Trainer:
+    learner, recipe = ready.learner, ready.recipe
     return Trainer(
         learner,
         ExampleSource(samples, seed=recipe.seed),
         prepare=learner.prepare,
         heldout=[collate(some) for some in split([learner.prepare(it) for it in held], EVALUATION_TOKENS)],
+        evaluation_share=EVALUATION_SHARE,
         settings=recipe,
         run=run,
         machine=machine,

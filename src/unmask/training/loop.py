@@ -36,7 +36,7 @@ from unmask.training.machine import Machine, keep_few_kernels
 from unmask.training.memory import PROBE, name_remedy
 from unmask.training.optimizer import Optimizer
 from unmask.training.patience import Patience
-from unmask.training.plan import FORWARDS_PER_STEP
+from unmask.training.plan import EVALUATION_SHARE, FORWARDS_PER_STEP
 from unmask.training.processes import Processes, Sums
 from unmask.training.replicas import replicate
 from unmask.training.settings import TrainingSettings
@@ -98,6 +98,7 @@ class Trainer:
         machine: device, precision, workers.
         processes: the processes that train together; only the main process writes.
         display: shows the progress.
+        evaluation_share: maximum time of evaluations, compared with that of the training.
     """
 
     def __init__(
@@ -112,11 +113,13 @@ class Trainer:
         machine: Machine,
         display: Display,
         processes: Processes | None = None,
+        evaluation_share: float = EVALUATION_SHARE,
     ) -> None:
         self.learner = learner
         self.source = source
         self.prepare = prepare
         self.heldout = heldout
+        self.evaluation_share = evaluation_share
         self.settings = settings
         self.run = run
         self.machine = machine
@@ -195,7 +198,8 @@ class Trainer:
         """
         progress, plan = self.progress, self.calibration.plan
         heldout = sum(len(batch.tokens.ids) for batch in self.heldout)
-        every = plan.evaluate_every(progress.total, heldout, closely=bool(self.patience.evaluations))
+        closely = bool(self.patience.evaluations)
+        every = plan.evaluate_every(progress.total, heldout, closely=closely, share=self.evaluation_share)
         saved = time.monotonic()
         peak = self.calibration.peak(self.run, progress.total)
         bar = self.display.bar(progress, peak, plan.tokens_until(progress.total))

@@ -14,10 +14,11 @@ from unmask.training.settings import BatchSettings, BudgetSettings, TrainingSett
 COUNTED_STEPS = 50
 """Number of steps over which tokens and epochs are counted before training."""
 EVALUATIONS = 20
-"""Number of evaluations of a run, unless they would take more than `EVALUATION_SHARE` of its time."""
+"""Number of evaluations of a run, unless they would take too much of its time."""
 FEWEST_EVALUATIONS = 5
 """Minimum number of evaluations in any case."""
 EVALUATION_SHARE = 0.1
+"""Maximum time of all evaluations, compared with that of the training."""
 FORWARDS_PER_STEP = 3
 """Cost of a step in forward passes: the two gradients of a matrix product are products of the same size."""
 
@@ -71,15 +72,16 @@ class Plan:
 
         return tokens
 
-    def evaluate_every(self, total: int, heldout: int, *, closely: bool) -> int:
+    def evaluate_every(self, total: int, heldout: int, *, closely: bool, share: float = EVALUATION_SHARE) -> int:
         """Return the number of steps between evaluations.
 
         Args:
             total: number of steps of the run.
             heldout: number of tokens of an evaluation.
             closely: evaluate `EVALUATIONS` times regardless of the cost, for early stopping.
+            share: maximum cost of all evaluations, compared with that of the training.
         """
-        affordable = int(EVALUATION_SHARE * FORWARDS_PER_STEP * self.tokens_until(total)(total) / max(1, heldout))
+        affordable = int(share * FORWARDS_PER_STEP * self.tokens_until(total)(total) / max(1, heldout))
         often = EVALUATIONS if closely else max(FEWEST_EVALUATIONS, min(EVALUATIONS, affordable))
         return max(1, total // often)
 

@@ -1,0 +1,42 @@
+"""Fine-tuning of only the token embeddings that occur in the examples.
+
+Of the tens of thousands of rows in the table, the examples of a task use a few thousand. The others never have a
+gradient: weight decay scales them all by the same factor, and nothing else changes them. Without them a short step is
+faster and needs less memory, and the result is the same up to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import nn
+
+from unmask.batches.batch import Sample
+
+
+@contextmanager
+def only_used_rows(table: nn.Embedding, parts: Sequence[Sequence[Sample]]) -> Iterator[list[list[Sample]]]:
+    """Reduce a table of token embeddings to the rows of the samples' tokens; restore the others at the end.
+
+    Within the context the table has one more row, of ones, which weight decay turns into the factor by which it scales
+    the rows that are left out. The optimizer must therefore treat each row by itself: AdamW does, LAMB does not.
+
+    Args:
+        table: (vocabulary, width), modified in place; its rows are used for nothing but looking up tokens.
+        parts: samples to train on and to evaluate on.
+
+    Yields:
+        The samples with the ids of the reduced table.
+    """
+    whole = table.weight.detach()
+    used = np.unique(np.concatenate([sample.ids for part in parts for sample in part]))
+    rows = torch.from_numpy(used).to(whole.device)
+    table.weight = nn.Parameter(torch.cat([whole[rows], torch.ones_like(whole[:1])]))
+    table.num_embeddings = len(table.weight)
+    yield [[sample.add(ids=np.searchsorted(used, sample.ids)) for sample in part] for part in parts]
+    trained = table.weight.detach()
+    table.weight = nn.Parameter((whole * trained[-1]).index_copy_(0, rows, trained[:-1]))
+    table.num_embeddings = len(whole)
