@@ -105,6 +105,8 @@ def test_all_of_the_papers_sizes_are_shipped():
         ("optimizer.layer_decay=2", r"layer_decay must lie in \(0, 1\]"),
         ("budget.steps=0", "a budget must be positive"),
         ("budget.tokens=inf", "a budget must be positive"),
+        ("budget.max_minutes=0", "a budget must be positive"),
+        ("budget={minutes=1,max_minutes=2}", "max_minutes has no effect on a budget in minutes"),
         ("optimizer.learning_rate=nan", "must be positive"),
         ("objective.masked_lm.weight=0", "objective.masked_lm: a weight must be above 0; to remove the objective, set"),
         ("optimizer.weight_decay=-1", "weight_decay and clip not negative"),

@@ -80,6 +80,7 @@ FILES = ("--train", "{line}/train.tsv")
             ("finetune", "classification", *MODEL, *FILES, "--columns", "label=stars", "--out", "{here}/r"),
             "train.tsv:1: no column named stars",
         ),
+        (("finetune", "classification", *MODEL, *FILES, "--minutes", "0", "--out", "{here}/r"), "must be positive"),
     ],
     ids=name_case,
 )

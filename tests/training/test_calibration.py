@@ -32,6 +32,15 @@ def test_a_budget_in_minutes_is_converted_into_steps_once(small, trainer, monkey
     assert fresh.step()["loss"] == first["loss"], "timing leaves no trace"
 
 
+@pytest.mark.parametrize(("steps", "expected"), [(200, 80), (50, 50)])
+def test_a_limit_in_minutes_shortens_a_budget(small, trainer, monkeypatch, steps, expected):
+    clock = itertools.count(0, 0.5)  # 1.5 seconds a step, as above
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: next(clock))
+    one = started(trainer, small(budget={"steps": steps, "max_minutes": 2.0}))
+    assert one.progress.total == expected
+    assert one.settings.schedule.factor(expected - 1, one.progress.total) < 2 / expected, "the schedule fits"
+
+
 @pytest.mark.parametrize(("steps", "measured"), [(4, True), (3, False)])
 def test_the_peak_is_measured_where_steps_are_timed(small, trainer, monkeypatch, steps, measured):
     monkeypatch.setattr(calibration, "MIN_TIMED", 4)

@@ -52,6 +52,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="small model to train on top of the encoder's layers (default with --frozen: linear)",
     )
     parser.add_argument(
+        "--minutes",
+        type=float,
+        metavar="N",
+        help="train N minutes at most: fewer epochs, if the default ones take longer (budget.max_minutes)",
+    )
+    parser.add_argument(
         "--set",
         action="append",
         default=[],
@@ -71,11 +77,12 @@ def run(options: argparse.Namespace) -> None:
     from unmask.finetuning.trials import run_trials
     from unmask.labelled.labelled_file import parse_columns
 
+    minutes = [] if options.minutes is None else [f"budget.max_minutes={options.minutes}"]
     job = Job(
         options.task,
         Start(options.model, options.tokenizer, options.allow_pickle),
         LabelledFiles(options.train, options.dev, parse_columns(options.columns), options.format),
-        parse_overrides(options.set),
+        parse_overrides([*minutes, *options.set]),
         options.frozen,
         options.downstream,
         machine(options),

@@ -22,7 +22,7 @@ from unmask.training.plan import Plan
 from unmask.training.processes import Processes
 from unmask.training.settings import TrainingSettings
 
-BUDGETS = {"budget.steps", "budget.tokens", "budget.minutes", "budget.epochs"}
+BUDGETS = {"budget.steps", "budget.tokens", "budget.minutes", "budget.epochs", "budget.max_minutes"}
 """If one of these settings changes, a resumed run converts its budget into steps again."""
 FITTING = {"batch.micro_tokens", "batch.recompute"}
 """If one of these settings changes, a resumed run determines again how much fits into memory."""
@@ -107,7 +107,7 @@ class Calibration:
             seconds_per_step: times steps of a stage, given by its index.
             display: prints the plan.
         """
-        plan, minutes, seconds = self.plan, self.settings.budget.minutes, None
+        plan, minutes, seconds = self.plan, self.settings.budget.timed, None
         if minutes is not None or self.is_long(plan.steps(None)):
             seconds = sum(stage.share * seconds_per_step(index) for index, stage in enumerate(plan.stages))
         steps = plan.steps(seconds)
@@ -129,7 +129,7 @@ class Calibration:
 
     def is_long(self, steps: int) -> bool:
         """Return whether a run of `steps` steps is long enough to spend time on measuring its speed."""
-        return self.settings.budget.minutes is not None or steps >= MIN_TIMED
+        return self.settings.budget.timed is not None or steps >= MIN_TIMED
 
     def peak(self, run: RunDirectory, steps: int) -> float | None:
         """Measure the machine's peak and write it to the run's provenance; return None if the run is too short."""

@@ -52,15 +52,17 @@ class Plan:
         self.epochs = sum(share * found.epochs for share, found in zip(shares, self.counted, strict=True))
 
     def steps(self, seconds: float | None) -> int:
-        """Return the number of steps of the budget; only a budget in minutes needs the seconds per step."""
+        """Return the number of steps of the budget; only minutes need the seconds per step."""
+        most: float = math.inf
+        if self.budget.timed is not None and seconds is not None:
+            most = max(1, int(self.budget.timed * 60 / seconds))
         if self.budget.epochs is not None:
-            return self.counted[0].steps
+            most = min(most, self.counted[0].steps)
         if self.budget.tokens is not None:
-            return max(1, round(self.budget.tokens / self.tokens))
-        if self.budget.minutes is not None:
-            assert seconds is not None
-            return max(1, int(self.budget.minutes * 60 / seconds))
-        return self.budget.steps or 0
+            most = min(most, max(1, round(self.budget.tokens / self.tokens)))
+        if self.budget.steps is not None:
+            most = min(most, self.budget.steps)
+        return int(most)
 
     def tokens_until(self, total: int) -> Callable[[int], float]:
         """Return a function that estimates the tokens of the first n of `total` steps, as a measure of progress."""

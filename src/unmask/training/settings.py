@@ -154,6 +154,7 @@ class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     Attributes:
         steps, tokens, minutes, epochs: length of the training.
+        max_minutes: length in minutes at most, if the budget is in another unit; steps are timed to keep to it.
         patience: number of evaluations without a lower held-out loss after which training stops and returns to the
             best weights.
     """
@@ -162,6 +163,7 @@ class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     tokens: float | None = None
     minutes: float | None = None
     epochs: float | None = None
+    max_minutes: float | None = None
     patience: int | None = None
 
     either = ("steps", "tokens", "minutes", "epochs")
@@ -170,8 +172,16 @@ class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         given = [value for value in (self.steps, self.tokens, self.minutes, self.epochs) if value is not None]
         if len(given) != 1:
             raise ValueError("set exactly one of steps, tokens, minutes and epochs in the budget")
-        if not 0 < given[0] < math.inf or (self.patience is not None and self.patience < 1):
+        limits = [*given, *([] if self.max_minutes is None else [self.max_minutes])]
+        if not all(0 < limit < math.inf for limit in limits) or (self.patience is not None and self.patience < 1):
             raise ValueError("a budget must be positive")
+        if self.minutes is not None and self.max_minutes is not None:
+            raise ValueError("max_minutes has no effect on a budget in minutes: remove it")
+
+    @property
+    def timed(self) -> float | None:
+        """The minutes that steps have to be timed for, if any: the budget or its limit."""
+        return self.max_minutes if self.minutes is None else self.minutes
 
 
 class TrainingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
