@@ -113,3 +113,11 @@ def test_the_call_of_the_guide(classifier, rows, tmp_path):
     )
     assert out == tmp_path / "run/model"
     assert "seed = 1" in (tmp_path / "run/recipe.toml").read_text()
+
+
+def test_regularization_is_stored_with_the_model(start, task, tmp_path):
+    chosen = ("task.regularization.r_drop=1", "task.regularization.label_smoothing=0.1", "dropout=0.1")
+    tuned = run(start, task, tmp_path / "run", *chosen, "budget.steps=3")
+    assert (tuned.task.regularization.r_drop, tuned.task.regularization.label_smoothing) == (1, 0.1)
+    plain = run(start, task, tmp_path / "plain", "dropout=0.1", "budget.steps=3")
+    assert tuned.fingerprint() != plain.fingerprint()

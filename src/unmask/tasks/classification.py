@@ -15,18 +15,17 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 import torch
-from torch.nn.functional import cross_entropy
 
 from unmask.batches.batch import Batch
 from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.errors import UserError
 from unmask.labelled.labelled_file import Row, read_rows
-from unmask.layers.vocabulary import count_correct
 from unmask.metrics import classification as metrics
 from unmask.metrics.intervals import Measure
 from unmask.objectives.objective import Part
 from unmask.tasks.mistake import Mistake
 from unmask.tasks.pooled_head import PooledHead
+from unmask.tasks.regularization import NONE, Regularization, score, second_pass_flops
 from unmask.tasks.rows import are_pairs, as_rows, frame_rows, hold_out, passages
 from unmask.tasks.task import Columns, Framed, Notes, Paths, Task
 from unmask.tokenizers.tokenizer import Tokenizer
@@ -56,11 +55,13 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
         length: maximum number of tokens, special tokens included; longer texts are truncated.
         weights: weights of the labels in the loss, in the model's order; empty: all equal; "balanced": every label has
             the same total weight, however many examples it has.
+        regularization: label smoothing and R-Drop.
         pairs: whether pairs of texts are classified; None: decided by the training examples (unknown for a model that
             was not trained here).
     """
 
     weights: tuple[float, ...] | Literal["balanced"] = ()
+    regularization: Regularization = NONE
     pairs: bool | None = None
 
     part = "classification"
@@ -120,7 +121,7 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
                 f"{len(self._weights)} weights for {len(labels)} labels",
                 remedy=f"give one each for {', '.join(labels)}",
             )
-        return ClassificationHead(spec, len(labels), self._weights)
+        return ClassificationHead(spec, len(labels), self._weights, self.regularization)
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
@@ -185,20 +186,30 @@ class ClassificationHead(PooledHead):
         spec: the properties of the body under the head.
         num_labels: number of classes of the softmax layer.
         weights: weights of the classes in the loss; empty: all equal.
+        regularization: changes the loss in training.
     """
 
     needs = frozenset({"classification"})
 
-    def __init__(self, spec: HeadSpec, num_labels: int, weights: Sequence[float] = ()) -> None:
+    def __init__(
+        self,
+        spec: HeadSpec,
+        num_labels: int,
+        weights: Sequence[float] = (),
+        regularization: Regularization = NONE,
+    ) -> None:
         super().__init__(spec, num_labels, bias=spec.bias)
-        self.weights = tuple(weights)
+        self.weights, self.regularization = tuple(weights), regularization
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`; the loss of an example is multiplied by the weight of its label."""
-        logits, gold = self.predict(encoder, encoded, batch).float(), batch.labels["classification"]
-        weights = logits.new_tensor(self.weights) if self.weights else None
-        loss = cross_entropy(logits, gold, weight=weights, reduction="sum")
-        return Part(loss, {"accuracy": count_correct(logits.detach(), gold)})
+        gold = batch.labels["classification"]
+        weights = torch.tensor(self.weights, device=gold.device) if self.weights else None
+        return score(self, encoder, encoded, batch, gold, weights)
+
+    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
+        """See `Objective`."""
+        return super().forward_flops(encoder, batch) + second_pass_flops(self, encoder, batch)
 
 
 def gold_and_predicted(

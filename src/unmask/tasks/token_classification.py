@@ -33,8 +33,9 @@ from unmask.layers.dropout import Dropout
 from unmask.metrics import token_classification as metrics
 from unmask.metrics.intervals import Measure
 from unmask.metrics.token_classification import Chunk, chunks, split_tag
-from unmask.objectives.objective import Objective, Part, classify
+from unmask.objectives.objective import Objective, Part
 from unmask.tasks.mistake import Mark, Mistake, Passage
+from unmask.tasks.regularization import NONE, Regularization, score, second_pass_flops
 from unmask.tasks.task import DEV_SHARE, Columns, Framed, Notes, Paths, Task
 from unmask.text.unicode import check_unicode
 from unmask.tokenizers.tokenizer import Ids, Tokenizer
@@ -69,7 +70,10 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
 
     Attributes:
         length: maximum length of a window in tokens, special tokens included.
+        regularization: label smoothing and R-Drop.
     """
+
+    regularization: Regularization = NONE
 
     part = "token_classification"
     metric = "f1"
@@ -135,7 +139,7 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
 
     def build(self, spec: HeadSpec, labels: Sequence[str]) -> TokenClassificationHead:
         """See `Task`."""
-        return TokenClassificationHead(spec, len(labels))
+        return TokenClassificationHead(spec, len(labels), self.regularization)
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Sentence], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`: one sample per window."""
@@ -220,13 +224,15 @@ class TokenClassificationHead(Objective):
     Args:
         spec: the properties of the body under the head.
         num_labels: number of tags.
+        regularization: changes the loss in training.
     """
 
     at = "first"
     needs = frozenset({"token_classification"})
 
-    def __init__(self, spec: HeadSpec, num_labels: int) -> None:
+    def __init__(self, spec: HeadSpec, num_labels: int, regularization: Regularization = NONE) -> None:
         super().__init__()
+        self.regularization = regularization
         self.dropout = Dropout(spec.token_dropout)
         self.out = nn.Linear(spec.width, num_labels)
         spec.init(self)
@@ -246,12 +252,13 @@ class TokenClassificationHead(Objective):
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
-        return classify(self.predict(encoder, encoded, batch), batch.labels["token_classification"])
+        return score(self, encoder, encoded, batch, batch.labels["token_classification"])
 
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
         """See `Objective`: the linear layer, and the pooler if it reads words, once per word."""
         outputs = self.out.out_features + encoder.head.pools_tokens * encoder.width
-        return 2 * len(batch.positions["first"]) * encoder.width * outputs
+        own = 2 * len(batch.positions["first"]) * encoder.width * outputs
+        return own + second_pass_flops(self, encoder, batch)
 
 
 class Window(NamedTuple):
