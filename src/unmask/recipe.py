@@ -211,6 +211,8 @@ class FinetuningRecipe(TrainingSettings, frozen=True, kw_only=True, forbid_unkno
 
     def __post_init__(self) -> None:
         _check_weights(self.objectives)
+        if self.optimizer.average and self.budget.patience is not None:
+            raise ValueError("optimizer.average has no effect with budget.patience, which takes the best weights")
 
     @property
     def objectives(self) -> dict[str, ObjectiveSettings]:

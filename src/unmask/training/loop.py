@@ -155,6 +155,10 @@ class Trainer:
             self.train()
             if (best := self.patience.take_best(self.replicas)) is not None:
                 self.display.say(f"the held-out loss was lowest at step {best}: using the weights of that step")
+            if averaged := self.optimizer.take_means():
+                self.replicas.refresh()
+                self.display.say(f"using the mean of the weights after each of the last {averaged} steps")
+                self._evaluate()
 
     def start(self) -> None:
         """Start the run: check that checkpoints can be written, convert the budget into steps, print the plan."""
@@ -240,6 +244,7 @@ class Trainer:
         factor = self.settings.schedule.factor(progress.step, progress.total or UNKNOWN_STEPS)
         if math.isfinite(norm) and math.isfinite(metrics["loss"]):
             rate = self.optimizer.step(factor)
+            self._average()
             self.replicas.refresh()
             self.carry.commit()
             self.failures = 0
@@ -287,6 +292,14 @@ class Trainer:
             self.carry.stage(batch, loss.carry)
             add_parts(sums, loss)
         return as_numbers(sums)
+
+    def _average(self) -> None:
+        """Include the weights of this step in their means, if it is one of the last ones of the budget."""
+        progress, share = self.progress, self.settings.optimizer.average
+        if share and progress.step >= (1 - share) * (progress.total or UNKNOWN_STEPS):
+            self.optimizer.average()
+        else:  # of a smaller budget
+            self.optimizer.forget_means()
 
     def _skip(self) -> None:
         self.optimizer.zero_grad()

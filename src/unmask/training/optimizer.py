@@ -40,6 +40,8 @@ MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 """The state of each parameter with AdamW's or LAMB's step."""
 MOMENTUM = "momentum"
 """The state of each parameter with Muon's step."""
+MEAN, AVERAGED = "mean", "averaged_steps"
+"""The mean of each parameter's values after the last steps, and the number of these steps."""
 
 
 @dataclass
@@ -100,6 +102,8 @@ class Optimizer:
             name: torch.zeros_like(value) if name in adapted else value for name, value in self.names.items()
         }
         self.moments: dict[str, dict[str, Tensor]] = {}
+        self.means: dict[str, Tensor] = {}
+        self.averaged = 0
         self._taken: dict[str, int] = {}
         self._excess: Tensor | None = None
 
@@ -144,9 +148,31 @@ class Optimizer:
             value.grad = None
         self._excess = None
 
+    @torch.no_grad()
+    def average(self) -> None:
+        """Include the current weights in the means."""
+        self.averaged += 1
+        for name, value in self.names.items():
+            self.means.setdefault(name, torch.zeros_like(value)).lerp_(value, 1 / self.averaged)
+
+    def forget_means(self) -> None:
+        """Begin the means again."""
+        self.means, self.averaged = {}, 0
+
+    @torch.no_grad()
+    def take_means(self) -> int:
+        """Replace the weights by their means, if there are any; return the number of steps they are taken over."""
+        for name, mean in self.means.items():
+            self.names[name].copy_(mean)
+        return self.averaged
+
     def state(self) -> dict[str, Tensor]:
-        """Return the moments by parameter name, empty before the first step."""
-        return {f"{name}.{key}": value for name, moments in self.moments.items() for key, value in moments.items()}
+        """Return the moments and the means by parameter name, empty before the first step."""
+        found = {f"{name}.{key}": value for name, moments in self.moments.items() for key, value in moments.items()}
+        if self.averaged:
+            found |= {f"{name}.{MEAN}": mean for name, mean in self.means.items()}
+            found[AVERAGED] = torch.tensor(self.averaged)
+        return found
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Load what `state` returned.
@@ -161,6 +187,12 @@ class Optimizer:
             if f"{name}.{keys[0]}" in state
         }
         self._taken = {name: int(moments["step"]) for name, moments in self.moments.items() if "step" in moments}
+        self.averaged = int(state.get(AVERAGED, 0))
+        self.means = (
+            {name: state[f"{name}.{MEAN}"].to(value.device) for name, value in self.names.items()}
+            if self.averaged
+            else {}
+        )
 
     def _group(self, layer_groups: Sequence[nn.Module]) -> list[Group]:
         """Group the parameters by weight decay and factor of the learning rate."""

@@ -51,6 +51,8 @@ class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         clip: maximum norm of the whole gradient; 0: no clipping.
         layer_decay: ratio of the learning rate of each layer of the encoder to that of the layer above it (see
             training/optimizer.py); 1.0: the same rate for all.
+        average: share of the budget at whose end the weights are averaged over the steps (Izmailov et al. 2018); 0:
+            the weights of the last step are taken.
     """
 
     kind: Literal["adamw", "lamb", "muon"] = "adamw"
@@ -64,9 +66,10 @@ class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     bias_correction: bool = True
     clip: float = 1.0
     layer_decay: float = 1.0
+    average: float = 0.0
 
     either = ("betas", "half_lives")
-    kept = ("learning_rate", *either, "epsilon", "weight_decay", "bias_correction", "clip", "layer_decay")
+    kept = ("learning_rate", *either, "epsilon", "weight_decay", "bias_correction", "clip", "layer_decay", "average")
 
     def __post_init__(self) -> None:
         positive = all(0 < value < math.inf for value in (self.learning_rate, self.matrix_rate, self.epsilon))
@@ -86,6 +89,8 @@ class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             raise ValueError("half_lives must be positive numbers of tokens")
         if not 0 < self.layer_decay <= 1:
             raise ValueError("layer_decay must lie in (0, 1]")
+        if not 0 <= self.average <= 1:
+            raise ValueError("average must lie in [0, 1]")
 
     @property
     def matrix_rate(self) -> float:
