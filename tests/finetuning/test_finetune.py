@@ -121,3 +121,30 @@ def test_regularization_is_stored_with_the_model(start, task, tmp_path):
     assert (tuned.task.regularization.r_drop, tuned.task.regularization.label_smoothing) == (1, 0.1)
     plain = run(start, task, tmp_path / "plain", "dropout=0.1", "budget.steps=3")
     assert tuned.fingerprint() != plain.fingerprint()
+
+
+def test_all_examples_are_trained_on_without_scores(classifier, rows, tmp_path, capsys):
+    settings = {"task.length": 32, "budget.epochs": 1}
+    given = {"settings": settings, "machine": CPU}
+    finetune("classification", classifier, rows, tmp_path / "part", **given)
+    printed = capsys.readouterr().err
+    assert "108 training examples, 12 evaluation examples" in printed
+    assert "12 of the examples were held out; to train on them too: --all" in printed
+    out = finetune("classification", classifier, rows, tmp_path / "all", all_examples=True, **given)
+    printed = capsys.readouterr().err
+    assert "120 training examples, 0 evaluation examples" in printed
+    assert "dev:" not in printed
+    assert "to train on them too" not in printed
+    assert json.loads((tmp_path / "all/dev.json").read_text()) == {"metrics": {}}
+    assert "dev data" not in (tmp_path / "all/report.md").read_text()
+    assert load(out, device="cpu").predict(["a cat"])
+    finetune("classification", classifier, rows, tmp_path / "all", all_examples=True, resume=True, **given)
+    assert "already finished" in capsys.readouterr().err
+    with pytest.raises(UserError, match="no effect with --dev"):
+        finetune("classification", classifier, rows, tmp_path / "x", dev=rows, all_examples=True, **given)
+
+
+def test_early_stopping_still_holds_out_examples_of_all(classifier, rows, tmp_path):
+    settings = {"task.length": 32, "budget.steps": 4, "budget.patience": 1}
+    finetune("classification", classifier, rows, tmp_path / "run", all_examples=True, settings=settings, machine=CPU)
+    assert (tmp_path / "run/checkpoints/best.safetensors").exists()

@@ -60,6 +60,12 @@ def test_seeds_are_runs_and_the_best_is_the_model(job, tmp_path):
     assert "standard deviation" in report
 
 
+def test_without_scores_nothing_can_be_chosen(job, tmp_path):
+    with pytest.raises(UserError, match="--all leaves no scores"):
+        run_trials(replace(job, all_examples=True), tmp_path / "runs", seeds=2)
+    assert not (tmp_path / "runs").exists()
+
+
 def test_the_rate_is_chosen_on_training_examples(job, rows, tmp_path):
     dev = tmp_path / "dev.tsv"
     dev.write_text(rows.read_text())

@@ -32,6 +32,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="labeled examples to score on after training (default: a tenth of --train is held out)",
     )
+    parser.add_argument(
+        "--all", action="store_true", help="train on all of --train, without scores, instead of holding out a tenth"
+    )
     add_labelled(parser)
     parser.add_argument(
         "--seeds",
@@ -87,6 +90,7 @@ def run(options: argparse.Namespace) -> None:
         options.downstream,
         machine(options),
         options.quiet,
+        options.all,
     )
     if options.seeds is None and not options.search:
         run_job(job, options.out, resume=options.resume)

@@ -38,8 +38,10 @@ class Examples:
         return {name: hashlib.sha256(msgspec.json.encode(part)).hexdigest() for name, part in parts.items()}
 
 
-def read_examples(task: Task, files: LabelledFiles, base: Model) -> Examples:
+def read_examples(task: Task, files: LabelledFiles, base: Model, *, hold_out: bool = True) -> Examples:
     """Read the files; if the labels equal those of the model, use its order.
+
+    Without dev files a tenth of the examples is held out, if wanted.
 
     Raises:
         UserError: a file cannot be read, or is not suitable for the task.
@@ -52,6 +54,8 @@ def read_examples(task: Task, files: LabelledFiles, base: Model) -> Examples:
         labels = base.labels
     if files.dev:
         return Examples(examples, read(files.dev), labels, notes)
+    if not hold_out:
+        return Examples(examples, [], labels, notes)
     return Examples(*task.hold_out(examples, HOLD_OUT_SEED), labels, notes)
 
 
@@ -59,9 +63,9 @@ def frame_examples(task: Task, base: Model, examples: Sequence[Any], labels: Seq
     """Convert examples to samples.
 
     Raises:
-        UserError: no samples remain; the message states the purpose.
+        UserError: no samples remain of the examples; the message states the purpose.
     """
     framed = task.frame(base.tokenizer, examples, labels, gold=True)
-    if not framed.samples:
+    if examples and not framed.samples:
         raise UserError(f"no example can be used for {purpose}", remedy="; ".join(framed.notes))
     return framed

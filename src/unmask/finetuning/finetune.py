@@ -71,6 +71,7 @@ def finetune(
     resume: bool = False,
     machine: Machine | None = None,
     quiet: bool = False,
+    all_examples: bool = False,
 ) -> Path:
     """Fine-tune a model for a task and write a run directory.
 
@@ -91,6 +92,7 @@ def finetune(
         resume: whether to continue the run in `out`.
         machine: device and precision; None: chosen automatically.
         quiet: whether to print nothing.
+        all_examples: whether to train on all examples of `train`, without scores, instead of holding out a tenth.
 
     Returns:
         The directory of the model, RUN/model.
@@ -101,7 +103,7 @@ def finetune(
     """
     start = Start(model, tokenizer, allow_pickle)
     files = LabelledFiles(as_paths(train), as_paths(dev), columns or {}, kind)
-    job = Job(task, start, files, settings or {}, frozen, downstream, machine, quiet)
+    job = Job(task, start, files, settings or {}, frozen, downstream, machine, quiet, all_examples)
     return run_job(job, out, resume=resume)
 
 
@@ -146,7 +148,10 @@ def run_job(
         if not processes.is_main:
             return run.model
         metrics = _finish(run, ready, trainer.progress, replace(machine, precision="float32"), display)
-    display.say("dev: " + ", ".join(f"{name} {value:.2f}" for name, value in metrics.items()))
+    if metrics:
+        display.say("dev: " + ", ".join(f"{name} {value:.2f}" for name, value in metrics.items()))
+    if not (job.files.dev or choosing or job.all_examples):
+        display.say(f"{len(ready.data.held):,} of the examples were held out; to train on them too: --all")
     display.say(f"model: {run.model}")
     return run.model
 
@@ -168,7 +173,7 @@ def _samples(
 def _evaluated(ready: Prepared) -> Sequence[Sample]:
     """Return the held-out samples for evaluations during training, evenly spaced; for early stopping, all of them."""
     held = ready.held.samples
-    if ready.stops_early:
+    if ready.stops_early or not held:
         return held
     affordable = EVALUATION_SHARE * FORWARDS_PER_STEP * _training_tokens(ready) / (FEWEST_EVALUATIONS + 1)
     most = min(MAX_EVALUATED, max(MIN_EVALUATED, len(held) * affordable / total_length(held)))
@@ -207,11 +212,12 @@ def _trainer(
     display: Display,
 ) -> Trainer:
     learner, recipe = ready.learner, ready.recipe
+    watched = split([learner.prepare(sample) for sample in held], EVALUATION_TOKENS) if held else []
     return Trainer(
         learner,
         ExampleSource(samples, seed=recipe.seed),
         prepare=learner.prepare,
-        heldout=[collate(some) for some in split([learner.prepare(it) for it in held], EVALUATION_TOKENS)],
+        heldout=[collate(some) for some in watched],
         evaluation_share=EVALUATION_SHARE,
         settings=recipe,
         run=run,
@@ -229,7 +235,7 @@ def _finish(
     model = finished_model(ready.base, ready.learner, data.labels, recipe.task)
     if recipe.task.tunes:
         model = _tune(model, ready.split.held, machine, display)
-    result = score_examples(model, data.held, machine, display)
+    result = score_examples(model, data.held, machine, display) if data.held else {"metrics": {}}
     metrics: dict[str, float] = result["metrics"]
     how = "Trained on frozen features" if recipe.frozen else "Fine-tuned"
     labels = f" with the labels {', '.join(data.labels)}" if data.labels else ""

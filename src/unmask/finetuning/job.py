@@ -64,6 +64,7 @@ class Job:
             is equivalent to "linear".
         machine: device and precision; None: chosen automatically.
         quiet: whether to print nothing.
+        all_examples: whether to train on all examples, without scores, instead of holding out a tenth.
     """
 
     task: str
@@ -74,6 +75,7 @@ class Job:
     downstream: str | None = None
     machine: Machine | None = None
     quiet: bool = False
+    all_examples: bool = False
 
     def check(self) -> None:
         """Check whatever can be checked before any file is read.
@@ -82,6 +84,8 @@ class Job:
             UserError: a name is unknown, or the settings are inconsistent.
         """
         check_overrides(self.settings)
+        if self.all_examples and self.files.dev:
+            raise UserError("--all has no effect with --dev: nothing is held out then", remedy="remove one of them")
         if self.task not in TASKS:
             raise UserError(f"unknown task '{self.task}'", remedy=nearest(self.task, TASKS))
         if self.downstream is not None and self.downstream not in DOWNSTREAM_KINDS:

@@ -75,7 +75,7 @@ def prepare(job: Job, machine: Machine, display: Display, *, choosing: bool) -> 
     """
     base = _load(job)
     unsettled = TASKS[job.task]()
-    read = read_examples(unsettled, job.files, base)
+    read = read_examples(unsettled, job.files, base, hold_out=not job.all_examples)
     for note in read.notes:
         display.say(note)
     data = read.inner(unsettled) if choosing else read

@@ -78,6 +78,8 @@ def _check(job: Job, out: Path, seeds: int, search: bool, resume: bool) -> None:
         raise UserError(f"--seeds is {seeds}, but at least one seed is needed", remedy="pass --seeds 1 or more")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("--seeds and --search do not run under torchrun", remedy="start each seed separately")
+    if job.all_examples:
+        raise UserError("--all leaves no scores for --seeds and --search to choose by", remedy="remove it")
     if not resume and out.exists() and any(out.iterdir()):
         raise UserError("the directory is not empty", file=out, remedy="choose another --out, or pass --resume")
     if search and RATE in job.settings:
