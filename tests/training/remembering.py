@@ -49,6 +49,7 @@ class Windows:
 
     start = (0, 0)
     stages = (Stage(share=1.0, length=16),)
+    epoch = None
 
     def __init__(self, *, seed=0, apart=False):
         self.seed = seed

@@ -29,7 +29,12 @@ def test_budget_in_epochs(examples, epochs, steps):
         schedule=ScheduleSettings(),
         budget=BudgetSettings(epochs=epochs),
     )
-    assert Plan(ExampleSource(samples, seed=0), settings).steps(None) == steps
+    source = ExampleSource(samples, seed=0)
+    known = Plan(source, settings)
+    source.epoch = None  # then it is read
+    read = Plan(source, settings)
+    assert known.steps(None) == read.steps(None) == steps
+    assert (known.tokens, known.epochs) == pytest.approx((read.tokens, read.epochs))
 
 
 def test_budget_in_steps_and_tokens(small, trainer):

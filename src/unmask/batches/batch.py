@@ -61,11 +61,11 @@ class Sample:
 
     def named(self, key: Key) -> Sample:
         """Return a copy with another key."""
-        return replace(self, key=key)
+        return self._changed(key=key)
 
     def at(self, done: float) -> Sample:
         """Return a copy that is read when this fraction of the run is completed."""
-        return replace(self, done=done)
+        return self._changed(done=done)
 
     def add(
         self,
@@ -80,13 +80,18 @@ class Sample:
         Raises:
             ValueError: a name is already in use.
         """
-        return replace(
-            self,
+        return self._changed(
             ids=self.ids if ids is None else ids,
             positions=_merge(self.positions, positions or {}),
             labels=_merge(self.labels, labels or {}),
             counts=_merge(self.counts, counts or {}),
         )
+
+    def _changed(self, **values: object) -> Sample:
+        """Return a copy with other values, in a fraction of the time of `dataclasses.replace`."""
+        copy = object.__new__(Sample)
+        copy.__dict__.update(self.__dict__, **values)
+        return copy
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,7 @@ class ContiguousSource:
     """
 
     start: Cursor = (0, 0)
+    epoch = None
 
     def __init__(self, documents: Documents, length: int, streams: int, frame: Frame, *, seed: int) -> None:
         self.documents = documents

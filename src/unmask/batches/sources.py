@@ -20,7 +20,7 @@ from typing import Protocol
 
 import numpy as np
 
-from unmask.batches.batch import Key, Sample
+from unmask.batches.batch import Key, Sample, total_length
 from unmask.batches.frame import Frame
 from unmask.batches.rng import derive_rng, derive_seed, permuted
 from unmask.batches.stages import Stage
@@ -40,10 +40,16 @@ class Source(Protocol):
     Attributes:
         start: the cursor of the first sample.
         streams: number of streams of which each step takes the next window; 0 if samples are independent.
+        epoch: numbers of samples and of tokens of an epoch, where they are known; None otherwise.
     """
 
     start: Cursor
     streams: int
+
+    @property
+    def epoch(self) -> tuple[int, int] | None:
+        """See above."""
+        ...
 
     @property
     def stages(self) -> Sequence[Stage]:
@@ -95,6 +101,7 @@ class CorpusSource:
 
     start: Cursor = (0, 0, 0, 0)
     streams = 0
+    epoch = None
 
     def __init__(
         self,
@@ -188,6 +195,7 @@ class ExampleSource:
             raise UserError("there are no examples to train on")
         self.samples = samples
         self.stages = (Stage(share=1.0, length=max(map(len, samples))),)
+        self.epoch = len(samples), total_length(samples)
         self.seed = seed
 
     def take(
@@ -198,10 +206,12 @@ class ExampleSource:
         taken: list[Sample] = []
         capacity = tokens if tokens is not None else sequences
         assert capacity is not None, "either tokens or sequences must be given"
+        order = derive_seed(self.seed, "order", epoch)
         while capacity > 0:
             if item == len(self.samples):
                 epoch, item = epoch + 1, 0
-            example = permuted(item, len(self.samples), derive_seed(self.seed, "order", epoch))
+                order = derive_seed(self.seed, "order", epoch)
+            example = permuted(item, len(self.samples), order)
             sample = self.samples[example]
             size = len(sample) if tokens is not None else 1
             if size > capacity and taken:

@@ -36,7 +36,9 @@ def only_used_rows(table: nn.Embedding, parts: Sequence[Sequence[Sample]]) -> It
     rows = torch.from_numpy(used).to(whole.device)
     table.weight = nn.Parameter(torch.cat([whole[rows], torch.ones_like(whole[:1])]))
     table.num_embeddings = len(table.weight)
-    yield [[sample.add(ids=np.searchsorted(used, sample.ids)) for sample in part] for part in parts]
+    index = np.zeros(len(whole), np.int64)
+    index[used] = np.arange(len(used))
+    yield [[sample.add(ids=index[sample.ids]) for sample in part] for part in parts]
     trained = table.weight.detach()
     table.weight = nn.Parameter((whole * trained[-1]).index_copy_(0, rows, trained[:-1]))
     table.num_embeddings = len(whole)

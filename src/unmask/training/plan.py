@@ -97,10 +97,15 @@ class Plan:
 
 
 def _count(source: Source, batch: BatchSettings, budget: BudgetSettings, stage: int) -> Counted:
+    """Read steps of a stage, of all epochs if these are the budget; where an epoch is known, nothing has to be read."""
+    if budget.epochs is not None and batch.sequences is not None and source.epoch is not None:
+        samples, tokens = source.epoch
+        epochs = batch.sequences / samples
+        return Counted(math.ceil(budget.epochs / epochs - 1e-9), tokens * epochs, epochs)
     cursor, steps, tokens = source.enter(source.start, stage), 0, 0
     limit = budget.epochs if budget.epochs is not None else math.inf
     while (reached := source.epochs(cursor)) < limit and (budget.epochs or steps < COUNTED_STEPS):
-        samples, cursor = source.take(cursor, tokens=batch.tokens, sequences=batch.sequences)
-        tokens += sum(map(len, samples))
+        taken, cursor = source.take(cursor, tokens=batch.tokens, sequences=batch.sequences)
+        tokens += sum(map(len, taken))
         steps += 1
     return Counted(steps, tokens / steps, reached / steps)
