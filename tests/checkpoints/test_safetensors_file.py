@@ -113,6 +113,11 @@ def test_C2_a_weight_that_is_not_finite(path, bad):
     refused(path, file_of({"w": entry()}, struct.pack("<2f", 1, bad)), "tensor w", "not finite")
 
 
+def test_finite_values_whose_sum_is_not_are_accepted(path):
+    path.write_bytes(file_of({"w": entry()}, struct.pack("<2f", 3e38, 3e38)))
+    assert read_tensors(path, ["w"])["w"].isfinite().all()
+
+
 @pytest.mark.parametrize(
     "name", ["../evil", "a/../../b", "/etc/passwd", "a..b", "a\nb", "ä", "", "a b", "\u202e", ".a"]
 )

@@ -80,12 +80,9 @@ class Sample:
         Raises:
             ValueError: a name is already in use.
         """
-        return self._changed(
-            ids=self.ids if ids is None else ids,
-            positions=_merge(self.positions, positions or {}),
-            labels=_merge(self.labels, labels or {}),
-            counts=_merge(self.counts, counts or {}),
-        )
+        given = {"positions": positions, "labels": labels, "counts": counts}
+        more = {name: _merge(getattr(self, name), new) for name, new in given.items() if new}
+        return self._changed(ids=self.ids if ids is None else ids, **more)
 
     def _changed(self, **values: object) -> Sample:
         """Return a copy with other values, in a fraction of the time of `dataclasses.replace`."""
