@@ -44,6 +44,7 @@ class Model:
         task: the task that the model was fine-tuned for, if any.
         created: descriptions of the weights that the source lacked and that are newly initialized, for the log.
         downstream: settings of the small model between encoder and head, if any; its tensors are the head "downstream".
+        tokens: number of tokens that it was pretrained on; 0 for random weights, None if unknown.
     """
 
     encoder: Encoder
@@ -53,6 +54,7 @@ class Model:
     task: Task | None = None
     created: tuple[str, ...] = ()
     downstream: DownstreamSettings | None = None
+    tokens: int | None = None
 
     def fingerprint(self) -> str:
         """Return the sha256 of all weights, including those of the heads; it is the same on any device."""
@@ -177,7 +179,7 @@ def load_model(
     created = (*(("the pooler",) if missing else ()), *((f"{new} special tokens",) if new else ()))
     task, downstream = _task(found, directory)
     heads = {"downstream": {}, **heads} if downstream else heads  # averaging has no tensors
-    model = Model(encoder, words, heads, found.labels, task, created, downstream)
+    model = Model(encoder, words, heads, found.labels, task, created, downstream, found.tokens)
     if downstream is not None:
         _check_downstream(model, directory)
     return model
@@ -196,7 +198,7 @@ def _untrained(source: str, tokenizer: str | Path | None, dropout: float | None,
             remedy=f"use another vocabulary, or random:FILE with a recipe of your own that sets {wanted}",
         )
     encoder = build_encoder(recipe.encoder, words.size, dropout=dropout, seed=seed)
-    return Model(encoder, words, created=("all weights",))
+    return Model(encoder, words, created=("all weights",), tokens=0)
 
 
 def _extend(
@@ -318,7 +320,7 @@ def save_model(directory: str | Path, model: Model, card: str) -> None:
     task = None if model.task is None else msgspec.to_builtins(model.task)
     if task is not None and model.downstream is not None:
         task["downstream"] = msgspec.to_builtins(model.downstream)
-    huggingface.write(directory, model.encoder, model.heads, model.labels, task, model.tokenizer.pad)
+    huggingface.write(directory, model.encoder, model.heads, model.labels, task, model.tokenizer.pad, model.tokens)
     length = model.task.length if model.task else model.encoder.longest
     shape = model.encoder.settings
     model.tokenizer.save(directory, length=length, summary=shape.summary, segments=shape.num_segments > 1)

@@ -1,6 +1,8 @@
 """Fine-tuning runs: learning rates, truncation, early stopping, evaluation and arguments."""
 
 import json
+import tomllib
+from dataclasses import replace
 
 import pytest
 import safetensors.torch
@@ -12,7 +14,7 @@ from unmask.errors import InputWarning, UserError
 from unmask.finetuning import finetune as finetune_module
 from unmask.finetuning.finetune import finetune
 from unmask.inference.predictor import load
-from unmask.model import load_model
+from unmask.model import load_model, save_model
 from unmask.settings import parse_overrides
 from unmask.training.loop import Trainer
 
@@ -148,3 +150,15 @@ def test_early_stopping_still_holds_out_examples_of_all(classifier, rows, tmp_pa
     settings = {"task.length": 32, "budget.steps": 4, "budget.patience": 1}
     finetune("classification", classifier, rows, tmp_path / "run", all_examples=True, settings=settings, machine=CPU)
     assert (tmp_path / "run/checkpoints/best.safetensors").exists()
+
+
+def test_the_rate_depends_on_the_text_that_the_model_has_read(start, task, tmp_path):
+    model = load_model(start)
+    save_model(tmp_path / "little", replace(model, tokens=1000), "")
+    rates = []
+    for name in ("start", "little"):
+        run(tmp_path / name, task, tmp_path / f"{name}-run", "budget.steps=1")
+        recipe = tomllib.loads((tmp_path / f"{name}-run/recipe.toml").read_text())
+        rates.append(recipe["optimizer"]["learning_rate"])
+    assert rates[1] == pytest.approx(4 * rates[0], rel=0.03)
+    assert load_model(tmp_path / "little-run").tokens == 1000

@@ -41,6 +41,17 @@ def test_the_rule_depends_on_width(recipe):
     assert rate(768, False) == pytest.approx(2 * rate(768, True))
 
 
+def test_the_rule_depends_on_the_text_that_was_read(recipe):
+    def rate(tokens):
+        rule = defaults("classification", recipe.encoder, 1000, pretrained=True, tokens=tokens)
+        return rule["optimizer"]["learning_rate"]
+
+    published = rate(None)
+    assert rate(10_000_000) == rate(100_000_000) == pytest.approx(4 * published, rel=0.03)
+    assert rate(100_000_000) > rate(500_000_000) > rate(2_000_000_000) > published
+    assert rate(4_000_000_000) == published
+
+
 def test_downstream_models_have_their_own_rule(recipe):
     shape = recipe.encoder  # two layers
     for kind, layers in (("linear", [-1]), ("average", [-2, -1]), ("rnn", [-2, -1])):

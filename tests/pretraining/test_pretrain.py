@@ -1,5 +1,6 @@
 """Pretraining runs: constant-prediction baselines, refusals before the run, adaptation and teachers."""
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -16,8 +17,10 @@ from unmask.objectives.objective import BuildContext
 from unmask.objectives.teacher import Teacher
 from unmask.pretraining.pretrain import baseline, pretrain
 from unmask.recipe import read_recipe
+from unmask.runs.directory import RunDirectory
 from unmask.settings import parse_overrides
 from unmask.tokenizers.wordpiece import train_wordpiece
+from unmask.training.settings import BudgetSettings
 
 BODIES = {"causal_lm": GptSettings(layers=1, width=8, heads=2)}
 BODY = BertSettings(layers=1, width=8, heads=2, feed_forward=16)
@@ -78,6 +81,18 @@ def test_adaptation_keeps_the_dropout_of_future_heads(documents, tokenizer, tmp_
         settings = load_model(tmp_path / run).encoder.settings
         assert (settings.dropout, settings.before_last) == (0.0, 0.2)
     assert load_model(tmp_path / "second", dropout=0.3).encoder.settings.before_last == 0.3
+
+
+def test_a_model_knows_how_many_tokens_it_was_pretrained_on(recipe, corpus, tmp_path):
+    recipe = msgspec.structs.replace(recipe, budget=BudgetSettings(steps=2))
+    published = tmp_path / "published"
+    save_model(published, Model(recipe.encoder.build(corpus.tokenizer.size), corpus.tokenizer), "")
+    pretrain(recipe, corpus, tmp_path / "first", quiet=True)
+    pretrain(recipe, corpus, tmp_path / "second", init=tmp_path / "first", quiet=True)
+    pretrain(recipe, corpus, tmp_path / "third", init=published, quiet=True)
+    tokens = RunDirectory(tmp_path / "first").read_metrics("train")[-1]["tokens"]
+    assert [load_model(tmp_path / run).tokens for run in ("first", "second", "third")] == [tokens, 2 * tokens, None]
+    assert load_model(published).tokens is None
 
 
 def test_a_resumed_run_has_the_same_teacher(corpus, tmp_path):

@@ -39,6 +39,7 @@ from unmask.families import FAMILIES, BodySettings, Family, family_of
 from unmask.families.format import SHARED_KEY, Format
 
 OUR_KEY = "unmask"
+TOKENS_KEY = "unmask_pretrained_tokens"
 """Key of config.json for the settings of the task."""
 
 
@@ -72,6 +73,7 @@ class Pretrained:
         heads: tensors of each head in the directory, under our names.
         labels: labels of the classification or token classification head, in order.
         task: settings of the task as `write` stored them; None if the directory does not come from unmask.
+        tokens: number of tokens that it was pretrained on, if `write` stored it.
     """
 
     settings: BodySettings
@@ -80,6 +82,7 @@ class Pretrained:
     heads: Mapping[str, Mapping[str, Tensor]]
     labels: tuple[str, ...] = field(default=())
     task: Mapping[str, Any] | None = None
+    tokens: int | None = None
 
 
 def read_settings(directory: Path) -> BodySettings:
@@ -128,7 +131,7 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
     except ValueError as error:
         raise UserError(str(error), file=path) from error
     body = {name: value for name, value in body.items() if name not in form.lacking(settings)}
-    task = config.get(OUR_KEY)
+    task, tokens = config.get(OUR_KEY), config.get(TOKENS_KEY)
     heads = find_own(tensors)
     if not isinstance(task, dict) or "downstream" not in task:
         for head, names in find_heads(form, tensors, path, classifier_head(form, config, tensors, path)).items():
@@ -140,6 +143,7 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
         {head: {ours: tensors[name] for ours, name in names.items()} for head, names in heads.items()},
         read_labels(config, config_file, tensors, heads),
         task if isinstance(task, dict) else None,
+        tokens if isinstance(tokens, int) and tokens >= 0 else None,
     )
 
 
@@ -150,6 +154,7 @@ def write(
     labels: Sequence[str] = (),
     task: Mapping[str, Any] | None = None,
     pad: int = 0,
+    tokens: int | None = None,
 ) -> None:
     """Write `config.json` and `model.safetensors`; the tied decoder is not stored.
 
@@ -161,6 +166,7 @@ def write(
         labels: labels of the classification or token classification head, in order.
         task: settings of the task, stored in config.json under a key of our own.
         pad: the padding id.
+        tokens: number of tokens that the encoder was pretrained on, if known.
     """
     directory.mkdir(parents=True, exist_ok=True)
     settings = encoder.settings
@@ -188,6 +194,8 @@ def write(
         config |= {"problem_type": "regression", "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
     if task is not None:
         config[OUR_KEY] = task
+    if tokens is not None:
+        config[TOKENS_KEY] = tokens
     (directory / "model.safetensors").write_bytes(safetensors.torch.save(plain, {"format": "pt"}))
     (directory / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf8")
 

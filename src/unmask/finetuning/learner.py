@@ -61,7 +61,7 @@ def finished_model(base: Model, learner: Learner, labels: Sequence[str], task: T
     heads, small = {task.part: learner.parts[task.part].published()}, learner.encoder.chosen
     if small is not None:
         heads["downstream"] = learner.encoder.own_state()
-    return Model(base.encoder, base.tokenizer, heads, tuple(labels), task, downstream=small)
+    return Model(base.encoder, base.tokenizer, heads, tuple(labels), task, downstream=small, tokens=base.tokens)
 
 
 def _reset(base: Model, layers: int, seed: int) -> None:

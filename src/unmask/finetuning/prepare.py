@@ -121,6 +121,7 @@ def _resolve(job: Job, base: Model, data: Examples) -> FinetuningRecipe:
         base.encoder.settings,
         len(data.train),
         pretrained=job.start.pretrained,
+        tokens=base.tokens,
         frozen=job.frozen,
         downstream=job.downstream,
     )

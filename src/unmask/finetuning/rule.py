@@ -1,4 +1,5 @@
-"""Rule for all defaults of fine-tuning: a function of the task, the width of the model and the number of examples.
+"""Rule for all defaults of fine-tuning: a function of the task, the model's width, what it was pretrained on, and the
+number of examples.
 
 It does not depend on names of data sets or checkpoints. docs/fine-tuning.md and docs/features.md state on which splits
 of training data it was chosen.
@@ -16,6 +17,10 @@ PRETRAINED_RATE = 5e-5
 """Peak learning rate for pretrained weights, at the width of BERT-base."""
 RANDOM_RATE = 1e-4
 """Peak learning rate for random weights, at the width of BERT-base."""
+LITTLE_TEXT, LITTLE_TEXT_BOOST = 1e8, 4.0
+"""Maximum number of tokens of encoders that were pretrained on little text, and the multiple of the rate for these."""
+BOOST_POWER = 0.4
+"""By which power of the tokens the multiple then falls to 1."""
 FEW_EXAMPLES = 2000
 MIN_STEPS = 400
 MIN_EPOCHS, MAX_EPOCHS = 3, 20
@@ -37,12 +42,14 @@ def defaults(
     examples: int,
     *,
     pretrained: bool,
+    tokens: int | None = None,
     frozen: bool = False,
     downstream: str | None = None,
 ) -> dict[str, object]:
-    """Return the default recipe of fine-tuning, a function of the model's width and the number of examples.
+    """Return the default recipe of fine-tuning.
 
-    The smaller the model, the higher the learning rate; the fewer the examples, the smaller the batch and the more
+    The smaller the model, and the less text it was pretrained on (`tokens`; None: unknown, as of published models), the
+    higher the learning rate; the fewer the examples, the smaller the batch and the more
     epochs, so that few runs have fewer than `MIN_STEPS` steps. docs/fine-tuning.md states on which splits of training
     data the rule was chosen. With a frozen encoder, only the small model is trained, from random weights: it uses a
     higher rate and more steps, which are cheap (docs/features.md).
@@ -50,7 +57,7 @@ def defaults(
     sequences = 16 if examples < FEW_EXAMPLES else 32
     least = TAGGING_EPOCHS if kind == "token-classification" else MIN_EPOCHS
     epochs = min(MAX_EPOCHS, max(least, math.ceil(MIN_STEPS * sequences / examples)))
-    rate = (PRETRAINED_RATE if pretrained else RANDOM_RATE) * math.sqrt(768 / settings.width)
+    rate = (PRETRAINED_RATE * boost(tokens) if pretrained else RANDOM_RATE) * math.sqrt(768 / settings.width)
     if frozen:
         epochs = min(MAX_EPOCHS_FROZEN, max(MIN_EPOCHS_FROZEN, math.ceil(MIN_STEPS_FROZEN * sequences / examples)))
         rate = FROZEN_RATES[downstream or "linear"]
@@ -68,3 +75,10 @@ def defaults(
         "schedule": {"kind": "linear", "warmup": 0.1},
         "budget": {"epochs": float(epochs)},
     }
+
+
+def boost(tokens: int | None) -> float:
+    """Return the multiple of the learning rate for an encoder, given the number of tokens it was pretrained on."""
+    if not tokens:
+        return 1.0
+    return max(1.0, LITTLE_TEXT_BOOST * min(1.0, LITTLE_TEXT / tokens) ** BOOST_POWER)

@@ -127,7 +127,10 @@ def pretrain(
         metrics = evaluate(learner, heldout, machine) if heldout else {}
         trained = _trained(recipe, curriculum, trainer.progress.total)
         remarks = _remarks(learner, run, metrics, trained, trainer, changes)
-        model = Model(learner.encoder, corpus.tokenizer, {name: learner.parts[name].published() for name in trained})
+        heads = {name: learner.parts[name].published() for name in trained}
+        before = 0 if base is None else base.tokens
+        tokens = None if before is None else before + trainer.progress.tokens
+        model = Model(learner.encoder, corpus.tokenizer, heads, tokens=tokens)
         _write_results(run, recipe, model, trainer.progress, metrics, remarks, display)
     for warning in remarks.warnings:
         display.say(warning)
