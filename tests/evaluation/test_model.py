@@ -17,7 +17,6 @@ from unmask.metrics.intervals import measure_all
 from unmask.model import Model, load_model, save_model
 from unmask.objectives.causal_lm import CausalLM
 from unmask.objectives.learner import Learner
-from unmask.runs.display import Display
 from unmask.tasks.classification import Classification
 from unmask.tasks.regression import Regression
 from unmask.tasks.token_classification import TokenClassification
@@ -128,7 +127,7 @@ def test_the_page_has_the_worst_first(tokenizer, pairs, tmp_path, kind):
     if kind is Classification:
         assert len(mistakes) == round(len(examples) * (1 - result["metrics"]["accuracy"] / 100))
     assert result == evaluate_task(made, [pairs], columns={}), "writing the page does not change the scores"
-    scored = score_examples(made, examples, choose_machine("cpu", "float32"), Display(quiet=True))
+    scored = score_examples(Predictor(made), examples)
     assert scored == {name: it for name, it in result.items() if name != "notes"}
 
 

@@ -90,12 +90,12 @@ def evaluate_task(
     return result
 
 
-def score_examples(model: Model, examples: Sequence[Any], machine: Machine, display: Display) -> dict[str, Any]:
+def score_examples(predictor: Predictor, examples: Sequence[Any]) -> dict[str, Any]:
     """Return `{task, metrics, intervals, examples}` of a fine-tuned model, and the `details` of the task.
 
     Scores are times 100; `intervals` are 95 % confidence intervals.
     """
-    return _scores(model, examples, Predictor(model, machine, display).run(examples))[0]
+    return _scores(predictor.model, examples, predictor.run(examples))[0]
 
 
 def _scores(model: Model, examples: Sequence[Any], predictions: Sequence[Any]) -> tuple[dict[str, Any], Measure]:

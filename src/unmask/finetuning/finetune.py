@@ -27,6 +27,7 @@ from unmask.finetuning.job import Job, LabelledFiles, Start
 from unmask.finetuning.learner import finished_model
 from unmask.finetuning.prepare import Prepared, prepare
 from unmask.finetuning.used_rows import only_used_rows
+from unmask.inference.decisions import DecisionBackend
 from unmask.inference.predictor import Predictor
 from unmask.model import Model, save_model
 from unmask.recipe import FinetuningRecipe, resolve_migrated
@@ -147,7 +148,7 @@ def run_job(
             trainer.complete(resume=resume)
         if not processes.is_main:
             return run.model
-        metrics = _finish(run, ready, trainer.progress, replace(machine, precision="float32"), display)
+        metrics = _finish(run, ready, trainer.progress, machine, display)
     if metrics:
         display.say("dev: " + ", ".join(f"{name} {value:.2f}" for name, value in metrics.items()))
     if not (job.files.dev or choosing or job.all_examples):
@@ -232,10 +233,13 @@ def _finish(
 ) -> dict[str, float]:
     """Evaluate the finished model as `evaluate` does; write the model, the scores, the plots and the report."""
     recipe, data, trained_on = ready.recipe, ready.data, len(ready.split.train)
+    exact = replace(machine, precision="float32")
     model = finished_model(ready.base, ready.learner, data.labels, recipe.task)
     if recipe.task.tunes:
-        model = _tune(model, ready.split.held, machine, display)
-    result = score_examples(model, data.held, machine, display) if data.held else {"metrics": {}}
+        model = _tune(model, ready.split.held, exact, display)
+    backend = DecisionBackend(model, machine, display) if data.labels and machine != exact else None
+    predictor = Predictor(model, exact, display, backend=backend)
+    result = score_examples(predictor, data.held) if data.held else {"metrics": {}}
     metrics: dict[str, float] = result["metrics"]
     how = "Trained on frozen features" if recipe.frozen else "Fine-tuned"
     labels = f" with the labels {', '.join(data.labels)}" if data.labels else ""
