@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal, NamedTuple
 
 import msgspec
+import trainer_finetune
 from common import HERE, add, logged, random_start
 from pretrain import checkpoint, read_cases, tokenizer_of
 from quality import TOY_FINETUNING, Table, Workspace, excerpt, move, pick, sample, split, workspace, write_squad
@@ -92,6 +93,7 @@ class Method(Table, frozen=True):
     factors: tuple[float, ...] = ()
     digits: int = 0  # significant ones, to which the learning rate is rounded; 0: not rounded
     settings: tuple[str, ...] = ()
+    trainer: bool = False  # by the Hugging Face Trainer instead (see trainer_finetune.py)
 
 
 class Comparison(Table, frozen=True):
@@ -241,19 +243,13 @@ class Bench:
         parts = [f"{part:g}" if isinstance(part, float) else str(part) for part in key.values()]
         out = self.work.runs / "finetune" / self.name / "-".join(parts).replace("/", "_")
         started = time.time()
-        unmask.finetune(
-            data.task,
-            model,
-            files.train,
-            out,
-            dev=files.dev,
-            tokenizer=tokenizer,
-            settings=parse_overrides(settings),
-            frozen=bool(downstream),
-            downstream=downstream or None,
-            resume=(out / "recipe.toml").exists(),
-            quiet=toy,
-        )
+        given: dict[str, Any] = {"dev": files.dev, "tokenizer": tokenizer, "settings": parse_overrides(settings)}
+        if task.method.trainer:
+            trainer_finetune.finetune(data.task, model, files.train, out, **given)
+        else:
+            given |= {"frozen": bool(downstream), "downstream": downstream or None, "quiet": toy}
+            resume = (out / "recipe.toml").exists()
+            unmask.finetune(data.task, model, files.train, out, resume=resume, **given)
         outcome = {"seconds": round(time.time() - started, 1), **self._outcome(out, data, files)}
         add(self.name, key | pick(outcome, [name for name in comparison.record if name not in key]))
         if not (comparison.keep or toy):

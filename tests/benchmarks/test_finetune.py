@@ -25,10 +25,11 @@ FIELDS = {
     "family": {"start", "task", "method", "seed", "metric", "score", "seconds"},
     "minutes": {"start", "task", "method", "seed", "factor", "metric", "score", "learning_rate", "seconds"},
     "curriculum": {"start", "task", "method", "seed", "factor", "metric", "score", "learning_rate", "seconds"},
+    "parity": {"task", "method", "seed", "metric", "score", "learning_rate", "epochs", "step_seconds", "seconds"},
 }
 """Fields that the tables read."""
 ONLY = {
-    "minutes": ["start=unmask", "start=random-bert"],
+    "minutes": ["start=unmask", "start=random"],
     "curriculum": ["start=electra"],
     "pretraining_pays": ["start=random", "start=longer-adapted"],
     "family": ["start=bert", "start=gpt", "start=static", "start=random-albert", "data=conll2003", "data=sst2-2000"],

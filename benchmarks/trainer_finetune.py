@@ -1,0 +1,149 @@
+"""Fine-tuning as most people do it, by the Hugging Face Trainer, with everything but the training loop as in unmask.
+
+The settings that unmask resolves (learning rate, schedule, epochs, batch, weight decay, dropout, precision), its
+samples (text, truncation, windows, targets) and its initial weights, those of the new head among them, go to the
+Trainer. The trained model is scored by unmask, whose predictions equal transformers'. So what differs is the loop:
+batches padded to their longest text, autocast instead of bf16 copies, torch's AdamW, another random order, and other
+draws of dropout.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from unmask.batches.batch import Sample
+from unmask.evaluation.model import score_examples
+from unmask.finetuning.finetune import SCORES
+from unmask.finetuning.job import Job, LabelledFiles, Start
+from unmask.finetuning.learner import finished_model
+from unmask.finetuning.prepare import Prepared, prepare
+from unmask.inference.predictor import Predictor
+from unmask.model import load_model, save_model
+from unmask.runs.display import Display
+from unmask.settings import Overrides, write
+from unmask.training.machine import choose_machine, keep_memory
+
+IGNORED = -100
+"""The label that transformers leaves out of the loss."""
+
+
+def finetune(
+    task: str,
+    model: str,
+    train: Sequence[Path],
+    out: Path,
+    *,
+    dev: Sequence[Path],
+    settings: Overrides,
+    tokenizer: str | Path | None = None,
+) -> None:
+    """Train, and leave `out`/model, recipe.toml, metrics.jsonl and dev.json as `unmask.finetune` does.
+
+    glibc is told to keep freed memory (see unmask.training.machine), which speeds the peer up.
+    """
+    import transformers
+
+    shutil.rmtree(out, ignore_errors=True)
+    keep_memory()
+    machine = choose_machine("cpu")
+    job = Job(task, Start(model, tokenizer), LabelledFiles(train, dev), settings, machine=machine)
+    ready = prepare(job, machine, Display(quiet=True), choosing=False)
+    recipe, kind = ready.recipe, ready.recipe.task.part
+    base = finished_model(ready.base, ready.learner, ready.data.labels, recipe.task)
+    save_model(out / "start", base, "")
+    words = transformers.AutoTokenizer.from_pretrained(out / "start")
+    loaders = {
+        "classification": transformers.AutoModelForSequenceClassification,
+        "token_classification": transformers.AutoModelForTokenClassification,
+        "question_answering": transformers.AutoModelForQuestionAnswering,
+    }
+    collators = {"token_classification": transformers.DataCollatorForTokenClassification}
+    examples = [_example(sample, kind) for sample in ready.train.samples]
+    batch, budget = recipe.batch.sequences, recipe.budget
+    assert batch is not None
+    ends: list[float] = []
+
+    class Clock(transformers.TrainerCallback):
+        def on_step_end(self, *args: Any, **settings: Any) -> None:
+            ends.append(time.perf_counter())
+
+    optimizer = recipe.optimizer
+    assert optimizer.betas is not None
+    trainer = transformers.Trainer(
+        model=loaders[kind].from_pretrained(out / "start"),
+        args=transformers.TrainingArguments(
+            output_dir=str(out / "trainer"),
+            num_train_epochs=budget.epochs or 1,
+            max_steps=budget.steps or -1,
+            learning_rate=optimizer.learning_rate,
+            lr_scheduler_type=recipe.schedule.kind,
+            warmup_steps=recipe.schedule.warmup,
+            weight_decay=optimizer.weight_decay,
+            adam_beta1=optimizer.betas[0],
+            adam_beta2=optimizer.betas[1],
+            adam_epsilon=optimizer.epsilon,
+            max_grad_norm=optimizer.clip,
+            per_device_train_batch_size=batch,
+            bf16=machine.precision == "bf16",
+            use_cpu=True,
+            seed=recipe.seed,
+            save_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+            logging_steps=10_000,
+        ),
+        train_dataset=examples,
+        data_collator=collators.get(kind, transformers.DataCollatorWithPadding)(words),
+        callbacks=[Clock()],
+    )
+    begun = time.perf_counter()
+    trainer.train()
+    trainer.save_model(str(out / "model"))
+    base.tokenizer.save(out / "model", length=recipe.task.length)
+    result = _score(ready, out)
+    mean = sum(map(len, ready.train.samples)) / len(ready.train.samples)
+    lines = [
+        {
+            "kind": "train",
+            "step": step,
+            "tokens": round(step * batch * mean),
+            "seconds": end - begun,
+            "epochs": round(step * batch / len(ready.train.samples), 4),
+        }
+        for step, end in enumerate(ends, 1)
+    ]
+    (out / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf8")
+    (out / "recipe.toml").write_text(write(recipe), encoding="utf8")
+    (out / SCORES).write_bytes(msgspec.json.encode(result))
+    shutil.rmtree(out / "start")
+
+
+def _example(sample: Sample, kind: str) -> dict[str, Any]:
+    """Return a sample as the Trainer's collators take it."""
+    found: dict[str, Any] = {"input_ids": sample.ids.tolist(), "attention_mask": [1] * len(sample)}
+    if sample.segments is not None:
+        found["token_type_ids"] = sample.segments.tolist()
+    labels = sample.labels[kind]
+    if kind == "classification":
+        found["labels"] = int(labels[0])
+    elif kind == "token_classification":
+        tags = np.full(len(sample), IGNORED)
+        tags[sample.positions["first"]] = labels
+        found["labels"] = tags.tolist()
+    else:
+        found["start_positions"], found["end_positions"] = map(int, labels)
+    return found
+
+
+def _score(ready: Prepared, out: Path) -> dict[str, Any]:
+    """Return the scores of the trained model on what our runs report."""
+    model = load_model(out)
+    return score_examples(Predictor(model, choose_machine(precision="float32")), ready.data.held)
