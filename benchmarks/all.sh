@@ -8,7 +8,7 @@ for name in sentences corpus start pretrain_speed finetune_speed step_profile lo
 done
 $python benchmarks/pretrain.py minutes changes sizes passes curriculum
 $python benchmarks/pretrain.py passes --budget tokens=1_600_000
-$python benchmarks/pretrain.py passes/tiny passes/tiny-dropout --budget tokens=25_600_000
+$python benchmarks/pretrain.py passes --budget tokens=12_800_000
 $python benchmarks/pretrain.py pretrain_mini adapt_minilm chinese pretraining_pays plateau family
 $python benchmarks/pretrain.py family --cost
 for file in benchmarks/comparisons/*.toml; do
