@@ -385,8 +385,8 @@ def _bars(panel: Any, about: Record, records: Sequence[Record]) -> None:
     panel.grid(visible=False, axis="x")
 
 
-def recorded(where: Record) -> list[Record]:
-    """Return the sizes where they match, and half an hour of the default, for unmask.pretraining.default."""
+def recorded(where: Record) -> Record:
+    """Return what unmask.pretraining.default tells: sizes where they match, half an hour, and F1 of entities."""
     runs = [run for run in read(RESULTS / "sizes.json").get("runs", []) if matches(run, where)]
     runs += [run for run in read(RESULTS / "minutes.json").get("runs", []) if run.get("case") == "unmask"]
     seeds: dict[tuple[str, str], list[Record]] = {}
@@ -400,7 +400,16 @@ def recorded(where: Record) -> list[Record]:
         }
         for (recipe, _), same in seeds.items()
     ]
-    return sorted(means, key=lambda mean: (mean["recipe"], mean["tokens"]))
+    news = {
+        "published": ("token_classification", {"data": "conll2003", "start": "minilm"}, "metrics.f1"),
+        "half_hour": ("minutes", {"task": "conll2003", "start": "unmask", "method": "fine-tuned"}, "score"),
+    }
+    found = {
+        name: [value_at(run, path) for run in read(RESULTS / f"{result}.json").get("runs", []) if matches(run, where)]
+        for name, (result, where, path) in news.items()
+    }
+    scores = {name: round(statistics.mean(values), 1) for name, values in found.items() if values}
+    return {"runs": sorted(means, key=lambda mean: (mean["recipe"], mean["tokens"])), **scores}
 
 
 def main() -> None:

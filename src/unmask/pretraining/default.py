@@ -49,8 +49,8 @@ STEPS = (2048, 65_536)
 """Fewest and most tokens of a step."""
 
 
-class Recorded(msgspec.Struct, frozen=True):
-    """A run of recorded.json.
+class RecordedRun(msgspec.Struct, frozen=True):
+    """A run on English encyclopedic text and news (`python benchmarks/pretrain.py sizes minutes`).
 
     Attributes:
         recipe: its recipe.
@@ -63,11 +63,25 @@ class Recorded(msgspec.Struct, frozen=True):
     accuracy: float
 
 
+class Recorded(msgspec.Struct, frozen=True):
+    """The contents of recorded.json.
+
+    Attributes:
+        runs: pretraining from scratch.
+        published, half_hour: F1 of entities in English news (CoNLL-2003), fine-tuned from a small published checkpoint,
+            and from half an hour of pretraining (`python benchmarks/finetune.py token_classification`, `minutes`).
+    """
+
+    runs: list[RecordedRun]
+    published: float
+    half_hour: float
+
+
 @cache
-def recorded() -> list[Recorded]:
-    """Return runs on English encyclopedic text and news (`python benchmarks/pretrain.py sizes`)."""
+def recorded() -> Recorded:
+    """Return what was measured."""
     content = resources.files("unmask.pretraining").joinpath("recorded.json").read_bytes()
-    return msgspec.json.decode(content, type=list[Recorded])
+    return msgspec.json.decode(content, type=Recorded)
 
 
 def for_text(paths: Sequence[str | Path], options: TextOptions, settings: Overrides) -> Recipe:
@@ -156,7 +170,8 @@ def worth(tokens: float, text: float) -> float:
 
 def expectations(name: str, tokens: float) -> list[str]:
     """Return lines about how far a recipe comes with a number of tokens, and what else there is."""
-    runs = sorted((run for run in recorded() if run.recipe == name), key=lambda run: run.tokens)
+    known = recorded()
+    runs = sorted((run for run in known.runs if run.recipe == name), key=lambda run: run.tokens)
     lines = []
     if runs and tokens >= runs[0].tokens:  # beyond the longest run, that run is a lower bound
         share = np.interp(math.log(tokens), [math.log(run.tokens) for run in runs], [run.accuracy for run in runs])
@@ -164,7 +179,9 @@ def expectations(name: str, tokens: float) -> list[str]:
         lines = [f"expected: {least}{share:.0%} of masked tokens predicted, as on English encyclopedic text and news"]
     return [
         *lines,
-        "a published checkpoint that has read much more, adapted to this text with --init DIRECTORY, is mostly better",
+        "a published checkpoint that has read much more, adapted to this text with --init DIRECTORY, is mostly better: "
+        f"in entities of English news a small one has F1 {known.published:.0f}, half an hour from scratch "
+        f"{known.half_hour:.0f}",
     ]
 
 
