@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from unmask.batches.batch import Sample
+from unmask.errors import UserError
 from unmask.finetuning import finetune
 from unmask.finetuning.used_rows import only_used_rows
 from unmask.model import load_model
@@ -65,6 +66,14 @@ def test_where_it_is_not_exact_the_whole_table_is_trained(start, task, tmp_path)
     run(start, task, tmp_path / "lamb", "budget.steps=1", "optimizer.kind=lamb")
     assert rows_of(tmp_path / "lamb") == whole
     assert rows_of(tmp_path / "adamw") < whole / 2
+
+
+def test_a_run_of_an_earlier_version_is_refused(start, task, tmp_path, monkeypatch, stopped_at):
+    with monkeypatch.context() as patch, stopped_at(2):
+        patch.setattr(finetune, "only_used_rows", lambda table, parts: nullcontext(parts))
+        run(start, task, tmp_path / "run")
+    with pytest.raises(UserError, match=r"step-00000002: the weights are those of another version .* start the run"):
+        run(start, task, tmp_path / "run", resume=True)
 
 
 def test_an_interrupted_run_ends_as_an_uninterrupted_one(start, task, tmp_path, stopped_at):

@@ -21,7 +21,7 @@ from unmask.batches.batch import Batch, Sample, collate
 from unmask.batches.rng import derive_seed
 from unmask.batches.sources import Source
 from unmask.batches.steps import report_lost_workers
-from unmask.errors import UnmaskError
+from unmask.errors import UnmaskError, UserError
 from unmask.objectives.learner import Learner
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
@@ -321,10 +321,18 @@ class Trainer:
             self.patience.update(self.replicas)
 
     def _restore(self, name: str) -> None:
-        model, optimizer, self.progress = load_checkpoint(self.run.checkpoints / name)
-        self.replicas.load_state_dict(model)
+        path = self.run.checkpoints / name
+        model, optimizer, self.progress = load_checkpoint(path)
+        try:
+            self.replicas.load_state_dict(model)
+        except RuntimeError as error:  # other names or shapes
+            raise UserError(
+                "the weights are those of another version of this program",
+                file=path,
+                remedy="start the run again in an empty directory",
+            ) from error
         self.optimizer.load(optimizer)
-        self.carry.load(load_carry(self.run.checkpoints / name), self.machine.device)
+        self.carry.load(load_carry(path), self.machine.device)
         self.failures = 0
         self.feed.restart()
 
