@@ -26,6 +26,7 @@ FIELDS = {
     "minutes": {"start", "task", "method", "seed", "factor", "metric", "score", "learning_rate", "seconds"},
     "curriculum": {"start", "task", "method", "seed", "factor", "metric", "score", "learning_rate", "seconds"},
     "parity": {"task", "method", "seed", "metric", "score", "learning_rate", "epochs", "step_seconds", "seconds"},
+    "regularization": {"data", "method", "seed", "metric", "score", "seconds"},
 }
 """Fields that the tables read."""
 ONLY = {
