@@ -124,6 +124,7 @@ weight                          -              -                  -             
 [optimizer]
 bias_correction             false           true               true          false          false           true
 layer_decay                     1              1                  1              1              1              1
+average                         0              0                  0              0              0              0
 """
 """The settings common to all sizes of a family; "-": there is no such setting.
 
