@@ -18,6 +18,7 @@ CURVE = {
     "pretrain_mini": {"case", "guess", "most_frequent_token", "corpus_tokens", "steps", "minutes"},
     "adapt_minilm": {"case", "guess", "settings", "steps"},
     "chinese": {"case", "guess", "corpus_tokens", "steps", "epochs", "minutes"},
+    "chinese_default": {"case", "guess", "corpus_tokens", "steps", "epochs"},
     "pretraining_pays": {"case", "guess", "settings", "steps", "epochs"},
     "minutes": {"case", "learning_rate", "searched", "step", "epochs", "end"},
     "changes": {"case", "seed", "learning_rate", "searched", "step", "end"},

@@ -39,8 +39,9 @@ from unmask.families import FAMILIES, BodySettings, Family, family_of
 from unmask.families.format import SHARED_KEY, Format
 
 OUR_KEY = "unmask"
-TOKENS_KEY = "unmask_pretrained_tokens"
 """Key of config.json for the settings of the task."""
+TOKENS_KEY = "unmask_pretrained_tokens"
+"""Key of config.json for the number of tokens that the encoder was pretrained on."""
 
 
 def by_model_type(families: Iterable[Family]) -> dict[str, Family]:
