@@ -7,6 +7,7 @@ import torch
 from unmask.batches.batch import Sample, collate
 from unmask.encoders.encoder import Keep
 from unmask.families.bert import BertSettings
+from unmask.layers import linear
 from unmask.layers.dropout import Dropout
 from unmask.recipe import read_recipe, shipped
 
@@ -106,3 +107,21 @@ def test_dropout_is_keyed_and_off_in_evaluation():
     x = torch.ones(9)
     assert Dropout(0.5).eval()(x) is x
     assert Dropout(0.0)(x) is x
+
+
+@pytest.mark.parametrize("recipe", ["bert-mini", "modernbert-mini", "gpt-mini"])
+def test_rows_that_fill_up_the_stream_change_nothing(monkeypatch, recipe):
+    tokens = collate(samples((3, 17, 60, 61))).tokens  # 141 tokens
+    encoder = read_recipe(recipe).encoder.build(VOCABULARY).bfloat16().eval()
+    found = []
+    for steps in (5, 60):  # 144 rows, 141 rows
+        monkeypatch.setattr(linear, "STEPS_PER_OCTAVE", steps)
+        encoder.zero_grad()
+        encoded = encoder(tokens, Keep(layers=frozenset([0, 2]), rows=torch.arange(0, 141, 2)))
+        assert all(len(layer) == 141 for layer in (encoded.last, *encoded.layers.values()))
+        (encoded.last.float() ** 2).sum().backward()
+        grads = [parameter.grad.to_dense() for parameter in encoder.parameters() if parameter.grad is not None]
+        found.append([encoded.last, *encoded.layers.values(), *grads])
+    for one, other in zip(*found, strict=True):
+        scale = other.float().abs().max().item()
+        torch.testing.assert_close(one.float(), other.float(), rtol=0.02, atol=0.02 * scale)

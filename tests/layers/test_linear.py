@@ -66,3 +66,19 @@ def test_without_the_private_operator_outputs_and_gradients_are_the_same(monkeyp
     assert not linear._by_onednn(x)
     for one, other in zip(results(layer, x, grad), expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("rows", "filled"), [(0, 0), (1, 1), (31, 31), (33, 34), (64, 64), (300, 304), (2049, 2176)])
+def test_matrices_are_filled_up_to_few_numbers_of_rows(rows, filled):
+    x = torch.randn(rows, 8).bfloat16()
+    longer = linear.fill_up(x)
+    assert len(longer) == filled
+    assert torch.equal(longer[:rows], x)
+    assert not longer[rows:].any()
+
+
+def test_where_products_need_no_kernels_nothing_is_filled_up(monkeypatch):
+    x = torch.randn(33, 8)
+    assert len(linear.fill_up(x)) == 34
+    monkeypatch.setattr(linear, "_ONEDNN", False)
+    assert linear.fill_up(x) is x

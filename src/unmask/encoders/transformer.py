@@ -18,6 +18,7 @@ from unmask.batches.batch import Tokens
 from unmask.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, HeadSpec, Keep
 from unmask.layers.block import Block
 from unmask.layers.embeddings import Embeddings
+from unmask.layers.linear import fill_up
 from unmask.layers.pooler import NormedPooler, Pooler
 from unmask.layers.pre_norm_block import PreNormBlock
 
@@ -104,6 +105,8 @@ class Transformer(Encoder):
         """Encode a batch; see `Encoder`."""
         x = self.embeddings(tokens)  # (tokens, width)
         layers = {0: x} if 0 in keep.layers else {}
+        count = x.shape[0]  # export knows no `len`
+        x = fill_up(x)  # (rows, width): the tokens, then rows that nothing reads
         scores: dict[int, list[Tensor]] = {}
         for number in range(1, self.num_layers + 1):
             block = self.blocks[min(number, len(self.blocks)) - 1]
@@ -113,10 +116,10 @@ class Transformer(Encoder):
                 y = checkpoint(block, x, tokens, rows=rows, use_reentrant=False)
             else:
                 y = block(x, tokens, kept, rows)  # (tokens or rows, width)
-            x = y if rows is None else torch.zeros_like(x).index_copy(0, rows, y)  # (tokens, width)
+            x = y if rows is None else torch.zeros_like(x).index_copy(0, rows, y)
             if number in keep.layers:
-                layers[number] = x
-        return Encoded(last=x, layers=layers, scores=scores)
+                layers[number] = x[:count]
+        return Encoded(last=x[:count], layers=layers, scores=scores)
 
     def embed(self, tokens: Tokens) -> Tensor:
         """Return the embeddings before their projection, (tokens, width of the embeddings)."""

@@ -48,5 +48,5 @@ class AttentionSpec:
 
 
 Kernel = Callable[[Tensor, Tokens, AttentionSpec], Tensor]
-"""Computes attention: maps queries, keys and values of all heads, (tokens, 3 * width), to the tokens' outputs,
-(tokens, width)."""
+"""Computes attention: maps queries, keys and values of all heads, (rows, 3 * width), to the tokens' outputs,
+(rows, width). On a CPU there may be more rows than tokens (`fill_up` in layers/linear.py): their outputs are 0."""

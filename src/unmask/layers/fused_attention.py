@@ -47,7 +47,7 @@ class _Attention(torch.autograd.Function):
     def forward(ctx: Any, qkv: Tensor, groups: tuple[Group, ...], spec: AttentionSpec) -> Tensor:
         heads, dropout = spec.heads, spec.dropout
         ctx.groups, ctx.spec, ctx.seed = groups, spec, draw() if dropout else 0
-        out = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
+        out = _stream(qkv, qkv.shape[1] // 3, groups)
         saved: list[Tensor | None] = []
         learning = ctx.needs_input_grad[0]
         for number, group in enumerate(groups):
@@ -75,7 +75,7 @@ class _Attention(torch.autograd.Function):
         (grad_out,), spec = grads, ctx.spec
         heads, dropout = spec.heads, spec.dropout
         saved = iter(ctx.saved_tensors)
-        grad_qkv = grad_out.new_empty(len(grad_out), 3 * grad_out.shape[1])
+        grad_qkv = _stream(grad_out, 3 * grad_out.shape[1], ctx.groups)
         for number, group in enumerate(ctx.groups):
             inputs = next(saved)
             blocks = choose(group, spec, inputs)
@@ -105,6 +105,13 @@ class _Attention(torch.autograd.Function):
                 _rotate(sums[:2], spec.rotation, back=True)
             _from_heads(sums, group, heads, grad_qkv)
         return grad_qkv, None, None
+
+
+def _stream(like: Tensor, width: int, groups: tuple[Group, ...]) -> Tensor:
+    """Return a new stream, (rows, width), for `_from_heads` to write to; its rows beyond the tokens are 0."""
+    stream = like.new_empty(len(like), width)
+    stream[groups[-1].stop :] = 0
+    return stream
 
 
 def _to_heads(stream: Tensor, group: Group, heads: int, parts: int, *, own: bool = False) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import dropout
+from torch.nn.functional import dropout, pad
 
 from unmask.batches.batch import Group, Tokens
 from unmask.layers.attention_spec import AttentionSpec
@@ -18,7 +18,7 @@ def plain(qkv: Tensor, tokens: Tokens, spec: AttentionSpec, scores: list[Tensor]
     """Compute attention; see `Kernel`.
 
     Args:
-        qkv: queries, keys and values, (tokens, 3 * width).
+        qkv: queries, keys and values, (tokens or more rows, 3 * width).
         tokens: offsets and groups of the sequences.
         spec: parameters of the attention.
         scores: if given, the inputs of the softmax are appended for each group, (sequences, heads, longest, longest):
@@ -26,7 +26,8 @@ def plain(qkv: Tensor, tokens: Tokens, spec: AttentionSpec, scores: list[Tensor]
             outside the window).
     """
     outputs = [_attend(qkv, tokens, group, spec, scores) for group in tokens.groups]
-    return outputs[0] if len(outputs) == 1 else torch.cat(outputs)  # (tokens, width)
+    output = outputs[0] if len(outputs) == 1 else torch.cat(outputs)  # (tokens, width)
+    return pad(output, (0, 0, 0, qkv.shape[0] - output.shape[0]))  # export knows no `len`
 
 
 def _attend(qkv: Tensor, tokens: Tokens, group: Group, spec: AttentionSpec, collected: list[Tensor] | None) -> Tensor:
