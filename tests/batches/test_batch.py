@@ -115,3 +115,16 @@ def test_samples_with_and_without_segments_are_not_mixed():
 def test_samples_are_not_split_before_the_size_of_a_micro_batch_is_known():
     with pytest.raises(ValueError, match=r"at least 1: call Trainer\.start\(\)"):
         split(make([3, 4]), 0)
+
+
+def test_sequences_in_reverse_order_come_last():
+    directions = {5: True, 4: False, 2: True, 9: False}
+    batch = collate([sample_of(length, backward=backward) for length, backward in directions.items()])
+    assert [key for (key,) in batch.keys] == [4, 9, 2, 5]
+    assert batch.tokens.backward == 2
+    assert batch.tokens.map(lambda value: value + 1).backward == 2
+    assert batch.tokens.groups[0].stop <= 13, "a group is in order of length"
+    assert sum(group.stop - group.start for group in batch.tokens.groups) == 20
+    assert collate([sample_of(3)]).tokens.backward is None
+    with pytest.raises(ValueError, match="either all samples of a batch must have a direction"):
+        collate([sample_of(3, backward=False), sample_of(4)])

@@ -62,11 +62,11 @@ def test_the_comparison_notices_a_planted_fault(samples, monkeypatch, planted):
 
     right = downstream.pack
 
-    def wrong(tokens):
-        order, sizes = right(tokens)
+    def wrong(position_ids):
+        order, sizes = right(position_ids)
         if planted == "order":  # the shortest sequence first, as in the batch
-            return (tokens.position_ids * len(order) + torch.arange(len(order))).argsort(), sizes
-        return tokens.ids.argsort(), sizes
+            return (position_ids * len(order) + torch.arange(len(order))).argsort(), sizes
+        return position_ids.flip(0).argsort(), sizes
 
     monkeypatch.setattr(downstream, "pack", wrong)
     with pytest.raises(AssertionError):

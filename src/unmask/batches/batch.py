@@ -43,6 +43,8 @@ class Sample:
         stage: index of the run's stage in which the sample is read.
         stream: index of the contiguous stream whose next window this is; None for an independent sample.
         fresh: whether the stream starts here, so that no state is carried over from the previous window.
+        backward: whether the ids are in reverse order, for bodies that read each direction separately; None: samples
+            have no direction.
     """
 
     key: Key
@@ -55,6 +57,7 @@ class Sample:
     stage: int = 0
     stream: int | None = None
     fresh: bool = False
+    backward: bool | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -129,6 +132,8 @@ class Tokens:
         position_ids: (tokens,), each token's index in its sequence.
         offsets: (sequences + 1,) int32.
         groups: see `Group`; together they cover all tokens in order.
+        backward: number of sequences whose tokens are in reverse order, the last ones; None: no sequence has a
+            direction.
     """
 
     ids: Tensor
@@ -136,10 +141,12 @@ class Tokens:
     position_ids: Tensor
     offsets: Tensor
     groups: tuple[Group, ...]
+    backward: int | None = None
 
     def map(self, change: Change) -> Tokens:
         """Return a copy with `change` applied to all tensors."""
-        return Tokens(
+        return replace(
+            self,
             ids=change(self.ids),
             segments=None if self.segments is None else change(self.segments),
             position_ids=change(self.position_ids),
@@ -150,7 +157,7 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Batch:
-    """Concatenated samples, sorted by length.
+    """Concatenated samples, sorted by length; where they have directions, those in reverse order come last.
 
     Attributes:
         keys: the samples' keys, which map predictions back to examples.
@@ -187,12 +194,13 @@ class Batch:
 
 
 def collate(samples: Sequence[Sample]) -> Batch:
-    """Concatenate samples, shortest first (samples of equal length keep their order).
+    """Concatenate samples, shortest first (samples of equal length keep their order), each direction by itself.
 
     Raises:
-        ValueError: a stream occurs twice, or only some of the samples belong to streams or have segments.
+        ValueError: a stream occurs twice, or only some of the samples belong to streams, have segments or a direction.
     """
-    samples = sorted(samples, key=len)
+    samples = sorted(samples, key=lambda sample: (bool(sample.backward), len(sample)))
+    backward = _count_backward(samples)
     streams = [sample.stream for sample in samples if sample.stream is not None]
     if streams and len(set(streams)) != len(samples):
         raise ValueError("the samples of a batch must be windows of different streams, or all belong to no stream")
@@ -206,6 +214,7 @@ def collate(samples: Sequence[Sample]) -> Batch:
         position_ids=torch.from_numpy(position_ids),
         offsets=torch.from_numpy(offsets.astype(np.int32)),
         groups=tuple(_groups(lengths, offsets)),
+        backward=backward,
     )
     return Batch(
         keys=tuple(sample.key for sample in samples),
@@ -263,12 +272,20 @@ def _segments(samples: Sequence[Sample]) -> Tensor | None:
     return torch.from_numpy(np.concatenate(given).astype(np.int64)) if given else None
 
 
+def _count_backward(samples: Sequence[Sample]) -> int | None:
+    """Return how many samples are in reverse order, or None if no sample has a direction."""
+    given = [sample.backward for sample in samples if sample.backward is not None]
+    if given and len(given) != len(samples):
+        raise ValueError("either all samples of a batch must have a direction, or none")
+    return sum(given) if given else None
+
+
 def _groups(lengths: np.ndarray, offsets: np.ndarray) -> list[Group]:
     groups = []
     first = 0
     while first < len(lengths):
-        last = first + 1  # sorted by length: the last of the sequences first..last-1 is the longest
-        while last < len(lengths):
+        last = first + 1  # in order of length: the last of the sequences first..last-1 is the longest
+        while last < len(lengths) and lengths[last] >= lengths[last - 1]:  # shorter again: the other direction begins
             padded = int(lengths[last]) * (last + 1 - first)
             if padded - (offsets[last + 1] - offsets[first]) > max(MAX_WASTE * padded, CHEAP_WASTE):
                 break

@@ -30,6 +30,7 @@ from unmask.encoders.downstream_kind import DownstreamKind
 from unmask.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, Keep
 from unmask.errors import UserError
 from unmask.layers.dropout import Dropout
+from unmask.layers.packing import pack
 
 RNN_LAYERS = 2
 """Number of layers of the LSTM, as in the paper."""
@@ -124,7 +125,7 @@ class Lstm(nn.Module):
 
     def forward(self, x: Tensor, tokens: Tokens) -> Tensor:
         """Return the states of both directions of each token: (tokens, inputs) to (tokens, 2 * width)."""
-        order, sizes = pack(tokens)
+        order, sizes = pack(tokens.position_ids)
         packed = PackedSequence(self.dropout(x).index_select(0, order), sizes)
         states, _ = self.lstm(packed)
         return torch.empty_like(states.data).index_copy(0, order, states.data)  # (tokens, 2 * width)
@@ -133,21 +134,6 @@ class Lstm(nn.Module):
         """Return the operations of the gates' matrix products, whose outputs are four times as wide as the state."""
         inner = (RNN_LAYERS - 1) * (2 * self.width + self.width)
         return 2 * 2 * tokens * 4 * self.width * (self.inputs + self.width + inner)
-
-
-def pack(tokens: Tokens) -> tuple[Tensor, Tensor]:
-    """Return the order in which torch's recurrent networks read a batch, and the number of sequences per time step.
-
-    Tokens are ordered by time step, and in each step by decreasing sequence length: the longest sequence is the last of
-    the batch. The sizes must be on the CPU, so on a GPU this synchronizes.
-
-    Returns:
-        Token indices, (tokens,), and sizes, (longest,) int64 on the CPU.
-    """
-    positions, count = tokens.position_ids, len(tokens.ids)
-    # at equal positions, later tokens belong to later and therefore longer sequences
-    order = (positions * count + (count - 1 - torch.arange(count, device=positions.device))).argsort()
-    return order, torch.bincount(positions).cpu()
 
 
 class Downstream(Encoder):

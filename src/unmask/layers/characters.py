@@ -70,6 +70,15 @@ class CharacterCnn(nn.Module):
             rows = highway(rows)
         return self.project(rows).index_select(0, order.argsort()[word])
 
+    def forward_flops(self, ids: Tensor) -> int:
+        """Return the operations of its matrix products for the distinct words among these; see `forward`."""
+        first, _ = distinct(ids)
+        lengths = (ids[first] != PADDING).sum(1)
+        windows = int(lengths.sum()) + len(first)  # of each convolution: with one of padding alone
+        above = sum(part.weight.numel() for highway in self.highways for part in (highway.gate, highway.transform))
+        convolutions = sum(own.weight.numel() for own in self.filters)
+        return 2 * (windows * convolutions + len(first) * (above + self.project.weight.numel()))
+
     def _filtered(self, ids: Tensor, longest: int) -> Tensor:
         """Return the maxima of all filters over words of at most `longest` ids, (words, filters)."""
         x = self.characters(ids[:, : longest + max(self.sizes)])  # (words, length, width of the embeddings)
