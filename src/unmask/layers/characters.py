@@ -75,9 +75,8 @@ class CharacterCnn(nn.Module):
         first, _ = distinct(ids)
         lengths = (ids[first] != PADDING).sum(1)
         windows = int(lengths.sum()) + len(first)  # of each convolution: with one of padding alone
-        above = sum(part.weight.numel() for highway in self.highways for part in (highway.gate, highway.transform))
-        convolutions = sum(own.weight.numel() for own in self.filters)
-        return 2 * (windows * convolutions + len(first) * (above + self.project.weight.numel()))
+        convolutions, above = _size(self.filters), _size(self.highways) + _size(self.project)
+        return 2 * (windows * convolutions + len(first) * above)
 
     def _filtered(self, ids: Tensor, longest: int) -> Tensor:
         """Return the maxima of all filters over words of at most `longest` ids, (words, filters)."""
@@ -120,3 +119,8 @@ def distinct(ids: Tensor) -> tuple[Tensor, Tensor]:
     first = number.new_empty(int(number.max()) + 1 if len(number) else 0)
     first[number] = torch.arange(len(ids), device=ids.device)
     return first, number
+
+
+def _size(module: nn.Module) -> int:
+    """Return the number of weights in the matrices of a module."""
+    return sum(weight.numel() for weight in module.parameters() if weight.ndim == 2)
