@@ -1,4 +1,4 @@
-"""Where does the time of a pretraining step go (see engines.py for the work)?
+"""Where does a step's time go, in pretraining (see engines.py for the work) and in fine-tuning (finetune_speed.py)?
 
 torch's profiler measures each kernel; the rest of the wall time is Python, numpy and the dispatcher. Each kernel
 belongs to one kind of work; an elementwise one (a product, a copy) to the part that called it.
@@ -7,17 +7,23 @@ belongs to one kind of work; an elementwise one (a product, a copy) to the part 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
+from pathlib import Path
 from unittest import mock
 
+import engines
+import finetune_speed
 import torch
 from common import add
-from engines import WARM_STEPS, Work, run_unmask
+from engines import Work
 
 from unmask.training.loop import Trainer
 
-CASES = ["mini-var-bf16-0.1", "mini-full512-bf16-0.1", "small-var-bf16-0.1"]
+FINETUNING = "finetune"
+CASES = ["mini-var-bf16-0.1", "mini-full512-bf16-0.1", "small-var-bf16-0.1", FINETUNING]
 KINDS = {
     "products of matrices": ("mm", "addmm", "addmm_", "mkldnn_linear", "linear"),
     "attention's batched products": ("bmm", "baddbmm"),
@@ -32,28 +38,40 @@ KINDS = {
 }
 
 
-def profile(work: Work) -> Iterator[dict[str, float | str]]:
-    """Pretrain twice and yield the seconds per step of each kind of work: of wall time, then of torch's kernels."""
+def pretraining(work: Work) -> tuple[float, int, int]:
+    """Pretrain; return the seconds of a timed step, and how many steps were not timed and timed."""
+    return engines.run_unmask(work)["seconds"] / work.steps, engines.WARM_STEPS, work.steps
+
+
+def finetuning(examples: int, precision: str = "bf16") -> tuple[float, int, int]:
+    """Fine-tune MiniLM for an epoch; return what `pretraining` does."""
+    with tempfile.TemporaryDirectory() as folder:
+        train, dev = finetune_speed.split("sst2", examples, Path(folder))
+        found = finetune_speed.run_unmask(train, dev, 1, 0, precision)
+    return found["seconds_per_step"], finetune_speed.WARM_STEPS, found["steps"]
+
+
+def profile(run: Callable[[], tuple[float, int, int]]) -> Iterator[dict[str, float | str]]:
+    """Train twice and yield the seconds per step of each kind of work: of wall time, then of torch's kernels."""
     kinds = {f"aten::{name}": kind for kind, names in KINDS.items() for name in names}
     found = dict.fromkeys(KINDS, 0.0)
-    measured = run_unmask(work)
-    wall = measured["seconds"] / work.steps
+    wall, warm, steps = run()
     profiler, step, taken = torch.profiler.profile(), Trainer.step, count(1)
 
     def observed(trainer: Trainer) -> dict[str, float]:
         """Take a step of the run as it is, with the profiler on from the first timed one to the last."""
-        if (number := next(taken)) == WARM_STEPS + 1:
+        if (number := next(taken)) == warm + 1:
             profiler.start()
         metrics = step(trainer)
-        if number == work.all_steps:
+        if number == warm + steps:
             profiler.stop()
         return metrics
 
     with mock.patch.object(Trainer, "step", observed):
-        run_unmask(work)
+        run()
     for event in profiler.key_averages():
         if event.key in kinds:
-            found[kinds[event.key]] += event.self_cpu_time_total / 1e6 / work.steps
+            found[kinds[event.key]] += event.self_cpu_time_total / 1e6 / steps
     found["all else, including Python and numpy"] = max(0.0, wall - sum(found.values()))
     for kind, seconds in found.items():
         yield {"kind": kind, "seconds": seconds, "share": seconds / wall}
@@ -63,13 +81,19 @@ def profile(work: Work) -> Iterator[dict[str, float | str]]:
 def main() -> None:
     """Profile all cases."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", nargs="+", default=CASES, metavar="CASE", help="as those of pretrain_speed.py")
-    parser.add_argument("--steps", type=int, default=10, help="profiled steps")
-    parser.add_argument("--sequences", type=int, default=32, help="per step")
+    parser.add_argument("--cases", nargs="+", default=CASES, metavar="CASE", help="finetune, or of pretrain_speed.py")
+    parser.add_argument("--name", help="of the case in the result, to tell another version on PYTHONPATH from this one")
+    parser.add_argument("--steps", type=int, default=10, help="profiled steps of pretraining")
+    parser.add_argument("--sequences", type=int, default=32, help="per step of pretraining")
+    parser.add_argument("--examples", type=int, default=2_000, help="of fine-tuning")
     options = parser.parse_args()
     for case in options.cases:
-        for record in profile(Work.parse(case, steps=options.steps, sequences=options.sequences)):
-            add("step_profile", {"case": case, **record}, instead=("case", "kind"))
+        if case == FINETUNING:
+            run = partial(finetuning, options.examples)
+        else:
+            run = partial(pretraining, Work.parse(case, steps=options.steps, sequences=options.sequences))
+        for record in profile(run):
+            add("step_profile", {"case": options.name or case, **record}, instead=("case", "kind"))
 
 
 if __name__ == "__main__":

@@ -49,6 +49,18 @@ def test_where_the_time_goes(benchmark_module, work, records, run_main):
 
 
 @pytest.mark.shared
+@pytest.mark.usefixtures("few")
+def test_where_the_time_of_fine_tuning_goes(benchmark_module, work, records, run_main, shared):
+    run_main(benchmark_module("step_profile"), "--cases", "finetune", "--examples", "96", "--name", "toy")
+    found = {one["kind"]: one for one in records("step_profile")}
+    assert {one["case"] for one in found.values()} == {"toy"}
+    parts = [one["seconds"] for kind, one in found.items() if kind != "step"]
+    assert sum(parts) >= found["step"]["seconds"] * 0.999
+    assert found["AdamW"]["seconds"] > 0
+    assert set(work.micro_batches) == {(16,)}
+
+
+@pytest.mark.shared
 def test_both_engines_learn_from_the_same_tokens(benchmark_module, work, records, run_main, shared, tmp_path):
     module = benchmark_module("loss_parity")
     run_main(module, "--toy", "--tokens", "30000", "--runs", str(tmp_path))
