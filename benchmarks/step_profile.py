@@ -56,22 +56,21 @@ def profile(run: Callable[[], tuple[float, int, int]]) -> Iterator[dict[str, flo
     kinds = {f"aten::{name}": kind for kind, names in KINDS.items() for name in names}
     found = dict.fromkeys(KINDS, 0.0)
     wall, warm, steps = run()
-    profiler, step, taken = torch.profiler.profile(), Trainer.step, count(1)
+    step, taken = Trainer.step, count(1)
 
     def observed(trainer: Trainer) -> dict[str, float]:
-        """Take a step of the run as it is, with the profiler on from the first timed one to the last."""
-        if (number := next(taken)) == warm + 1:
-            profiler.start()
-        metrics = step(trainer)
-        if number == warm + steps:
-            profiler.stop()
+        """Take a step of the run as it is, and sum the kernels of those that are timed."""
+        if not warm < next(taken) <= warm + steps:
+            return step(trainer)
+        with torch.profiler.profile() as profiler:
+            metrics = step(trainer)
+        for event in profiler.key_averages():
+            if event.key in kinds:
+                found[kinds[event.key]] += event.self_cpu_time_total / 1e6 / steps
         return metrics
 
     with mock.patch.object(Trainer, "step", observed):
         run()
-    for event in profiler.key_averages():
-        if event.key in kinds:
-            found[kinds[event.key]] += event.self_cpu_time_total / 1e6 / steps
     found["all else, including Python and numpy"] = max(0.0, wall - sum(found.values()))
     for kind, seconds in found.items():
         yield {"kind": kind, "seconds": seconds, "share": seconds / wall}
