@@ -40,9 +40,9 @@ class TokenizerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """The recipe's [tokenizer], used only with raw text, as a corpus has its own tokenizer.
 
     Attributes:
-        kind: "wordpiece", "bpe" (byte-level) or "unigram" (SentencePiece's).
+        kind: "wordpiece", "bpe" (byte-level), "unigram" (SentencePiece's) or "words" (for models that read characters).
         vocabulary: number of tokens.
-        lowercase: whether to lowercase and strip accents; a byte-level BPE never does.
+        lowercase: whether to lowercase and strip accents; byte-level BPE and whole words never do.
     """
 
     kind: Trained = "wordpiece"

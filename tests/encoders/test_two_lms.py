@@ -9,8 +9,9 @@ import torch
 from unmask.batches.batch import Sample, collate
 from unmask.encoders.encoder import CARRY, HeadSpec, Keep
 from unmask.encoders.two_lms import TwoLms
-from unmask.layers.characters import BEGIN_WORD, END_WORD, PADDING, CharacterCnn
+from unmask.layers.characters import CharacterCnn
 from unmask.layers.lstm import Lstm
+from unmask.tokenizers.spelling import BEGIN_WORD, END_WORD, PADDING
 
 WIDTH, CELLS, BYTES = 6, 10, 8
 ALL = Keep(layers=frozenset({0, 1, 2}))

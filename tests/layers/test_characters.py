@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from unmask.layers import characters
-from unmask.layers.characters import BEGIN_WORD, CHARACTERS, END_WORD, PADDING, CharacterCnn, distinct
+from unmask.layers.characters import CharacterCnn, distinct
+from unmask.tokenizers.spelling import BEGIN_WORD, CHARACTERS, END_WORD, PADDING
 
 LONGEST = 12
 FILTERS = [(1, 3), (2, 5), (4, 6)]

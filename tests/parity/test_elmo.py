@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from unmask.layers import lstm
-from unmask.layers.characters import BEGIN_SENTENCE, BEGIN_WORD, END_SENTENCE, END_WORD, PADDING, CharacterCnn
+from unmask.layers.characters import CharacterCnn
 from unmask.layers.lstm import Lstm
+from unmask.tokenizers.spelling import BEGIN_SENTENCE, BEGIN_WORD, END_SENTENCE, END_WORD, PADDING
 
 h5py = pytest.importorskip("h5py")
 FILTERS = [(1, 4), (2, 8), (3, 16), (4, 32), (5, 64)]

@@ -10,6 +10,7 @@ from unmask.errors import UserError
 from unmask.tokenizers.bpe import train_bpe
 from unmask.tokenizers.train import CASED, PADDING, train_tokenizer
 from unmask.tokenizers.unigram import train_unigram
+from unmask.tokenizers.word_level import train_words
 from unmask.tokenizers.wordpiece import train_wordpiece
 
 TEXTS = ["The cat sat on the mat, the Café cat.", "cats sat; matted cats"] * 5
@@ -48,16 +49,18 @@ def test_each_kind_is_trained_by_its_function(kind, train, lowercase):
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
-def test_bpe_is_always_cased(lowercase):
-    tokenizer = train_tokenizer("bpe", TEXTS, size=300, lowercase=lowercase)
-    assert tokenizer.sha256 == train_bpe(TEXTS, size=300).sha256
-    assert (tokenizer.kind.name, tokenizer.lowercase, tokenizer.pad) == ("bpe", False, PADDING["bpe"])
-    assert CASED == ("bpe",)
+@pytest.mark.parametrize(("kind", "train"), [("bpe", train_bpe), ("words", train_words)])
+def test_others_are_always_cased(kind, train, lowercase):
+    tokenizer = train_tokenizer(kind, TEXTS, size=300, lowercase=lowercase)
+    assert tokenizer.sha256 == train(TEXTS, size=300).sha256
+    assert (tokenizer.kind.name, tokenizer.lowercase, tokenizer.pad) == (kind, False, PADDING[kind])
+    assert CASED == ("bpe", "words")
 
 
 @pytest.mark.parametrize("kind", list(PADDING))
 def test_no_text_and_too_small_a_size_are_refused(kind):
+    size = 5 if kind == "words" else 7
     with pytest.raises(UserError, match="there is no text to train a tokenizer on"):
         train_tokenizer(kind, [], size=300, lowercase=True)
-    with pytest.raises(UserError, match=r"^a vocabulary of 7 is too small.*; it needs at least"):
-        train_tokenizer(kind, TEXTS, size=7, lowercase=True)
+    with pytest.raises(UserError, match=rf"^a vocabulary of {size} is too small.*; it needs at least"):
+        train_tokenizer(kind, TEXTS, size=size, lowercase=True)

@@ -29,14 +29,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     train.add_argument(
         "--kind",
         default="wordpiece",
-        choices=("wordpiece", "bpe", "unigram"),
-        help="WordPiece as in BERT, byte-level BPE as in RoBERTa, or a SentencePiece unigram model as in ALBERT "
-        "(default: wordpiece)",
+        choices=("wordpiece", "bpe", "unigram", "words"),
+        help="WordPiece as in BERT, byte-level BPE as in RoBERTa, a SentencePiece unigram model as in ALBERT, or whole "
+        "words as for ELMo, which reads their characters (default: wordpiece)",
     )
     train.add_argument(
         "--vocab-size", type=int, default=30522, metavar="N", help="number of tokens in the vocabulary (default: 30522)"
     )
-    train.add_argument("--cased", action="store_true", help="keep capital letters and accents (bpe always keeps them)")
+    train.add_argument("--cased", action="store_true", help="keep capital letters and accents, as bpe and words do")
     train.add_argument(
         "--coverage",
         type=float,
@@ -86,7 +86,7 @@ def _train(options: argparse.Namespace) -> None:
     if options.kind in CASED and options.cased:
         raise UserError(f"--cased has no effect on --kind {options.kind}, which always keeps capitals and accents")
     if options.kind in CASED and options.coverage is not None:
-        raise UserError(f"--coverage has no effect on --kind {options.kind}, which represents all characters by bytes")
+        raise UserError(f"--coverage has no effect on --kind {options.kind}, which leaves out no character")
     coverage = COVERAGE if options.coverage is None else options.coverage
     if not 0 < coverage <= 1:
         raise UserError(f"--coverage must be above 0 and at most 1, not {coverage:g}")

@@ -85,7 +85,7 @@ def build_corpus(
         shard_tokens=shard_tokens,
         report=report,
     ) as partial:
-        _encode_into(partial, documents, Encoder(tokenizer, dtype), workers)
+        _encode_into(partial, documents, Encoder(tokenizer.closed, dtype), workers)
         train, held, most_frequent = partial.finish()
         manifest = Manifest(
             version=VERSION,

@@ -15,10 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from unmask.layers.linear import Linear
+from unmask.tokenizers.spelling import CHARACTERS, PADDING
 
-BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PADDING = range(256, 261)
-"""Ids beside the 256 bytes."""
-CHARACTERS = 261
 CHUNK = 512
 """Number of distinct words, of similar lengths, that are computed together."""
 WordActivation = Literal["relu", "tanh"]
@@ -57,7 +55,7 @@ class CharacterCnn(nn.Module):
         """Return the vectors of words.
 
         Args:
-            ids: the bytes of each word, with `BEGIN_WORD`, `END_WORD` and `PADDING`, (words, longest) int64.
+            ids: the bytes of each word, as `spell` returns them, (words, longest) int64.
 
         Returns:
             (words, width).

@@ -23,7 +23,15 @@ from unmask.tokenizers.spiece import read_spiece
 from unmask.tokenizers.tokenizer import ROLES, Tokenizer
 from unmask.tokenizers.unigram import UNIGRAM, albert_unigram
 from unmask.tokenizers.word_bpe import END, WORD_BPE, word_bpe
-from unmask.tokenizers.wordpiece import PREFIX, SPECIAL_TOKENS, WORDPIECE, read_vocabulary
+from unmask.tokenizers.word_level import BILM_TOKENS, WORDS, WordTokenizer, word_level
+from unmask.tokenizers.wordpiece import (
+    PREFIX,
+    SPECIAL_TOKENS,
+    WORDPIECE,
+    bert_wordpiece,
+    is_lowercase,
+    read_vocabulary,
+)
 
 SPIECE = ("spiece.model", "30k-clean.model")
 """Names of the SentencePiece model in transformers and in ALBERT's own release."""
@@ -63,7 +71,7 @@ def load_tokenizer(directory: str | Path) -> Tokenizer:
         case "tokenizer.json":
             library = _read_library(path)
         case "vocab.txt":
-            library = read_vocabulary(path, SPECIAL_TOKENS | special)
+            library = _read_vocabulary(path, special)
         case name if name in SPIECE:
             library = _read_spiece(path, config)
         case _:
@@ -87,7 +95,7 @@ def load_tokenizer(directory: str | Path) -> Tokenizer:
                 "do_lower_case, strip_accents and tokenize_chinese_chars must be true or false",
                 file=directory / "tokenizer_config.json",
             ) from error
-    return Tokenizer(library, kind, special)
+    return (WordTokenizer if kind is WORDS else Tokenizer)(library, kind, special)
 
 
 def read_length(directory: Path) -> int:
@@ -143,6 +151,9 @@ def _kind(library: tokenizers.Tokenizer, path: Path) -> Kind:
                 remedy="rename the tokens",
             )
         return WORDPIECE
+    whole = isinstance(model, models.WordLevel) and isinstance(words, pre_tokenizers.BertPreTokenizer)
+    if whole and normalizer is None:
+        return WORDS
     if isinstance(model, models.BPE) and bert and model.end_of_word_suffix == END:
         return WORD_BPE
     if isinstance(model, models.BPE) and isinstance(words, pre_tokenizers.ByteLevel):
@@ -155,7 +166,7 @@ def _kind(library: tokenizers.Tokenizer, path: Path) -> Kind:
     raise UserError(
         "is of an unsupported kind",
         file=path,
-        remedy="use WordPiece with BERT's normalizer, byte-level BPE, GPT's BPE, or a SentencePiece unigram model",
+        remedy="use WordPiece with BERT's normalizer, byte-level BPE, GPT's BPE, SentencePiece's unigram model, or words",
     )
 
 
@@ -174,6 +185,14 @@ def _cuts_at_spaces(library: tokenizers.Tokenizer) -> bool:
     words = json.loads(library.to_str())["pre_tokenizer"] or {}
     kinds = [part["type"] for part in words.get("pretokenizers", [words]) if "type" in part]
     return kinds in (["Metaspace"], ["WhitespaceSplit", "Metaspace"])
+
+
+def _read_vocabulary(path: Path, special: Mapping[str, str]) -> tokenizers.Tokenizer:
+    """Read a vocabulary with one token per line: of whole words if it has the special tokens of bilm-tf."""
+    vocabulary = read_vocabulary(path)
+    if vocabulary.keys() >= BILM_TOKENS:
+        return word_level(vocabulary)
+    return bert_wordpiece(vocabulary, lowercase=is_lowercase(vocabulary, {**SPECIAL_TOKENS, **special}.values()))
 
 
 def _read_merges(path: Path, config: Mapping[str, Any], special: Mapping[str, str]) -> tokenizers.Tokenizer:

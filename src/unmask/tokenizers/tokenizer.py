@@ -132,9 +132,14 @@ class Tokenizer:
             model: the library's model with its vocabulary, as in `definition`.
         """
         content = {**json.loads(self._library.to_str()), "model": model}
-        new = Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(content)), self.kind, self._special)
+        new = type(self)(tokenizers.Tokenizer.from_str(json.dumps(content)), self.kind, self._special)
         new.summary = self.summary
         return new
+
+    @property
+    def closed(self) -> Tokenizer:
+        """The same tokenizer, all of whose ids are below `size`, as a corpus needs them."""
+        return self
 
     def count_words(self, texts: Iterable[str], *, progress: bool = False) -> dict[str, int]:
         """Count the words of texts, normalized and split as in encoding, which `split_word` takes."""
@@ -150,12 +155,12 @@ class Tokenizer:
 
     def encode(self, text: str) -> Ids:
         """Encode a text, without adding special tokens."""
-        return np.array(self._library.encode(text, add_special_tokens=False).ids, dtype=np.int32)
+        return self._ids(self._library.encode(text, add_special_tokens=False), text)
 
     def encode_many(self, texts: Sequence[str]) -> list[Ids]:
         """Encode several texts on all cores, without adding special tokens."""
         encodings = self._library.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
+        return [self._ids(encoding, text) for encoding, text in zip(encodings, texts, strict=True)]
 
     def encode_separately(self, words: Sequence[str]) -> list[Ids]:
         """Encode words separately, each as within a text: with a leading space if tokens include it."""
@@ -165,8 +170,8 @@ class Tokenizer:
         """Encode several texts; return the ids of each, and for each id the index of its word in the text."""
         encodings = self._library.encode_batch(list(texts), add_special_tokens=False)
         return [
-            (np.array(encoding.ids, dtype=np.int32), np.array(encoding.word_ids, dtype=np.int32))
-            for encoding in encodings
+            (self._ids(encoding, text), np.array(encoding.word_ids, dtype=np.int32))
+            for encoding, text in zip(encodings, texts, strict=True)
         ]
 
     def encode_offsets(self, text: str) -> tuple[Ids, list[tuple[int, int]]]:
@@ -176,7 +181,7 @@ class Tokenizer:
             The ids, and for each the start and end (exclusive) of its token in the text, in characters.
         """
         encoding = self._library.encode(text, add_special_tokens=False)
-        return np.array(encoding.ids, dtype=np.int32), encoding.offsets
+        return self._ids(encoding, text), encoding.offsets
 
     def encode_offsets_many(self, texts: Sequence[str]) -> list[tuple[Ids, npt.NDArray[np.int64]]]:
         """Encode several texts on all cores with the offsets of their tokens; see `encode_offsets`.
@@ -184,10 +189,15 @@ class Tokenizer:
         Returns:
             For each text the ids and the offsets, (tokens, 2).
         """
+        encodings = self._library.encode_batch(list(texts), add_special_tokens=False)
         return [
-            (np.array(encoding.ids, dtype=np.int32), np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2))
-            for encoding in self._library.encode_batch(list(texts), add_special_tokens=False)
+            (self._ids(encoding, text), np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2))
+            for encoding, text in zip(encodings, texts, strict=True)
         ]
+
+    def _ids(self, encoding: tokenizers.Encoding, text: str) -> Ids:
+        """Return the ids of a text that the library encoded."""
+        return np.array(encoding.ids, dtype=np.int32)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Convert ids to text, including special tokens."""

@@ -9,13 +9,14 @@ from unmask.tokenizers.bpe import train_bpe
 from unmask.tokenizers.coverage import COVERAGE
 from unmask.tokenizers.tokenizer import Tokenizer
 from unmask.tokenizers.unigram import train_unigram
+from unmask.tokenizers.word_level import train_words
 from unmask.tokenizers.wordpiece import train_wordpiece
 
-Trained = Literal["wordpiece", "bpe", "unigram"]
+Trained = Literal["wordpiece", "bpe", "unigram", "words"]
 """Kinds of vocabulary that can be trained."""
-CASED = ("bpe",)
-"""Those that are always cased."""
-PADDING: dict[Trained, int] = {"wordpiece": 0, "bpe": 1, "unigram": 0}
+CASED = ("bpe", "words")
+"""Those that are always cased, and have tokens for all characters."""
+PADDING: dict[Trained, int] = {"wordpiece": 0, "bpe": 1, "unigram": 0, "words": 3}
 """The id of the padding token in a trained vocabulary."""
 
 
@@ -28,12 +29,16 @@ def train_tokenizer(
     coverage: float = COVERAGE,
     progress: bool = False,
 ) -> Tokenizer:
-    """Train a vocabulary; see `train_wordpiece`, `train_bpe` (always cased, covers everything) and `train_unigram`.
+    """Train a vocabulary; see `train_wordpiece`, `train_unigram`, and `train_bpe` and `train_words`, which are
+    always cased and cover everything.
 
     Raises:
         UserError: there is no text, or `size` is too small.
     """
-    if kind == "bpe":
-        return train_bpe(texts, size=size, progress=progress)
+    match kind:
+        case "bpe":
+            return train_bpe(texts, size=size, progress=progress)
+        case "words":
+            return train_words(texts, size=size, progress=progress)
     train = train_unigram if kind == "unigram" else train_wordpiece
     return train(texts, size=size, lowercase=lowercase, coverage=coverage, progress=progress)

@@ -11,7 +11,7 @@ Devlin et al. 2019, section 3; Wu et al. 2016, section 4.1. As in BERT's success
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +60,8 @@ def _save(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
 WORDPIECE = Kind(name="wordpiece", special=SPECIAL_TOKENS, decoder=decoders.WordPiece, starts=_starts, save=_save)
 
 
-def read_vocabulary(path: Path, special: Mapping[str, str]) -> tokenizers.Tokenizer:
-    """Read a vocabulary with one token per line.
-
-    Args:
-        path: vocab.txt.
-        special: the names of its special tokens.
+def read_vocabulary(path: Path) -> dict[str, int]:
+    """Read a vocabulary with one token per line; return the ids of the tokens, in their order.
 
     Raises:
         UserError: it cannot be read, or contains a token twice.
@@ -77,8 +73,13 @@ def read_vocabulary(path: Path, special: Mapping[str, str]) -> tokenizers.Tokeni
         if token in vocabulary:
             raise UserError(f"'{token}' is also in line {vocabulary[token] + 1}", file=path, line=id + 1)
         vocabulary[token] = id
-    ordinary = (token for token in tokens if not _BRACKETED.fullmatch(token) and token not in special.values())
-    return bert_wordpiece(vocabulary, lowercase=all(token == token.lower() for token in ordinary))
+    return vocabulary
+
+
+def is_lowercase(vocabulary: Iterable[str], special: Collection[str]) -> bool:
+    """Return whether no token has a capital letter, apart from special ones and others in brackets."""
+    ordinary = (token for token in vocabulary if not _BRACKETED.fullmatch(token) and token not in special)
+    return all(token == token.lower() for token in ordinary)
 
 
 def bert_wordpiece(vocabulary: Mapping[str, int], *, lowercase: bool) -> tokenizers.Tokenizer:
