@@ -166,7 +166,7 @@ def _kind(library: tokenizers.Tokenizer, path: Path) -> Kind:
     raise UserError(
         "is of an unsupported kind",
         file=path,
-        remedy="use WordPiece with BERT's normalizer, byte-level BPE, GPT's BPE, SentencePiece's unigram model, or words",
+        remedy="use WordPiece with BERT's normalizer, byte-level BPE, GPT's BPE, a unigram model, or words",
     )
 
 
