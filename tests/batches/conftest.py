@@ -32,6 +32,9 @@ class Written:
     def lengths(self):
         return np.array([sum(map(len, document)) for document in self.documents])
 
+    def sentence_counts(self):
+        return np.array([len(document) for document in self.documents])
+
     def sentences(self, index):
         return self.documents[index]
 

@@ -59,9 +59,17 @@ def test_a_sequence_filled_to_its_capacity_has_the_length(kind, length):
 
 
 def test_the_frame_of_a_tokenizer(tokenizer):
-    assert Frame.of(tokenizer) == Frame(tokenizer.cls, tokenizer.sep)
-    assert Frame.of(tokenizer, "last") == Frame(tokenizer.cls, tokenizer.sep, last=True)
-    assert Frame.of(tokenizer, "extract") == Frame(tokenizer.cls, tokenizer.sep, extract=tokenizer.mask)
+    special = {"cls": tokenizer.cls, "sep": tokenizer.sep, "spell": tokenizer.spell}
+    assert Frame.of(tokenizer) == Frame(**special)
+    assert Frame.of(tokenizer, "last") == Frame(**special, last=True)
+    assert Frame.of(tokenizer, "extract") == Frame(**special, extract=tokenizer.mask)
+
+
+def test_what_a_model_reads_may_be_more_than_ids():
+    frame = Frame(5, 6, spell=lambda ids: np.stack([ids, 2 * ids], 1))
+    sample = frame.wrap(np.array([1, 2]), np.array([3]))
+    assert sample.ids.tolist() == [[5, 10], [1, 2], [2, 4], [6, 12], [3, 6], [6, 12]]
+    assert sample.segments.tolist() == [0, 0, 0, 0, 1, 1]
 
 
 def test_roberta_has_two_separators_in_a_pair(tokenizer, monkeypatch):

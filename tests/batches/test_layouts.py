@@ -6,12 +6,13 @@ import pytest
 from unmask.batches.layouts import LAYOUTS, AnyLayout
 from unmask.batches.sentence_pairs import SentencePairsSettings
 
-NEEDED = {"contiguous": {"streams": 2}}
+NEEDED = {"contiguous": {"streams": 2}, "sentence_streams": {"streams": 2}}
 """Settings without a default, by kind."""
 
 
 def test_all_layouts_are_registered():
-    assert list(LAYOUTS) == ["single", "document_sentences", "full_sentences", "sentence_pairs", "contiguous"]
+    others = ["document_sentences", "full_sentences", "sentence_pairs", "contiguous", "sentence_streams"]
+    assert list(LAYOUTS) == ["single", *others]
 
 
 @pytest.mark.parametrize("kind", list(LAYOUTS))

@@ -197,3 +197,9 @@ def test_D6_other_tokenizer_is_refused(built, tokenizer):
         _ = open_corpus(built.directory).tokenizer
     with pytest.raises(UserError, match=r"corpus/tokenizer: the tokenizer .* is not the one"):
         open_corpus(built.directory).verify()
+
+
+def test_sizes_of_documents(corpus):
+    documents = [corpus.train.sentences(index) for index in range(len(corpus.train))]
+    assert corpus.train.lengths().tolist() == [sum(map(len, sentences)) for sentences in documents]
+    assert corpus.train.sentence_counts().tolist() == [len(sentences) for sentences in documents]

@@ -65,10 +65,10 @@ def test_the_oldest_of_too_many_words_is_forgotten(tokenizer, monkeypatch):
 def test_characters(tokenizer):
     ids = [tokenizer.cls, *tokenizer.encode("Café dog Café"), tokenizer.sep]
     for _ in range(2):  # the second time they are remembered
-        found = tokenizer.characters(np.array(ids))
+        found = tokenizer.spell(np.array(ids))
         words = [[BEGIN_SENTENCE], "Café".encode(), b"dog", "Café".encode(), [END_SENTENCE]]
         assert found.tolist() == [spell(word).tolist() for word in words]
-    assert tokenizer.characters(np.array([], np.int64)).shape == (0, 50)
+    assert tokenizer.spell(np.array([], np.int64)).shape == (0, 50)
 
 
 def test_words_that_are_cut_are_counted():

@@ -8,6 +8,7 @@ not use otherwise. XLNet puts [CLS] last: A [SEP] [CLS], A [SEP] B [SEP] [CLS] (
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,10 @@ from unmask.batches.batch import Sample
 from unmask.tokenizers.tokenizer import Summary, Tokenizer
 
 FIRST = np.zeros(1, np.int64)
+
+
+def _ids(ids: np.ndarray) -> np.ndarray:
+    return ids
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,7 @@ class Frame:
         extract: id of the last token, where the vector of a text is read; None: the last token is [SEP], and the
             vector is read at [CLS].
         last: whether [CLS] is at the end.
+        spell: returns what the model reads of tokens: their ids, or their characters; see `Tokenizer.spell`.
     """
 
     cls: int
@@ -35,6 +41,7 @@ class Frame:
     between: int = 1
     extract: int | None = None
     last: bool = False
+    spell: Callable[[np.ndarray], np.ndarray] = _ids
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, summary: Summary | None = None) -> Frame:
@@ -47,7 +54,7 @@ class Frame:
         summary = summary or tokenizer.summary
         extract = tokenizer.mask if summary == "extract" else None
         between = 2 if tokenizer.ends_twice and extract is None else 1
-        return cls(tokenizer.cls, tokenizer.sep, between, extract, last=summary == "last")
+        return cls(tokenizer.cls, tokenizer.sep, between, extract, summary == "last", tokenizer.spell)
 
     @property
     def start(self) -> int:
@@ -71,4 +78,4 @@ class Frame:
         if second is not None:
             segments[self.start + len(first) + self.between :] = 1
         summary = FIRST if self.extract is None and not self.last else np.array([len(ids) - 1])
-        return Sample(key=(), ids=ids, segments=segments, positions={"summary": summary})
+        return Sample(key=(), ids=self.spell(ids), segments=segments, positions={"summary": summary})

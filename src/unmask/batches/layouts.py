@@ -7,6 +7,7 @@ from unmask.batches.document_sentences import DocumentSentencesSettings
 from unmask.batches.full_sentences import FullSentencesSettings
 from unmask.batches.layout import LayoutSettings
 from unmask.batches.sentence_pairs import SentencePairsSettings
+from unmask.batches.sentence_streams import SentenceStreamsSettings
 from unmask.batches.single import SingleSettings
 from unmask.plugins import Table
 
@@ -18,6 +19,7 @@ LAYOUTS: Table[type[LayoutSettings]] = Table(
         "full_sentences": FullSentencesSettings,
         "sentence_pairs": SentencePairsSettings,
         "contiguous": ContiguousSettings,
+        "sentence_streams": SentenceStreamsSettings,
     },
 )
 """Settings classes by `kind` in [layout]."""

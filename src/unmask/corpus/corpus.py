@@ -132,12 +132,21 @@ class Documents:
         Raises:
             UserError: the index is damaged (the message names the file).
         """
-        found = [np.zeros(0, np.int64)]
+        return self._sizes()[0]
+
+    def sentence_counts(self) -> npt.NDArray[np.int64]:
+        """Read the number of sentences of all documents, (documents,); see `lengths`."""
+        return self._sizes()[1]
+
+    def _sizes(self) -> npt.NDArray[np.int64]:
+        """Read the number of tokens and of sentences of all documents, (2, documents)."""
+        found = [np.zeros((2, 0), np.int64)]
         for number, shard in enumerate(self._part.shards):
             try:
                 opened = self._shard(number)
-                bounds = opened.read("sentences", 0, shard.sentences + 1)
-                found.append(np.diff(bounds[opened.read("documents", 0, shard.documents + 1)].astype(np.int64)))
+                documents = opened.read("documents", 0, shard.documents + 1).astype(np.int64)
+                bounds = opened.read("sentences", 0, shard.sentences + 1).astype(np.int64)
+                found.append(np.stack([np.diff(bounds[documents]), np.diff(documents)]))
                 if (found[-1] < 1).any():
                     raise ValueError("the index of documents is wrong")
             except (OSError, ValueError, IndexError) as error:
@@ -147,7 +156,7 @@ class Documents:
                     file=self._directory / shard.name,
                     remedy=BUILD_AGAIN,
                 ) from error
-        return np.concatenate(found)
+        return np.concatenate(found, 1)
 
     def _shard(self, number: int) -> _OpenShard:
         if number not in self._open:

@@ -141,6 +141,10 @@ class Tokenizer:
         """The same tokenizer, all of whose ids are below `size`, as a corpus needs them."""
         return self
 
+    def spell(self, ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return what models read of tokens: their ids, (tokens,), or the characters of words, (tokens, any number)."""
+        return ids
+
     def count_words(self, texts: Iterable[str], *, progress: bool = False) -> dict[str, int]:
         """Count the words of texts, normalized and split as in encoding, which `split_word` takes."""
         library = tokenizers.Tokenizer(models.WordPiece())

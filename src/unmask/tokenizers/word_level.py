@@ -105,8 +105,8 @@ class WordTokenizer(Tokenizer):
         other = int(id) - self.size
         return self._names[other] if 0 <= other < len(self._names) else super().token(id)
 
-    def characters(self, ids: npt.NDArray[Any]) -> Spelling:
-        """Return the characters of tokens, (tokens, `LONGEST`)."""
+    def spell(self, ids: npt.NDArray[Any]) -> Spelling:
+        """See `Tokenizer`: the characters, (tokens, `LONGEST`)."""
         distinct, which = np.unique(ids, return_inverse=True)
         if not len(self._spelled):
             self._spelled = np.zeros((self.size, LONGEST), np.int16)
