@@ -150,6 +150,12 @@ def load_model(
         raise UserError(f"unknown head '{unknown[0]}'", file=directory / "model.safetensors")
     words = load_tokenizer(directory)
     words.summary = found.settings.summary
+    if not found.settings.reads(words.kind.name):
+        raise UserError(
+            f"the model cannot read the tokenizer beside it, which is of the kind {words.kind.name}",
+            file=directory,
+            remedy="use the tokenizer that belongs to the model",
+        )
     if found.settings.mismatch(words.pad):
         raise UserError(
             f"the padding id in config.json differs from that of the tokenizer, {words.pad}",
@@ -192,6 +198,8 @@ def _untrained(source: str, tokenizer: str | Path | None, dropout: float | None,
         raise UserError(f"{source} needs a vocabulary", remedy="pass --tokenizer DIR (to finetune, or to features)")
     words = load_tokenizer(find_tokenizer(tokenizer))
     words.summary = recipe.encoder.summary
+    if not recipe.encoder.reads(words.kind.name):
+        raise UserError(f"{source} cannot read a vocabulary of the kind {words.kind.name}", remedy="use another one")
     if wanted := recipe.encoder.mismatch(words.pad):
         raise UserError(
             f"[encoder] of {recipe.name} does not match the padding id of this vocabulary, {words.pad}",

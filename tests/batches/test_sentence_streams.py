@@ -32,7 +32,7 @@ def epoch_of(texts, number=0, **others):
 def joined(samples):
     return (
         np.concatenate([sample.ids for sample in samples]).tolist(),
-        np.concatenate([sample.labels["next"] for sample in samples]).tolist(),
+        np.concatenate([sample.labels["following"] for sample in samples]).tolist(),
     )
 
 
@@ -63,7 +63,7 @@ def test_streams_backwards_read_the_same_text_from_its_end(texts):
     whole = []
     for window in range(source.num_windows):
         (forward, _), _ = source.take((0, window))
-        whole.append((int(forward.ids[0]), int(forward.labels["next"][0])))
+        whole.append((int(forward.ids[0]), int(forward.labels["following"][0])))
     mirrored = [(second, first) for first, second in reversed(whole)]
     read, following = joined([*taken[2], *taken[3]])
     assert list(zip(read, following, strict=True)) == mirrored[: len(read)]
@@ -77,7 +77,7 @@ def test_a_batch_has_the_streams_backwards_last(texts):
     assert batch.tokens.backward == 2
     assert sorted(batch.streams[:2].tolist()) == [0, 1]
     assert batch.fresh.tolist() == [False] * 4
-    assert len(batch.labels["next"]) == len(batch.tokens.ids)
+    assert len(batch.labels["following"]) == len(batch.tokens.ids)
 
 
 def test_orders_differ_from_epoch_to_epoch(texts):
@@ -92,7 +92,7 @@ def test_what_is_read_is_spelled_and_what_is_predicted_is_not(texts):
     sample = taken[2][0]
     assert sample.ids.shape == (LENGTH, 2)
     assert sample.ids[0].tolist() == [SEP, -SEP]
-    assert sample.labels["next"].shape == (LENGTH,)
+    assert sample.labels["following"].shape == (LENGTH,)
 
 
 def test_an_odd_number_of_streams_is_refused():

@@ -57,7 +57,8 @@ def build(kind):
 
 def test_all_families_are_covered():
     kinds = {settings.func if isinstance(settings, partial) else settings for settings in BODIES.values()}
-    assert kinds == {family.settings for family in FAMILIES.values()}
+    recurrent = {FAMILIES["elmo"].settings}  # a loop over the tokens of the longest sequence, which is not exported
+    assert kinds == {family.settings for family in FAMILIES.values()} - recurrent
 
 
 def padded_input(lengths, length, seed=0):

@@ -5,7 +5,7 @@ import pytest
 from unmask.corpus.build import build_corpus
 from unmask.errors import UserError
 from unmask.families.bert import BertSettings
-from unmask.model import Model, save_model
+from unmask.model import Model, load_model, save_model
 from unmask.pretraining.corpus import corpus_from_text
 from unmask.pretraining.pretrain import pretrain
 from unmask.recipe import read_recipe
@@ -104,3 +104,26 @@ def test_mismatches_are_refused_before_anything_is_built(tokenizer, tmp_path, re
 @pytest.mark.parametrize("kind", PADDING)
 def test_a_trained_tokenizer_has_the_padding_id_that_the_checks_assume(kind, documents):
     assert train_tokenizer(kind, documents, size=400, lowercase=False).pad == PADDING[kind]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "kind", "remedy"),
+    [
+        ("bert-tiny", ["tokenizer.kind=words", "tokenizer.lowercase=false"], "words", "kind=wordpiece"),
+        ("elmo-mini", ["tokenizer.kind=wordpiece"], "wordpiece", "kind=words --set tokenizer.lowercase=false"),
+    ],
+)
+def test_characters_need_words_and_ids_need_others(recipe, settings, kind, remedy, documents, tmp_path):
+    (tmp_path / "text.txt").write_text("\n\n".join(documents), encoding="utf8")
+    chosen = read_recipe(recipe, parse_overrides(settings))
+    with pytest.raises(UserError, match=f"cannot read a vocabulary of the kind {kind}; pass --set tokenizer.{remedy}"):
+        corpus_from_text([tmp_path / "text.txt"], chosen, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    tokenizer = train_tokenizer(kind, documents, size=400, lowercase=False)
+    tokenizer.save(tmp_path / "tokenizer")
+    with pytest.raises(UserError, match=f"random:{recipe} cannot read a vocabulary of the kind {kind}"):
+        load_model(f"random:{recipe}", tokenizer=tmp_path / "tokenizer")
+    encoder = read_recipe(recipe).encoder.build(tokenizer.size)
+    save_model(tmp_path / "model", Model(encoder, tokenizer, {}), "card")
+    with pytest.raises(UserError, match=f"cannot read the tokenizer beside it, which is of the kind {kind}"):
+        load_model(tmp_path / "model")

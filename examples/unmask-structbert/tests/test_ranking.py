@@ -48,6 +48,9 @@ class Letters:
     def encode_many(self, texts):
         return [np.array([5 + ord(letter) for letter in text]) for text in texts]
 
+    def spell(self, ids):
+        return ids
+
 
 def test_the_predicted_rank_is_the_number_of_positive_units():
     task, labels = Ranking(), ("1", "3", "10")

@@ -1,7 +1,8 @@
 """Windows of sentences for two language models, one in each direction (bilm-tf, `bilm/data.py`).
 
 Input: documents. Output: samples, each the next window of its stream (batches/streams.py), with the word that follows
-each of its tokens as the label "next". Half of the streams read the text forwards, the others backwards, from its end.
+each of its tokens as the label "following". Half of the streams read the text forwards, the others backwards, from its
+end.
 
 A sentence <S> w1 ... wn </S> has n + 1 tokens to read, <S> w1 ... wn, and as many to predict, w1 ... wn </S>; read
 backwards both are swapped. Different from the reference, which shuffles sentences: they follow each other as in their
@@ -71,5 +72,5 @@ class SentenceText:
     def window(self, rows: np.ndarray, direction: int) -> Sample:
         """See `StreamText`."""
         ids, following = (rows[::-1, ::-1] if direction else rows).T
-        labels = {"next": following.astype(np.int64)}
+        labels = {"following": following.astype(np.int64)}
         return Sample(key=(), ids=self.frame.spell(ids), labels=labels, backward=bool(direction))

@@ -98,7 +98,7 @@ def check(form: Format, settings: BodySettings, vocabulary: int, shapes: Shapes,
 def _head_shapes(form: Format, body: Encoder) -> dict[str, tuple[int, ...]]:
     """Return the expected shapes of the tensors of pretraining heads, by their names."""
     context = BuildContext(body)
-    shapes: dict[str, tuple[int, ...]] = {form.decoder: tuple(decoder_of(body).shape)}
+    shapes: dict[str, tuple[int, ...]] = {form.decoder: tuple(decoder_of(body).shape)} if form.decoder else {}
     for head in form.heads.keys() & OBJECTIVES.keys():
         with on_meta():
             state = OBJECTIVES[head]().build(context).state_dict()

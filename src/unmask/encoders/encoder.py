@@ -33,6 +33,10 @@ NARROW_BLOCKS = "narrower blocks over its embeddings"
 SCORES = "attention scores"
 SEPARATE_LAYERS = "layers with separate weights"
 CARRY = "state carried from step to step"
+TWO_LMS = "a language model in each direction"
+"""The body reads each sequence of a batch with directions by one of two language models, whose states are half as wide
+as its output (encoders/two_lms.py)."""
+CHARACTERS = "the characters of words as input"
 
 Carry = Mapping[str, Tensor]
 """The state that is passed from one step to the next, by name; each tensor is (streams, ...). Empty for most bodies."""

@@ -33,6 +33,7 @@ class TwoLms(Encoder):
         characters: computes the vectors of words.
         forward_lm, backward_lm: the LSTMs of each direction.
         dropout: dropout rate.
+        residual: whether all LSTMs but the first are added to their input.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class TwoLms(Encoder):
         forward_lm: Sequence[Lstm],
         backward_lm: Sequence[Lstm],
         dropout: float,
+        residual: bool = True,
     ) -> None:
         super().__init__()
         self.settings = settings
@@ -56,6 +58,7 @@ class TwoLms(Encoder):
         self.forward_lm: Sequence[Lstm] = nn.ModuleList(forward_lm)  # type: ignore[assignment]  # used as a sequence
         self.backward_lm: Sequence[Lstm] = nn.ModuleList(backward_lm)  # type: ignore[assignment]
         self.dropout = Dropout(dropout)
+        self.residual = residual
 
     @property
     def layer_groups(self) -> Sequence[nn.Module]:
@@ -124,7 +127,7 @@ class TwoLms(Encoder):
             y = self.dropout(y)
             state = LstmState(*(carry[name].flip(0) for name in _names(number))) if carry else layer.start(sizes[0])
             out, after = layer(y, sizes, state)
-            y = out + y if number else out
+            y = out + y if number and self.residual else out
             found = self.dropout(y) if number == len(lm) - 1 else y
             layers.append(torch.empty_like(y).index_copy(0, order, found))
             states.append(LstmState(*(rows.flip(0) for rows in after)))

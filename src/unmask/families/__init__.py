@@ -9,6 +9,7 @@ from unmask.families.bert import BERT
 from unmask.families.body import BodySettings
 from unmask.families.distilbert import DISTILBERT
 from unmask.families.electra import ELECTRA
+from unmask.families.elmo import ELMO
 from unmask.families.format import Family
 from unmask.families.gpt import GPT
 from unmask.families.modernbert import MODERNBERT
@@ -18,7 +19,7 @@ from unmask.plugins import Table
 
 FAMILIES: Table[Family] = Table(
     "unmask.families",
-    {family.kind: family for family in (BERT, ROBERTA, ALBERT, ELECTRA, DISTILBERT, GPT, ROFORMER, MODERNBERT)},
+    {family.kind: family for family in (BERT, ROBERTA, ALBERT, ELECTRA, DISTILBERT, GPT, ROFORMER, MODERNBERT, ELMO)},
 )
 """Families by their `kind` in [encoder]."""
 

@@ -13,6 +13,7 @@ import msgspec
 
 from unmask.encoders.encoder import (
     BOTH_SIDES,
+    CHARACTERS,
     NARROW_BLOCKS,
     POOLER,
     SCORES,
@@ -109,6 +110,10 @@ class BodySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def head(self) -> HeadSpec:
         """The properties of the body that heads depend on."""
         raise NotImplementedError
+
+    def reads(self, kind: str) -> bool:
+        """Return whether it can read a vocabulary of a kind: one of whole words if it reads characters."""
+        return (kind == "words") == (CHARACTERS in self.gives)
 
     def mismatch(self, pad: int) -> str:
         """Return the setting (KEY=VALUE) that a vocabulary with this padding id would require; "" if they match."""

@@ -61,7 +61,7 @@ class Format:
         pooled: our names of the task heads that read the pooler.
         heads: for each of our heads, maps our parts to theirs ("bias" is a single tensor).
         unbiased: their parts that have no bias.
-        decoder: their name of the vocabulary decoder, which is tied and not stored.
+        decoder: their name of the vocabulary decoder, which is tied and not stored; "" if there is none.
         architectures: maps sets of our heads to their names of architectures.
         without_pooler: architectures without a pooler.
     """
@@ -71,7 +71,7 @@ class Format:
     config: Mapping[str, str]
     defaults: Mapping[str, Any] = field(default_factory=dict)
     always: Mapping[str, Any] = field(default_factory=dict)
-    activations: Mapping[str, Activation] = field(default_factory=lambda: ACTIVATIONS)
+    activations: Mapping[str, str] = field(default_factory=lambda: ACTIVATIONS)
     dropouts: tuple[str, ...] = ("attention_probs_dropout_prob",)
     head_dropout: str = "classifier_dropout"
     read: Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]] = lambda config, table: {}
@@ -97,8 +97,8 @@ class Format:
 
     @property
     def words(self) -> str:
-        """Their name of the token embeddings."""
-        return self.embeddings["embeddings.words.weight"]
+        """Their name of the token embeddings; "" if there are none."""
+        return self.embeddings.get("embeddings.words.weight", "")
 
     def count_layers(self, settings: Any) -> int:
         """Return the number of stored layers."""

@@ -1,5 +1,6 @@
 """Training objectives, one file each. A new one needs a line here, a recipe, a test."""
 
+from unmask.objectives.bidirectional_lm import BidirectionalLMSettings
 from unmask.objectives.causal_lm import CausalLMSettings
 from unmask.objectives.masked_lm import MaskedLMSettings
 from unmask.objectives.next_sentence import NextSentenceSettings
@@ -18,6 +19,7 @@ OBJECTIVES: Table[type[ObjectiveSettings]] = Table(
         "sentence_order": SentenceOrderSettings,
         "span_boundary": SpanBoundarySettings,
         "replaced_token": ReplacedTokenSettings,
+        "bidirectional_lm": BidirectionalLMSettings,
     },
 )
 """Settings by the NAME of [objective.NAME] in recipes; their `build` returns the objective."""

@@ -15,11 +15,22 @@ from unmask.recipe import Recipe
 from unmask.tokenizers.tokenizer import Tokenizer
 
 
-def check_vocabulary(shape: BodySettings, pad: int) -> None:
-    """Raise an error if transformers would number the body's positions differently.
+def check_vocabulary(shape: BodySettings, pad: int, kind: str) -> None:
+    """Raise an error if a body cannot read a vocabulary, or if transformers would number its positions differently.
 
     RoBERTa's positions start after the id of the padding token.
+
+    Args:
+        shape: settings of the body.
+        pad: id of the padding token.
+        kind: kind of the vocabulary.
     """
+    if not shape.reads(kind):
+        words = "--set tokenizer.kind=words --set tokenizer.lowercase=false"
+        raise UserError(
+            f"an encoder of the kind {shape.__struct_config__.tag} cannot read a vocabulary of the kind {kind}",
+            remedy=f"pass {'--set tokenizer.kind=wordpiece' if kind == 'words' else words}, or another corpus",
+        )
     if wanted := shape.mismatch(pad):
         raise UserError(
             f"[encoder] does not match the vocabulary, in which the padding token has id {pad}",

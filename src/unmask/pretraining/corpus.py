@@ -104,7 +104,8 @@ def _check(
         refuse_standard_input(paths)
     check_sources(paths, options)
     if init is None:
-        check_vocabulary(recipe.encoder, PADDING[recipe.tokenizer.kind])
+        kind = recipe.tokenizer.kind
+        check_vocabulary(recipe.encoder, PADDING[kind], kind)
         return
     settings = read_settings(find(init))
     check_shape(settings, recipe, init)

@@ -15,8 +15,10 @@ from torch import Tensor
 
 from unmask.batches.batch import Sample, collate
 from unmask.checkpoints.check import on_meta
+from unmask.encoders.encoder import CHARACTERS, TWO_LMS
 from unmask.pretraining.learner import build_learner
 from unmask.recipe import Recipe
+from unmask.tokenizers.spelling import spell
 from unmask.training.machine import Machine
 from unmask.training.plan import FORWARDS_PER_STEP
 
@@ -61,7 +63,11 @@ def cost(recipe: Recipe) -> Cost:
     length = recipe.layout.length
     with on_meta():
         learner, _ = build_learner(recipe, recipe.tokenizer.vocabulary, None)
-    batch = collate([Sample(key=(0,), ids=np.zeros(length, np.int64), segments=np.zeros(length, np.int64))])
+    ids = np.arange(length)
+    if CHARACTERS in recipe.encoder.gives:  # as if no word occurred twice
+        ids = np.stack([spell(f"word{id}".encode()) for id in ids])
+    backward = True if TWO_LMS in recipe.encoder.gives else None
+    batch = collate([Sample(key=(0,), ids=ids, segments=np.zeros(length, np.int64), backward=backward)])
     positions = _Positions({"every": torch.arange(length), "summary": torch.zeros(1, dtype=torch.int64)})
     positions.others = torch.arange(max(1, round(length * recipe.masking.rate_at(0.5))))
     counts = dict.fromkeys(learner.weights, 1)

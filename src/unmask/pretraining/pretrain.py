@@ -90,7 +90,7 @@ def pretrain(
     if base is not None:
         start, changes = adapt(base, f"{init}", corpus.tokenizer, recipe.all_objectives, layers=layers, teacher=teacher)
         recipe = msgspec.structs.replace(recipe, encoder=start.encoder.settings)
-    check_vocabulary(recipe.encoder, corpus.tokenizer.pad)
+    check_vocabulary(recipe.encoder, corpus.tokenizer.pad, corpus.tokenizer.kind.name)
     for note in check_words(recipe, corpus.tokenizer):
         display.say(note)
     teacher_inputs = {} if teacher is None else {"teacher": teacher.fingerprint()}
