@@ -16,6 +16,7 @@ import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import mean
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, NamedTuple
 
@@ -58,6 +59,7 @@ class Data(Table, frozen=True):
     choosing: dict[str, Any] = msgspec.field(
         default_factory=dict
     )  # what is different in runs that serve the choice of a learning rate
+    choosing_seeds: int = 1  # by the mean of how many seeds it is chosen
     failed: dict[str, tuple[float, ...]] = msgspec.field(
         default_factory=dict
     )  # by start, the factors that are not chosen
@@ -85,7 +87,7 @@ class Method(Table, frozen=True):
 
     Attributes:
         rates: "rule": the default learning rate; "best": the best of `factors` times that of pretrained weights, chosen
-            with the first seed; "grid": each of the data's factors and numbers of epochs, scored by `held`.
+            with the data's first seeds; "grid": each of the data's factors and numbers of epochs, scored by `held`.
     """
 
     frozen: str = ""  # the downstream model on the frozen encoder, or "probe" of the data; empty: fine-tuning
@@ -194,7 +196,8 @@ class Bench:
         """Return the factor of the learning rate that scores best on the examples held out for choices."""
         failed = task.data.failed.get(task.labels["start"], ())
         factors = [factor for factor in task.method.factors if factor not in failed][: 2 if self.work.toy else None]
-        scores = {factor: self.score(task, self.comparison.seeds[0], factor, choosing=True) for factor in factors}
+        seeds = self.comparison.seeds[: task.data.choosing_seeds]
+        scores = {factor: mean(self.score(task, seed, factor, choosing=True) for seed in seeds) for factor in factors}
         return max(scores, key=lambda factor: scores[factor])
 
     def score(
