@@ -84,8 +84,12 @@ def logged(run: Path, kind: str = "train") -> list[dict[str, Any]]:
 def about() -> dict[str, Any]:
     """Return where a figure comes from: the command, the commit, the versions, the machine."""
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=HERE, check=False)
+    arguments = sys.argv[1:]
+    if "--runs" in arguments:  # a folder of this machine
+        at = arguments.index("--runs")
+        del arguments[at : at + 2]
     return {
-        "command": shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
+        "command": shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *arguments]),
         "commit": commit.stdout.strip(),
         "unmask": __version__,
         "torch": torch.__version__,

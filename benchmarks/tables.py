@@ -385,9 +385,14 @@ def _bars(panel: Any, about: Record, records: Sequence[Record]) -> None:
     panel.grid(visible=False, axis="x")
 
 
+def is_default(run: Record) -> bool:
+    """Return whether a run has its recipe's settings, apart from the size of its steps, which the default chooses."""
+    return all(setting.startswith("batch.") for setting in run["settings"])
+
+
 def recorded(where: Record) -> Record:
     """Return what unmask.pretraining.default tells: sizes where they match, half an hour, and F1 of entities."""
-    runs = [run for run in read(RESULTS / "sizes.json").get("runs", []) if matches(run, where)]
+    runs = [run for run in read(RESULTS / "sizes.json").get("runs", []) if matches(run, where) and is_default(run)]
     runs += [run for run in read(RESULTS / "minutes.json").get("runs", []) if run.get("case") == "unmask"]
     seeds: dict[tuple[str, str], list[Record]] = {}
     for run in runs:
