@@ -106,4 +106,5 @@ class Learner(nn.Module):
         if len(found) < len(read) or not found:
             return keep
         rows = found[0] if len(found) == 1 else torch.cat(found).unique()  # type: ignore[no-untyped-call]
-        return replace(keep, rows=rows) if 0 < len(rows) < MOST_ROWS * len(batch.tokens.ids) else keep
+        none = not len(rows) and batch.tokens.queries is None  # all objectives of the batch have no target
+        return replace(keep, rows=rows) if not none and len(rows) < MOST_ROWS * len(batch.tokens.ids) else keep
