@@ -165,11 +165,18 @@ class Tokens:
 
     def map(self, change: Change) -> Tokens:
         """Return a copy with `change` applied to all tensors."""
-        tensors = {name: getattr(self, name) for name in ("ids", "segments", "position_ids", "offsets", "order", "queries")}
+        segments, order, queries = (
+            None if old is None else change(old) for old in (self.segments, self.order, self.queries)
+        )
         return replace(
             self,
-            **{name: change(value) for name, value in tensors.items() if value is not None},
+            ids=change(self.ids),
+            segments=segments,
+            position_ids=change(self.position_ids),
+            offsets=change(self.offsets),
             groups=tuple(group.map(change) for group in self.groups),
+            order=order,
+            queries=queries,
             query_groups=tuple(group.map(change) for group in self.query_groups),
         )
 
@@ -349,7 +356,8 @@ def _group(lengths: np.ndarray, start: int, *, backward: bool) -> Group:
     index = np.flatnonzero(real)
     slots = np.full(real.size, start)
     slots[index] = np.arange(start, stop)
-    return Group(start, stop, len(lengths), longest, *map(torch.from_numpy, (index, slots, real)), backward)
+    tensors = torch.from_numpy(index), torch.from_numpy(slots), torch.from_numpy(real)
+    return Group(start, stop, len(lengths), longest, *tensors, backward)
 
 
 def _merge(old: Mapping[str, _Value], new: Mapping[str, _Value]) -> dict[str, _Value]:

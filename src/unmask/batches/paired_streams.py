@@ -1,9 +1,9 @@
 """Overlapping windows of two segments for XLNet: text A [SEP] B [SEP] [CLS] (Yang et al. 2019, section 2.5).
 
-Input: documents. Output: samples, each the next window of its stream (batches/streams.py). Its first `reuse` tokens are
-plain text, and only these are remembered: the next window starts after them. The rest is two segments. A is the text
-that follows; B continues it, or with probability 1/2 is text from elsewhere. There is no loss for that; what it gives is
-that only a continuation can be read off the first segment. Half of the streams read the text backwards, from its end.
+Input: documents. Output: samples, each the next window of its stream (batches/streams.py). Its first `reuse` tokens
+are plain text, and only these are remembered: the next window starts after them. The rest is two segments. A is the
+text that follows; B continues it, or with probability 1/2 is text from elsewhere, for which there is no loss. Half of
+the streams read the text backwards, from its end.
 
 As in data_utils.py of zihangdai/xlnet, A ends with a sentence. Differences: A and B are not trimmed after they are
 chosen, so that a continuation has no gap; in the middle of a long sentence A ends in the middle; B is text from
@@ -23,7 +23,9 @@ from unmask.batches.streams import STREAMS, Rows, StreamSettings
 from unmask.corpus.corpus import Documents
 
 
-class PairedStreamsSettings(StreamSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="paired_streams"):
+class PairedStreamsSettings(
+    StreamSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="paired_streams"
+):
     """The recipe's [layout] for `kind = "paired_streams"`; see `StreamSettings`. `streams` must be even.
 
     Attributes:
@@ -41,8 +43,8 @@ class PairedStreamsSettings(StreamSettings, frozen=True, kw_only=True, forbid_un
             raise ValueError("layout.streams must be even: half of the streams read backwards")
         if not 1 <= self.reuse <= self.length - 5:
             raise ValueError(
-                f"layout.reuse {self.reuse} does not leave room in a window of {self.length} tokens for two segments and "
-                f"their three special tokens: it must be between 1 and {self.length - 5}"
+                f"layout.reuse {self.reuse} leaves no room in a window of {self.length} tokens for two segments and "
+                f"three special tokens: it must be between 1 and {self.length - 5}"
             )
 
     def text(self, frame: Frame) -> PairedText:

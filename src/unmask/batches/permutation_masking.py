@@ -10,9 +10,9 @@ with a word, in reading order, its context comes in addition to the span, and si
 is missing at the end. Special tokens are never targets. Different from the code, they are not counted as targets
 either, and at least one ordinary token of a sample stays visible.
 
-Ordinary tokens that are not targets come first in the order, where all see them; targets and special tokens follow, in a
-random order. If only the first tokens of a window are remembered, as the windows of a stream overlap, they and the rest
-are ordered separately, and those that are remembered see nothing of the rest (`_local_perm` in data_utils.py):
+Ordinary tokens that are not targets come first in the order, where all see them; targets and special tokens follow, in
+a random order. If only the first tokens of a window are remembered, as the windows of a stream overlap, they and the
+rest are ordered separately, and those that are remembered see nothing of the rest (`_local_perm` in data_utils.py):
 otherwise memory would contain what the next window asks for.
 """
 

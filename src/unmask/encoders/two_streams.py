@@ -6,8 +6,8 @@ from a learned vector and attends to the content of the tokens earlier in the or
 stream, as in section 2.4. Both streams are rows of one matrix, tokens first, that each layer transforms at once.
 
 Memory is the hidden states that a stream's previous windows had in each layer below. No gradient flows into it from
-step to step. `remember` limits which tokens of a window enter it; the last `memory` ones are kept. In the reference code
-memory starts as zeros that are attended to; here it starts empty, and what does not exist yet is not attended to.
+step to step. `remember` limits which tokens of a window enter it; the last `memory` ones are kept. In the reference
+code memory starts as zeros that are attended to; here what does not exist yet is not attended to.
 
 A sequence longer than `window` is read in windows of this length, from the start, each with the previous ones' states
 as memory: time and space are linear in its length. There gradients do flow through the memory.
@@ -187,12 +187,18 @@ class TwoStreams(Encoder):
         return {name: rows.detach() for name, rows in state.items()}
 
     def forward_flops(self, tokens: Tokens) -> int:
-        """See `Encoder`; the queries count, memory does not, as a batch does not tell it."""
-        return sum(block.forward_flops(tokens, 0) for block in self.blocks)
+        """See `Encoder`; queries and, for windows of streams, the memory count."""
+        return sum(block.forward_flops(tokens, self._memory(tokens)) for block in self.blocks)
 
     def spared_flops(self, tokens: Tokens, rows: int) -> int:
         """See `Encoder`."""
         block = self.blocks[-1]
         if tokens.queries is not None:
-            return 0 if rows else block.forward_flops(tokens, 0) - block.forward_flops(tokens, 0, queries_alone=True)
+            memory = self._memory(tokens)
+            spared = block.forward_flops(tokens, memory) - block.forward_flops(tokens, memory, queries_alone=True)
+            return 0 if rows else spared
         return (len(tokens.ids) - rows) * block.row_flops
+
+    def _memory(self, tokens: Tokens) -> int:
+        """Return how many tokens of memory precede each sequence; without limit to what is remembered: none."""
+        return 0 if tokens.remember is None else int(self.settings.memory)

@@ -43,11 +43,10 @@ def distance_table(most: int, width: int, like: Tensor) -> Tensor:
     return torch.cat([phases.sin(), phases.cos()], 1).to(like.dtype)
 
 
-def selective_pairs(count: int, width: int) -> tuple[Tensor, Tensor]:
-    """Return the indices and the angles per position of sinusoids that together tell a position from its neighbors."""
-    wanted = SLOWEST ** (torch.arange(count) / max(1, count - 1))  # (count,)
-    chosen = (-wanted.log() / math.log(BASE) * (width / 2)).round().long().unique()  # type: ignore[no-untyped-call]
-    return chosen, BASE ** -(2 * chosen / width)
+def selective_pairs(count: int, width: int) -> list[int]:
+    """Return the indices of sinusoids that together distinguish a position from its neighbors, at most `count`."""
+    wanted = [SLOWEST ** (number / max(1, count - 1)) for number in range(count)]  # angles per position
+    return sorted({round(-math.log(angle, BASE) * width / 2) for angle in wanted})
 
 
 class RelativeAttention(nn.Module):
@@ -70,8 +69,9 @@ class RelativeAttention(nn.Module):
         self.key_value.stacked = 2
         self.distance = Linear(width, width, bias=False)
         self.out = Linear(width, width, bias=False)
-        for name in ("content_bias", "distance_bias", "segment_bias"):
-            setattr(self, name, nn.Parameter(torch.zeros(heads, width // heads)))
+        self.content_bias, self.distance_bias, self.segment_bias = (
+            nn.Parameter(torch.zeros(heads, width // heads)) for _ in range(3)
+        )
         self.segments = nn.Parameter(torch.zeros(2, heads, width // heads))
 
     @torch.no_grad()
@@ -83,15 +83,17 @@ class RelativeAttention(nn.Module):
         """
         width = self.out.in_features
         size = width // self.heads
-        chosen, angles = selective_pairs(min(PAIRS, size // 2), width)
+        pairs = selective_pairs(min(PAIRS, size // 2), width)
+        angles = torch.tensor([BASE ** (-2 * pair / width) for pair in pairs])
         gain = CONTRAST * size**0.5 / (1 - angles.cos()).sum()
         rows = torch.zeros(size, width)
-        for number, pair in enumerate(chosen.tolist()):
+        for number, pair in enumerate(pairs):
             rows[2 * number, pair] = rows[2 * number + 1, width // 2 + pair] = 1
         for head, offset in zip(range(self.heads), offsets, strict=False):
             phases = -offset * angles  # the distance is the position of the query minus that of the key
             self.distance.weight.view(self.heads, size, width)[head] = rows
-            self.distance_bias[head].zero_()[: 2 * len(angles)] = gain * torch.stack([phases.sin(), phases.cos()], 1).view(-1)
+            bias = gain * torch.stack([phases.sin(), phases.cos()], 1).view(-1)
+            self.distance_bias[head].zero_()[: len(bias)] = bias
 
     def forward(
         self,

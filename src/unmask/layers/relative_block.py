@@ -53,6 +53,11 @@ class RelativeBlock(nn.Module):
         x = self.attention_norm(self.dropout(attended, onto=own))
         return self.feed_forward_norm(self.dropout(self.feed_forward(x), onto=x))
 
+    @property
+    def row_flops(self) -> int:
+        """The operations of its matrix products after the attention, for a single row."""
+        return row_flops(self.attention.out, self.feed_forward)
+
     def forward_flops(self, tokens: Tokens, memory: int, *, queries_alone: bool = False) -> int:
         """Return the operations of the layer's matrix products; see `Encoder.forward_flops`.
 

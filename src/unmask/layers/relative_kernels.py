@@ -86,10 +86,11 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        inputs, saved = Inputs(*ctx.saved_tensors[:6]), iter(ctx.saved_tensors[6:])
+        given = ctx.saved_tensors  # may be read only once
+        inputs, saved = Inputs(*given[:6]), iter(given[6:])
         rows, dropout = ctx.rows, ctx.dropout
         grad_out = grads[0] * (1 / (1 - dropout)) if dropout else grads[0]
-        sums = Inputs(*(None if x is None else torch.empty_like(x) for x in inputs))
+        sums = Inputs(*(torch.empty_like(x) if x is not None else x for x in inputs))  # type: ignore[arg-type]
         sums.distances.zero_()
         for heads, part in _parts(inputs):
             if ctx.recompute:

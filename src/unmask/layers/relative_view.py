@@ -11,7 +11,6 @@ see each other. Memory is seen by all (Yang et al. 2019 (XLNet), sections 2.3 an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -27,7 +26,7 @@ class Rows:
 
     Attributes:
         group: the rows and their padded shape; their number per sequence is called `longest`.
-        hidden: (sequences, longest, keys), added to the scores: 0 where a row attends to a key; None: it attends to all.
+        hidden: (sequences, longest, keys), added to the scores: 0 where a row attends to a key; None: to all.
         other: (sequences, longest, keys), 1 where a key belongs to another segment; None: segments are not compared.
         places: (sequences * longest * keys,) index of each key's position score among (sequences, longest, distances);
             None: the rows are all tokens in order.
@@ -73,8 +72,8 @@ class View:
         For the key in place j and the token in place i of the sequence, this is row longest - 1 - i + j.
 
         Shape:
-            table: (..., 2 * most - 1, width) for the distances most - 1 to 1 - most, where most is the largest number of
-            keys; returns (..., longest + keys - 1, width).
+            table: (..., 2 * most - 1, width) for the distances most - 1 to 1 - most, where most is the largest number
+            of keys; returns (..., longest + keys - 1, width).
         """
         centre = table.shape[-2] // 2
         longest, keys = self.group.longest, self.keys
@@ -104,11 +103,13 @@ def views(tokens: Tokens, memory: int, remembered: Tensor | None, like: Tensor) 
 
 def _tokens(tokens: Tokens, group: Group, memory: int, real: Tensor | None, like: Tensor) -> Rows:
     """Return the tokens of a group as rows."""
-    order, segments = (_by_sequence(values, group) for values in (tokens.order, tokens.segments))
-    attended = real
-    if order is not None:
-        attended = _and(real, _with_memory(order[:, None] <= order[:, :, None], memory, True))
-    other = None if segments is None else _with_memory(segments[:, None] != segments[:, :, None], memory, segments != 0)
+    attended, other = real, None
+    if tokens.order is not None:
+        order = _by_sequence(tokens.order, group)
+        attended = _and(real, _with_memory(order[:, None] <= order[:, :, None], memory, None))
+    if tokens.segments is not None:
+        segments = _by_sequence(tokens.segments, group)
+        other = _with_memory(segments[:, None] != segments[:, :, None], memory, segments != 0)
     return Rows(group, None if attended is None else to_bias(attended, like), _to(other, like))
 
 
@@ -123,7 +124,7 @@ def _queries(tokens: Tokens, number: int, memory: int, real: Tensor | None, like
     order, segments = tokens.order, tokens.segments
     assert order is not None, "queries need an order"
     own = _by_sequence(order, group)  # (sequences, longest token)
-    attended = _and(real, _with_memory(own[:, None] < order[at][:, :, None], memory, True))
+    attended = _and(real, _with_memory(own[:, None] < order[at][:, :, None], memory, None))
     other = None
     if segments is not None:
         mine, theirs = segments[at], _by_sequence(segments, group)
@@ -135,10 +136,8 @@ def _queries(tokens: Tokens, number: int, memory: int, real: Tensor | None, like
     return Rows(asking, to_bias(attended, like), _to(other, like), places, attended.any(-1, keepdim=True))
 
 
-def _by_sequence(values: Tensor | None, group: Group) -> Tensor | None:
+def _by_sequence(values: Tensor, group: Group) -> Tensor:
     """Return the values of a group's rows, (sequences, longest), arbitrary at padding."""
-    if values is None:
-        return None
     found = values[group.start : group.stop] if group.slots is None else values.index_select(0, group.slots)
     return found.view(group.sequences, group.longest)
 
@@ -155,12 +154,12 @@ def _real(group: Group, memory: int, remembered: Tensor | None, device: torch.de
     return torch.cat([*parts, own if group.real is None else group.real], 1)[:, None]
 
 
-def _with_memory(seen: Tensor, memory: int, value: Tensor | bool) -> Tensor:
-    """Return (sequences, rows, keys) from (sequences, rows, tokens), with a value for each row's memory."""
+def _with_memory(found: Tensor, memory: int, value: Tensor | None) -> Tensor:
+    """Return (sequences, rows, keys) from (sequences, rows, tokens), with a value for each row's memory; None: true."""
     if not memory:
-        return seen
-    old = torch.ones(*seen.shape[:2], memory, dtype=torch.bool, device=seen.device)
-    return torch.cat([old if value is True else old & value[:, :, None], seen], 2)
+        return found
+    old = torch.ones(*found.shape[:2], memory, dtype=torch.bool, device=found.device)
+    return torch.cat([old if value is None else old & value[:, :, None], found], 2)
 
 
 def _and(first: Tensor | None, second: Tensor) -> Tensor:
