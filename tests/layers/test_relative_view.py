@@ -69,7 +69,7 @@ def test_directions_are_in_groups_of_their_own_with_negated_distances(ordered):
     most = 12  # a table may be for longer sequences
     table = torch.arange(most - 1, -most, -1.0)[:, None]
     for view, sign in ((forward, 1), (backward, -1)):
-        found = view.distances(table)[:, 0]
+        found = view.distances(table, most)[:, 0]
         assert len(found) == 5 + view.keys - 1
         for row in range(5):
             for key in range(-3, 5):

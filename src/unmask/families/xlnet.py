@@ -187,9 +187,6 @@ def read_memory(config: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str
     for name, value in ONLY.items():
         if config.get(name, value) != value:
             raise TypeError(f"{name}: {config[name]!r} is not supported, only {value!r}")
-    width, heads = table.get("width"), table.get("heads")
-    if config.get("d_head") is not None and width != heads * config["d_head"]:
-        raise TypeError(f"d_head: heads of other widths than {width} / {heads} are not supported")
     return {"memory": config.get("mem_len") or 0}
 
 

@@ -123,11 +123,12 @@ class RelativeAttention(nn.Module):
         pairs = self.key_value(x[:tokens])  # (tokens, 2 * width)
         old = None if memory is None else self.key_value(memory.flatten(0, 1)).view(*memory.shape[:2], -1)
         distances = self._by_head(self.distance(table)).transpose(0, 1)  # (heads, distances, head width)
+        most = max(view.keys for view in views)
         content: list[Tensor] = []
         asked: list[Tensor] = []
         for view in views:
             keys, values = self._keys(pairs, old, view)
-            near = view.distances(distances)
+            near = view.distances(distances, most)
             if not queries_alone:
                 content.append(self._attend(queries, 0, view.tokens, keys, values, near))
             if view.queries is not None:

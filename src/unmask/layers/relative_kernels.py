@@ -168,8 +168,8 @@ def _shift(by_distance: Tensor, rows: Rows, part: slice, longest: int, keys: int
     scores = by_distance.view(-1, longest, distances)
     if plainly:
         row, key = (torch.arange(size, device=scores.device) for size in (longest, keys))
-        return scores.gather(2, (longest - 1 - row[:, None] + key).expand(len(scores), -1, -1))
-    return scores.as_strided((len(scores), longest, keys), (longest * distances, distances - 1, 1), longest - 1)
+        return scores.gather(2, (longest - 1 - row[:, None] + key).expand(scores.shape[0], -1, -1))
+    return scores.as_strided((scores.shape[0], longest, keys), (longest * distances, distances - 1, 1), longest - 1)
 
 
 def _places(rows: Rows, part: slice, longest: int, keys: int, distances: int) -> Tensor:

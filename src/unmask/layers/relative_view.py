@@ -66,20 +66,22 @@ class View:
         """Number of keys of each sequence, with padding."""
         return self.memory + self.group.longest
 
-    def distances(self, table: Tensor) -> Tensor:
-        """Return the rows of a table of distances for keys before a token to keys after it.
+    def distances(self, table: Tensor, most: int) -> Tensor:
+        """Return the rows of a table of distances that its tokens read.
 
         For the key in place j and the token in place i of the sequence, this is row longest - 1 - i + j.
 
-        Shape:
-            table: (..., 2 * most - 1, width) for the distances most - 1 to 1 - most, where most is the largest number
-            of keys; returns (..., longest + keys - 1, width).
+        Args:
+            table: (..., 2 * most - 1, width), for the distances most - 1 to 1 - most.
+            most: the largest number of keys in the batch.
+
+        Returns:
+            (..., longest + keys - 1, width).
         """
-        centre = table.shape[-2] // 2
         longest, keys = self.group.longest, self.keys
         if self.group.backward:
             table = table.flip(-2)  # later tokens of a sequence are earlier in the text
-        return table[..., centre - keys + 1 : centre + longest, :]
+        return table if most == keys == longest else table[..., most - keys : most + longest - 1, :]
 
 
 def views(tokens: Tokens, memory: int, remembered: Tensor | None, like: Tensor) -> list[View]:
