@@ -148,11 +148,12 @@ class TwoStreams(Encoder):
         seen = views(tokens, memory, carry.get(REMEMBERED), x)
         longest = max(group.longest for group in tokens.groups)
         table = distance_table(memory + longest, self.width, x)
-        alone = asked > 0 and keep.rows is not None and not keep.rows.shape[0] and self.num_layers not in keep.layers
+        read = None if self.num_layers in keep.layers else keep.rows
+        alone = asked > 0 and read is not None and not read.shape[0]
         for number, block in enumerate(self.blocks, 1):
             old = carry[f"memory.{number - 1}"] if memory else None
             top = number == self.num_layers
-            rows = keep.rows if top and not asked and number not in keep.layers else None
+            rows = read if top and read is not None and read.shape[0] and not asked else None
             if self.recompute and torch.is_grad_enabled():
                 y = checkpoint(block, x, old, table, seen, rows, queries_alone=top and alone, use_reentrant=False)
             else:
@@ -192,12 +193,11 @@ class TwoStreams(Encoder):
 
     def spared_flops(self, tokens: Tokens, rows: int) -> int:
         """See `Encoder`."""
-        block = self.blocks[-1]
-        if tokens.queries is not None:
-            memory = self._memory(tokens)
+        block, memory = self.blocks[-1], self._memory(tokens)
+        if tokens.queries is not None and len(tokens.queries):
             spared = block.forward_flops(tokens, memory) - block.forward_flops(tokens, memory, queries_alone=True)
             return 0 if rows else spared
-        return (len(tokens.ids) - rows) * block.row_flops
+        return (len(tokens.ids) - rows) * block.row_flops if rows else 0
 
     def _memory(self, tokens: Tokens) -> int:
         """Return how many tokens of memory precede each sequence; without limit to what is remembered: none."""
