@@ -110,8 +110,8 @@ def test_the_other_half_of_the_streams_reads_the_same_text_from_its_end(texts):
     shared = np.intersect1d(forward[forward != SEP], backward)
     assert len(shared) > 0.8 * len(forward) * (forward != SEP).mean()
     order = {token: place for place, token in enumerate(forward)}
-    places = [order[token] for token in backward if token in order and token != SEP]
-    assert places == sorted(places)
+    indices = [order[token] for token in backward if token in order and token != SEP]
+    assert indices == sorted(indices)
 
 
 def test_samples_are_a_function_of_seed_and_cursor(texts):
@@ -132,7 +132,7 @@ def test_a_text_too_short_is_refused(written):
     ("settings", "reason"),
     [
         ({"streams": 3}, "layout.streams must be even: half of the streams read backwards"),
-        ({"reuse": 16}, "layout.reuse 16 leaves no room in a window of 20 tokens for two segments"),
+        ({"reuse": 16}, "layout.reuse 16 is too long for a window of 20 tokens with two segments"),
         ({"reuse": 40}, "it must be between 1 and 15"),
         ({"reuse": 0}, "it must be between 1 and 15"),
     ],

@@ -84,7 +84,7 @@ def test_a_planted_leak_is_noticed(ordered, monkeypatch, leak):
         if leak != "a query sees its token":
             return changed
         return [
-            replace(view, queries=view.queries and replace(view.queries, hidden=view.queries.hidden * 0))
+            replace(view, queries=view.queries and replace(view.queries, mask=view.queries.mask * 0))
             for view in changed
         ]
 

@@ -90,8 +90,8 @@ def test_scores_are_the_four_terms_of_each_key(ordered, stream):
     samples = sorted(ordered(LENGTHS), key=len)
     out = plain(inputs, rows, 0.0)
     for number, sample in enumerate(samples):
-        places = range(len(sample)) if stream == "tokens" else sample.positions["targets"]
-        for row, place in enumerate(places):
+        positions = range(len(sample)) if stream == "tokens" else sample.positions["targets"]
+        for row, place in enumerate(positions):
             scores = []
             for key in range(-4, len(sample)):
                 known = key >= -(number % 5) and (key < 0 or _sees(sample, place, key, stream == "tokens"))

@@ -9,7 +9,7 @@ from unmask.layers.relative_view import views
 
 def seen(rows):
     """Return which keys rows attend to, (sequences, longest, keys)."""
-    return rows.hidden == 0
+    return rows.mask == 0
 
 
 def test_tokens_see_ranks_up_to_their_own_and_queries_only_lower_ones(ordered):
@@ -30,7 +30,7 @@ def test_without_an_order_all_tokens_see_each_other_and_no_padding(ordered):
     assert seen(view.tokens).sum(-1).tolist() == [[3], [9], [9]]
     same = [sample._changed(order=None, positions={}) for sample in ordered((9, 9))]
     (view,) = views(collate(same).tokens, 0, None, torch.zeros(()))
-    assert view.tokens.hidden is None
+    assert view.tokens.mask is None
 
 
 def test_memory_is_seen_as_far_as_it_exists(ordered):

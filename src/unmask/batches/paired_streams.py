@@ -43,7 +43,7 @@ class PairedStreamsSettings(
             raise ValueError("layout.streams must be even: half of the streams read backwards")
         if not 1 <= self.reuse <= self.length - 5:
             raise ValueError(
-                f"layout.reuse {self.reuse} leaves no room in a window of {self.length} tokens for two segments and "
+                f"layout.reuse {self.reuse} is too long for a window of {self.length} tokens with two segments and "
                 f"three special tokens: it must be between 1 and {self.length - 5}"
             )
 

@@ -3,7 +3,7 @@
 Input: queries for content, for positions and for segments, keys and values, and the keys of distances, all by heads.
 Output: what each row attends to, weighted. The scores are
 
-    content_query key^T + shift(position_query distance^T) + segment_query * other + hidden,
+    content_query key^T + shift(position_query distance^T) + segment_query * other + mask,
 
 the four terms of Dai et al. 2019 (Transformer-XL), section 3.3, and the relative segments of Yang et al. 2019 (XLNet),
 section 2.6. Queries are scaled already. The score of a row of a distance's table belongs to another key for each row of
@@ -114,9 +114,9 @@ def _parts(inputs: Inputs) -> Iterator[tuple[slice, slice]]:
     """Yield the heads and the sequences to compute together."""
     heads, sequences, longest, _ = inputs.content.shape
     each = longest * inputs.distances.shape[1]
-    room = max(1, CHUNK[inputs.content.device.type] // each)
-    many = min(sequences, room)
-    wide = max(1, room // many) if many == sequences else 1
+    capacity = max(1, CHUNK[inputs.content.device.type] // each)
+    many = min(sequences, capacity)
+    wide = max(1, capacity // many) if many == sequences else 1
     for head in range(0, heads, wide):
         for first in range(0, sequences, many):
             yield slice(head, min(heads, head + wide)), slice(first, min(sequences, first + many))
@@ -146,9 +146,9 @@ def _scores(inputs: Inputs, rows: Rows, heads: slice, part: slice, *, plainly: b
         assert rows.other is not None
         segment = inputs.segment[heads, part]
         scores = scores + segment * rows.other if plainly else scores.addcmul_(segment, rows.other[part])
-    if rows.hidden is None:
+    if rows.mask is None:
         return scores
-    return scores + rows.hidden if plainly else scores.add_(rows.hidden[part])
+    return scores + rows.mask if plainly else scores.add_(rows.mask[part])
 
 
 def _shift(by_distance: Tensor, rows: Rows, part: slice, longest: int, keys: int, plainly: bool) -> Tensor:
@@ -162,8 +162,8 @@ def _shift(by_distance: Tensor, rows: Rows, part: slice, longest: int, keys: int
         plainly: use operations that can be exported.
     """
     heads, _, distances = by_distance.shape
-    if rows.places is not None:
-        chosen = by_distance.reshape(heads, -1).index_select(1, _places(rows, part, longest, keys, distances))
+    if rows.shifts is not None:
+        chosen = by_distance.reshape(heads, -1).index_select(1, _shifts(rows, part, longest, keys, distances))
         return chosen.view(-1, longest, keys)
     scores = by_distance.view(-1, longest, distances)
     if plainly:
@@ -172,11 +172,11 @@ def _shift(by_distance: Tensor, rows: Rows, part: slice, longest: int, keys: int
     return scores.as_strided((scores.shape[0], longest, keys), (longest * distances, distances - 1, 1), longest - 1)
 
 
-def _places(rows: Rows, part: slice, longest: int, keys: int, distances: int) -> Tensor:
+def _shifts(rows: Rows, part: slice, longest: int, keys: int, distances: int) -> Tensor:
     """Return where the scores of the keys are among those of the distances, for the sequences of a part."""
-    assert rows.places is not None
+    assert rows.shifts is not None
     first = part.start or 0
-    each = rows.places.view(-1, longest * keys)[part] - first * longest * distances
+    each = rows.shifts.view(-1, longest * keys)[part] - first * longest * distances
     return each.reshape(-1)
 
 
@@ -186,9 +186,9 @@ def _shift_back(found: Tensor, inputs: Inputs, rows: Rows, heads: slice, part: s
     count, sequences, longest, keys = found.shape
     distances = table.shape[1]
     by_distance = found.new_zeros(count, sequences * longest, distances)
-    if rows.places is not None:
-        places = _places(rows, part, longest, keys, distances).expand(count, -1)
-        by_distance.view(count, -1).scatter_(1, places, found.reshape(count, -1))
+    if rows.shifts is not None:
+        shifts = _shifts(rows, part, longest, keys, distances).expand(count, -1)
+        by_distance.view(count, -1).scatter_(1, shifts, found.reshape(count, -1))
     else:
         strides = (longest * distances, distances - 1, 1)
         by_distance.as_strided((count * sequences, longest, keys), strides, longest - 1).copy_(found.flatten(0, 1))

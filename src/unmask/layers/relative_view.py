@@ -26,17 +26,17 @@ class Rows:
 
     Attributes:
         group: the rows and their padded shape; their number per sequence is called `longest`.
-        hidden: (sequences, longest, keys), added to the scores: 0 where a row attends to a key; None: to all.
+        mask: (sequences, longest, keys), added to the scores: 0 where a row attends to a key; None: to all.
         other: (sequences, longest, keys), 1 where a key belongs to another segment; None: segments are not compared.
-        places: (sequences * longest * keys,) index of each key's position score among (sequences, longest, distances);
+        shifts: (sequences * longest * keys,) index of each key's position score among (sequences, longest, distances);
             None: the rows are all tokens in order.
         seeing: (sequences, longest, 1) whether a row attends to any key; None: each does.
     """
 
     group: Group
-    hidden: Tensor | None
+    mask: Tensor | None
     other: Tensor | None
-    places: Tensor | None = None
+    shifts: Tensor | None = None
     seeing: Tensor | None = None
 
 
@@ -134,8 +134,8 @@ def _queries(tokens: Tokens, number: int, memory: int, real: Tensor | None, like
     keys, width = memory + group.longest, 2 * group.longest + memory - 1
     row = torch.arange(asking.sequences * asking.longest, device=at.device) * width  # (sequences * longest,)
     starts = row + (group.longest - 1 - place).view(-1)
-    places = (starts[:, None] + torch.arange(keys, device=at.device)).view(-1)
-    return Rows(asking, to_bias(attended, like), _to(other, like), places, attended.any(-1, keepdim=True))
+    shifts = (starts[:, None] + torch.arange(keys, device=at.device)).view(-1)
+    return Rows(asking, to_bias(attended, like), _to(other, like), shifts, attended.any(-1, keepdim=True))
 
 
 def _by_sequence(values: Tensor, group: Group) -> Tensor:
