@@ -1,6 +1,7 @@
 """Names in the directories of a family."""
 
 import pytest
+import torch
 
 from unmask.families import FAMILIES, family_of
 from unmask.families.albert import ALBERT, AlbertSettings
@@ -44,10 +45,17 @@ def test_shared_sublayers_come_once_for_each_stored_layer():
 
 
 def test_only_matrices_of_layers_are_transposed_and_only_where_the_family_stores_them_so():
-    assert GPT.format.is_transposed("blocks.0.attention.qkv.weight")
+    value = torch.randn(2, 3)
+
+    def is_transposed(form, name):
+        stored = form.stored(None, name, value)
+        assert torch.equal(form.loaded(name, stored), value)
+        return stored.shape == (3, 2)
+
+    assert is_transposed(GPT.format, "blocks.0.attention.qkv.weight")
     for name in ("blocks.0.attention.qkv.bias", "blocks.0.attention_norm.weight", "embeddings.words.weight"):
-        assert not GPT.format.is_transposed(name)
-    assert not BERT.format.is_transposed("blocks.0.attention.qkv.weight")
+        assert not is_transposed(GPT.format, name)
+    assert not is_transposed(BERT.format, "blocks.0.attention.qkv.weight")
     assert GPT.format.words == "tokens_embed.weight"
     assert GPT.format.count_layers(GptSettings(**SHAPE)) == 2
 
