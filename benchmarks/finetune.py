@@ -24,7 +24,19 @@ import msgspec
 import trainer_finetune
 from common import HERE, add, logged, random_start
 from pretrain import checkpoint, read_cases, tokenizer_of
-from quality import TOY_FINETUNING, Table, Workspace, excerpt, move, pick, sample, split, workspace, write_squad
+from quality import (
+    TOY_FINETUNING,
+    Table,
+    Workspace,
+    excerpt,
+    move,
+    pick,
+    sample,
+    split,
+    split_sentences,
+    workspace,
+    write_squad,
+)
 
 import unmask
 from unmask.evaluation.model import evaluate_task
@@ -310,8 +322,9 @@ class Bench:
         """Return the files of a data set, with what is made of them first.
 
         `prepare` is one of: "sample", the first of the shuffled training examples; "split NAME", of a training set (see
-        quality.split); "sentences": one in `each` is trained on; "questions": those about a tenth of the passages are
-        held out; "moved questions": beside that, a third of them are moved to another passage.
+        quality.split); "sentences": one in `each` is trained on; "last tenth": of the sentences, is held out;
+        "questions": those about a tenth of the passages are held out; "moved questions": beside that, a third of them
+        are moved to another passage.
         """
         names = (data.train, data.dev, data.test, data.held)
         train, dev, test, held = (self.work.files(some) for some in names)
@@ -327,6 +340,8 @@ class Bench:
         elif what == "sentences" and not self.work.toy:
             train = [excerpt(train[0], folder / "train.conll", each=data.each or 1)]
             dev = [excerpt(dev[0], folder / "dev.conll", most=data.watched)]
+        elif what == "last" and not self.work.toy:
+            train, held = ([path] for path in split_sentences(train[0], folder))
         elif what in ("questions", "moved"):
             rest, apart = QuestionAnswering().hold_out(read_squad(train), seed=0)
             parts = {"train": rest, "held": apart, "test": read_squad(test)}
