@@ -24,7 +24,19 @@ import msgspec
 import trainer_finetune
 from common import HERE, add, logged, random_start
 from pretrain import checkpoint, read_cases, tokenizer_of
-from quality import TOY_FINETUNING, Table, Workspace, excerpt, move, pick, sample, split, workspace, write_squad
+from quality import (
+    TOY_FINETUNING,
+    Table,
+    Workspace,
+    excerpt,
+    move,
+    pick,
+    sample,
+    split,
+    split_sentences,
+    workspace,
+    write_squad,
+)
 
 import unmask
 from unmask.evaluation.model import evaluate_task
@@ -53,7 +65,7 @@ class Data(Table, frozen=True):
     label: str = ""  # what records call it, if not by its name
     ask: tuple[str, str] | None = None  # a pair of texts that the finished model is asked about
     probe: str = ""  # the downstream model where a method leaves it to the data
-    factors: tuple[float, ...] = ()  # of the rule's learning rate, in a grid
+    factors: tuple[float, ...] = ()  # of the rule's learning rate for classification, in a grid
     epochs: tuple[float, ...] = ()  # in a grid
     settings: tuple[str, ...] = ()
     choosing: dict[str, Any] = msgspec.field(
@@ -86,8 +98,9 @@ class Method(Table, frozen=True):
     """How a start learns a data set.
 
     Attributes:
-        rates: "rule": the default learning rate; "best": the best of `factors` times that of pretrained weights, chosen
-            with the data's first seeds; "grid": each of the data's factors and numbers of epochs, scored by `held`.
+        rates: "rule": the default learning rate; "best": the best of `factors` times that of classification from
+            pretrained weights, chosen with the data's first seeds; "grid": each of the data's factors and numbers of
+            epochs, scored by `held`.
     """
 
     frozen: str = ""  # the downstream model on the frozen encoder, or "probe" of the data; empty: fine-tuning
@@ -208,7 +221,7 @@ class Bench:
         Args:
             task: what is learned, from which start, how.
             seed: of the run.
-            factor: of the rule's learning rate; None: that of the defaults.
+            factor: of the rule's learning rate for classification; None: that of the defaults.
             epochs: None: those of the defaults.
             choosing: whether the run serves the choice of a factor.
         """
@@ -235,7 +248,7 @@ class Bench:
         if factor is not None:
             shape = load_model(model, tokenizer=tokenizer).encoder.settings
             pretrained = task.method.rates == "best" or bool(task.start.model)
-            rule: Any = defaults(data.task, shape, examples=1, pretrained=pretrained)
+            rule: Any = defaults("classification", shape, examples=1, pretrained=pretrained)
             rate = factor * rule["optimizer"]["learning_rate"]
             rate = float(f"{rate:.{task.method.digits}g}") if task.method.digits else rate
             settings.append(f"optimizer.learning_rate={rate}")
@@ -310,8 +323,9 @@ class Bench:
         """Return the files of a data set, with what is made of them first.
 
         `prepare` is one of: "sample", the first of the shuffled training examples; "split NAME", of a training set (see
-        quality.split); "sentences": one in `each` is trained on; "questions": those about a tenth of the passages are
-        held out; "moved questions": beside that, a third of them are moved to another passage.
+        quality.split); "sentences": one in `each` is trained on; "last tenth": of the sentences, is held out;
+        "questions": those about a tenth of the passages are held out; "moved questions": beside that, a third of them
+        are moved to another passage.
         """
         names = (data.train, data.dev, data.test, data.held)
         train, dev, test, held = (self.work.files(some) for some in names)
@@ -327,6 +341,8 @@ class Bench:
         elif what == "sentences" and not self.work.toy:
             train = [excerpt(train[0], folder / "train.conll", each=data.each or 1)]
             dev = [excerpt(dev[0], folder / "dev.conll", most=data.watched)]
+        elif what == "last" and not self.work.toy:
+            train, held = ([path] for path in split_sentences(train[0], folder))
         elif what in ("questions", "moved"):
             rest, apart = QuestionAnswering().hold_out(read_squad(train), seed=0)
             parts = {"train": rest, "held": apart, "test": read_squad(test)}
