@@ -10,8 +10,10 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import hypothesis
+import numpy as np
 import torch
 
+from unmask.batches.batch import TARGETS, Sample
 from unmask.corpus.build import build_corpus
 from unmask.recipe import read_recipe
 from unmask.settings import parse_overrides
@@ -97,6 +99,39 @@ def corpus(text_file, tokenizer, tmp_path_factory):
 def recipe():
     """A recipe that trains in seconds: two layers of width 32, ten steps."""
     return read_recipe("bert-tiny", parse_overrides(SMALL))
+
+
+@pytest.fixture(scope="session")
+def ordered():
+    """Returns samples of given lengths with three segments, a random order and the last 1 to 4 of it as targets.
+
+    With `border`, the tokens from there on come later in the order than all others, which alone are remembered.
+    """
+
+    def make(lengths, *, backward=None, border=None, stream=False, seed=0, vocabulary=100):
+        made, rng = [], np.random.default_rng(seed)
+        for number, length in enumerate(lengths):
+            ids, targets = rng.integers(5, vocabulary, length), rng.permutation(length)[: 1 + number % 4]
+            order = np.zeros(length, np.int64)
+            order[targets] = 1 + np.arange(len(targets))
+            if border is not None:
+                order[border:] += len(targets) + 1
+            made.append(
+                Sample(
+                    key=(0, number),
+                    ids=ids,
+                    segments=np.sort(rng.integers(0, 3, length)),
+                    positions={TARGETS: np.sort(targets)},
+                    labels={TARGETS: ids[np.sort(targets)]},
+                    order=order,
+                    backward=None if backward is None else bool(backward[number]),
+                    remember=border,
+                    **({"stream": number, "fresh": False} if stream else {}),
+                )
+            )
+        return made
+
+    return make
 
 
 @pytest.fixture(autouse=True)

@@ -41,6 +41,10 @@ PAPERS = {  # layers, width, heads
     "modernbert-small": (6, 384, 6),
     "modernbert-medium": (8, 512, 8),
     "modernbert-base": (22, 768, 12),
+    "xlnet-mini": (4, 256, 4),
+    "xlnet-base": (12, 768, 12),
+    "xlnet-base-900": (12, 768, 12),
+    "xlnet-large": (24, 1024, 16),
     "adapt": (12, 768, 12),
 }
 RECURRENT = {"elmo-mini": (2, 256, 512)}  # layers, width, cells

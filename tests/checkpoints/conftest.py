@@ -18,6 +18,7 @@ from unmask.families.gpt import GptSettings
 from unmask.families.modernbert import ModernBertSettings
 from unmask.families.roberta import RobertaSettings
 from unmask.families.roformer import RoFormerSettings
+from unmask.families.xlnet import XlnetSettings
 from unmask.model import Model, load_model, save_model
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import BuildContext
@@ -32,8 +33,9 @@ SHAPES = {
     "roformer": partial(RoFormerSettings, embedding=4),
     "openai-gpt": GptSettings,
     "modernbert": partial(ModernBertSettings, dropout=0.1),
+    "xlnet": partial(XlnetSettings, memory=5),
 }
-HEADS = {"openai-gpt": "causal_lm", "electra": "replaced_token"}
+HEADS = {"openai-gpt": "causal_lm", "electra": "replaced_token", "xlnet": "permutation_lm"}
 VOCABULARY = 11
 
 

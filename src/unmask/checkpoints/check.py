@@ -71,7 +71,7 @@ def check(form: Format, settings: BodySettings, vocabulary: int, shapes: Shapes,
     for name, theirs in form.tensors(settings, ours):
         first, *others = ours[name]
         shape = (first // len(theirs), *others)
-        wanted |= dict.fromkeys(theirs, shape[::-1] if form.is_transposed(name) else shape)
+        wanted |= dict.fromkeys(theirs, tuple(form.stored(settings, name, torch.empty(shape, device="meta")).shape))
     for pooler in filter(None, (form.pooler, form.head_pooler, OWN_POOLER)):
         if any(name.startswith(f"{pooler}.") for name in shapes):
             wanted |= {f"{pooler}.{part}": ours[f"pooler.{part}"] for part in form.pooler_parts}

@@ -179,7 +179,7 @@ def write(
     tensors = {}
     for ours, names in form.tensors(settings, state):
         for name, value in zip(names, state[ours].chunk(len(names)), strict=True):
-            tensors[prefix + name] = (value.t() if form.is_transposed(ours) else value).clone()
+            tensors[prefix + name] = form.stored(settings, ours, value).clone()
     pooler = _pooler(form, architecture, prefix, known)
     if not pooler and heads.keys() & POOLED:
         pooler = OWN_POOLER
@@ -302,9 +302,8 @@ def _take_body(form: Format, settings: BodySettings, tensors: Mapping[str, Tenso
     for ours, names in form.tensors(settings, known):
         if names[0] not in tensors:  # optional, as checked before
             continue
-        value = tensors[names[0]] if len(names) == 1 else torch.cat([tensors[name] for name in names])
-        if form.is_transposed(ours):
-            value = value.t().contiguous()
+        parts = [form.loaded(ours, tensors[name]) for name in names]
+        value = parts[0] if len(parts) == 1 else torch.cat(parts)
         if ours in found and not torch.equal(found[ours], value):
             raise UserError(f"{names[0]} differs between layers, which config.json specifies to be shared", file=path)
         found[ours] = value

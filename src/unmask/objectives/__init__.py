@@ -5,6 +5,7 @@ from unmask.objectives.causal_lm import CausalLMSettings
 from unmask.objectives.masked_lm import MaskedLMSettings
 from unmask.objectives.next_sentence import NextSentenceSettings
 from unmask.objectives.objective import ObjectiveSettings
+from unmask.objectives.permutation_lm import PermutationLMSettings
 from unmask.objectives.replaced_token import ReplacedTokenSettings
 from unmask.objectives.sentence_order import SentenceOrderSettings
 from unmask.objectives.span_boundary import SpanBoundarySettings
@@ -20,6 +21,7 @@ OBJECTIVES: Table[type[ObjectiveSettings]] = Table(
         "span_boundary": SpanBoundarySettings,
         "replaced_token": ReplacedTokenSettings,
         "bidirectional_lm": BidirectionalLMSettings,
+        "permutation_lm": PermutationLMSettings,
     },
 )
 """Settings by the NAME of [objective.NAME] in recipes; their `build` returns the objective."""
