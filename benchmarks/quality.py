@@ -31,8 +31,10 @@ WHOLE = 15
 """A phrase of SST-2 with this many words or more counts as a sentence."""
 MOVED = 3
 """One question in this many is moved to a passage without its answer."""
-TOY_BODY = {"layers": 2, "width": 32, "heads": 2, "feed_forward": 64, "positions": 256}
+TOY_BODY: dict[str, Any] = {"layers": 2, "width": 32, "heads": 2, "feed_forward": 64, "positions": 256}
+TOY_BODY |= {"cells": 64, "filters": ((3, 32),)}
 TOY_PRETRAINING = ("batch.tokens=256", "budget.steps=2")
+TOY_STREAMS = ("layout.streams=8", "batch.sequences=8", "budget.steps=2")
 TOY_FINETUNING = ("batch.sequences=4", "budget.steps=2")
 TOY_ROWS, TOY_DOCUMENTS, TOY_CHARACTERS, TOY_PASSAGES = 80, 60, 250, 20
 """Of an excerpt: rows or sentences of a file, documents and characters of each, passages with their questions."""
@@ -63,8 +65,12 @@ class Workspace:
 
     def recipe(self, name: str, settings: Sequence[str]) -> Recipe:
         """Return a recipe with settings put over it; at toy size with a tiny body, small steps and a tiny budget."""
-        recipe = unmask.read_recipe(name, parse_overrides([*settings, *(TOY_PRETRAINING if self.toy else ())]))
-        return msgspec.structs.replace(recipe, encoder=toy_body(recipe.encoder)) if self.toy else recipe
+        recipe = unmask.read_recipe(name, parse_overrides(settings))
+        if not self.toy:
+            return recipe
+        small = TOY_STREAMS if recipe.layout.num_streams else TOY_PRETRAINING
+        recipe = unmask.read_recipe(name, parse_overrides([*settings, *small]))
+        return msgspec.structs.replace(recipe, encoder=toy_body(recipe.encoder))
 
     def random(self, name: str) -> str:
         """Return the MODEL that is a recipe's body with random weights."""
