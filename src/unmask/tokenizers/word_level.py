@@ -152,6 +152,11 @@ def word_level(vocabulary: Mapping[str, int], unknown: str = SPECIAL_TOKENS["unk
     return library
 
 
+def without_words() -> WordTokenizer:
+    """Return a vocabulary of special tokens alone, for a model that comes without one: every word is beyond it."""
+    return WordTokenizer(word_level({word: id for id, word in enumerate(FIRST)}), WORDS)
+
+
 def train_words(texts: Iterable[str], *, size: int, progress: bool = False) -> WordTokenizer:
     """Return the vocabulary of the words of texts, the most frequent first.
 
