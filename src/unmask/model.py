@@ -1,6 +1,7 @@
 """A model in memory: an encoder, a tokenizer and heads; loading, building and saving.
 
-MODEL on the command line is a run directory, a Hugging Face directory, or `random:RECIPE` with a tokenizer.
+MODEL on the command line is a run directory, a Hugging Face directory, one of AllenNLP's ELMo, or `random:RECIPE` with
+a tokenizer.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from unmask.batches.rng import derive_seed
-from unmask.checkpoints import huggingface
+from unmask.checkpoints import allennlp, huggingface
 from unmask.checkpoints.heads import POOLED
 from unmask.encoders.downstream import Downstream, DownstreamSettings
 from unmask.encoders.encoder import Encoder
@@ -30,6 +31,7 @@ from unmask.tasks import TASKS, AnyTask
 from unmask.tasks.task import Task
 from unmask.tokenizers.load import load_tokenizer, read_length
 from unmask.tokenizers.tokenizer import Tokenizer
+from unmask.tokenizers.word_level import without_words
 
 
 @dataclass(frozen=True)
@@ -144,11 +146,15 @@ def load_model(
     if tokenizer is not None:
         raise UserError("--tokenizer has no effect: the model has its own", remedy="remove it")
     directory = find(source)
-    found = huggingface.read(directory, allow_pickle=allow_pickle)
+    if allennlp.is_directory(directory):
+        words = load_tokenizer(directory) if (directory / "vocab.txt").exists() else without_words()
+        found = allennlp.read(directory, words.size)
+    else:
+        found = huggingface.read(directory, allow_pickle=allow_pickle)
+        words = load_tokenizer(directory)
     known = {*OBJECTIVES, "downstream", *(task().part for task in TASKS.values())}
     if unknown := sorted(found.heads.keys() - known):
         raise UserError(f"unknown head '{unknown[0]}'", file=directory / "model.safetensors")
-    words = load_tokenizer(directory)
     words.summary = found.settings.summary
     if not found.settings.reads(words.kind.name):
         raise UserError(
@@ -276,22 +282,34 @@ def _check_downstream(model: Model, directory: Path) -> None:
         ) from error
 
 
+def read_settings(source: str | Path) -> BodySettings:
+    """Return the encoder settings of MODEL, a directory, without reading its weights.
+
+    Raises:
+        UserError: the model does not exist or is damaged.
+    """
+    directory = find(source)
+    return (allennlp if allennlp.is_directory(directory) else huggingface).read_settings(directory)
+
+
 def find(source: str | Path) -> Path:
-    """Return the directory with the config.json of MODEL.
+    """Return the directory of MODEL with its config.json, or with AllenNLP's files.
 
     Raises:
         UserError: there is no such directory.
     """
     path = Path(source)
     for directory in (path / "model", path):
-        if (directory / "config.json").is_file():
+        if (directory / "config.json").is_file() or allennlp.is_directory(directory):
             return directory
     if (path / "checkpoints").is_dir():
         raise UserError("this run is not finished", file=path, remedy="continue: repeat the command with --resume")
     if (path / "seed-0").is_dir():
         raise UserError("these runs are not finished", file=path, remedy="continue: repeat the command with --resume")
     if path.is_dir():
-        raise UserError("neither a run with a finished model nor a Hugging Face directory", file=path)
+        raise UserError(
+            "neither a run with a finished model nor a directory of Hugging Face's or AllenNLP's files", file=path
+        )
     if str(source) in shipped():
         raise UserError(f"'{source}' is a recipe", remedy=f"for untrained weights, write random:{source}")
     raise UserError(

@@ -33,7 +33,10 @@ ONLY = {
     "minutes": ["start=unmask", "start=random"],
     "curriculum": ["start=electra"],
     "pretraining_pays": ["start=random", "start=longer-adapted"],
-    "family": ["start=bert", "start=gpt", "start=static", "start=random-albert", "data=conll2003", "data=sst2-2000"],
+    "family": [
+        *(f"start={name}" for name in ("bert", "gpt", "elmo", "static", "random-albert")),
+        *(f"data={name}" for name in ("conll2003", "sst2-2000")),
+    ],
 }
 """The rest differs in the encoder alone, which test_pretrain.py has."""
 
@@ -102,6 +105,14 @@ def test_a_probe_leaves_the_encoder_as_it_is_and_fine_tuning_does_not(bench, run
         others = before.keys() - kept
         assert not same or {name.partition(".")[0] for name in others} <= {"pooler"}  # which no pretraining needed
         assert same or "embeddings.words.weight" in others
+
+
+def test_probes_of_elmo_mix_all_of_its_layers(bench, run):
+    _, folder = bench
+    run("family")
+    (path,) = (folder / "finetune/family").glob("elmo-20000000-*-probe-0")
+    downstream = load_model(path).downstream
+    assert list(downstream.layers) == [0, 1, 2] and downstream.combine == "mix"
 
 
 def test_static_features_are_those_below_all_layers(bench, run):

@@ -20,8 +20,10 @@ PUBLISHED = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
     ("settings", "reason"),
     [
         ({"width": 13}, "width 13 must be even"),
-        ({"filters": ()}, "at least one convolution"),
+        ({"filters": ()}, "filters must have 1 to 1000 convolutions"),
         ({"filters": ((0, 4),)}, "a filter's size must be at least 1"),
+        ({"filters": ((51, 4),)}, "a filter's size must be at most 50"),
+        ({"highways": 1001}, "highways must not be negative, and at most 1000"),
         ({"cells": 0}, "cells must be at least 1"),
         ({"highways": -1}, "highways must not be negative"),
         ({"clip": 0.0}, "clip must be above 0"),

@@ -5,7 +5,7 @@ token ids are row indices. An epoch then costs only as much as the small model.
 
 The features are computed without dropout and stored in float16, which has the size of bf16 and an eighth of its error:
 outputs of a LayerNorm are far below the largest float16 number (otherwise the run stops with an error). A linear model
-of whole texts reads only [CLS]: then only that row is stored, pooled if the task pools it.
+of whole texts reads only [CLS], or the mean of a text: then only that row is stored, pooled if the task pools it.
 """
 
 from __future__ import annotations
@@ -65,11 +65,12 @@ def freeze(
     encoder, body, chosen = base.encoder, learner.encoder, recipe.downstream
     numbers = body.reads
     texts = learner.parts[recipe.task.part].at == SUMMARY
-    at = SUMMARY if texts and chosen is not None and chosen.kind == "linear" else None
+    linear, direct = chosen is not None and chosen.kind == "linear", body is encoder
+    at = SUMMARY if texts and linear and (direct or not encoder.head.mean) else None
     every = [*samples[0], *samples[1]]
     offsets = np.cumsum([0, *(len(sample if at is None else sample.positions[at]) for sample in every)])
     read = at == SUMMARY or encoder.head.pools_tokens  # what the head reads, if there is no other model in between
-    pooled = body is encoder and read and POOLER in encoder.gives
+    pooled = direct and read and (POOLER in encoder.gives or encoder.head.mean)
     path = folder / f"{_digest(f'{weights} {numbers} {at} {pooled} {machine.dtype}', every, at)}.safetensors"
     if processes.is_main and not path.exists():
         rows = TorchBackend(base, machine, display).layers(every, numbers, at=at, pooled=pooled)

@@ -166,6 +166,10 @@ class Objective(nn.Module):
         """
         return {}
 
+    def derived(self, name: str, metrics: Mapping[str, float]) -> Mapping[str, float]:
+        """Return further metrics that follow from the means of its metrics."""
+        return {}
+
     def notes(self, name: str, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> Sequence[str]:
         """Return sentences for the report that compare held-out metrics with those of `baseline` before the run."""
         return ()

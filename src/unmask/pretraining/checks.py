@@ -42,17 +42,19 @@ def check_words(recipe: Recipe, tokenizer: Tokenizer) -> list[str]:
     """Raise an error if whole words are to be masked but every token of the vocabulary is a word.
 
     Returns:
-        Notes for the user, if n-grams or spans of several words are masked.
+        Notes for the user, if n-grams or spans of several words are masked, or words are longer than what is read.
     """
+    notes = [f"the vocabulary has {note}" for note in tokenizer.notes([np.arange(tokenizer.size)])]
     words = {words for stage in recipe.every_stage if (words := stage.masking.words)}
     if not words or not tokenizer.begins_word(np.arange(tokenizer.size)).all():
-        return []
+        return notes
     if 1 in words:
         raise UserError(
             "every token of this vocabulary is a word, so masking whole words would mask single tokens",
             remedy="pass --set masking.kind=token, or train a vocabulary with subwords",
         )
-    return ["every token of this vocabulary is a word: the length of masked n-grams and spans is counted in tokens"]
+    note = "every token of this vocabulary is a word: the length of masked n-grams and spans is counted in tokens"
+    return [*notes, note]
 
 
 def check_masked(recipe: Recipe, samples: Sequence[Sample]) -> None:

@@ -65,7 +65,7 @@ class FramedRows(NamedTuple):
     Attributes:
         samples: one sample per row, with the key (0, index of the row).
         cut: for each row, whether it was truncated.
-        notes: the number of truncated and the number of empty rows, one line each.
+        notes: the number of truncated and the number of empty rows, one line each, and of words that were.
     """
 
     samples: list[Sample]
@@ -101,8 +101,8 @@ def frame_rows(tokenizer: Tokenizer, rows: Sequence[Row], length: int, *, pairs:
         f"{'pairs' if pairs else 'texts'} are longer than {length} tokens and were cut": sum(cut),
         "pairs have an empty text" if pairs else "texts are empty": empty,
     }
-    notes = tuple(f"{count:,} of {len(rows):,} {what}" for what, count in counts.items() if count)
-    return FramedRows(made, cut, notes)
+    notes = [f"{count:,} of {len(rows):,} {what}" for what, count in counts.items() if count]
+    return FramedRows(made, cut, (*notes, *tokenizer.notes(chain(*columns))))
 
 
 def cut_and_wrap(frame: Frame, texts: Sequence[Ids], length: int) -> tuple[Sample, tuple[int, ...]]:

@@ -171,7 +171,9 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
             return [_tagged(sentence, labels, rows) for sentence, rows in zip(examples, of_sentence, strict=True)]
 
         empty = sum(not sentence.starts for sentence in examples)
-        return Framed(samples, read, (f"{empty:,} of {len(examples):,} texts are empty",) if empty else ())
+        notes = [f"{empty:,} of {len(examples):,} texts are empty"] if empty else []
+        words = (subwords[word] for sentence in examples for word in sentence.words)
+        return Framed(samples, read, (*notes, *tokenizer.notes(words)))
 
     def measure(self, examples: Sequence[Sentence], predictions: Sequence[Tagged], labels: Sequence[str]) -> Measure:
         """See `Task`: entities are compared, so that the tagging schemes of file and model may differ."""
