@@ -29,6 +29,7 @@ from unmask.lock import is_locked
 from unmask.migration import migrate, migrate_text, refuse_old, refuse_old_settings
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import ObjectiveSettings
+from unmask.objectives.teacher import TEACHER
 from unmask.requirements import Part, check
 from unmask.settings import Overrides, check_overrides, convert, flatten, put, write
 from unmask.tasks import AnyTask
@@ -122,6 +123,7 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
             Part("encoder", gives=self.encoder.gives, asks=self.encoder.asks),
             Part("masking", gives=self.masking.gives),
             Part("layout", gives=self.layout.gives, without=self.layout.without),
+            Part("teacher", gives=frozenset({TEACHER})),  # whether there is one is checked when objectives are built
         ]
         check([*parts, *objective_parts(self.objectives)], _offers())
         if self.stages:

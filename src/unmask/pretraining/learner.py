@@ -7,8 +7,8 @@ import torch
 from unmask.batches.rng import derive_seed
 from unmask.model import Model, build_encoder
 from unmask.objectives.learner import Learner
-from unmask.objectives.objective import BuildContext
-from unmask.objectives.teacher import Teacher
+from unmask.objectives.objective import BuildContext, Objective
+from unmask.objectives.teacher import TEACHER, Teacher
 from unmask.recipe import Recipe
 
 
@@ -28,9 +28,12 @@ def build_learner(
     """
     encoder = build_encoder(recipe.encoder, vocabulary, seed=recipe.seed) if base is None else base.encoder
     torch.manual_seed(derive_seed(recipe.seed, "heads"))
-    context = BuildContext(encoder, teacher, vocabulary)
-    objectives = {name: settings.build(context) for name, settings in recipe.all_objectives.items()}
+    objectives: dict[str, Objective] = {}
+    context = BuildContext(encoder, teacher, vocabulary, objectives)
+    for name, settings in recipe.all_objectives.items():
+        objectives[name] = settings.build(context)
     if base is None:
         return Learner(encoder, objectives), []
-    lacking = [what for name, objective in objectives.items() for what in base.take(name, objective)]
+    own = {name: one for name, one in objectives.items() if TEACHER not in recipe.all_objectives[name].asks}
+    lacking = [what for name, objective in own.items() for what in base.take(name, objective)]
     return Learner(encoder, objectives), [*base.created, *lacking]

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 import torch
+from torch import Tensor
 
 from unmask.batches.batch import Batch
 from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
@@ -22,7 +23,7 @@ from unmask.errors import UserError
 from unmask.labelled.labelled_file import Row, read_rows
 from unmask.metrics import classification as metrics
 from unmask.metrics.intervals import Measure
-from unmask.objectives.objective import Part
+from unmask.objectives.objective import Part, imitate_softmax
 from unmask.tasks.mistake import Mistake
 from unmask.tasks.pooled_head import PooledHead
 from unmask.tasks.regularization import NONE, Regularization, score, second_pass_flops
@@ -206,6 +207,10 @@ class ClassificationHead(PooledHead):
         gold = batch.labels["classification"]
         weights = torch.tensor(self.weights, device=gold.device) if self.weights else None
         return score(self, encoder, encoded, batch, gold, weights)
+
+    def imitate(self, logits: Tensor, targets: Tensor, batch: Batch, temperature: float) -> Part:
+        """See `Objective`."""
+        return imitate_softmax(logits, targets, temperature)
 
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
         """See `Objective`."""

@@ -33,11 +33,14 @@ from unmask.errors import UserError
 from unmask.labelled.squad_file import Question, describe_repairs, read_squad
 from unmask.metrics import question_answering as metrics
 from unmask.metrics.intervals import Measure
-from unmask.objectives.objective import Objective, Part
+from unmask.objectives.objective import Objective, Part, imitate_softmax
 from unmask.tasks.mistake import Mark, Mistake, Passage
 from unmask.tasks.passage_windows import LABEL, Window, WindowSettings, cut_passages
 from unmask.tasks.task import DEV_SHARE, Columns, Framed, Notes, Paths, Task
 from unmask.tokenizers.tokenizer import Tokenizer
+
+NEVER = -1e30
+"""A finite logit of tokens that are no candidates."""
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -327,6 +330,14 @@ class QuestionAnsweringHead(Objective):
         loss = cross_entropy(table, gold, reduction="sum") / 2
         correct = (table.detach().argmax(1) == gold).view(-1, 2).all(1).sum()
         return Part(loss, {"accuracy": correct})
+
+    def imitate(self, logits: Tensor, targets: Tensor, batch: Batch, temperature: float) -> Part:
+        """See `Objective`: per window, the mean of the losses of start and end."""
+        windows = len(batch.keys)
+        ours, theirs = (self._table(one.float(), batch, windows).clamp(min=NEVER) for one in (logits, targets))
+        part = imitate_softmax(ours, theirs, temperature)
+        agreed = (ours.detach().argmax(1) == theirs.argmax(1)).view(-1, 2).all(1).sum()
+        return Part(part.sum / 2, {"agreement": agreed})
 
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
         """See `Objective`: two dot products per target, and the pooler if it reads tokens."""

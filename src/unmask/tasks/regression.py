@@ -201,6 +201,10 @@ class RegressionHead(PooledHead):
         predicted = super().predict(encoder, encoded, batch).float().squeeze(1)  # (sequences,)
         return Part((predicted - batch.labels["regression"]).square().sum(), {})
 
+    def imitate(self, logits: Tensor, targets: Tensor, batch: Batch, temperature: float) -> Part:
+        """See `Objective`: the squared error of normalized numbers; a temperature has no effect."""
+        return Part(((logits - targets.float()) / self.deviation).square().sum(), {})
+
 
 def _all_equal(rows: Sequence[Row]) -> UserError:
     return UserError(

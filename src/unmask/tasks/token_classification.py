@@ -33,7 +33,7 @@ from unmask.layers.dropout import Dropout
 from unmask.metrics import token_classification as metrics
 from unmask.metrics.intervals import Measure
 from unmask.metrics.token_classification import Chunk, chunks, split_tag
-from unmask.objectives.objective import Objective, Part
+from unmask.objectives.objective import Objective, Part, imitate_softmax
 from unmask.tasks.mistake import Mark, Mistake, Passage
 from unmask.tasks.regularization import NONE, Regularization, score, second_pass_flops
 from unmask.tasks.task import DEV_SHARE, Columns, Framed, Notes, Paths, Task
@@ -253,6 +253,10 @@ class TokenClassificationHead(Objective):
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
         return score(self, encoder, encoded, batch, batch.labels["token_classification"])
+
+    def imitate(self, logits: Tensor, targets: Tensor, batch: Batch, temperature: float) -> Part:
+        """See `Objective`."""
+        return imitate_softmax(logits, targets, temperature)
 
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
         """See `Objective`: the linear layer, and the pooler if it reads words, once per word."""
