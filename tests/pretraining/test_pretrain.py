@@ -15,7 +15,8 @@ from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
 from unmask.objectives.teacher import Teacher
-from unmask.pretraining.pretrain import baseline, pretrain
+from unmask.pretraining.pretrain import baseline, pretrain, train_encoder
+from unmask.pretraining.start import Start
 from unmask.recipe import read_recipe
 from unmask.runs.directory import RunDirectory
 from unmask.settings import parse_overrides
@@ -105,7 +106,7 @@ def test_a_resumed_run_has_the_same_teacher(corpus, tmp_path):
 
     def run(seed, steps, **more):
         recipe = read_recipe("bert-tiny", parse_overrides([*small, f"budget.steps={steps}"]))
-        pretrain(recipe, corpus, tmp_path / "run", teacher=teacher(seed), quiet=True, **more)
+        train_encoder(recipe, corpus, tmp_path / "run", Start(), teacher=teacher(seed), quiet=True, **more)
 
     run(0, 1)
     with pytest.raises(UserError, match=r"inputs.teacher was \w{64}, now \w{64}"):
@@ -116,9 +117,9 @@ def test_a_resumed_run_has_the_same_teacher(corpus, tmp_path):
 def test_objectives_that_learn_from_a_teacher_have_one(recipe, corpus, tmp_path):
     teacher = Teacher(Learner(BODY.build(corpus.tokenizer.size), {}))
     with pytest.raises(UserError, match="no objective of the recipe bert-tiny learns from a teacher; use a recipe"):
-        pretrain(recipe, corpus, tmp_path / "run", teacher=teacher, quiet=True)
+        train_encoder(recipe, corpus, tmp_path / "run", Start(), teacher=teacher, quiet=True)
     recipe = read_recipe("bert-tiny", {"objective.hidden_cosine.weight": 1})
-    with pytest.raises(UserError, match="objective.hidden_cosine learns from a teacher; use it with unmask distill"):
+    with pytest.raises(UserError, match=r"objective\.hidden_cosine learns from a teacher; use it with unmask distill"):
         pretrain(recipe, corpus, tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()
 

@@ -21,7 +21,7 @@ def build_learner(
         recipe: encoder, and objectives of all stages.
         vocabulary: number of token ids.
         base: model to continue from; None: all weights are initialized at random.
-        teacher: teacher model, for objectives that need one.
+        teacher: what objectives learn from; without one, such objectives are left out (see `check_teacher`).
 
     Raises:
         UserError: a head of `base` is damaged, or its shapes differ from the recipe's.
@@ -30,10 +30,11 @@ def build_learner(
     torch.manual_seed(derive_seed(recipe.seed, "heads"))
     objectives: dict[str, Objective] = {}
     context = BuildContext(encoder, teacher, vocabulary, objectives)
+    taught = {name for name, settings in recipe.all_objectives.items() if TEACHER in settings.asks}
     for name, settings in recipe.all_objectives.items():
-        objectives[name] = settings.build(context)
+        if teacher is not None or name not in taught:
+            objectives[name] = settings.build(context)
     if base is None:
         return Learner(encoder, objectives), []
-    own = {name: one for name, one in objectives.items() if TEACHER not in recipe.all_objectives[name].asks}
-    lacking = [what for name, objective in own.items() for what in base.take(name, objective)]
+    lacking = [what for name, one in objectives.items() if name not in taught for what in base.take(name, one)]
     return Learner(encoder, objectives), [*base.created, *lacking]
