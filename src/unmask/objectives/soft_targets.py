@@ -9,6 +9,8 @@ The loss is T^2 KL(softmax(teacher / T) || softmax(student / T)) (Hinton et al. 
 where it differs from the paper's cross-entropy by the entropy of the teacher, a constant). The code of DistilBERT
 imitates the predictions at all tokens (`all_tokens`), not only at the masked ones; that of TinyBERT divides the loss by
 the number of classes. Heads of answers imitate the distributions of start and end; those of numbers, the number.
+
+The teacher's logits may be given with the samples, as labels of the name "soft_targets": then it does not read them.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from unmask.batches.masking import MASKED
 from unmask.encoders.encoder import Encoded, Encoder
 from unmask.errors import UserError
 from unmask.layers.vocabulary import soft_vocabulary_loss
-from unmask.objectives.objective import BuildContext, Objective, ObjectiveSettings, Part
+from unmask.objectives.objective import BuildContext, Decoding, Objective, ObjectiveSettings, Part
 from unmask.objectives.teacher import TEACHER, Teacher
 
 NAME = "soft_targets"
@@ -116,13 +118,20 @@ class SoftTargets(Objective):
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
         batch, temperature = self._view(batch), self.temperature
-        targets = self.teacher.predict(self.name, batch)
+        targets = self._targets(batch)
         if isinstance(targets, Tensor):
             return self.head.imitate(self.head.predict(encoder, encoded, batch), targets, batch, temperature)
         decoding = self.head.decoding(encoder, encoded, batch)
         assert decoding is not None, "both heads are of the same kind"
         loss, agreed = soft_vocabulary_loss(*decoding, targets.log_probabilities(temperature), temperature)
         return Part(temperature**2 * loss, {"agreement": agreed})
+
+    def _targets(self, batch: Batch) -> Decoding | Tensor:
+        """Return the teacher's logits, (targets, classes), over the vocabulary by their factors."""
+        if NAME not in batch.labels:
+            return self.teacher.predict(self.name, batch)
+        rows = len(batch.positions[self.at])
+        return batch.labels[NAME].view(rows, len(batch.labels[NAME]) // max(1, rows))
 
     def _view(self, batch: Batch) -> Batch:
         """Return the batch with the positions at which predictions are imitated."""

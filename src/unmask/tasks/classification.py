@@ -27,7 +27,7 @@ from unmask.objectives.objective import Part, imitate_softmax
 from unmask.tasks.mistake import Mistake
 from unmask.tasks.pooled_head import PooledHead
 from unmask.tasks.regularization import NONE, Regularization, score, second_pass_flops
-from unmask.tasks.rows import are_pairs, as_rows, frame_rows, hold_out, passages
+from unmask.tasks.rows import are_pairs, as_rows, frame_rows, hold_out, passages, with_labels
 from unmask.tasks.task import Columns, Framed, Notes, Paths, Task
 from unmask.tokenizers.tokenizer import Tokenizer
 
@@ -143,6 +143,10 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
     def measure(self, examples: Sequence[Row], predictions: Sequence[Prediction], labels: Sequence[str]) -> Measure:
         """See `Task`."""
         return metrics.measure(*gold_and_predicted(examples, predictions, labels), len(labels))
+
+    def labelled(self, examples: Sequence[Row], predictions: Sequence[Prediction]) -> list[Row]:
+        """See `Task`."""
+        return with_labels(examples, [prediction.label for prediction in predictions])
 
     def mistakes(
         self, examples: Sequence[Row], predictions: Sequence[Prediction], labels: Sequence[str]

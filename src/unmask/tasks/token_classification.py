@@ -14,6 +14,7 @@ run_squad.py). A word that the tokenizer reduces to nothing is read as [UNK].
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -176,6 +177,11 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
     def measure(self, examples: Sequence[Sentence], predictions: Sequence[Tagged], labels: Sequence[str]) -> Measure:
         """See `Task`: entities are compared, so that the tagging schemes of file and model may differ."""
         return metrics.measure(*gold_and_predicted(examples, predictions, labels))
+
+    def labelled(self, examples: Sequence[Sentence], predictions: Sequence[Tagged]) -> list[Sentence]:
+        """See `Task`."""
+        pairs = zip(examples, predictions, strict=True)
+        return [replace(one, tags=tuple(tags_of(one, prediction))) for one, prediction in pairs]
 
     def mistakes(
         self, examples: Sequence[Sentence], predictions: Sequence[Tagged], labels: Sequence[str]
