@@ -28,6 +28,7 @@ ORDER = [
     {"inference"},
     {"evaluation"},
     {"pretraining", "finetuning"},
+    {"distillation"},
     {"demo"},
     {"cli"},
     {"__init__", "__main__"},

@@ -215,3 +215,28 @@ def test_alberts_parameters(name, millions):
         encoder = recipe.encoder.build(recipe.tokenizer.vocabulary)
     assert recipe.tokenizer.vocabulary == 30_000
     assert sum(value.numel() for value in encoder.parameters()) / 1e6 == pytest.approx(millions, abs=0.005)
+
+
+@pytest.mark.parametrize(("name", "millions"), [("distilbert", 66.36), ("tinybert-4", 14.35), ("tinybert-6", 66.96)])
+def test_the_parameters_of_students(name, millions):
+    """Sanh et al. 2019, table 3, without the pooler, which it lacks; Jiao et al. 2020, table 1, reports 14.5 and 67."""
+    recipe = read_recipe(name)
+    with torch.device("meta"):
+        encoder = recipe.encoder.build(recipe.tokenizer.vocabulary)
+    parts = {part: value.numel() for part, value in encoder.named_parameters()}
+    lacks = "pooler." if name == "distilbert" else " "
+    assert sum(number for part, number in parts.items() if not part.startswith(lacks)) / 1e6 == pytest.approx(
+        millions, abs=0.005
+    )
+
+
+def test_the_objectives_of_students():
+    """Sanh et al. 2019, section 2 and the options in the README of its code; Jiao et al. 2020, section 3.2."""
+    distilbert = read_recipe("distilbert")
+    weights = {name: one.weight for name, one in distilbert.objectives.items()}
+    assert weights == {"masked_lm": 2.0, "soft_targets": 5.0, "hidden_cosine": 1.0}
+    soft = distilbert.objectives["soft_targets"]
+    assert (soft.temperature, soft.all_tokens) == (2.0, True)
+    for name in ("tinybert-4", "tinybert-6"):
+        (matching,) = read_recipe(name).objectives.values()
+        assert (matching.embeddings, matching.hidden, matching.attention, matching.layers) == (1.0, 1.0, 1.0, ())

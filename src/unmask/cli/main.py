@@ -21,6 +21,7 @@ VERBS = {
     "corpus": "build a pretraining corpus from text, or check and describe one",
     "pretrain": "pretrain an encoder from scratch, or adapt an existing model",
     "finetune": "fine-tune a model on labeled examples",
+    "distill": "train a small student by a teacher, on text or on the examples of a task",
     "evaluate": "score a fine-tuned model on labeled examples, or a pretrained model on text",
     "predict": "classify texts, find entities, or answer questions with a fine-tuned model",
     "features": "write an encoder's hidden states for each token of texts, as features for other models",
