@@ -162,3 +162,13 @@ def stopped_at(monkeypatch):
             yield
 
     return stopping
+
+
+@pytest.fixture
+def planted(tmp_path) -> Path:
+    """A folder with Python files that have the names of modules; if they are executed, the process ends."""
+    path = tmp_path / "planted"
+    path.mkdir()
+    for name in ("argparse", "pickle", "numpy", "torch"):
+        (path / f"{name}.py").write_text(f"import os\nos.write(2, b'{name}.py was executed')\nos._exit(3)\n")
+    return path

@@ -46,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit status."""
     given, started = list(sys.argv[1:] if arguments is None else arguments), read_times()
     os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
+    os.environ["PYTHONSAFEPATH"] = "1"  # Python processes that this one starts import nothing from the current folder
     gc.set_threshold(GARBAGE)
     try:
         options = parse(given)

@@ -201,7 +201,7 @@ def supervise(options: argparse.Namespace) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     for attempt in range(options.restarts + 1):
-        command = [sys.executable, "-m", "unmask", *options.given]
+        command = [sys.executable, "-P", "-m", "unmask", *options.given]  # -P: not a numpy.py of the current folder
         process = subprocess.Popen(command, env=os.environ | {ATTEMPT: str(attempt)})
         if stopped:  # the signal came before `process` was assigned
             process.terminate()
