@@ -13,11 +13,11 @@ from unmask.cli.options import (
     add_text,
     add_workers,
     machine,
-    num_cores,
     report,
     text_options,
 )
 from unmask.errors import UserError
+from unmask.processor import num_cores
 from unmask.settings import parse_overrides
 
 if TYPE_CHECKING:
