@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from unmask.batches.batch import Sample
+from unmask.distillation.augment import Proposer, augment
 from unmask.distillation.general import vocabulary_difference
 from unmask.distillation.lesson import Lesson
 from unmask.distillation.student import student_of, student_settings
@@ -27,6 +28,7 @@ from unmask.finetuning.examples import HOLD_OUT_SEED, Examples
 from unmask.finetuning.prepare import Phase, Prepared, assemble, check_effects
 from unmask.finetuning.rule import defaults
 from unmask.inference.backend import TorchBackend
+from unmask.inference.fill import no_masked_lm
 from unmask.inference.predictor import Predictor
 from unmask.labelled.labelled_file import is_plain, read_texts
 from unmask.migration import refuse_old_settings
@@ -128,7 +130,29 @@ def read_lesson(
     else:
         found, held = task.hold_out(found, HOLD_OUT_SEED)
         notes.append("scored by how often the student agrees with the teacher: there are no labeled examples")
-    return Examples([*train, *found], held, model.labels, notes)
+    train = [*train, *found]
+    if lesson.augment:
+        train += _variants(lesson, train, model, machine, display, notes)
+    return Examples(train, held, model.labels, notes)
+
+
+def _variants(
+    lesson: Lesson, train: Sequence[Any], model: Model, machine: Machine, display: Display, notes: list[str]
+) -> list[Any]:
+    """Return variants of the training examples; see augment.py."""
+    proposing = model
+    if lesson.masked_lm is not None:
+        proposing = load_model(lesson.masked_lm, allow_pickle=lesson.allow_pickle)
+        if "masked_lm" not in proposing.heads:
+            raise no_masked_lm(proposing)
+    elif "masked_lm" not in model.heads:
+        notes.append(
+            f"words are replaced by those with similar embeddings, as {lesson.teacher} cannot fill masks; for words "
+            "that fit their context, pass --masked-lm MODEL"
+        )
+    found = augment(train, lesson.augment, Proposer(proposing, machine), int(lesson.settings.get("seed", 0)), display)
+    notes.append(f"{len(found):,} variants of {len(train):,} training examples")
+    return found
 
 
 def _read_unlabelled(path: Any, task: Task, lesson: Lesson, notes: list[str]) -> list[Any]:
