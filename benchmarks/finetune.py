@@ -65,7 +65,7 @@ class Data(Table, frozen=True):
     label: str = ""  # what records call it, if not by its name
     ask: tuple[str, str] | None = None  # a pair of texts that the finished model is asked about
     probe: str = ""  # the downstream model where a method leaves it to the data
-    factors: tuple[float, ...] = ()  # of the rule's learning rate, in a grid
+    factors: tuple[float, ...] = ()  # of the rule's learning rate for classification, in a grid
     epochs: tuple[float, ...] = ()  # in a grid
     settings: tuple[str, ...] = ()
     choosing: dict[str, Any] = msgspec.field(
@@ -98,8 +98,9 @@ class Method(Table, frozen=True):
     """How a start learns a data set.
 
     Attributes:
-        rates: "rule": the default learning rate; "best": the best of `factors` times that of pretrained weights, chosen
-            with the data's first seeds; "grid": each of the data's factors and numbers of epochs, scored by `held`.
+        rates: "rule": the default learning rate; "best": the best of `factors` times that of classification from
+            pretrained weights, chosen with the data's first seeds; "grid": each of the data's factors and numbers of
+            epochs, scored by `held`.
     """
 
     frozen: str = ""  # the downstream model on the frozen encoder, or "probe" of the data; empty: fine-tuning
@@ -220,7 +221,7 @@ class Bench:
         Args:
             task: what is learned, from which start, how.
             seed: of the run.
-            factor: of the rule's learning rate; None: that of the defaults.
+            factor: of the rule's learning rate for classification; None: that of the defaults.
             epochs: None: those of the defaults.
             choosing: whether the run serves the choice of a factor.
         """
@@ -247,7 +248,7 @@ class Bench:
         if factor is not None:
             shape = load_model(model, tokenizer=tokenizer).encoder.settings
             pretrained = task.method.rates == "best" or bool(task.start.model)
-            rule: Any = defaults(data.task, shape, examples=1, pretrained=pretrained)
+            rule: Any = defaults("classification", shape, examples=1, pretrained=pretrained)
             rate = factor * rule["optimizer"]["learning_rate"]
             rate = float(f"{rate:.{task.method.digits}g}") if task.method.digits else rate
             settings.append(f"optimizer.learning_rate={rate}")

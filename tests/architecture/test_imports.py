@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "unmask"
 ORDER = [
-    {"errors", "version", "durable", "fingerprint", "lock"},
+    {"errors", "version", "durable", "fingerprint", "lock", "processor"},
     {"settings"},
     {"text", "samples", "runs", "metrics", "plugins", "requirements", "migration"},
     {"tokenizers", "labelled"},
@@ -36,7 +36,7 @@ ORDER = [
 RANK = {package: rank for rank, packages in enumerate(ORDER) for package in packages}
 NO_TORCH = (
     *("text", "tokenizers", "corpus", "samples", "metrics", "labelled"),
-    *("durable", "errors", "lock", "settings", "version"),
+    *("durable", "errors", "lock", "processor", "settings", "version"),
 )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from unmask.errors import UnmaskError
+from unmask.processor import read_times
 from unmask.version import __version__
 
 VERBS = {
@@ -42,12 +43,12 @@ PATH_ERRORS = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirect
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit status."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    given, started = list(sys.argv[1:] if arguments is None else arguments), read_times()
     os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     gc.set_threshold(GARBAGE)
     try:
         options = parse(given)
-        options.given = given
+        options.given, options.started = given, started
         import_module(f"unmask.cli.{options.verb}").run(options)
         sys.stdout.flush()
     except UnmaskError as error:

@@ -20,11 +20,11 @@ from unmask.cli.options import (
     add_text,
     add_workers,
     machine,
-    num_cores,
     report,
     text_options,
 )
 from unmask.errors import UserError
+from unmask.processor import num_cores
 
 if TYPE_CHECKING:
     from unmask.corpus.corpus import Corpus
