@@ -1,6 +1,7 @@
 """Task distillation: every kind of task, two parts, texts without labels, other vocabularies, exact resume."""
 
 import json
+import re
 import tomllib
 from dataclasses import replace
 
@@ -171,6 +172,17 @@ def test_a_student_continues_from_a_general_one(tuned, teacher, examples, tmp_pa
     assert load_model(run.path).encoder.num_layers == 4
 
 
+@pytest.mark.parametrize("kind", ["pairs", "token-classification", "question-answering"])
+def test_variants_of_examples_are_learned_from(kind, tuned, teacher, examples, tmp_path):
+    given = {"train": examples / FILES[kind], "dev": examples / FILES[kind], "augment": 2}
+    plain = learn("distilbert-mini", tuned(kind), tmp_path / "plain", **given)
+    run = learn("distilbert-mini", tuned(kind), tmp_path / "run", masked_lm=teacher, **given)
+    number = int(re.search(r"on (\d+) examples", (run.model / "README.md").read_text())[1])
+    assert 300 < number <= 360 and "2 variants of each example" in (run.model / "README.md").read_text()
+    prints = [json.loads((one.path / "provenance.json").read_text())["inputs"]["train"] for one in (plain, run)]
+    assert prints[0] != prints[1], "other words without a masked LM"
+
+
 def test_what_cannot_work_is_refused_with_the_reason(tuned, teacher, examples, documents, tmp_path):
     other = train_wordpiece(documents, size=120)
     save_model(tmp_path / "foreign", Model(SHAPE.build(other.size), other), "")
@@ -198,6 +210,8 @@ def test_what_cannot_work_is_refused_with_the_reason(tuned, teacher, examples, d
         ("classification", {"train": row}, {"budget.patience": 2}, "goes with a single part: set distillation.inter"),
         ("classification", {"train": row}, {"objective.soft_targets": False}, "the student learns no predictions"),
         ("classification", {"train": row, "masked_lm": teacher}, {}, "--masked-lm has no effect without --augment"),
+        ("classification", {"train": row, "augment": 1, "masked_lm": tmp_path / "foreign"}, {}, "no masked-LM"),
+        ("classification", {"train": row, "augment": -1}, {}, "--augment must not be negative, not -1"),
         ("classification", {"train": row, "init": teacher, "layers": 2}, {}, "--layers has no effect with --init"),
     ):  # fmt: skip
         path = kind if kind is teacher else tuned(kind)

@@ -85,6 +85,7 @@ def distill(
             out,
             init=init,
             layers=layers,
+            targets=targets,
             allow_pickle=allow_pickle,
             resume=resume,
             machine=machine,

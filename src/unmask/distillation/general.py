@@ -7,20 +7,28 @@ It is pretraining with a teacher: everything after the student's initial weights
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
 from unmask.corpus.corpus import Corpus
 from unmask.distillation.student import student_of, student_settings
+from unmask.distillation.targets import StoringTeacher, TargetStore
 from unmask.errors import UserError
 from unmask.model import Model, load_model
+from unmask.objectives.hidden_cosine import NAME as HIDDEN_COSINE
+from unmask.objectives.layer_matching import NAME as LAYER_MATCHING
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext, Objective
 from unmask.objectives.soft_targets import NAME as SOFT_TARGETS
+from unmask.objectives.soft_targets import SoftTargetsSettings
 from unmask.objectives.teacher import Teacher
 from unmask.pretraining.checks import check_shape, check_teacher
-from unmask.pretraining.pretrain import train_encoder
+from unmask.pretraining.pretrain import fingerprint, train_encoder
 from unmask.pretraining.start import Start, load_base
 from unmask.recipe import Recipe
 from unmask.tokenizers.extension import difference
@@ -35,6 +43,7 @@ def distill_encoder(
     *,
     init: str | Path | None = None,
     layers: int | None = None,
+    targets: str | Path | None = None,
     allow_pickle: bool = False,
     resume: bool = False,
     machine: Machine | None = None,
@@ -51,6 +60,8 @@ def distill_encoder(
             teacher, as far as its shape allows.
         layers: number of layers of the student, whose other sizes are then those of the teacher; None: as in the
             recipe.
+        targets: directory of the teacher's predictions, which are computed only where they are not stored; students
+            with the same seed, layout and masking read the same samples. None: they are not stored.
         allow_pickle: allow `teacher` and `init` to hold pickled weights.
         resume: continue the run in `out` from its last checkpoint.
         machine: device and precision; None chooses them automatically.
@@ -78,19 +89,42 @@ def distill_encoder(
     check_shape(student.encoder.settings, recipe, "the student")
     recipe = msgspec.structs.replace(recipe, encoder=student.encoder.settings)
     start = Start(student, f"{init or teacher}", how, [about], inputs, tokens=student.tokens)
-    taught = teacher_of_text(model, recipe)
-    return train_encoder(recipe, corpus, out, start, teacher=taught, resume=resume, machine=machine, quiet=quiet)
+    train = partial(train_encoder, recipe, corpus, out, start, resume=resume, machine=machine, quiet=quiet)
+    learner = learner_of(model, recipe)
+    if targets is None:
+        return train(teacher=Teacher(learner))
+    check_targets(recipe.all_objectives)
+    temperature = cast(SoftTargetsSettings, recipe.all_objectives[SOFT_TARGETS]).temperature
+    of = {"teacher": model.fingerprint(), "corpus": fingerprint(corpus), "temperature": f"{temperature:g}"}
+    store = TargetStore(targets, of)
+    try:
+        return train(teacher=StoringTeacher(learner, store, temperature))
+    finally:
+        store.flush()
 
 
-def teacher_of_text(model: Model, recipe: Recipe) -> Teacher:
-    """Return a pretrained model as a teacher, with the head that soft targets imitate, if the recipe has them."""
+def check_targets(objectives: Iterable[str]) -> None:
+    """Raise an error if predictions cannot be stored, or if storing them has no effect."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UserError("--targets works with a single process only", remedy="omit it")
+    for name in (HIDDEN_COSINE, LAYER_MATCHING):
+        if name in objectives:
+            raise UserError(
+                f"objective.{name} reads hidden states, for which the teacher computes every batch: storing its "
+                "predictions has no effect",
+                remedy=f"omit --targets, or pass --set objective.{name}=false",
+            )
+
+
+def learner_of(model: Model, recipe: Recipe) -> Learner:
+    """Return a pretrained model with the head that soft targets imitate, if the recipe has them."""
     heads: dict[str, Objective] = {}
     name, settings = next(iter(recipe.all_objectives.items()))
     if SOFT_TARGETS in recipe.all_objectives and name in model.heads:
         head = settings.build(BuildContext(model.encoder, tokenizer_size=model.tokenizer.size))
         if not model.take(name, head):
             heads[name] = head
-    return Teacher(Learner(model.encoder, heads))
+    return Learner(model.encoder, heads)
 
 
 def check_student(student: Model, teacher: Model, source: str) -> None:

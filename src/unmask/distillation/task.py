@@ -10,7 +10,8 @@ fine-tuning.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,14 +20,17 @@ import msgspec
 import numpy as np
 
 from unmask.batches.batch import Sample
-from unmask.distillation.general import vocabulary_difference
+from unmask.distillation.augment import Proposer, augment
+from unmask.distillation.general import check_targets, vocabulary_difference
 from unmask.distillation.lesson import Lesson
 from unmask.distillation.student import student_of, student_settings
+from unmask.distillation.targets import TargetStore, sample_key
 from unmask.errors import UserError, counted
 from unmask.finetuning.examples import HOLD_OUT_SEED, Examples
 from unmask.finetuning.prepare import Phase, Prepared, assemble, check_effects
 from unmask.finetuning.rule import defaults
 from unmask.inference.backend import TorchBackend
+from unmask.inference.fill import no_masked_lm
 from unmask.inference.predictor import Predictor
 from unmask.labelled.labelled_file import is_plain, read_texts
 from unmask.migration import refuse_old_settings
@@ -73,16 +77,22 @@ def prepare_lesson(lesson: Lesson, machine: Machine, display: Display) -> Prepar
     ready = assemble(student, recipe, data, f"{lesson.init or lesson.teacher}", machine, taught)
     assert recipe.distillation is not None
     ready.learner.parts[recipe.task.part].weight = recipe.distillation.gold
-    if why:
-        ready = _with_predictions(ready, model, exact, display)
+    phases, store = phases_of(recipe), None
+    if lesson.targets is not None:
+        check_targets(phases[-1].objectives)
+        data_of = hashlib.sha256("".join(data.fingerprints().values()).encode()).hexdigest()
+        store = TargetStore(lesson.targets, {"teacher": identity, "data": data_of})
+    if why or store is not None:
+        ready = _with_predictions(ready, model, exact, display, store, same=not why)
+    read = not why and (store is None or len(phases) > 1)
     taught.to(machine.device, machine.dtype)
     return replace(
         ready,
         inputs={**ready.inputs, "teacher": identity},
         how=_how(lesson),
         notes=tuple(notes),
-        phases=phases_of(recipe),
-        teacher=None if why else taught,
+        phases=phases,
+        teacher=taught if read else None,
     )
 
 
@@ -128,7 +138,29 @@ def read_lesson(
     else:
         found, held = task.hold_out(found, HOLD_OUT_SEED)
         notes.append("scored by how often the student agrees with the teacher: there are no labeled examples")
-    return Examples([*train, *found], held, model.labels, notes)
+    train = [*train, *found]
+    if lesson.augment:
+        train += _variants(lesson, train, model, machine, display, notes)
+    return Examples(train, held, model.labels, notes)
+
+
+def _variants(
+    lesson: Lesson, train: Sequence[Any], model: Model, machine: Machine, display: Display, notes: list[str]
+) -> list[Any]:
+    """Return variants of the training examples; see augment.py."""
+    proposing = model
+    if lesson.masked_lm is not None:
+        proposing = load_model(lesson.masked_lm, allow_pickle=lesson.allow_pickle)
+        if "masked_lm" not in proposing.heads:
+            raise no_masked_lm(proposing)
+    elif "masked_lm" not in model.heads:
+        notes.append(
+            f"words are replaced by those with similar embeddings, as {lesson.teacher} cannot fill masks; for words "
+            "that fit their context, pass --masked-lm MODEL"
+        )
+    found = augment(train, lesson.augment, Proposer(proposing, machine), int(lesson.settings.get("seed", 0)), display)
+    notes.append(f"{len(found):,} variants of {len(train):,} training examples")
+    return found
 
 
 def _read_unlabelled(path: Any, task: Task, lesson: Lesson, notes: list[str]) -> list[Any]:
@@ -202,16 +234,43 @@ def _check_predictions_alone(recipe: FinetuningRecipe, source: str, why: str) ->
         raise UserError(f"answers are predicted as tokens, but {known}", remedy="choose a student of its vocabulary")
 
 
-def _with_predictions(ready: Prepared, model: Model, machine: Machine, display: Display) -> Prepared:
-    """Return samples with the teacher's predictions of the same examples, which it reads in its own vocabulary."""
+def _with_predictions(
+    ready: Prepared, model: Model, machine: Machine, display: Display, store: TargetStore | None, *, same: bool
+) -> Prepared:
+    """Return samples with the teacher's predictions as labels.
+
+    Args:
+        ready: the student's samples.
+        model: the teacher.
+        machine: device and precision.
+        display: shows the progress.
+        store: what was predicted before.
+        same: whether the teacher reads the student's samples; otherwise it reads the examples in its own vocabulary.
+    """
     task, backend = ready.recipe.task, TorchBackend(model, machine, display)
     at, evaluated = ready.learner.parts[task.part].at, (ready.split if ready.stops_early else ready.data).held
 
     def predicted(framed: Framed, examples: Sequence[Any]) -> Framed:
-        theirs = task.frame(model.tokenizer, examples, model.labels, gold=True)
-        return replace(framed, samples=attach(framed.samples, backend.logits(task.part, theirs.samples), at))
+        theirs = framed if same else task.frame(model.tokenizer, examples, model.labels, gold=True)
+        compute = partial(backend.logits, task.part)
+        logits = compute(theirs.samples) if store is None else stored(store, theirs.samples, at, compute)
+        return replace(framed, samples=attach(framed.samples, logits, at))
 
-    return replace(ready, train=predicted(ready.train, ready.split.train), held=predicted(ready.held, evaluated))
+    found = replace(ready, train=predicted(ready.train, ready.split.train), held=predicted(ready.held, evaluated))
+    if store is not None:
+        store.flush()
+    return found
+
+
+def stored(
+    store: TargetStore, samples: Sequence[Sample], at: str, compute: Callable[[list[Sample]], list[np.ndarray]]
+) -> list[np.ndarray]:
+    """Return the logits of each sample, (targets, classes), and store those that had to be computed."""
+    keys = [sample_key(sample.ids, sample.segments, sample.positions[at]) for sample in samples]
+    new = {key: sample for key, sample in zip(keys, samples, strict=True) if key not in store}
+    for key, logits in zip(new, compute(list(new.values())), strict=True):
+        store.put(key, logits)
+    return [store[key][0] for key in keys]
 
 
 def attach(samples: Sequence[Sample], logits: Sequence[np.ndarray], at: str) -> list[Sample]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple, cast
+from typing import ClassVar, NamedTuple, Protocol, cast
 
 import msgspec
 import torch
@@ -123,6 +123,14 @@ class Part(NamedTuple):
     metrics: Mapping[str, Tensor]
 
 
+class Distributions(Protocol):
+    """Distributions over the vocabulary that a head should predict."""
+
+    def log_probabilities(self, temperature: float) -> SoftTargets:
+        """Return the function that computes the log-probabilities of some targets at a temperature, without graph."""
+        ...
+
+
 class Decoding(NamedTuple):
     """Logits over the vocabulary as the product of two matrices, which is not computed as a whole.
 
@@ -137,7 +145,7 @@ class Decoding(NamedTuple):
     bias: Tensor
 
     def log_probabilities(self, temperature: float) -> SoftTargets:
-        """Return the function that computes log_softmax(logits / temperature) of some targets, without graph."""
+        """See `Distributions`."""
 
         def compute(chunk: slice, ours: Tensor) -> Tensor:
             logits = product(self.rows[chunk], self.decoder, self.bias)  # (targets of the chunk, vocabulary)

@@ -26,7 +26,7 @@ from unmask.batches.masking import MASKED
 from unmask.encoders.encoder import Encoded, Encoder
 from unmask.errors import UserError
 from unmask.layers.vocabulary import soft_vocabulary_loss
-from unmask.objectives.objective import BuildContext, Decoding, Objective, ObjectiveSettings, Part
+from unmask.objectives.objective import BuildContext, Distributions, Objective, ObjectiveSettings, Part
 from unmask.objectives.teacher import TEACHER, Teacher
 
 NAME = "soft_targets"
@@ -126,8 +126,8 @@ class SoftTargets(Objective):
         loss, agreed = soft_vocabulary_loss(*decoding, targets.log_probabilities(temperature), temperature)
         return Part(temperature**2 * loss, {"agreement": agreed})
 
-    def _targets(self, batch: Batch) -> Decoding | Tensor:
-        """Return the teacher's logits, (targets, classes), over the vocabulary by their factors."""
+    def _targets(self, batch: Batch) -> Distributions | Tensor:
+        """Return what the teacher predicts; see `Teacher.predict`."""
         if NAME not in batch.labels:
             return self.teacher.predict(self.name, batch)
         rows = len(batch.positions[self.at])

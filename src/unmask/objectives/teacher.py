@@ -23,7 +23,7 @@ from unmask.fingerprint import fingerprint
 
 if TYPE_CHECKING:
     from unmask.objectives.learner import Learner
-    from unmask.objectives.objective import Decoding
+    from unmask.objectives.objective import Distributions
 
 TEACHER = "a teacher"
 """What objectives ask for that learn from a teacher; `unmask distill` gives it."""
@@ -65,8 +65,8 @@ class Teacher:
         return self._read[2]
 
     @torch.no_grad()
-    def predict(self, name: str, batch: Batch) -> Decoding | Tensor:
-        """Return the logits of a head, (targets, classes), over the vocabulary by their factors."""
+    def predict(self, name: str, batch: Batch) -> Distributions | Tensor:
+        """Return the logits of a head, (targets, classes), or if they are over the vocabulary, the distributions."""
         head, read = self.learner.parts[name], self.read(batch)
         found = head.decoding(self.encoder, read, batch)
         return head.predict(self.encoder, read, batch) if found is None else found
