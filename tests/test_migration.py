@@ -371,6 +371,7 @@ def old_directory(directory, settings, tokenizer):
     save_model(directory, Model(body, tokenizer), "card")
     config = json.loads((directory / "config.json").read_text())
     (directory / "config.json").write_text(json.dumps(config | {"unmask_shared": "attention"}))
+    (directory / "checksums.json").unlink()
     return body
 
 

@@ -250,9 +250,7 @@ def test_D10_a_file_that_expands_too_much_is_refused_with_its_line(tmp_path, mon
     monkeypatch.setattr(files, "FREE", 100_000)
     path = tmp_path / f"{name}.gz"
     path.write_bytes(gzip.compress(b"\n" * 3_000_000))
-    with pytest.raises(
-        UserError, match=r"the archive expands to more than 100 times its size; decompress it first"
-    ) as error:
+    with pytest.raises(UserError, match=r"expands to more than 100 times its size; decompress it first") as error:
         read_texts(path, columns={}, notes=[]) if name == "a.txt" else rows(path)
     assert re.match(rf"{path}:\d+: ", str(error.value))
 

@@ -177,9 +177,7 @@ def test_D10_compression_bomb_is_refused(tmp_path, monkeypatch, mode, byte):
     monkeypatch.setattr(files, "FREE", 100_000)
     path = tmp_path / "bomb.txt.xz"
     path.write_bytes(lzma.compress(b"first\n\n" + byte * 3_000_000))
-    with pytest.raises(
-        UserError, match=rf"{path}:\d+: the archive expands to more than 100 times its size; decompress"
-    ):
+    with pytest.raises(UserError, match=rf"{path}:\d+: the archive expands to more than 100 times its size"):
         read(path, documents=mode)
 
 

@@ -182,10 +182,11 @@ def _lines(path: str) -> Iterator[str]:
     """
     from unmask.text.files import display_name, read_text_lines
 
-    number = 0
-    for number, line in read_text_lines(path):
+    empty = True
+    for _, line in read_text_lines(path):
+        empty = False
         yield line
-    if not number:
+    if empty:
         raise UserError("there is no text in the file", file=display_name(path))
 
 

@@ -128,13 +128,11 @@ def read_texts(path: str | Path, *, columns: Mapping[str, str], notes: list[str]
     """
     if columns:
         raise UserError("--columns has no effect on a text file: each line is a text", file=display_name(path))
-    number, texts = 0, []
-    for number, line in read_text_lines(path):
-        if text := line.strip():
-            texts.append(text)
+    lines = [line.strip() for _, line in read_text_lines(path)]
+    texts = [text for text in lines if text]
     if not texts:
         raise UserError("there are no texts in the file", file=display_name(path))
-    if empty := number - len(texts):
+    if empty := len(lines) - len(texts):
         notes.append(f"{display_name(path)}: omitted: {empty:,} empty lines")
     return texts
 

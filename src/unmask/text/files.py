@@ -177,9 +177,7 @@ def _blocks(path: str | Path) -> Iterator[tuple[int, bytes, bool]]:
     """
     block = min(_BLOCK, MAX_DOCUMENT)
     most = MAX_DOCUMENT + len(_MARK) + 1  # 1: a carriage return
-    begun: list[
-        bytes
-    ] = []  # the parts of a line whose end is not read yet; dropped if there are more bytes than `most`
+    begun: list[bytes] = []  # parts of a line whose end is not read yet; dropped if they are more than `most`
     number, size = 1, 0
     with open_bytes(path) as stream:
         read = cast(io.BufferedReader, stream).read1  # from a pipe, whatever there is
