@@ -45,7 +45,7 @@ def check_words(recipe: Recipe, tokenizer: Tokenizer) -> list[str]:
     Returns:
         Notes for the user, if n-grams or spans of several words are masked, or words are longer than what is read.
     """
-    notes = [f"the vocabulary has {note}" for note in tokenizer.notes([np.arange(tokenizer.size)])]
+    notes = [f"the vocabulary has {note}" for note in tokenizer.notes([np.arange(tokenizer.size, dtype=np.int32)])]
     words = {words for stage in recipe.every_stage if (words := stage.masking.words)}
     if not words or not tokenizer.begins_word(np.arange(tokenizer.size)).all():
         return notes
