@@ -9,6 +9,7 @@ from unmask.distillation.distill import distill
 from unmask.errors import UserError
 from unmask.model import load_model
 from unmask.recipe import read_recipe
+from unmask.runs import plots
 
 from .conftest import CPU, recipe_of
 
@@ -36,7 +37,8 @@ def test_the_table_and_what_it_amounts_to():
     assert table(unscored)[2] == "| teacher | 0.0 M | 0 MB | 1.0 ms | 1 |" and len(summary(unscored)) == 1
 
 
-def test_the_report_has_the_comparison_once(tmp_path):
+def test_the_report_has_the_comparison_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(plots, "has_matplotlib", lambda: True)
     (tmp_path / "report.md").write_text("# A run\n\nIts text.\n")
     said = []
     for _ in range(2):
