@@ -8,11 +8,14 @@ from itertools import pairwise
 import pytest
 import torch
 
+from unmask.distillation import comparison
 from unmask.families.bert import BertSettings
+from unmask.metrics import intervals
 from unmask.model import Model, save_model
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import BuildContext
 from unmask.recipe import read_recipe
+from unmask.runs import directory, plots
 from unmask.tasks.classification import Classification
 from unmask.tasks.question_answering import QuestionAnswering
 from unmask.tasks.regression import Regression
@@ -22,6 +25,16 @@ from unmask.training.machine import choose_machine
 CPU = choose_machine("cpu", "float32")
 SHAPE = BertSettings(layers=4, width=32, heads=2, feed_forward=64, positions=64, init_std=0.2)
 SMALL = {"layout.length": 48, "batch.tokens": 512, "optimizer.learning_rate": 1e-3, "budget.steps": 6}
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    """Short measurements, few resamples, no plots."""
+    monkeypatch.setattr(intervals, "RESAMPLES", 20)
+    for name, value in (("SINGLE", 2), ("MANY", 4), ("ROUNDS", 1)):
+        monkeypatch.setattr(comparison, name, value)
+    monkeypatch.setattr(plots, "has_matplotlib", lambda: False)
+    monkeypatch.setattr(directory, "event_writer", lambda: None)
 
 
 @pytest.fixture(scope="session")

@@ -85,6 +85,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="change a setting, for example budget.minutes=10; can be repeated",
     )
+    parser.add_argument(
+        "--baseline", action="store_true", help="also train the same student without a teacher, to compare with"
+    )
     parser.add_argument("--resume", action="store_true", help=RESUME)
     parser.add_argument("--out", required=True, metavar="RUN", help="run directory to write")
     add_workers(parser)
@@ -117,6 +120,7 @@ def run(options: argparse.Namespace) -> None:
         init=options.init,
         layers=options.layers,
         targets=options.targets,
+        baseline=options.baseline,
         settings=settings,
         allow_pickle=options.allow_pickle,
         resume=options.resume,

@@ -8,14 +8,20 @@ It is pretraining with a teacher: everything after the student's initial weights
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import cast
 
 import msgspec
 
+from unmask.batches.batch import Batch, Sample
+from unmask.batches.feed import Feed
+from unmask.batches.masking import MASKED
 from unmask.corpus.corpus import Corpus
+from unmask.distillation.comparison import BASELINE, MANY, measure_encoder, write_comparison
 from unmask.distillation.student import student_of, student_settings
 from unmask.distillation.targets import StoringTeacher, TargetStore
 from unmask.errors import UserError
@@ -26,13 +32,15 @@ from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext, Objective
 from unmask.objectives.soft_targets import NAME as SOFT_TARGETS
 from unmask.objectives.soft_targets import SoftTargetsSettings
-from unmask.objectives.teacher import Teacher
+from unmask.objectives.teacher import TEACHER, Teacher
 from unmask.pretraining.checks import check_shape, check_teacher
-from unmask.pretraining.pretrain import fingerprint, train_encoder
+from unmask.pretraining.pretrain import HELDOUT_TOKENS, fingerprint, train_encoder
 from unmask.pretraining.start import Start, load_base
 from unmask.recipe import Recipe
+from unmask.runs.display import Display
 from unmask.tokenizers.extension import difference
-from unmask.training.machine import Machine
+from unmask.training.machine import Machine, choose_machine
+from unmask.training.processes import Processes
 
 
 def distill_encoder(
@@ -44,6 +52,7 @@ def distill_encoder(
     init: str | Path | None = None,
     layers: int | None = None,
     targets: str | Path | None = None,
+    baseline: bool = False,
     allow_pickle: bool = False,
     resume: bool = False,
     machine: Machine | None = None,
@@ -62,6 +71,7 @@ def distill_encoder(
             recipe.
         targets: directory of the teacher's predictions, which are computed only where they are not stored; students
             with the same seed, layout and masking read the same samples. None: they are not stored.
+        baseline: whether to also train the same student without a teacher, in RUN/baseline, for the report.
         allow_pickle: allow `teacher` and `init` to hold pickled weights.
         resume: continue the run in `out` from its last checkpoint.
         machine: device and precision; None chooses them automatically.
@@ -74,6 +84,40 @@ def distill_encoder(
         UserError: recipe, teacher, student and corpus are not compatible.
         UnmaskError: training was aborted; the run is saved.
     """
+    machine, run = machine or choose_machine(), Path(out)
+    display = Display(quiet=quiet or not Processes.launched().is_main)
+    begin = partial(_begin, recipe, teacher, corpus, init, layers, allow_pickle)
+    alone = without_teacher(recipe) if baseline else None
+    model, start = begin()
+    check_teacher(recipe, model)
+    recipe = msgspec.structs.replace(recipe, encoder=start.model.encoder.settings if start.model else recipe.encoder)
+    with _taught(model, recipe, corpus, targets) as taught:
+        finished = train_encoder(
+            recipe, corpus, run, start, teacher=taught, resume=resume, machine=machine, quiet=quiet
+        )
+    models = {"teacher": teacher, "student": run}
+    if alone is not None:
+        again = resume and (run / BASELINE / "checkpoints").is_dir()
+        other = replace(begin()[1], how="Pretrained from the same weights, without a teacher,")
+        train_encoder(alone, corpus, run / BASELINE, other, resume=again, machine=machine, quiet=quiet)
+        models["without a teacher"] = run / BASELINE
+    if Processes.launched().is_main:
+        samples, batches = _heldout(recipe, corpus)
+        exact = replace(machine, precision="float32")
+        measure = partial(measure_encoder, samples=samples, batches=batches, machine=exact, allow_pickle=allow_pickle)
+        write_comparison(run, [measure(name, source) for name, source in models.items()], display.say)
+    return finished
+
+
+def _begin(
+    recipe: Recipe,
+    teacher: str | Path,
+    corpus: Corpus,
+    init: str | Path | None,
+    layers: int | None,
+    allow_pickle: bool,
+) -> tuple[Model, Start]:
+    """Return the teacher, and the student before it learns; see `distill_encoder`."""
     model = load_model(teacher, allow_pickle=allow_pickle, seed=recipe.seed)
     how = f"Distilled from {teacher} on {', '.join(corpus.manifest.sources)}"
     if init is None:
@@ -83,24 +127,57 @@ def distill_encoder(
     else:
         student = load_base(init, recipe, corpus, allow_pickle=allow_pickle)
         inputs, about = {"init": student.fingerprint()}, f"the student continues from {init}"
-    check_teacher(recipe, model)
     check_student(student, model, f"{teacher}")
     check_corpus(model, corpus, recipe, f"{teacher}")
     check_shape(student.encoder.settings, recipe, "the student")
-    recipe = msgspec.structs.replace(recipe, encoder=student.encoder.settings)
-    start = Start(student, f"{init or teacher}", how, [about], inputs, tokens=student.tokens)
-    train = partial(train_encoder, recipe, corpus, out, start, resume=resume, machine=machine, quiet=quiet)
+    return model, Start(student, f"{init or teacher}", how, [about], inputs, tokens=student.tokens)
+
+
+@contextmanager
+def _taught(model: Model, recipe: Recipe, corpus: Corpus, targets: str | Path | None) -> Iterator[Teacher]:
+    """Yield the teacher; at the end what it predicted is stored, if it is to be."""
     learner = learner_of(model, recipe)
     if targets is None:
-        return train(teacher=Teacher(learner))
+        yield Teacher(learner)
+        return
     check_targets(recipe.all_objectives)
     temperature = cast(SoftTargetsSettings, recipe.all_objectives[SOFT_TARGETS]).temperature
     of = {"teacher": model.fingerprint(), "corpus": fingerprint(corpus), "temperature": f"{temperature:g}"}
     store = TargetStore(targets, of)
     try:
-        return train(teacher=StoringTeacher(learner, store, temperature))
+        yield StoringTeacher(learner, store, temperature)
     finally:
         store.flush()
+
+
+def without_teacher(recipe: Recipe) -> Recipe:
+    """Return a recipe without the objectives that learn from a teacher.
+
+    Raises:
+        UserError: it has no others.
+    """
+    taught = [name for name, one in recipe.all_objectives.items() if TEACHER in one.asks]
+    if len(taught) == len(recipe.all_objectives):
+        raise UserError(
+            f"without a teacher the recipe {recipe.name} has no objective, so that --baseline has nothing to train",
+            remedy="omit it",
+        )
+    return msgspec.structs.replace(recipe, objective=msgspec.structs.replace(recipe.objective, **dict.fromkeys(taught)))
+
+
+def _heldout(recipe: Recipe, corpus: Corpus) -> tuple[list[Sample], list[Batch]]:
+    """Return held-out samples, and batches of them with masked tokens, if the recipe masks any."""
+    stage = recipe.every_stage[-1]
+    documents = corpus.heldout if len(corpus.heldout) else corpus.train
+
+    def count(sample: Sample) -> Sample:
+        return sample.add(counts={"masked_lm": len(sample.labels[MASKED])} if MASKED in sample.labels else {})
+
+    feed = Feed(stage.layout, stage.masking, recipe.seed, corpus.tokenizer, count, recipe.encoder.pretraining)
+    source = feed.source(documents)
+    samples, _ = source.take(source.start, sequences=MANY)
+    masks = MASKED in stage.masking.gives
+    return samples, feed.heldout(corpus.heldout, HELDOUT_TOKENS) if masks else []
 
 
 def check_targets(objectives: Iterable[str]) -> None:

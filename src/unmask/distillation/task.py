@@ -39,7 +39,7 @@ from unmask.objectives.layer_matching import NAME as LAYER_MATCHING
 from unmask.objectives.learner import Learner
 from unmask.objectives.soft_targets import NAME as SOFT_TARGETS
 from unmask.objectives.teacher import TEACHER, Teacher
-from unmask.recipe import FinetuningRecipe
+from unmask.recipe import FinetuningRecipe, Objectives
 from unmask.runs.display import Display
 from unmask.settings import convert, put
 from unmask.tasks.regularization import NONE
@@ -94,6 +94,24 @@ def prepare_lesson(lesson: Lesson, machine: Machine, display: Display) -> Prepar
         phases=phases,
         teacher=taught if read else None,
     )
+
+
+def prepare_baseline(lesson: Lesson, machine: Machine, display: Display) -> Prepared:
+    """Prepare the fine-tuning of the same student, from the same weights, on the labeled examples without a teacher.
+
+    Raises:
+        UserError: there are no labeled examples.
+    """
+    if not lesson.files.train:
+        raise UserError("without --train there are no labels for --baseline to learn from", remedy="omit it")
+    model = load_model(lesson.teacher, allow_pickle=lesson.allow_pickle)
+    assert model.task is not None
+    student, _ = _student(lesson, model, int(lesson.settings.get("seed", 0)))
+    own = replace(lesson, unlabelled=(), augment=0, masked_lm=None)
+    data = read_lesson(own, model.task, model, machine, display, [])
+    recipe = _resolve(own, model.task, student, data, teacher_of_task(model))
+    recipe = msgspec.structs.replace(recipe, objective=Objectives(), distillation=None)
+    return assemble(student, recipe, data, f"{lesson.init or lesson.teacher}", machine)
 
 
 def teacher_of_task(model: Model) -> Teacher:
