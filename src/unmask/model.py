@@ -154,13 +154,14 @@ def load_model(
     directory = find(source)
     with ThreadPoolExecutor(1) as pool:  # while the files are read
         checked = pool.submit(check_checksums, directory)
-        if allennlp.is_directory(directory):
+        if published := allennlp.is_directory(directory):
             words = load_tokenizer(directory) if (directory / "vocab.txt").exists() else without_words()
             found = allennlp.read(directory, words.size)
         else:
             found = huggingface.read(directory, allow_pickle=allow_pickle)
-            words = load_tokenizer(directory)
         checked.result()
+    if not published:
+        words = load_tokenizer(directory)
     known = {*OBJECTIVES, "downstream", *(task().part for task in TASKS.values())}
     if unknown := sorted(found.heads.keys() - known):
         raise UserError(f"unknown head '{unknown[0]}'", file=directory / "model.safetensors")

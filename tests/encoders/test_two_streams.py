@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -140,6 +141,17 @@ def test_gradients_reach_all_weights_through_queries_alone(ordered):
     (out.queries * torch.randn(out.queries.shape)).sum().backward()
     idle = {name for name, parameter in body.named_parameters() if parameter.grad is None or not parameter.grad.any()}
     assert idle == {"pooler.weight", "pooler.bias"}
+
+
+def test_windows_cost_time_linear_in_the_length(ordered):
+    body = body_of(memory=8)
+    body.settings = msgspec.structs.replace(body.settings, window=8)
+    plain = [sample._changed(order=None, positions={}) for sample in ordered((64, 128, 256))]
+    costs = [body.forward_flops(collate([sample]).tokens) for sample in plain]
+    per_token = np.array(costs) / [64, 128, 256]
+    assert per_token.max() < 1.1 * per_token.min()
+    assert body.spared_flops(collate(plain).tokens, 3) == 0
+    assert body(collate(plain).tokens, Keep(rows=torch.tensor([0]))).last.shape == (448, 16)
 
 
 def test_recomputed_layers_are_the_same(ordered):

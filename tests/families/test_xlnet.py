@@ -22,6 +22,8 @@ SHAPE = {"layers": 2, "width": 16, "heads": 2, "feed_forward": 32}
         ({"memory": -1}, "memory must be between 0 and"),
         ({"width": 15, "heads": 3}, "width 15 must be even: distances are pairs of sine and cosine"),
         ({"initial_offsets": (-1, 0, 1)}, "initial_offsets has 3 offsets, but a layer has only 2 heads"),
+        ({"window": 8}, "window has no effect without memory"),
+        ({"window": 0, "memory": 4}, "window must be at least 1"),
         ({"feed_forward": 0}, "feed_forward must be at least 1"),
         ({"epsilon": 0.0}, "epsilon must lie between 0 and 1"),
     ],
@@ -54,14 +56,14 @@ def test_memory_makes_it_a_body_that_carries_state():
 
 @pytest.fixture
 def directory(tmp_path):
-    settings = XlnetSettings(**SHAPE, memory=6, positions=99)
+    settings = XlnetSettings(**SHAPE, memory=6, window=9, positions=99)
     huggingface.write(tmp_path, settings.build(20), {})
     return tmp_path
 
 
 def test_a_body_is_read_as_it_was_written(directory):
     found = huggingface.read(directory)
-    assert found.settings == XlnetSettings(**SHAPE, memory=6, positions=99)
+    assert found.settings == XlnetSettings(**SHAPE, memory=6, window=9, positions=99)
     body = body_on_meta(found.settings, found.vocabulary)
     shapes = {name: value.shape for name, value in body.state_dict().items() if not name.startswith("pooler.")}
     assert {name: value.shape for name, value in found.encoder.items()} == shapes
@@ -71,7 +73,7 @@ def test_published_directories_have_no_memory_and_no_limit(directory):
     path = directory / "config.json"
     config = json.loads(path.read_text())
     config |= {"mem_len": None, "reuse_len": None, "bi_data": False, "summary_last_dropout": 0.1}
-    del config["unmask_positions"]
+    del config["unmask_positions"], config["unmask_window"]
     path.write_text(json.dumps(config))
     settings = huggingface.read(directory).settings
     assert (settings.memory, settings.positions) == (0, 65_536)

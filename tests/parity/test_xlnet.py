@@ -7,6 +7,7 @@ within 1e-4 of their norm.
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -175,6 +176,33 @@ def test_the_loss_is_theirs(tmp_path):
     theirs.transformer.bi_data = True
     expected = theirs(**inputs_of(windows(0)), labels=batch.labels[TARGETS].view(STREAMS, -1)).loss
     torch.testing.assert_close(part.sum / batch.counts["permutation_lm"], expected)
+
+
+def test_long_texts_are_read_in_windows_as_by_transformers(tmp_path):
+    """Texts of up to three windows, each with the previous ones' states as memory; gradients flow through all."""
+    theirs = theirs_of()
+    learner = from_theirs(theirs, tmp_path / "theirs")
+    encoder = learner.encoder
+    encoder.settings = msgspec.structs.replace(encoder.settings, window=10)
+    rng, frame = np.random.default_rng(0), Frame(CLS, SEP, last=True)
+    samples = [frame.wrap(rng.integers(7, VOCABULARY, n)).named((n,)) for n in (5, 8, 13, 18, 18, 26)]
+    tokens = collate(samples).tokens
+    found = encoder(tokens, Keep(layers=frozenset({1}))).last.split(tokens.offsets.diff().tolist())
+    theirs.transformer.reuse_len = None
+    expected = []
+    for sample in samples:
+        mems, parts = None, []
+        ids, segments = torch.tensor(sample.ids)[None], torch.tensor(sample.segments)[None]
+        for start in range(0, len(sample), 10):
+            part = slice(start, start + 10)
+            out = theirs.transformer(ids[:, part], token_type_ids=segments[:, part], mems=mems, use_mems=True)
+            parts.append(out.last_hidden_state[0])
+            mems = out.mems
+        expected.append(torch.cat(parts))
+    for ours, value in zip(found, expected, strict=True):
+        assert (ours - value).abs().max() <= 1e-5 * max(1, value.abs().max())
+    (gradient,) = torch.autograd.grad(found[-1][-1].square().sum(), encoder.words.weight)
+    assert gradient[samples[-1].ids[0]].any(), "three windows back"
 
 
 FAULTS = {

@@ -98,6 +98,7 @@ init_std                 0.02       0.02       0.02       0.02       0.02       
 shared                      -          -          -        all          -          -            -
 offset                      -          2          -          -          -          -            -
 memory                      -          -          -          -          -          -          384
+window                      -          -          -          -          -          -          512
 [layout]
 kind sentence_pairs full_sentences document_sentences sentence_pairs sentence_pairs full_sentences paired_streams
 second                 random          -          -    swapped       next          -            -

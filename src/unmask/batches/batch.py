@@ -238,7 +238,7 @@ def collate(samples: Sequence[Sample]) -> Batch:
         name: torch.from_numpy(np.concatenate([sample.positions[name] + start for sample, start in starts]))
         for name in samples[0].positions
     }
-    groups = tuple(_groups(lengths, offsets, len(samples) - (backward or 0)))
+    groups = tuple(group_sequences(lengths, offsets, len(samples) - (backward or 0)))
     position_ids = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
     tokens = Tokens(
         ids=torch.from_numpy(np.concatenate([sample.ids for sample in samples]).astype(np.int64)),
@@ -321,8 +321,14 @@ def _count_backward(samples: Sequence[Sample]) -> int | None:
     return sum(given) if given else None
 
 
-def _groups(lengths: np.ndarray, offsets: np.ndarray, border: int) -> list[Group]:
-    """Return the groups of sequences with these lengths, which from `border` on are in reverse order."""
+def group_sequences(lengths: np.ndarray, offsets: np.ndarray, border: int) -> list[Group]:
+    """Return the groups of sequences, which are in order of length.
+
+    Args:
+        lengths: (sequences,).
+        offsets: (sequences + 1,), where each sequence starts.
+        border: number of the first sequence in reverse order; from there on they are in order of length again.
+    """
     groups = []
     first = 0
     while first < len(lengths):

@@ -16,6 +16,7 @@ as memory: time and space are linear in its length. There gradients do flow thro
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import torch
@@ -23,6 +24,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from unmask.batches.batch import Tokens
+from unmask.batches.windows import cut_windows
 from unmask.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, HeadSpec, Keep
 from unmask.layers.dropout import Dropout
 from unmask.layers.embeddings import Embeddings
@@ -57,6 +59,11 @@ class Shape(Protocol):
     @property
     def memory(self) -> int:
         """Maximum number of tokens of memory."""
+        ...
+
+    @property
+    def window(self) -> int | None:
+        """Maximum number of tokens that are read at once; None: no limit."""
         ...
 
     @property
@@ -138,6 +145,47 @@ class TwoStreams(Encoder):
 
         With queries, `last` is 0 if `keep.rows` is empty: the last layer is then computed for the queries alone.
         """
+        if not carry and self._in_windows(tokens):
+            return self._read_windows(tokens, keep)
+        encoded, entered = self._read(tokens, keep, carry)
+        if carry:
+            state = {name: rows.detach() for name, rows in self._remember(tokens, entered, carry).items()}
+            return replace(encoded, carry=state)
+        return encoded
+
+    def _in_windows(self, tokens: Tokens) -> bool:
+        """Return whether the sequences of a batch are read in windows: if one is longer, and nothing is predicted."""
+        size, ragged = (
+            self.settings.window,
+            all(group.real is None or group.index is not None for group in tokens.groups),
+        )
+        independent = tokens.order is None and tokens.backward is None and ragged
+        return size is not None and independent and max(group.longest for group in tokens.groups) > size
+
+    def _read_windows(self, tokens: Tokens, keep: Keep) -> Encoded:
+        """Encode a batch window by window; the rows that `keep` asks for are among all."""
+        carry: Carry = NO_CARRY
+        last, layers = [], dict[int, list[Tensor]]()
+        indices = []
+        for window in cut_windows(tokens, self.settings.window):
+            sequences = len(window.tokens.offsets) - 1
+            carry = {name: rows[len(rows) - sequences :] for name, rows in carry.items()}
+            encoded, entered = self._read(window.tokens, Keep(keep.layers), carry)
+            carry = self._remember(window.tokens, entered, carry or self.start(sequences))
+            indices.append(window.index)
+            last.append(encoded.last)
+            for number, x in encoded.layers.items():
+                layers.setdefault(number, []).append(x)
+        order = torch.cat(indices)  # (tokens,)
+
+        def whole(parts: list[Tensor]) -> Tensor:
+            x = torch.cat(parts)
+            return torch.empty_like(x).index_copy(0, order, x)
+
+        return Encoded(whole(last), {number: whole(parts) for number, parts in layers.items()})
+
+    def _read(self, tokens: Tokens, keep: Keep, carry: Carry) -> tuple[Encoded, list[Tensor]]:
+        """Encode a batch, and also return what entered each layer, (tokens, width)."""
         x = self.embeddings(tokens)  # (tokens, width)
         count, layers, entered = x.shape[0], {0: x}, [x]
         asked = 0 if tokens.queries is None else tokens.queries.shape[0]
@@ -164,12 +212,9 @@ class TwoStreams(Encoder):
             layers[number] = x[:count]
             entered.append(x[:count])
         x = self.dropout(x)
-        return Encoded(
-            last=x[:count],
-            layers={number: layers[number] for number in keep.layers},
-            queries=x[count : count + asked] if tokens.queries is not None else None,
-            carry=self._remember(tokens, entered, carry) if carry else {},
-        )
+        found = {number: layers[number] for number in keep.layers}
+        queries = x[count : count + asked] if tokens.queries is not None else None
+        return Encoded(x[:count], found, queries=queries), entered
 
     def _remember(self, tokens: Tokens, entered: Sequence[Tensor], carry: Carry) -> Carry:
         """Return the new state: the memory of each sequence, with the tokens of this batch that are remembered."""
@@ -177,22 +222,32 @@ class TwoStreams(Encoder):
         slots = torch.arange(self.settings.memory, device=tokens.ids.device)
         starts, ends = tokens.offsets[:-1].long(), tokens.offsets[1:].long()
         new = ends - starts if tokens.remember is None else (ends - starts).clamp(max=tokens.remember)  # (sequences,)
-        last = slots - len(slots) + new[:, None]  # (sequences, memory) place in the sequence; negative: in the memory
+        last = (
+            slots - len(slots) + new[:, None]
+        )  # (sequences, memory) position in the sequence; negative: in the memory
         own, old = last >= 0, (last + len(slots)).clamp(max=len(slots) - 1)
         at = (starts[:, None] + last.clamp(min=0)).view(-1)
         state = {}
         for name, x in zip(self._names, entered, strict=False):
             before = carry[name].gather(1, old[:, :, None].expand(-1, -1, self.width))
             state[name] = torch.where(own[:, :, None], x.index_select(0, at).view(count, -1, self.width), before)
-        state[REMEMBERED] = (carry[REMEMBERED] + new).clamp(max=len(slots))
-        return {name: rows.detach() for name, rows in state.items()}
+        return {**state, REMEMBERED: (carry[REMEMBERED] + new).clamp(max=len(slots))}
 
     def forward_flops(self, tokens: Tokens) -> int:
-        """See `Encoder`; queries and, for windows of streams, the memory count."""
+        """See `Encoder`; queries and, for windows, the memory count."""
+        if self._in_windows(tokens):
+            first, *others = (window.tokens for window in cut_windows(tokens, self.settings.window))
+            memory = self.settings.memory
+            return sum(
+                block.forward_flops(first, 0) + sum(block.forward_flops(other, memory) for other in others)
+                for block in self.blocks
+            )
         return sum(block.forward_flops(tokens, self._memory(tokens)) for block in self.blocks)
 
     def spared_flops(self, tokens: Tokens, rows: int) -> int:
         """See `Encoder`."""
+        if self._in_windows(tokens):
+            return 0
         block, memory = self.blocks[-1], self._memory(tokens)
         if tokens.queries is not None and len(tokens.queries):
             spared = block.forward_flops(tokens, memory) - block.forward_flops(tokens, memory, queries_alone=True)

@@ -39,6 +39,7 @@ class XlnetSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unkno
         feed_forward: inner width of the feed-forward layers.
         epsilon: epsilon of the LayerNorms.
         memory: number of tokens of the previous windows that a window attends to; 0: none.
+        window: number of tokens above which a sequence is read in windows, with memory; None: it is read at once.
         initial_offsets: offsets of the tokens that the first heads of each layer attend to before training, such as
             (-1, 1) for the previous and the next token, which a small model otherwise takes long to discover.
     """
@@ -47,6 +48,7 @@ class XlnetSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unkno
     positions: int = 65_536
     epsilon: float = 1e-12
     memory: int = 0
+    window: int | None = None
     initial_offsets: tuple[int, ...] = ()
 
     summary = "last"
@@ -59,6 +61,10 @@ class XlnetSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unkno
         check_small("epsilon", self.epsilon)
         if not 0 <= self.memory <= MAX_SIZE:
             raise ValueError(f"memory must be between 0 and {MAX_SIZE:,}")
+        if self.window is not None:
+            check_size("window", self.window)
+            if not self.memory:
+                raise ValueError("window has no effect without memory: remove it, or set memory")
         if self.width % 2:
             raise ValueError(f"width {self.width} must be even: distances are pairs of sine and cosine")
 
@@ -206,6 +212,7 @@ XLNET = Family(
             "heads": "n_head",
             "feed_forward": "d_inner",
             "positions": "unmask_positions",
+            "window": "unmask_window",
             "dropout": "dropout",
             "activation": "ff_activation",
             "epsilon": "layer_norm_eps",
@@ -225,11 +232,21 @@ XLNET = Family(
             **TASK_HEADS,
             "classification": {"out": "logits_proj"},
             "regression": {"out": "logits_proj"},
+            "answer_beams": {
+                "start": "start_logits.dense",
+                "end_dense": "end_logits.dense_0",
+                "end_norm": "end_logits.LayerNorm",
+                "end_out": "end_logits.dense_1",
+                "class_dense": "answer_class.dense_0",
+                "class_out": "answer_class.dense_1",
+            },
         },
+        unbiased=("answer_class.dense_1",),
         decoder="lm_loss.weight",
         architectures={
             **architectures("XLNet"),
             ("question_answering",): "XLNetForQuestionAnsweringSimple",
+            ("answer_beams",): "XLNetForQuestionAnswering",
             ("permutation_lm",): "XLNetLMHeadModel",
         },
         read=read_memory,

@@ -34,6 +34,7 @@ from unmask.labelled.squad_file import Answer, Question, describe_repairs, read_
 from unmask.metrics import question_answering as metrics
 from unmask.metrics.intervals import Measure
 from unmask.objectives.objective import Objective, Part, imitate_softmax
+from unmask.tasks.candidates import Candidates
 from unmask.tasks.mistake import Mark, Mistake, Passage
 from unmask.tasks.passage_windows import LABEL, Window, WindowSettings, cut_passages
 from unmask.tasks.spans import best_spans
@@ -196,7 +197,7 @@ class QuestionAnswering(Task, frozen=True, kw_only=True, forbid_unknown_fields=T
         """See `Task`: sets the threshold to the one with the best F1."""
         return msgspec.structs.replace(self, threshold=best_threshold(examples, predictions))
 
-    def build(self, spec: HeadSpec, labels: Sequence[str]) -> QuestionAnsweringHead:
+    def build(self, spec: HeadSpec, labels: Sequence[str]) -> Objective:
         """See `Task`."""
         return QuestionAnsweringHead(spec)
 
@@ -339,7 +340,9 @@ class QuestionAnsweringHead(Objective):
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`; a window is correct if both its start and its end are."""
         gold = batch.labels[LABEL]  # (windows * 2,): start and end of each, as positions in its sequence
-        table = self._table(self.predict(encoder, encoded, batch).float(), batch, len(gold) // 2)
+        candidates = Candidates(batch, len(gold) // 2)
+        table = candidates.table(self.predict(encoder, encoded, batch).float())  # (windows, longest, 2)
+        table = table.transpose(1, 2).flatten(0, 1)  # (windows * 2, longest)
         loss = cross_entropy(table, gold, reduction="sum") / 2
         correct = (table.detach().argmax(1) == gold).view(-1, 2).all(1).sum()
         return Part(loss, {"accuracy": correct})
@@ -355,19 +358,6 @@ class QuestionAnsweringHead(Objective):
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
         """See `Objective`: two dot products per target, and the pooler if it reads tokens."""
         return 2 * len(batch.positions["passage"]) * encoder.width * (2 + encoder.head.pools_tokens * encoder.width)
-
-    def _table(self, logits: Tensor, batch: Batch, windows: int) -> Tensor:
-        """Scatter logits of (targets, 2) into (windows * 2, longest), -inf at tokens that are no candidates.
-
-        Sequences without targets have no row; all shapes are known on the host.
-        """
-        positions, tokens = batch.positions["passage"], batch.tokens
-        longest = max(group.longest for group in tokens.groups)
-        sequence = torch.bucketize(positions, tokens.offsets.long(), right=True)  # (targets,)
-        row = (sequence.diff(prepend=sequence[:1]) > 0).cumsum(0)  # (targets,)
-        index = row * longest + tokens.position_ids.index_select(0, positions)  # (targets,)
-        table = logits.new_full((windows * longest, 2), -torch.inf).index_copy(0, index, logits)
-        return table.view(windows, longest, 2).transpose(1, 2).reshape(windows * 2, longest)
 
 
 def gold_texts(examples: Sequence[Question]) -> list[tuple[str, ...]]:
