@@ -349,8 +349,9 @@ class QuestionAnsweringHead(Objective):
 
     def imitate(self, logits: Tensor, targets: Tensor, batch: Batch, temperature: float) -> Part:
         """See `Objective`: per window, the mean of the losses of start and end."""
-        windows = len(batch.keys)
-        ours, theirs = (self._table(one.float(), batch, windows).clamp(min=NEVER) for one in (logits, targets))
+        candidates = Candidates(batch, len(batch.keys))
+        tables = (candidates.table(one.float()) for one in (logits, targets))  # (windows, longest, 2) each
+        ours, theirs = (table.transpose(1, 2).flatten(0, 1).clamp(min=NEVER) for table in tables)
         part = imitate_softmax(ours, theirs, temperature)
         agreed = (ours.detach().argmax(1) == theirs.argmax(1)).view(-1, 2).all(1).sum()
         return Part(part.sum / 2, {"agreement": agreed})

@@ -35,6 +35,8 @@ TOO_LONG = f"longer than {MAX_DOCUMENT:,} bytes"
 """What messages about such a document, line or record have in common."""
 
 _BLOCK = 1 << 20
+_LINES = 1 << 16
+"""Maximum number of bytes whose lines are in memory at once, besides a longer line."""
 _MARK = b"\xef\xbb\xbf"
 
 
@@ -175,7 +177,7 @@ def _blocks(path: str | Path) -> Iterator[tuple[int, bytes, bool]]:
         The number of the first line of the block, the lines joined by `\n`, and whether the first line has at most
         `MAX_DOCUMENT` bytes; if not, it may be incomplete. All other lines are shorter than a block.
     """
-    block = min(_BLOCK, MAX_DOCUMENT)
+    block = min(_LINES, MAX_DOCUMENT)
     most = MAX_DOCUMENT + len(_MARK) + 1  # 1: a carriage return
     begun: list[bytes] = []  # parts of a line whose end is not read yet; dropped if they are more than `most`
     number, size = 1, 0
