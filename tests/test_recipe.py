@@ -43,7 +43,7 @@ PAPERS = {  # layers, width, heads
     "modernbert-base": (22, 768, 12),
     "adapt": (12, 768, 12),
 }
-RECURRENT = {"elmo-mini": (2, 256, 512)}  # layers, width, cells
+RECURRENT = {"elmo-mini": (2, 256, 512), "elmo-small": (2, 256, 1024), "elmo": (2, 1024, 4096)}
 GATED = {
     "modernbert-tiny": 352,
     "modernbert-mini": 704,
