@@ -52,7 +52,7 @@ PAPERS = {  # layers, width, heads
     "tinybert-6": (6, 768, 12),
     "tinybert-mini": (3, 384, 12),
 }
-RECURRENT = {"elmo-mini": (2, 256, 512)}  # layers, width, cells
+RECURRENT = {"elmo-mini": (2, 256, 512), "elmo-small": (2, 256, 1024), "elmo": (2, 1024, 4096)}
 INNER = {
     "tinybert-4": 1200,
     "modernbert-tiny": 352,
