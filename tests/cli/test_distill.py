@@ -22,7 +22,7 @@ def test_a_student_on_raw_text_is_evaluated_like_any_encoder(line, text_file, tm
 
 
 def test_a_student_of_a_task_predicts(line, tmp_path):
-    (tmp_path / "more.txt").write_text("a dog near the river\na cat near the house\n" * 8)
+    (tmp_path / "more.txt").write_text("a dog near the river\na cat near the school\n" * 8)
     found = run(
         *("distill", "tinybert-mini", "--teacher", line / "tuned", "--train", line / "train.tsv", "--layers", 1),
         *("--unlabelled", tmp_path / "more.txt", *sets(STEPS), "--out", tmp_path / "student"),
