@@ -18,7 +18,7 @@ from torch import Tensor
 
 from unmask.batches.rng import derive_seed
 from unmask.checkpoints import huggingface
-from unmask.checkpoints.check import WithoutDraws, body_on_meta
+from unmask.checkpoints.check import WithoutDraws, body_on_meta, check_size
 from unmask.checkpoints.checksums import check_checksums, write_checksums
 from unmask.checkpoints.heads import POOLED
 from unmask.durable import replace_file
@@ -36,6 +36,9 @@ from unmask.tasks.task import Task
 from unmask.tokenizers.load import ALL_FILES as TOKENIZER_FILES
 from unmask.tokenizers.load import load_tokenizer, read_length
 from unmask.tokenizers.tokenizer import Tokenizer
+
+MAX_NEW = 100
+"""Maximum number of added tokens that may lack weights, which are then newly initialized."""
 
 
 @dataclass(frozen=True)
@@ -172,6 +175,12 @@ def load_model(
             remedy="use the tokenizer that belongs to the model",
         )
     new = max(0, words.size - found.vocabulary)
+    if new > MAX_NEW:
+        raise UserError(
+            f"the tokenizer has {new:,} added tokens without weights, more than {MAX_NEW}",
+            file=directory,
+            remedy="use the tokenizer that belongs to the model",
+        )
     if new > words.added:
         raise UserError(
             f"the tokenizer has {words.size} tokens, but the model {found.vocabulary}",
@@ -329,6 +338,7 @@ def build_encoder(
     if dropout is not None:
         head = settings.before_last if keep_head_dropout else None
         settings = msgspec.structs.replace(settings, dropout=dropout, head_dropout=head)
+    check_size(lambda: settings.build(vocabulary), "an encoder")
     torch.manual_seed(derive_seed(seed, "encoder"))
     return settings.build(vocabulary)
 

@@ -35,6 +35,7 @@ TOO_LONG = f"longer than {MAX_DOCUMENT:,} bytes"
 """What messages about such a document, line or record have in common."""
 
 _BLOCK = 1 << 20
+_SPLIT = 1 << 16  # bytes whose lines are split at a time, which all become objects
 _MARK = b"\xef\xbb\xbf"
 
 
@@ -175,7 +176,7 @@ def _blocks(path: str | Path) -> Iterator[tuple[int, bytes, bool]]:
         The number of the first line of the block, the lines joined by `\n`, and whether the first line has at most
         `MAX_DOCUMENT` bytes; if not, it may be incomplete. All other lines are shorter than a block.
     """
-    block = min(_BLOCK, MAX_DOCUMENT)
+    block = min(_SPLIT, MAX_DOCUMENT)
     most = MAX_DOCUMENT + len(_MARK) + 1  # 1: a carriage return
     begun: list[bytes] = []  # parts of a line whose end is not read yet; dropped if they are more than `most`
     number, size = 1, 0
@@ -204,6 +205,22 @@ def _blocks(path: str | Path) -> Iterator[tuple[int, bytes, bool]]:
 def _first_length(text: bytes) -> int:
     end = text.find(b"\n")
     return len(text) if end < 0 else end
+
+
+def read_whole(path: Path) -> bytes:
+    """Read a file that is a single JSON value, or as small, such as a vocabulary.
+
+    Raises:
+        UserError: it is no regular file (reading a pipe could block for ever), or has more than `MAX_JSON` bytes.
+        OSError: it cannot be read.
+    """
+    if path.exists() and not path.is_file():
+        raise UserError("is not a regular file", file=path)
+    with path.open("rb") as file:
+        content = file.read(MAX_JSON + 1)
+    if len(content) > MAX_JSON:
+        raise UserError(f"has more than {MAX_JSON:,} bytes", file=path)
+    return content
 
 
 def decode_object(line: str | bytes, name: str, number: int) -> dict[str, Any]:
