@@ -25,7 +25,11 @@ def shell(line, **variables):
 @pytest.mark.parametrize(
     ("line", "status", "message"),
     [
-        ("$unmask recipes show bert-tiny > /dev/full", 1, "unmask: standard output: No space left on device\n"),
+        (
+            "$unmask recipes diff bert-tiny bert-mini > /dev/full",
+            1,
+            "unmask: standard output: No space left on device\n",
+        ),
         ("$unmask recipes show bert-tiny >&-", 1, "unmask: standard output: Bad file descriptor\n"),
         ("$unmask recipes show bert-tiny 2>&- >/dev/null", 0, ""),
         ("$unmask tokenizer encode --tokenizer {words} --data - <&-", 2, "unmask: standard input is closed\n"),

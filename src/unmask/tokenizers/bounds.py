@@ -50,6 +50,23 @@ def check_bounds(library: tokenizers.Tokenizer, path: Path) -> None:
             raise UserError(f"its normalizer {why}", file=path, remedy="use another tokenizer")
 
 
+def check_ids(text: str, path: Path) -> None:
+    """Check the ids in a `tokenizer.json` before the library reads it, which allocates memory up to the largest one.
+
+    Raises:
+        UserError: an id is larger than the number of tokens, or the file is not JSON.
+    """
+    try:
+        content = json.loads(text)
+        vocabulary, added = content["model"]["vocab"], content.get("added_tokens") or []
+        ids = [token["id"] for token in added] + (list(vocabulary.values()) if isinstance(vocabulary, dict) else [])
+        largest = max(map(int, ids), default=0)
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"is not a valid tokenizer ({error})", file=path, remedy="copy it again") from error
+    if largest >= len(vocabulary) + len(added):
+        raise UserError(f"has the token id {largest}, but only {len(vocabulary) + len(added)} tokens", file=path)
+
+
 def check_special(special: Mapping[str, str], path: Path) -> None:
     """Check that no special token is an ordinary word, which would then be taken for it wherever it occurs.
 

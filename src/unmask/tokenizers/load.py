@@ -17,7 +17,7 @@ import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
 from unmask.errors import UserError
-from unmask.tokenizers.bounds import check_bounds, check_special
+from unmask.tokenizers.bounds import check_bounds, check_ids, check_special
 from unmask.tokenizers.bpe import BERT_BPE, BPE, byte_bpe
 from unmask.tokenizers.kind import Kind, read_json, read_text
 from unmask.tokenizers.spiece import read_spiece
@@ -125,6 +125,7 @@ def _special_names(content: Mapping[str, Any]) -> dict[str, str]:
 
 def _read_library(path: Path) -> tokenizers.Tokenizer:
     text = read_text(path)
+    check_ids(text, path)
     with _refusing_damage(path, "tokenizer"):
         library = tokenizers.Tokenizer.from_str(text)
     check_bounds(library, path)
