@@ -50,7 +50,7 @@ def with_table(text):
 
 
 HOSTILE = [
-    ("wordpiece", lambda content: content["model"]["vocab"].update(cat=10**9), "has the token id 1000000000, but only"),
+    ("wordpiece", lambda content: content["model"]["vocab"].update(cat=10**9), "has the id 1000000000: the ids"),
     ("bpe", lambda content: content["model"].update(dropout=0.1), "drops merges at random"),
     (
         "wordpiece",

@@ -59,12 +59,14 @@ def check_ids(text: str, path: Path) -> None:
     try:
         content = json.loads(text)
         vocabulary, added = content["model"]["vocab"], content.get("added_tokens") or []
-        ids = [token["id"] for token in added] + (list(vocabulary.values()) if isinstance(vocabulary, dict) else [])
-        largest = max(map(int, ids), default=0)
+        scored = not isinstance(vocabulary, dict)  # a list of tokens with scores, whose ids are their indices
+        names = {token["content"] for token in added} | {token[0] if scored else token for token in vocabulary}
+        ids = [token["id"] for token in added] + ([] if scored else list(vocabulary.values()))
+        largest, size = max(map(int, ids), default=0), max(len(names), len(vocabulary))
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"is not a valid tokenizer ({error})", file=path, remedy="copy it again") from error
-    if largest >= len(vocabulary) + len(added):
-        raise UserError(f"has the token id {largest}, but only {len(vocabulary) + len(added)} tokens", file=path)
+    if largest >= max(1, size):
+        raise UserError(f"has the id {largest}: the ids of the vocabulary are not 0 to {size - 1}", file=path)
 
 
 def check_special(special: Mapping[str, str], path: Path) -> None:
