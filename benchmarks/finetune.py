@@ -39,12 +39,20 @@ from quality import (
 )
 
 import unmask
+from unmask.distillation.distill import distill_lesson
+from unmask.distillation.lesson import Lesson
+from unmask.distillation.task import prepare_baseline
 from unmask.evaluation.model import evaluate_task
+from unmask.finetuning.finetune import run_prepared
+from unmask.finetuning.job import LabelledFiles
 from unmask.finetuning.rule import defaults
 from unmask.labelled.squad_file import read_squad
 from unmask.model import load_model
+from unmask.runs.display import Display
 from unmask.settings import parse_overrides
 from unmask.tasks.question_answering import QuestionAnswering
+from unmask.training.machine import choose_machine
+from unmask.training.processes import Processes
 
 COMPARISONS = HERE / "comparisons"
 
@@ -109,6 +117,9 @@ class Method(Table, frozen=True):
     digits: int = 0  # significant ones, to which the learning rate is rounded; 0: not rounded
     settings: tuple[str, ...] = ()
     trainer: bool = False  # by the Hugging Face Trainer instead (see trainer_finetune.py)
+    recipe: str = ""  # of a student of `layers` layers, which learns from the start fine-tuned on the same data,
+    layers: int = 0
+    alone: bool = False  # or which is trained on the labels alone, from the same weights
 
 
 class Comparison(Table, frozen=True):
@@ -260,7 +271,9 @@ class Bench:
         out = self.work.runs / "finetune" / self.name / "-".join(parts).replace("/", "_")
         started = time.time()
         given: dict[str, Any] = {"dev": files.dev, "tokenizer": tokenizer, "settings": parse_overrides(settings)}
-        if task.method.trainer:
+        if task.method.recipe:
+            self._distill(task, files, out, given)
+        elif task.method.trainer:
             trainer_finetune.finetune(data.task, model, files.train, out, **given)
         else:
             given |= {"frozen": bool(downstream), "downstream": downstream or None, "quiet": toy}
@@ -272,10 +285,36 @@ class Bench:
             shutil.rmtree(out)
         return float(outcome["score"])
 
+    def _distill(self, task: Task, files: Files, out: Path, given: dict[str, Any]) -> None:
+        """Train a student of the fine-tuned start, which is fine-tuned where that is not done."""
+        names = f"{task.labels['data']}-{task.labels['start']}"
+        teacher = self.work.runs / "teachers" / self.name / names.replace("/", "_")
+        toy = {**dict.fromkeys(("budget.steps", "batch.sequences"), 2), "task.length": 48} if self.work.toy else {}
+        if not (teacher / "model").exists():
+            model, tokenizer = self._model(task.start)
+            resume = (teacher / "recipe.toml").exists()
+            known: dict[str, Any] = {"dev": files.dev, "tokenizer": tokenizer, "settings": toy, "resume": resume}
+            unmask.finetune(task.data.task, model, files.train, teacher, **known)
+        lesson = Lesson(
+            unmask.read_recipe(task.method.recipe),
+            teacher,
+            LabelledFiles(files.train, files.dev),
+            layers=1 if self.work.toy else task.method.layers,
+            settings=given["settings"],
+        )
+        machine, display, resume = choose_machine(), Display(quiet=self.work.toy), (out / "recipe.toml").exists()
+        if task.method.alone:
+            ready = prepare_baseline(lesson, machine, display)
+            run_prepared(ready, out, machine, Processes.launched(), display, resume=resume)
+        else:
+            distill_lesson(lesson, out, resume=resume, machine=machine, quiet=self.work.toy)
+
     def _outcome(self, out: Path, data: Data, files: Files) -> dict[str, Any]:
         """Return what records can have."""
         last, recipe = logged(out)[-1], tomllib.loads((out / "recipe.toml").read_text(encoding="utf8"))
         outcome: dict[str, Any] = json.loads((out / "dev.json").read_bytes()) | {"dev": None}
+        if (compared := out / "comparison.json").exists():  # of a student with its teacher
+            outcome["compared"] = {one["name"]: one for one in json.loads(compared.read_bytes())}
         if "held" in self.comparison.record:
             outcome["held"] = evaluate(out, files.held)
         if files.test and not self.choosing:

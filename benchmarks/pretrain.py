@@ -42,6 +42,7 @@ from unmask.pretraining.pretrain import HELDOUT_TOKENS
 from unmask.pretraining.search import with_rates
 from unmask.recipe import Recipe
 from unmask.text.documents import Skipped, TextOptions, read_documents
+from unmask.tokenizers.train import CASED, Trained, train_tokenizer
 
 STAND_IN = "plateau/all"
 """The case that stands in for MiniLM at toy size."""
@@ -53,6 +54,7 @@ class Text(Table, frozen=True):
 
     train: tuple[str, ...]
     heldout: tuple[str, ...] = ()
+    kind: Trained = "wordpiece"
     vocabulary: int = 0
     tokenizer: str = ""
     documents: int | None = None  # only the first ones
@@ -114,7 +116,9 @@ def tokenizer_of(name: str, work: Workspace) -> Path:
         files = plain(text, work, folder.parent)
         documents = read_documents(files, TextOptions(), Skipped())
         size = 600 if work.toy else text.vocabulary
-        unmask.train_wordpiece(documents, size=size, coverage=1).save(folder)  # as before coverage was a setting
+        lowercase, kind = text.kind not in CASED, text.kind
+        tokenizer = train_tokenizer(kind, documents, size=size, lowercase=lowercase, coverage=1)  # as before it was set
+        tokenizer.save(folder)
     return folder
 
 
@@ -318,8 +322,13 @@ def out_of_context(run: Path, corpus: Corpus) -> float:
 
 def measure(case: Case, work: Workspace, steps: int) -> dict[str, float]:
     """Train a little in this process; return time and operations per token, and the peak memory."""
-    settings = ["layout.length=128", "stages=[]", f"batch.tokens={COST_TOKENS}", f"budget.steps={steps}"]
-    recipe, corpus = Pretraining(case, work, tuple(settings)).recipe(), corpus_of(case.text, work)
+    layout = Pretraining(case, work).recipe().layout
+    settings = ["layout.length=128", "stages=[]", f"batch.tokens={COST_TOKENS}"]
+    if layout.num_streams:
+        streams = 2 * (COST_TOKENS // (2 * layout.length))
+        settings = [f"layout.streams={streams}", f"batch.sequences={streams}"]
+    recipe = Pretraining(case, work, (*settings, f"budget.steps={steps}")).recipe()
+    corpus = corpus_of(case.text, work)
     if work.toy:
         recipe = msgspec.structs.replace(recipe, budget=msgspec.structs.replace(recipe.budget, steps=steps))
     with tempfile.TemporaryDirectory() as name:

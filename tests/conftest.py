@@ -2,6 +2,7 @@
 
 import os
 import random
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from unmask.corpus.build import build_corpus
 from unmask.recipe import read_recipe
 from unmask.settings import parse_overrides
 from unmask.tokenizers.wordpiece import train_wordpiece
+from unmask.training.interrupt import Interrupted
+from unmask.training.loop import Trainer
 
 hypothesis.settings.register_profile("untimed", deadline=None)  # cores may be busy with other programs
 hypothesis.settings.load_profile("untimed")
@@ -137,3 +140,47 @@ def ordered():
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch):
+    """Undo what a command line that runs in this process sets for processes that it starts."""
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch):
+    """Undo what a command line that runs in this process sets for processes that it starts."""
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+
+
+@pytest.fixture
+def stopped_at(monkeypatch):
+    """Interrupts a run after saving it, as a signal does: `with stopped_at(step): ...`."""
+
+    @contextmanager
+    def stopping(step):
+        real = Trainer.step
+
+        def stop(trainer):
+            if trainer.progress.step == step:
+                trainer.save()
+                trainer.saver.wait()
+                raise Interrupted("stopped", 2)
+            return real(trainer)
+
+        with monkeypatch.context() as patch, pytest.raises(Interrupted):
+            patch.setattr(Trainer, "step", stop)
+            yield
+
+    return stopping
+
+
+@pytest.fixture
+def planted(tmp_path) -> Path:
+    """A folder with Python files that have the names of modules; if they are executed, the process ends."""
+    path = tmp_path / "planted"
+    path.mkdir()
+    for name in ("argparse", "pickle", "numpy", "torch"):
+        (path / f"{name}.py").write_text(f"import os\nos.write(2, b'{name}.py was executed')\nos._exit(3)\n")
+    return path

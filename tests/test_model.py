@@ -87,7 +87,7 @@ def test_a_model_is_found_in_a_run_and_in_its_own_directory(saved, tmp_path):
     [
         ("checkpoints", "this run is not finished; continue: repeat the command with --resume"),
         ("seed-0", "these runs are not finished; continue: repeat the command with --resume"),
-        ("other", "neither a run with a finished model nor a Hugging Face directory"),
+        ("other", "neither a run with a finished model nor a directory of"),
     ],
 )
 def test_a_directory_without_a_model_is_refused(tmp_path, folder, message):

@@ -28,6 +28,7 @@ ORDER = [
     {"inference"},
     {"evaluation"},
     {"pretraining", "finetuning"},
+    {"distillation"},
     {"demo"},
     {"cli"},
     {"__init__", "__main__"},
@@ -87,7 +88,7 @@ def test_text_and_labelled_files_are_read_without_torch():
 
 
 def test_the_training_loop_is_independent_of_models_and_objectives():
-    allowed = {"batches", "durable", "errors", "runs", "training"}
+    allowed = {"batches", "durable", "errors", "fingerprint", "runs", "training"}
     for path in (PACKAGE / "training").glob("*.py"):
         for module in imports(path):
             if module.startswith("unmask."):

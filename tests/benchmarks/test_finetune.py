@@ -27,13 +27,17 @@ FIELDS = {
     "curriculum": {"start", "task", "method", "seed", "factor", "metric", "score", "learning_rate", "seconds"},
     "parity": {"task", "method", "seed", "metric", "score", "learning_rate", "epochs", "step_seconds", "seconds"},
     "regularization": {"data", "method", "seed", "metric", "score", "seconds"},
+    "distill": {"data", "method", "seed", "metric", "score", "interval", "seconds"},
 }
 """Fields that the tables read."""
 ONLY = {
     "minutes": ["start=unmask", "start=random"],
     "curriculum": ["start=electra"],
     "pretraining_pays": ["start=random", "start=longer-adapted"],
-    "family": ["start=bert", "start=gpt", "start=static", "start=random-albert", "data=conll2003", "data=sst2-2000"],
+    "family": [
+        *(f"start={name}" for name in ("bert", "gpt", "elmo", "static", "random-albert")),
+        *(f"data={name}" for name in ("conll2003", "sst2-2000")),
+    ],
 }
 """The rest differs in the encoder alone, which test_pretrain.py has."""
 
@@ -104,6 +108,14 @@ def test_a_probe_leaves_the_encoder_as_it_is_and_fine_tuning_does_not(bench, run
         assert same or "embeddings.words.weight" in others
 
 
+def test_probes_of_elmo_mix_all_of_its_layers(bench, run):
+    _, folder = bench
+    run("family")
+    (path,) = (folder / "finetune/family").glob("elmo-20000000-*-probe-0")
+    downstream = load_model(path).downstream
+    assert list(downstream.layers) == [0, 1, 2] and downstream.combine == "mix"
+
+
 def test_static_features_are_those_below_all_layers(bench, run):
     _, folder = bench
     run("family")
@@ -123,6 +135,14 @@ def test_the_learning_rate_is_chosen_on_examples_held_out(bench, run):
     assert [record["choosing"] for record in pays] == [True, True, False]
     rates = [record["learning_rate"] / record["factor"] for record in pays]
     assert max(rates) == pytest.approx(min(rates))
+
+
+def test_students_are_compared_with_their_teacher(run):
+    compared = {record["method"]: record.get("compared") for record in run("distill")}
+    assert compared.pop("alone") is None
+    assert compared.keys() == {"soft-targets", "distilbert", "tinybert"}
+    for found in compared.values():
+        assert found["student"]["parameters"] < found["teacher"]["parameters"]
 
 
 def test_a_grid_has_every_learning_rate(run):

@@ -113,6 +113,15 @@ def test_the_warmed_electra_starts_with_masked_tokens_alone(bench):
     assert run["heldout"][0]["tokens"] == first[-1]["tokens"], "the curve counts the tokens of the first part"
 
 
+def test_elmo_reads_streams_of_whole_words(bench):
+    pretrain, folder = bench
+    pretrain.main(["family/elmo", "--toy", "--runs", str(folder)])
+    run = folder / "pretrain/family/elmo"
+    assert load_model(run).tokenizer.kind.name == "words"
+    full = pretrain.Pretraining(pretrain.read_cases()[1]["family/elmo"], pretrain.Workspace(Path())).recipe()
+    assert (full.layout.length, full.layout.streams, full.batch.sequences, full.encoder.dropout) == (20, 64, 64, 0)
+
+
 def test_adaptation_starts_from_the_checkpoint_and_the_other_case_from_random_weights(bench):
     pretrain, folder = bench
     pretrain.main(["adapt_minilm", "--toy", "--runs", str(folder)])
@@ -190,10 +199,11 @@ def test_all_groups_are_among_all_benchmarks():
 
 def test_cost_is_measured_in_a_process_per_member(bench):
     pretrain, folder = bench
-    pretrain.main(["family/bert", "--cost", "--steps", "4", "--rounds", "1", "--toy", "--runs", str(folder)])
-    (run,) = records(folder, "family_cost")
-    assert (run["member"], run["round"], run["steps"]) == ("bert", 0, 4)
-    assert all(run[name] > 0 for name in ("seconds_a_token", "flops_a_token", "peak_mib"))
+    members = ["family/bert", "family/elmo"]
+    pretrain.main([*members, "--cost", "--steps", "4", "--rounds", "1", "--toy", "--runs", str(folder)])
+    runs = records(folder, "family_cost")
+    assert [(run["member"], run["round"], run["steps"]) for run in runs] == [("bert", 0, 4), ("elmo", 0, 4)]
+    assert all(run[name] > 0 for run in runs for name in ("seconds_a_token", "flops_a_token", "peak_mib"))
 
 
 @pytest.mark.shared

@@ -334,7 +334,7 @@ def test_a_config_that_is_not_a_json_object(directory, content):
 
 def test_a_missing_config(directory):
     (directory / "config.json").unlink()
-    assert_load_refused(directory, directory, "neither a run with a finished model nor a Hugging Face directory")
+    assert_load_refused(directory, directory, "neither a run with a finished model nor a directory of")
     with pytest.raises(UserError, match="cannot be read"):
         huggingface.read(directory)
 

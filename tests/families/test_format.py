@@ -45,17 +45,15 @@ def test_shared_sublayers_come_once_for_each_stored_layer():
 
 
 def test_only_matrices_of_layers_are_transposed_and_only_where_the_family_stores_them_so():
-    value = torch.randn(2, 3)
-
-    def is_transposed(form, name):
-        stored = form.stored(None, name, value)
-        assert torch.equal(form.loaded(name, stored), value)
-        return stored.shape == (3, 2)
-
-    assert is_transposed(GPT.format, "blocks.0.attention.qkv.weight")
-    for name in ("blocks.0.attention.qkv.bias", "blocks.0.attention_norm.weight", "embeddings.words.weight"):
-        assert not is_transposed(GPT.format, name)
-    assert not is_transposed(BERT.format, "blocks.0.attention.qkv.weight")
+    matrix, own = torch.arange(6.0).view(2, 3), GptSettings(**SHAPE)
+    kept = ("blocks.0.attention.qkv.bias", "blocks.0.attention_norm.weight", "embeddings.words.weight")
+    for form, name, expected in (
+        (GPT.format, "blocks.0.attention.qkv.weight", matrix.t()),
+        *((GPT.format, name, matrix) for name in kept),
+        (BERT.format, "blocks.0.attention.qkv.weight", matrix),
+    ):
+        assert torch.equal(form.stored(own, name, matrix), expected)
+        assert torch.equal(form.loaded(name, expected), matrix)
     assert GPT.format.words == "tokens_embed.weight"
     assert GPT.format.count_layers(GptSettings(**SHAPE)) == 2
 

@@ -18,13 +18,13 @@ def test_defaults_are_a_rule():
         defaults("classification", base, 100_000, pretrained=True),
     )
     assert (few["batch"], many["batch"]) == ({"sequences": 16}, {"sequences": 32})
-    assert (few["budget"], many["budget"]) == ({"epochs": 20.0}, {"epochs": 2.0})
+    assert (few["budget"], many["budget"]) == ({"epochs": 20.0}, {"epochs": 3.0})
     assert many["optimizer"]["learning_rate"] == 5e-5
     assert few["optimizer"]["learning_rate"] == pytest.approx(5e-5 * 6**0.5, rel=0.03)
 
 
 @pytest.mark.parametrize(
-    ("examples", "epochs", "sequences"), [(200, 20, 16), (1000, 7, 16), (8000, 3, 32), (60_000, 2, 32)]
+    ("examples", "epochs", "sequences"), [(200, 20, 16), (1000, 7, 16), (8000, 3, 32), (60_000, 3, 32)]
 )
 def test_the_rule_depends_on_examples(recipe, examples, epochs, sequences):
     rule = defaults("classification", recipe.encoder, examples, pretrained=True)
@@ -59,7 +59,7 @@ def test_taggers_learn_at_a_higher_rate_and_for_more_epochs(recipe):
             for task in ("classification", "token-classification")
         )
         assert tags["optimizer"]["learning_rate"] == pytest.approx(2 * texts["optimizer"]["learning_rate"], rel=0.03)
-        assert (texts["budget"], tags["budget"]) == ({"epochs": 2.0}, {"epochs": 4.0})
+        assert (texts["budget"], tags["budget"]) == ({"epochs": 3.0}, {"epochs": 4.0})
 
 
 def test_downstream_models_have_their_own_rule(recipe):

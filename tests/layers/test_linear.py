@@ -58,6 +58,20 @@ def test_what_needs_no_gradient_gets_none():
     assert layer.bias.grad.tolist() == [3.0] * 8
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("rows", [1, 7, 40])
+def test_a_reordered_matrix_gives_the_same_products(rows, dtype, monkeypatch):
+    x, weight, other = (torch.randn(*shape).to(dtype) for shape in ((rows, 48), (31, 48), (rows, 31)))
+    expected = x.double() @ weight.double().t()
+    close = {"rtol": 0.02, "atol": 0.1} if dtype == torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-4}
+    for _ in range(2):  # the second time without the operators
+        given = linear.packed(weight)
+        torch.testing.assert_close(linear.product(x, given).double(), expected, **close)
+        torch.testing.assert_close(linear.product_plus(x, given, other).double(), expected + other.double(), **close)
+        monkeypatch.setattr(torch.ops, "mkldnn", types.SimpleNamespace())
+    assert given is weight
+
+
 def test_without_the_private_operator_outputs_and_gradients_are_the_same(monkeypatch):
     layer, x, grad = Linear(48, 31), torch.randn(7, 48), torch.randn(7, 31)
     expected = results(layer, x, grad)

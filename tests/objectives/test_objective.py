@@ -30,6 +30,7 @@ from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
 from unmask.objectives.replaced_token import GENERATOR
+from unmask.objectives.teacher import TEACHER
 from unmask.tasks.classification import ClassificationHead
 from unmask.tasks.question_answering import QuestionAnsweringHead
 from unmask.tasks.regression import RegressionHead
@@ -50,7 +51,8 @@ HEADS = {
     "question_answering": lambda settings: QuestionAnsweringHead(settings.head),
     "token_classification": lambda settings: TokenClassificationHead(settings.head, num_labels=3),
 }
-NAMES = [*OBJECTIVES, *HEADS]
+NAMES = [*(name for name, one in OBJECTIVES.items() if TEACHER not in one.asks), *HEADS]
+"""All except those that learn from a teacher, which test_taught.py has."""
 OWNERS = [name for name in NAMES if name != "causal_lm"]
 """All except the one without parameters and labels of its own."""
 WITHOUT_POOLER = {name for name, one in OBJECTIVES.items() if not one.asks & {POOLER, LEFT_TO_RIGHT}}

@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers import XLNetConfig, XLNetModel
 
+from unmask.checkpoints.check import body_on_meta
 from unmask.objectives.objective import BuildContext
 from unmask.recipe import read_recipe
 
@@ -78,6 +79,28 @@ def test_a_recipe_has_the_numbers_of_its_paper(line):
     assert recipe.optimizer.betas[0] == 0.9
     assert recipe.optimizer.kind == ("lamb" if name.startswith("albert") else "adamw")
     assert recipe.schedule.kind == ("cosine" if name.startswith("gpt") else "linear")
+
+
+ELMO = """
+recipe     layers width cells highways words  samples length streams dropout clip   steps parameters
+elmo-small      2   256  1024        1 793471    8192     20     768     0.1   10 1000840       13.6
+elmo            2  1024  4096        2 793471    8192     20     768     0.1   10 1000840       93.6
+"""
+"""Peters et al. 2018, section 3.1 and allennlp.org/elmo (millions of parameters, without the softmax); bilm-tf,
+bin/train_elmo.py: three GPUs with 128 streams in each direction, ten epochs of 768,648,884 words."""
+
+
+@pytest.mark.parametrize("line", [line.split() for line in ELMO.strip().splitlines()[1:]], ids=lambda line: line[0])
+def test_elmo_has_the_numbers_of_its_code(line):
+    name, *published = line
+    recipe = read_recipe(name)
+    encoder, lm = recipe.encoder, recipe.objectives["bidirectional_lm"]
+    count = sum(value.numel() for value in body_on_meta(encoder, 10).parameters())
+    found = [encoder.layers, encoder.width, encoder.cells, encoder.highways, recipe.tokenizer.vocabulary, lm.samples]
+    found += [recipe.layout.length, recipe.layout.streams, encoder.dropout, recipe.optimizer.clip, recipe.budget.steps]
+    assert [*found, round(count / 1e6, 1)] == [float(value) for value in published]
+    assert (sum(number for _, number in encoder.filters), encoder.characters, encoder.clip) == (2048, 16, 3)
+    assert recipe.budget.steps == 10 * (768_648_884 // (3 * 128 * 20))
 
 
 IDEAS = """
@@ -216,3 +239,28 @@ def test_alberts_parameters(name, millions):
         encoder = recipe.encoder.build(recipe.tokenizer.vocabulary)
     assert recipe.tokenizer.vocabulary == 30_000
     assert sum(value.numel() for value in encoder.parameters()) / 1e6 == pytest.approx(millions, abs=0.005)
+
+
+@pytest.mark.parametrize(("name", "millions"), [("distilbert", 66.36), ("tinybert-4", 14.35), ("tinybert-6", 66.96)])
+def test_the_parameters_of_students(name, millions):
+    """Sanh et al. 2019, table 3, without the pooler, which it lacks; Jiao et al. 2020, table 1, reports 14.5 and 67."""
+    recipe = read_recipe(name)
+    with torch.device("meta"):
+        encoder = recipe.encoder.build(recipe.tokenizer.vocabulary)
+    parts = {part: value.numel() for part, value in encoder.named_parameters()}
+    lacks = "pooler." if name == "distilbert" else " "
+    assert sum(number for part, number in parts.items() if not part.startswith(lacks)) / 1e6 == pytest.approx(
+        millions, abs=0.005
+    )
+
+
+def test_the_objectives_of_students():
+    """Sanh et al. 2019, section 2 and the options in the README of its code; Jiao et al. 2020, section 3.2."""
+    distilbert = read_recipe("distilbert")
+    weights = {name: one.weight for name, one in distilbert.objectives.items()}
+    assert weights == {"masked_lm": 2.0, "soft_targets": 5.0, "hidden_cosine": 1.0}
+    soft = distilbert.objectives["soft_targets"]
+    assert (soft.temperature, soft.all_tokens) == (2.0, True)
+    for name in ("tinybert-4", "tinybert-6"):
+        (matching,) = read_recipe(name).objectives.values()
+        assert (matching.embeddings, matching.hidden, matching.attention, matching.layers) == (1.0, 1.0, 1.0, ())

@@ -71,8 +71,13 @@ def test_characters(tokenizer):
     assert tokenizer.spell(np.array([], np.int64)).shape == (0, 50)
 
 
-def test_words_that_are_cut_are_counted():
-    assert train_words(["short " + "l" * 48 + " " + "m" * 49], size=20).num_cut == 1
+def test_words_that_are_cut_are_counted(tokenizer):
+    words = train_words(["short " + "l" * 48 + " " + "m" * 49], size=20)
+    assert words.notes([np.arange(words.size)]) == ["1 word longer than 48 bytes, of which no more are read"]
+    longer = "ü" * 25
+    texts = tokenizer.encode_many([f"the {longer} and {longer}", "the cat"])
+    assert tokenizer.notes(texts) == ["2 words longer than 48 bytes, of which no more are read"]
+    assert tokenizer.notes(texts[1:]) == tokenizer.notes([]) == []
 
 
 def test_a_directory(tokenizer, tmp_path):

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, Self
 
 import msgspec
 import numpy as np
@@ -110,7 +110,7 @@ class StreamSettings(LayoutSettings, frozen=True, kw_only=True, forbid_unknown_f
         text, readers = self.text(frame), self.streams // self.directions
         return StreamSource(documents, text, self.length, readers, self.directions, seed=seed)
 
-    def heldout(self, num_tokens: int, batch_tokens: int) -> StreamSettings:
+    def heldout(self, num_tokens: int, batch_tokens: int) -> Self:
         """See `LayoutSettings`; there are few streams, so that each has many windows."""
         affordable = min(batch_tokens // self.length, num_tokens // (HELDOUT_WINDOWS * self.length))
         readers = max(1, min(self.streams, affordable) // self.directions)

@@ -33,6 +33,7 @@ from unmask.checkpoints.heads import (
     read_labels,
 )
 from unmask.checkpoints.safetensors_file import checked, read_shapes, read_tensors
+from unmask.durable import replace_file
 from unmask.encoders.encoder import Encoder
 from unmask.errors import UserError, nearest
 from unmask.families import FAMILIES, BodySettings, Family, family_of
@@ -197,8 +198,8 @@ def write(
         config[OUR_KEY] = task
     if tokens is not None:
         config[TOKENS_KEY] = tokens
-    (directory / "model.safetensors").write_bytes(safetensors.torch.save(plain, {"format": "pt"}))
-    (directory / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf8")
+    replace_file(directory / "model.safetensors", safetensors.torch.save(plain, {"format": "pt"}))
+    replace_file(directory / "config.json", f"{json.dumps(config, indent=2, ensure_ascii=False)}\n".encode())
 
 
 def _pooler(form: Format, architecture: str, prefix: str, heads: Sequence[str]) -> str:

@@ -21,10 +21,12 @@ VERBS = {
     "corpus": "build a pretraining corpus from text, or check and describe one",
     "pretrain": "pretrain an encoder from scratch, or adapt an existing model",
     "finetune": "fine-tune a model on labeled examples",
+    "distill": "train a small student by a teacher, on text or on the examples of a task",
     "evaluate": "score a fine-tuned model on labeled examples, or a pretrained model on text",
     "predict": "classify texts, find entities, or answer questions with a fine-tuned model",
     "features": "write an encoder's hidden states for each token of texts, as features for other models",
     "fill": "predict the tokens at [MASK] in texts",
+    "export": "write a model in the format of another program",
     "recipes": "list, show and compare the shipped recipes, or migrate recipes of earlier versions",
     "runs": "list runs, describe one, or plot the curves of several",
     "demo": "go from raw text to a sentiment classifier, using only this package",
@@ -44,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit status."""
     given, started = list(sys.argv[1:] if arguments is None else arguments), read_times()
     os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
+    os.environ["PYTHONSAFEPATH"] = "1"  # Python processes that this one starts import nothing from the current folder
     gc.set_threshold(GARBAGE)
     try:
         options = parse(given)

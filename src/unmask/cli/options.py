@@ -113,7 +113,9 @@ def _leave_busy_cores(options: argparse.Namespace) -> None:
 
 def add_model(parser: argparse.ArgumentParser, flag: str = "--model", *, required: bool = True) -> None:
     """Add the options for the model to load."""
-    text = "run directory or Hugging Face model directory" + ("" if required else " to start from")
+    text = "run directory, Hugging Face model directory or directory of AllenNLP's ELMo" + (
+        "" if required else " to start from"
+    )
     parser.add_argument(flag, required=required, metavar="MODEL", help=text)
     parser.add_argument(
         "--allow-pickle", action="store_true", help="load pickled weights (pytorch_model.bin), restricted to tensors"

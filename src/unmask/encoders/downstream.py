@@ -4,8 +4,8 @@ Input: an encoder (frozen ones look up stored rows, see encoders/stored.py) and 
 again, so that the head of every task can be added to it as to BERT. The row at a sequence's summary position, that of
 [CLS], represents the whole sequence:
 
-- `linear`: the vector of that token. With only the last layer, no module of this file is needed: the result is the
-  task's standard head on the pooled vector.
+- `linear`: the vector of that token, or the mean of all tokens where heads read that (`HeadSpec.mean`). With only the
+  last layer, no module of this file is needed: the result is the task's standard head on the pooled vector.
 - `average`: the mean over the sequence's tokens, including special ones. It has no vectors for single tokens.
 - `rnn`: a bidirectional LSTM of two layers (Devlin et al. 2019, section 5.3); the last states of both directions
   represent the sequence, and each token has its own state.
@@ -201,7 +201,7 @@ class Downstream(Encoder):
         x = self._combine([found[number] for number in self.numbers])  # (tokens, width)
         starts, ends = tokens.offsets[:-1].long(), tokens.offsets[1:].long()
         summary = starts if self.head.summary == "first" else ends - 1  # (sequences,)
-        if self.chosen.kind == "average":
+        if self.chosen.kind == "average" or (self.chosen.kind == "linear" and self.encoder.head.mean):
             means = torch.segment_reduce(x.float(), "mean", offsets=tokens.offsets.long(), axis=0)
             x = x.index_copy(0, summary, means.to(x.dtype))
         if self.lstm is not None:

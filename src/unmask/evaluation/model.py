@@ -7,16 +7,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 
 from unmask.batches.document_sentences import DocumentSentencesSettings
-from unmask.batches.feed import Feed
+from unmask.batches.feed import BATCH_TOKENS, Feed
+from unmask.batches.frame import Frame
 from unmask.batches.layout import LayoutSettings
 from unmask.batches.maskings import MASKINGS, AnyMasking
 from unmask.batches.sentence_pairs import LABELS, SentencePairsSettings
+from unmask.batches.sentence_streams import DIRECTIONS, SentenceStreamsSettings
 from unmask.batches.token_masking import TokenMaskingSettings
 from unmask.corpus.build import build_corpus
-from unmask.corpus.corpus import Documents
+from unmask.corpus.corpus import Corpus, Documents
 from unmask.errors import UserError
 from unmask.evaluation.errors_page import errors_page
 from unmask.inference.backend import inference_copy
@@ -152,7 +155,8 @@ def evaluate_encoder(
     The metrics are `loss` and `accuracy` (0 to 1) of each objective of which the model has a complete head: those of
     masked tokens (15 % of the tokens are masked), `causal_lm`, and `next_sentence` or `sentence_order` if the documents
     have several sentences; the masking is one that provides what the objectives need. Masks and pairs depend only on
-    the seed, so that two models with the same tokenizer are evaluated on the same inputs.
+    the seed, so that two models with the same tokenizer are evaluated on the same inputs. Two language models read the
+    text in streams, in both directions, with states that go on, and their perplexities are among the metrics.
 
     Raises:
         UserError: the model has no pretraining head, or the files contain no text.
@@ -166,8 +170,10 @@ def evaluate_encoder(
     with tempfile.TemporaryDirectory() as folder:
         corpus = build_corpus(paths, model.tokenizer, Path(folder) / "corpus", heldout=None, options=options)
         second = next((given for given, name in LABELS.items() if name in objectives), None)
-        if second is None or not _has_pairs(corpus.train, others=second == "random"):
-            layout: LayoutSettings = DocumentSentencesSettings(length=length)
+        if any(DIRECTIONS in OBJECTIVES[name].asks for name in objectives):
+            layout: LayoutSettings = _streams(corpus, length)
+        elif second is None or not _has_pairs(corpus.train, others=second == "random"):
+            layout = DocumentSentencesSettings(length=length)
             objectives = {name: one for name, one in objectives.items() if name not in LABELS.values()}
             if not objectives:
                 raise UserError("this model classifies pairs of sentences, but the documents contain none")
@@ -179,12 +185,23 @@ def evaluate_encoder(
         feed = Feed(layout, masking, seed, corpus.tokenizer, learner.prepare, model.encoder.settings.pretraining)
         batches = feed.heldout(corpus.train, tokens=corpus.train.num_tokens * 2)
         metrics = evaluate(learner, batches, machine, display=display)
+    for name, objective in learner.parts.items():
+        metrics |= objective.derived(name, metrics)
     return {
         "task": "pretraining",
         "metrics": metrics,
         "intervals": {},
         "examples": sum(len(batch.keys) for batch in batches),
     }
+
+
+def _streams(corpus: Corpus, longest: int) -> SentenceStreamsSettings:
+    """Return a layout of few streams, whose windows leave less than two words of each unread."""
+    layout = SentenceStreamsSettings(length=longest, streams=BATCH_TOKENS // longest)
+    layout = layout.heldout(corpus.train.num_tokens, BATCH_TOKENS)
+    words = int(layout.text(Frame.of(corpus.tokenizer)).sizes(corpus.train).sum()) * layout.directions // layout.streams
+    lengths = range(min(longest, words), min(longest, words) // 2, -1)  # those of windows
+    return msgspec.structs.replace(layout, length=min(lengths, key=lambda length: words % length))
 
 
 def _objectives(model: Model) -> dict[str, Objective]:

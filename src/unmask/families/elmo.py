@@ -16,10 +16,11 @@ from torch import nn
 
 from unmask.encoders.encoder import CARRY, CHARACTERS, SEPARATE_LAYERS, TWO_LMS, HeadSpec, Initializer
 from unmask.encoders.two_lms import TwoLms
-from unmask.families.body import BodySettings, check_size
+from unmask.families.body import MAX_LAYERS, BodySettings, check_size
 from unmask.families.format import TASK_HEADS, Family, Format, architectures
 from unmask.layers.characters import CharacterCnn, WordActivation
 from unmask.layers.lstm import Lstm
+from unmask.tokenizers.spelling import LONGEST
 
 
 class ElmoSettings(BodySettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="elmo"):
@@ -53,14 +54,16 @@ class ElmoSettings(BodySettings, frozen=True, kw_only=True, forbid_unknown_field
         super().__post_init__()
         if self.width % 2:
             raise ValueError(f"width {self.width} must be even: half of it is the state of each direction")
-        if not self.filters:
-            raise ValueError("filters must have at least one convolution: its size and number of filters")
+        if not 1 <= len(self.filters) <= MAX_LAYERS:
+            raise ValueError(f"filters must have 1 to {MAX_LAYERS} convolutions: the size and number of their filters")
         sizes = [("a filter's size", size) for size, _ in self.filters]
         numbers = [("a number of filters", number) for _, number in self.filters]
         for name, value in [("cells", self.cells), ("characters", self.characters), *sizes, *numbers]:
             check_size(name, value)
-        if self.highways < 0:
-            raise ValueError("highways must not be negative")
+        if any(size > LONGEST for size, _ in self.filters):
+            raise ValueError(f"a filter's size must be at most {LONGEST}, the characters of a word")
+        if not 0 <= self.highways <= MAX_LAYERS:
+            raise ValueError(f"highways must not be negative, and at most {MAX_LAYERS}")
         if self.clip is not None and not self.clip > 0:
             raise ValueError("clip must be above 0")
 

@@ -5,7 +5,7 @@ token ids are row indices. An epoch then costs only as much as the small model.
 
 The features are computed without dropout and stored in float16, which has the size of bf16 and an eighth of its error:
 outputs of a LayerNorm are far below the largest float16 number (otherwise the run stops with an error). A linear model
-of whole texts reads only [CLS]: then only that row is stored, pooled if the task pools it.
+of whole texts reads only [CLS], or the mean of a text: then only that row is stored, pooled if the task pools it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from unmask.batches.batch import Sample
+from unmask.durable import replace_file, sha256
 from unmask.encoders.encoder import POOLER
 from unmask.encoders.stored import Stored
 from unmask.inference.backend import TorchBackend
@@ -65,15 +66,18 @@ def freeze(
     encoder, body, chosen = base.encoder, learner.encoder, recipe.downstream
     numbers = body.reads
     texts = learner.parts[recipe.task.part].at == SUMMARY
-    at = SUMMARY if texts and chosen is not None and chosen.kind == "linear" else None
+    linear, direct = chosen is not None and chosen.kind == "linear", body is encoder
+    at = SUMMARY if texts and linear and (direct or not encoder.head.mean) else None
     every = [*samples[0], *samples[1]]
     offsets = np.cumsum([0, *(len(sample if at is None else sample.positions[at]) for sample in every)])
     read = at == SUMMARY or encoder.head.pools_tokens  # what the head reads, if there is no other model in between
-    pooled = body is encoder and read and POOLER in encoder.gives
+    pooled = direct and read and (POOLER in encoder.gives or encoder.head.mean)
     path = folder / f"{_digest(f'{weights} {numbers} {at} {pooled} {machine.dtype}', every, at)}.safetensors"
-    if processes.is_main and not path.exists():
+    if processes.is_main and not _is_intact(path, display):
         rows = TorchBackend(base, machine, display).layers(every, numbers, at=at, pooled=pooled)
+        _checksum(path).unlink(missing_ok=True)
         write_features(path, rows, offsets, (len(numbers), encoder.width), half=True)
+        replace_file(_checksum(path), sha256(path).encode())
     processes.barrier()
     table = open_table(path)
     stored = Stored(table, numbers, encoder.head, encoder.num_layers, encoder.longest).to(machine.device)
@@ -81,6 +85,21 @@ def freeze(
     made = [_by_row(sample, first, at) for sample, first in zip(every, offsets[:-1].tolist(), strict=True)]
     about = f"features of {len(every):,} samples: {len(table):,} rows, {table.nbytes / 2**20:,.1f} MiB"
     return (made[: len(samples[0])], made[len(samples[0]) :]), about
+
+
+def _checksum(path: Path) -> Path:
+    """Return the file with the checksum of stored features."""
+    return path.with_suffix(".sha256")
+
+
+def _is_intact(path: Path, display: Display) -> bool:
+    """Return whether features are stored; report damaged ones."""
+    if not path.exists() or not _checksum(path).exists():  # the second if the run was killed before it was written
+        return False
+    if sha256(path).encode() == _checksum(path).read_bytes():
+        return True
+    display.say(f"{path}: the stored features are damaged, and are computed again")
+    return False
 
 
 def _digest(how: str, samples: Sequence[Sample], at: str | None) -> str:

@@ -24,8 +24,6 @@ BOOST_POWER = 0.4
 FEW_EXAMPLES = 2000
 MIN_STEPS = 400
 MIN_EPOCHS, MAX_EPOCHS = 3, 20
-MANY_EXAMPLES, MANY_EPOCHS = 50_000, 2
-"""Number of examples from which on fewer epochs are enough, and their number."""
 TAGGING_EPOCHS = 4
 """Minimum number of epochs for token classification: the maximum in Devlin et al. 2019, appendix A.3."""
 TAGGING_BOOST = 2.0
@@ -60,7 +58,7 @@ def defaults(
     """
     sequences = 16 if examples < FEW_EXAMPLES else 32
     tagging = kind == "token-classification"
-    least = TAGGING_EPOCHS if tagging else MIN_EPOCHS if examples < MANY_EXAMPLES else MANY_EPOCHS
+    least = TAGGING_EPOCHS if tagging else MIN_EPOCHS
     epochs = min(MAX_EPOCHS, max(least, math.ceil(MIN_STEPS * sequences / examples)))
     rate = (PRETRAINED_RATE * boost(tokens) if pretrained else RANDOM_RATE) * math.sqrt(768 / settings.width)
     rate *= TAGGING_BOOST if tagging else 1

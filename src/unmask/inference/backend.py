@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from unmask.batches.batch import Batch, Sample
-from unmask.encoders.encoder import Keep, WithPooler, text_vectors
+from unmask.encoders.encoder import POOLER, Keep, WithPooler, text_vectors
 from unmask.errors import UserError
 from unmask.inference.batching import in_order, run_in_batches
 from unmask.model import Model
@@ -58,7 +58,8 @@ class Backend(Protocol):
             samples: inputs of the encoder.
             layers: layer numbers; 0 is the embeddings.
             at: name of the positions whose rows are returned; None returns all tokens.
-            pooled: whether to return what heads read instead: pooled texts, if positions are named, or pooled tokens.
+            pooled: whether to return what heads read instead: vectors of texts, if positions are named, or of tokens;
+                they are pooled if the body has a pooler.
         """
         ...
 
@@ -112,7 +113,9 @@ class TorchBackend:
                 if pooled:
                     (last,) = found.values()
                     rows = last if at is None else text_vectors(self.encoder, last, moved)
-                    rows = cast(WithPooler, self.encoder).pool(rows)[:, None]  # (tokens or texts, 1, width)
+                    if POOLER in self.encoder.gives:
+                        rows = cast(WithPooler, self.encoder).pool(rows)
+                    rows = rows[:, None]  # (tokens or texts, 1, width)
                 else:
                     rows = torch.stack([found[layer] for layer in layers], 1)  # (tokens, layers, width)
                     rows = rows if at is None else rows.index_select(0, moved.positions[at])

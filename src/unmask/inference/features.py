@@ -83,7 +83,7 @@ def frame_words(tokenizer: Tokenizer, rows: Sequence[Row], longest: int) -> Word
 def _frame_word_ids(frame: Frame, first: Ids, second: Ids | None = None) -> np.ndarray:
     """Return the word indices of a framed sample, with -1 at the frame's special tokens."""
     extract = None if frame.extract is None else -1
-    return replace(frame, cls=-1, sep=-1, extract=extract).wrap(first, second).ids
+    return replace(frame, cls=-1, sep=-1, extract=extract, spell=lambda ids: ids).wrap(first, second).ids
 
 
 def write_features(

@@ -64,11 +64,42 @@ class _Linear(torch.autograd.Function):
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return x weight^T + bias, computed in the fastest way; with oneDNN the result has no gradient."""
-    if not _by_onednn(x):
+    """Return x weight^T + bias, computed in the fastest way; with oneDNN the result has no gradient.
+
+    The weight may be one that `packed` returned.
+    """
+    if not (weight.is_mkldnn or _by_onednn(x)):
         return linear(x, weight, bias)
     y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return y
+
+
+def product_plus(x: Tensor, weight: Tensor, other: Tensor) -> Tensor:
+    """Return x weight^T + other as `product` computes it, (rows, width of the output)."""
+    if not (weight.is_mkldnn or _by_onednn(x)):
+        return torch.addmm(other, x, weight.t())
+    y: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, other, weight, None, "add")
+    return y
+
+
+def packed(weight: Tensor) -> Tensor:
+    """Return a matrix in the order in which oneDNN reads it, for many products with few rows each; without gradient.
+
+    oneDNN otherwise reorders it for each product, which takes about as long as a product with 32 rows. Where oneDNN
+    does not compute, the matrix itself is returned.
+    """
+    if not (_by_onednn(weight) or (weight.dtype == torch.bfloat16 and _in_bf16(weight))):
+        return weight
+    reordered: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, None)
+    return reordered
+
+
+def _in_bf16(x: Tensor) -> bool:
+    operators = torch.ops.mkldnn
+    available = hasattr(operators, "_reorder_linear_weight") and hasattr(operators, "_is_mkldnn_bf16_supported")
+    if not available or x.is_cuda or torch.compiler.is_compiling():
+        return False
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def _by_onednn(x: Tensor) -> bool:

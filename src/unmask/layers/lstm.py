@@ -3,7 +3,11 @@
 Hochreiter and Schmidhuber 1997; projection: Sak et al. 2014, section 2; clipping of cells and of projected outputs as
 in TensorFlow's `LSTMCell` (`cell_clip`, `proj_clip`), which ELMo was trained with and torch's LSTM lacks. The
 recurrence is one autograd function: the products of all inputs are computed at once before it, and in the backward pass
-those of the weights' gradients after it.
+those of the weights' gradients after it. On a CPU it takes as long as torch's without clipping, or less
+(benchmarks/recurrence.py): torch has no fused kernel there for LSTMs with projection either. What made it faster: the
+matrices in oneDNN's order (`packed`) and the sum in the same call, gates and their gradients written in place, and as
+few operations per step as possible. What did not: `packed` in the backward pass, where transposing first takes as long
+as it saves in 20 steps.
 
 Rows are packed as torch packs them: ordered by step, in each step by decreasing length of the sequences, so that those
 of a sequence that goes on come first. Gates are in the order input, forget, output, new: the first three are sigmoids.
@@ -18,7 +22,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from unmask.layers.linear import Linear, product
+from unmask.layers.linear import Linear, packed, product, product_plus
+
+sigmoid_backward, tanh_backward = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
+"""The gradient of a function's input, given that of its output and the output."""
 
 
 class LstmState(NamedTuple):
@@ -100,67 +107,70 @@ class _Recurrence(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         width, inner = project.shape
         ctx.save_for_backward(recurrent, project, hidden, cells)
-        gates = inputs.clone()
-        outputs, memory, shown = (gates.new_empty(len(gates), size) for size in (width, inner, inner))
-        for rows in _steps(sizes):
-            size = rows.stop - rows.start
-            gate = gates[rows].add_(product(hidden[:size], recurrent))
-            gate[:, : 3 * inner].sigmoid_()
-            gate[:, 3 * inner :].tanh_()
-            enter, forget, leave, new = gate.chunk(4, 1)
-            cells = torch.mul(cells[:size], forget, out=memory[rows]).addcmul_(enter, new)
+        gates = torch.empty_like(inputs)
+        outputs, memory, squashed, shown = (gates.new_empty(len(gates), size) for size in (width, inner, inner, inner))
+        step, back = packed(recurrent), packed(project)
+        parts = gates[:, : 3 * inner], *gates.chunk(4, 1), outputs, memory, squashed, shown
+        for given, sigmoids, enter, forget, leave, new, output, cell, tanh, seen in _steps(sizes, inputs, *parts):
+            size = len(given)
+            before = product_plus(hidden[:size], step, given)  # (sequences, 4 * cells)
+            torch.sigmoid(before[:, : 3 * inner], out=sigmoids)
+            torch.tanh(before[:, 3 * inner :], out=new)
+            cells = torch.mul(cells[:size], forget, out=cell).addcmul_(enter, new)
             _clip(cells, clip)
-            torch.mul(cells.tanh(), leave, out=shown[rows])
-            hidden = outputs[rows].copy_(product(shown[rows], project))
+            torch.mul(torch.tanh(cells, out=tanh), leave, out=seen)
+            hidden = output.copy_(product(seen, back))
             _clip(hidden, clip)
-        ctx.results, ctx.sizes, ctx.clip = (gates, outputs, memory, shown), sizes, clip
+        ctx.results, ctx.sizes, ctx.clip = (gates, outputs, memory, squashed, shown), sizes, clip
         ctx.mark_non_differentiable(memory)
         return outputs, memory
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         recurrent, project, hidden, cells = ctx.saved_tensors
-        (gates, outputs, memory, shown), sizes, clip = ctx.results, ctx.sizes, ctx.clip
+        (gates, outputs, memory, squashed, shown), sizes, clip = ctx.results, ctx.sizes, ctx.clip
         inner = project.shape[1]
         grad = grads[0].clone()  # of the outputs
         grad_gates = torch.empty_like(gates)
         grad_hidden, grad_cells = grad.new_zeros(sizes[0], len(project)), memory.new_zeros(sizes[0], inner)
-        steps = _steps(sizes)
-        for number in reversed(range(len(steps))):
-            rows = steps[number]
-            size = rows.stop - rows.start
-            own = _stop_clipped(grad[rows].add_(grad_hidden[:size]), outputs[rows], clip)
-            enter, forget, leave, new = gates[rows].chunk(4, 1)
-            grad_gate = grad_gates[rows]
-            grad_enter, grad_forget, grad_leave, grad_new = grad_gate.chunk(4, 1)
-            grad_shown, squashed = product(own, project.t()), memory[rows].tanh()
-            torch.mul(grad_shown, squashed, out=grad_leave)
-            carried = grad_cells[:size].addcmul_(grad_shown.mul_(leave), squashed.square_().neg_().add_(1))
-            _stop_clipped(carried, memory[rows], clip)
+        before = _shifted(memory, cells, sizes)  # the cells before each step
+        parts = gates[:, : 3 * inner], *gates.chunk(4, 1), memory, before, squashed
+        grads_of = grad_gates, grad_gates[:, : 3 * inner], *grad_gates.chunk(4, 1)
+        steps = zip(_steps(sizes, grad, outputs), _steps(sizes, *parts), _steps(sizes, *grads_of), strict=True)
+        for (own, output), (sigmoids, enter, forget, leave, new, cell, previous, tanh), into in reversed(list(steps)):
+            size = len(own)
+            grad_gate, grad_sigmoids, grad_enter, grad_forget, grad_leave, grad_new = into
+            grad_shown = product(_stop_clipped(own.add_(grad_hidden[:size]), output, clip), project.t())
+            torch.mul(grad_shown, tanh, out=grad_leave)
+            carried = grad_cells[:size].add_(tanh_backward(grad_shown.mul_(leave), tanh))
+            _stop_clipped(carried, cell, clip)
             torch.mul(carried, new, out=grad_enter)
-            torch.mul(carried, memory[steps[number - 1]][:size] if number else cells[:size], out=grad_forget)
+            torch.mul(carried, previous, out=grad_forget)
             torch.mul(carried, enter, out=grad_new)
             carried.mul_(forget)
-            sigmoids = gates[rows, : 3 * inner]
-            grad_gate[:, : 3 * inner].mul_(sigmoids).mul_(1 - sigmoids)
-            grad_new.mul_(1 - new.square())
+            sigmoid_backward(grad_sigmoids, sigmoids, grad_input=grad_sigmoids)
+            tanh_backward(grad_new, new, grad_input=grad_new)
             grad_hidden[:size] = product(grad_gate, recurrent.t())
-        before = torch.cat(
-            [hidden[: sizes[0]], *(outputs[rows][:size] for rows, size in zip(steps, sizes[1:], strict=False))]
-        )
-        return grad_gates, grad_gates.t() @ before, grad.t() @ shown, None, None, None, None
+        read = _shifted(outputs, hidden, sizes)
+        return grad_gates, grad_gates.t() @ read, grad.t() @ shown, None, None, None, None
 
 
-def _steps(sizes: Sequence[int]) -> list[slice]:
-    """Return the rows of each step."""
-    return [slice(end - size, end) for size, end in zip(sizes, accumulate(sizes), strict=True)]
+def _shifted(rows: Tensor, first: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Return for each row that of the same sequence a step earlier, (tokens, any), given those before the first."""
+    earlier = [part[:size] for part, size in zip(rows.split(list(sizes)), sizes[1:], strict=False)]  # type: ignore[no-untyped-call]
+    return torch.cat([first[: sizes[0]], *earlier])
+
+
+def _steps(sizes: Sequence[int], *tensors: Tensor) -> list[tuple[Tensor, ...]]:
+    """Return the rows of each step, of each tensor."""
+    return list(zip(*(rows.split(list(sizes)) for rows in tensors), strict=True))  # type: ignore[no-untyped-call]
 
 
 def _last_rows(sizes: Sequence[int], device: torch.device) -> Tensor:
     """Return the row of each sequence's last step, (sequences,)."""
     last = [0] * sizes[0]
-    for rows in _steps(sizes):
-        last[: rows.stop - rows.start] = range(rows.start, rows.stop)
+    for size, end in zip(sizes, accumulate(sizes), strict=True):
+        last[:size] = range(end - size, end)
     return torch.tensor(last, device=device)
 
 

@@ -139,9 +139,13 @@ class BidirectionalLM(Objective):
         """See `Objective`."""
         return accuracy_of(token, name, "following", batches)
 
+    def derived(self, name: str, metrics: Mapping[str, float]) -> Mapping[str, float]:
+        """See `Objective`; the perplexities of both directions."""
+        return {f"{name}_{each}_perplexity": math.exp(metrics[f"{name}_{each}"]) for each in ("forward", "backward")}
+
     def notes(self, name: str, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> Sequence[str]:
         """See `Objective`."""
-        forward, backward = (math.exp(metrics[f"{name}_{each}"]) for each in ("forward", "backward"))
+        forward, backward = self.derived(name, metrics).values()
         share = baseline.get(f"{name}_accuracy")
         return [f"Perplexity: {forward:,.1f} forwards, {backward:,.1f} backwards.", *most_frequent("following", share)]
 

@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from unmask.batches.batch import Sample
-from unmask.batches.sources import Source
-from unmask.batches.streams import StreamSource
 from unmask.encoders.encoder import LEFT_TO_RIGHT, SEPARATE_LAYERS
 from unmask.errors import UserError
 from unmask.families import BodySettings
+from unmask.objectives.teacher import TEACHER
 from unmask.recipe import Recipe
 from unmask.tokenizers.tokenizer import Tokenizer
 
@@ -44,17 +43,19 @@ def check_words(recipe: Recipe, tokenizer: Tokenizer) -> list[str]:
     """Raise an error if whole words are to be masked but every token of the vocabulary is a word.
 
     Returns:
-        Notes for the user, if n-grams or spans of several words are masked.
+        Notes for the user, if n-grams or spans of several words are masked, or words are longer than what is read.
     """
+    notes = [f"the vocabulary has {note}" for note in tokenizer.notes([np.arange(tokenizer.size, dtype=np.int32)])]
     words = {words for stage in recipe.every_stage if (words := stage.masking.words)}
     if not words or not tokenizer.begins_word(np.arange(tokenizer.size)).all():
-        return []
+        return notes
     if 1 in words:
         raise UserError(
             "every token of this vocabulary is a word, so masking whole words would mask single tokens",
             remedy="pass --set masking.kind=token, or train a vocabulary with subwords",
         )
-    return ["every token of this vocabulary is a word: the length of masked n-grams and spans is counted in tokens"]
+    note = "every token of this vocabulary is a word: the length of masked n-grams and spans is counted in tokens"
+    return [*notes, note]
 
 
 def check_masked(recipe: Recipe, samples: Sequence[Sample]) -> None:
@@ -74,24 +75,10 @@ def check_masked(recipe: Recipe, samples: Sequence[Sample]) -> None:
     )
 
 
-def check_memory(shape: BodySettings, source: Source) -> None:
-    """Raise an error if the text of a stream is too short to fill the memory of a body, which XLNet has."""
-    memory = getattr(shape, "memory", 0)
-    if not memory or not isinstance(source, StreamSource) or not source.num_windows:
-        return
-    text = (source.num_windows - 1) * source.text.advance  # before the last window
-    if text < memory:
-        raise UserError(
-            f"the memory of {memory} tokens exceeds the text: before its last window, each of the {source.streams} "
-            f"streams has {text} tokens",
-            remedy="add text, or pass a smaller encoder.memory, or layout.streams (and batch.sequences)",
-        )
-
-
 def check_shape(shape: BodySettings, recipe: Recipe, init: str | Path) -> None:
     """Raise an error if a model lacks what the recipe's objectives need, or has too few positions for its layout."""
     stages = recipe.every_stage
-    given = shape.gives.union(*(stage.masking.gives | stage.layout.gives for stage in stages))
+    given = shape.gives.union({TEACHER}, *(stage.masking.gives | stage.layout.gives for stage in stages))
     missing = sorted(frozenset().union(*(one.asks for one in recipe.all_objectives.values())) - given)
     if missing:
         raise UserError(
@@ -103,6 +90,20 @@ def check_shape(shape: BodySettings, recipe: Recipe, init: str | Path) -> None:
         raise UserError(
             f"the layout's length {length} exceeds the {shape.positions} positions of {init}",
             remedy=f"pass --set layout.length={shape.positions}",
+        )
+
+
+def check_teacher(recipe: Recipe, teacher: object) -> None:
+    """Raise an error if objectives lack a teacher to learn from, or a teacher has no effect."""
+    taught = [name for name, one in recipe.all_objectives.items() if TEACHER in one.asks]
+    if taught and teacher is None:
+        raise UserError(
+            f"objective.{taught[0]} learns from a teacher", remedy="use it with unmask distill RECIPE --teacher MODEL"
+        )
+    if teacher is not None and not taught:
+        raise UserError(
+            f"no objective of the recipe {recipe.name} learns from a teacher",
+            remedy="use a recipe such as distilbert-mini, or pass --set objective.soft_targets.weight=1",
         )
 
 

@@ -15,12 +15,11 @@ from pathlib import Path
 
 import msgspec
 
-from unmask.checkpoints.huggingface import read_settings
 from unmask.corpus.build import build_corpus, check_sources
 from unmask.corpus.corpus import Corpus, open_corpus
 from unmask.durable import sync
 from unmask.errors import UserError
-from unmask.model import find
+from unmask.model import find, read_settings
 from unmask.pretraining.checks import check_init, check_layers, check_shape, check_vocabulary, check_words
 from unmask.recipe import Recipe, TokenizerSettings
 from unmask.runs.directory import PREPARED, RunDirectory
@@ -107,7 +106,7 @@ def _check(
         kind = recipe.tokenizer.kind
         check_vocabulary(recipe.encoder, PADDING[kind], kind)
         return
-    settings = read_settings(find(init))
+    settings = read_settings(init)
     check_shape(settings, recipe, init)
     if layers is not None:
         check_layers(settings, layers, init)

@@ -18,12 +18,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from unmask.checkpoints.huggingface import read_settings
 from unmask.corpus.build import check_sources
 from unmask.corpus.corpus import Corpus
 from unmask.encoders.encoder import LEFT_TO_RIGHT
 from unmask.errors import UserError
-from unmask.model import find
+from unmask.model import read_settings
 from unmask.pretraining.corpus import refuse_standard_input
 from unmask.pretraining.forecast import cost, training_speed
 from unmask.recipe import Recipe, TokenizerSettings, read_recipe
@@ -103,7 +102,7 @@ def for_model(init: str | Path, settings: Overrides) -> Recipe:
     Raises:
         UserError: there is no such model, or a setting is invalid.
     """
-    shape = read_settings(find(init))
+    shape = read_settings(init)
     own: dict[str, Any] = {"layout.length": min(shape.positions, read_recipe("adapt").layout.length)}
     if LEFT_TO_RIGHT in shape.gives:
         own |= {"encoder.kind": shape.__struct_config__.tag, "masking.kind": "none"}

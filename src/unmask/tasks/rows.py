@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
 
@@ -31,6 +32,11 @@ def as_rows(texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[
     if len(texts) != len(texts_b):
         raise UserError(f"{len(texts)} texts cannot be paired with {len(texts_b)} second texts")
     return [Row({"text": one, "text_b": other}, "", 0) for one, other in zip(texts, texts_b, strict=True)]
+
+
+def with_labels(rows: Sequence[Row], labels: Sequence[str]) -> list[Row]:
+    """Return rows with other labels, one for each."""
+    return [replace(row, values={**row.values, "label": label}) for row, label in zip(rows, labels, strict=True)]
 
 
 def are_pairs(rows: Sequence[Row], wanted: bool | None = None) -> bool:
@@ -65,7 +71,7 @@ class FramedRows(NamedTuple):
     Attributes:
         samples: one sample per row, with the key (0, index of the row).
         cut: for each row, whether it was truncated.
-        notes: the number of truncated and the number of empty rows, one line each.
+        notes: the number of truncated and the number of empty rows, one line each, and of words that were.
     """
 
     samples: list[Sample]
@@ -101,8 +107,8 @@ def frame_rows(tokenizer: Tokenizer, rows: Sequence[Row], length: int, *, pairs:
         f"{'pairs' if pairs else 'texts'} are longer than {length} tokens and were cut": sum(cut),
         "pairs have an empty text" if pairs else "texts are empty": empty,
     }
-    notes = tuple(f"{count:,} of {len(rows):,} {what}" for what, count in counts.items() if count)
-    return FramedRows(made, cut, notes)
+    notes = [f"{count:,} of {len(rows):,} {what}" for what, count in counts.items() if count]
+    return FramedRows(made, cut, (*notes, *tokenizer.notes(chain(*columns))))
 
 
 def cut_and_wrap(frame: Frame, texts: Sequence[Ids], length: int) -> tuple[Sample, tuple[int, ...]]:

@@ -146,6 +146,10 @@ class Tokenizer:
         """Return what models read of tokens: their ids, (tokens,), or the characters of words, (tokens, any number)."""
         return ids
 
+    def notes(self, texts: Iterable[Ids]) -> list[str]:
+        """Return sentences on what models do not read of the tokens of texts; none if they read everything."""
+        return []
+
     def count_words(self, texts: Iterable[str], *, progress: bool = False) -> dict[str, int]:
         """Count the words of texts, normalized and split as in encoding, which `split_word` takes."""
         library = tokenizers.Tokenizer(models.WordPiece())

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import tokenizers
 from tokenizers import Encoding, decoders, models, pre_tokenizers
 
-from unmask.errors import UserError, refuse_string
+from unmask.errors import UserError, counted, refuse_string
 from unmask.tokenizers.kind import Kind, Starts
 from unmask.tokenizers.spelling import BEGIN_SENTENCE, END_SENTENCE, LONGEST, Spelling, is_cut, spell
 from unmask.tokenizers.tokenizer import Ids, Tokenizer, count_words
@@ -81,10 +81,11 @@ class WordTokenizer(Tokenizer):
         """See `Tokenizer`."""
         return Tokenizer(self._library, self.kind, self._special)
 
-    @property
-    def num_cut(self) -> int:
-        """Number of words of the vocabulary that have more bytes than are read."""
-        return sum(map(is_cut, self._library.get_vocab()))
+    def notes(self, texts: Iterable[Ids]) -> list[str]:
+        """See `Tokenizer`: the number of words with more bytes than are read."""
+        ids, counts = np.unique(np.concatenate([np.zeros(0, np.int32), *texts]), return_counts=True)
+        cut = sum(count for id, count in zip(ids, counts.tolist(), strict=True) if is_cut(self.token(id)))
+        return [f"{counted(cut, 'word')} longer than {LONGEST - 2} bytes, of which no more are read"] if cut else []
 
     def encode_separately(self, words: Sequence[str]) -> list[Ids]:
         """See `Tokenizer`; each word is one token, whatever its characters."""
@@ -150,6 +151,11 @@ def word_level(vocabulary: Mapping[str, int], unknown: str = SPECIAL_TOKENS["unk
     library = tokenizers.Tokenizer(models.WordLevel(dict(vocabulary), unk_token=unknown))
     library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     return library
+
+
+def without_words() -> WordTokenizer:
+    """Return a vocabulary of special tokens alone, for a model that comes without one: every word is beyond it."""
+    return WordTokenizer(word_level({word: id for id, word in enumerate(FIRST)}), WORDS)
 
 
 def train_words(texts: Iterable[str], *, size: int, progress: bool = False) -> WordTokenizer:
