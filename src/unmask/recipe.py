@@ -103,10 +103,10 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def __post_init__(self) -> None:
         length = self.layout.length
-        if length > self.encoder.positions:
-            raise ValueError(f"layout: the length {length} exceeds encoder.positions {self.encoder.positions}")
+        self.encoder.check_length(length)
         if length < 8:
             raise ValueError("layout: the length must be at least 8")
+        self.masking.check_length(length, self.layout.remember)
         if not self.objectives:
             raise ValueError("at least one [objective.NAME] is needed")
         _check_weights(self.objectives)

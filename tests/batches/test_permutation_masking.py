@@ -176,6 +176,19 @@ def test_in_a_short_sample_at_least_one_token_stays_visible(text):
         assert (sample.order == 0).sum() == text - len(sample.positions[TARGETS])
 
 
+@pytest.mark.parametrize(
+    ("length", "remember", "fits"),
+    [(512, 256, True), (12, 6, True), (5, None, False), (6, None, True), (11, 5, False), (20, 15, False)],
+)
+def test_lengths_without_a_target_in_each_part_are_refused(length, remember, fits):
+    settings = PermutationMaskingSettings()
+    if fits:
+        settings.check_length(length, remember)
+    else:
+        with pytest.raises(ValueError, match=f"with masking.context 6 not every .* of length {length} has a token to"):
+            settings.check_length(length, remember)
+
+
 def test_impossible_settings_are_refused():
     for settings, reason in (({"context": 1}, "context must be at least 2"), ({"longest": 0}, "longest must be at")):
         with pytest.raises(ValueError, match=reason):

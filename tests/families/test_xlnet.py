@@ -54,6 +54,29 @@ def test_memory_makes_it_a_body_that_carries_state():
     assert not read_recipe("bert-tiny", parse_overrides(alone)).encoder.memory, "a masked LM needs no streams"
 
 
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (
+            ["encoder.memory=200"],
+            "encoder.memory 200 exceeds the windows of 128 tokens: decrease it, or increase layout.",
+        ),
+        (["layout.reuse=124"], "layout.reuse 124 is too long for a window of 128 tokens with two segments"),
+        (["layout.reuse=200"], "it must be between 1 and 123"),
+        (
+            ["masking.context=70"],
+            r"not every part of a sample \(64 and 64 tokens\) of length 128 has a token to predict",
+        ),
+        (["layout.streams=8"], "a step reads one window of each of the 8 layout.streams: pass --set batch.sequences=8"),
+        (["masking.kind=token"], "objective.permutation_lm needs 'targets' labels, .* --set masking.kind=permutation"),
+        (["encoder.kind=roformer"], "objective.permutation_lm needs a second stream of queries, .* encoder.kind=xlnet"),
+    ],
+)
+def test_recipes_that_do_not_fit_are_refused(settings, reason):
+    with pytest.raises(UserError, match=f"recipe xlnet-mini: .*{reason}"):
+        read_recipe("xlnet-mini", parse_overrides(settings))
+
+
 @pytest.fixture
 def directory(tmp_path):
     settings = XlnetSettings(**SHAPE, memory=6, window=9, positions=99)

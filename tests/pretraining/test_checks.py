@@ -127,3 +127,15 @@ def test_characters_need_words_and_ids_need_others(recipe, settings, kind, remed
     save_model(tmp_path / "model", Model(encoder, tokenizer, {}), "card")
     with pytest.raises(UserError, match=f"cannot read the tokenizer beside it, which is of the kind {kind}"):
         load_model(tmp_path / "model")
+
+
+def test_a_memory_longer_than_the_text_of_a_stream_is_refused(corpus, tmp_path):
+    small = ["encoder.layers=1", "encoder.width=16", "encoder.heads=2", "encoder.feed_forward=32", "budget.steps=1"]
+    streams = ["layout.streams=120", "batch.sequences=120", "layout.length=64", "layout.reuse=30", "encoder.memory=64"]
+    recipe = read_recipe("xlnet-mini", parse_overrides([*small, *streams, "encoder.window=false"]))
+    message = (
+        r"the memory of 64 tokens exceeds the text: before its last window, each of the 120 streams has \d\d tokens"
+    )
+    with pytest.raises(UserError, match=message):
+        pretrain(recipe, corpus, tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()

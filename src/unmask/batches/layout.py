@@ -42,6 +42,11 @@ class LayoutSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         """Number of contiguous streams that a step reads a window of; 0 if samples are independent."""
         return 0
 
+    @property
+    def remember(self) -> int | None:
+        """Number of a sample's first tokens that bodies with memory remember; None: all."""
+        return None
+
     def build(self, frame: Frame, length: int) -> Layout:
         """Return the layout at one length."""
         raise NotImplementedError

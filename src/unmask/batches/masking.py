@@ -82,6 +82,13 @@ class MaskingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         """Return the rate when a fraction `done` of the run is completed."""
         return self.rate if self.final_rate is None else self.rate + done * (self.final_rate - self.rate)
 
+    def check_length(self, length: int, remember: int | None) -> None:
+        """Check that it fits samples of up to `length` tokens, of which the first ones are remembered (`Sample`).
+
+        Raises:
+            ValueError: it does not.
+        """
+
     def build(self, *, vocabulary: int, mask: int, special: frozenset[int], begins: Begins) -> Masking:
         """Return the masking; see `Masking`."""
         raise NotImplementedError

@@ -27,6 +27,9 @@ class NoMaskingSettings(
         """See `MaskingSettings`."""
         return 0.0
 
+    def check_length(self, length: int, remember: int | None) -> None:
+        """See `MaskingSettings`."""
+
     def build(self, *, vocabulary: int, mask: int, special: frozenset[int], begins: Begins) -> Masker:
         """See `MaskingSettings`."""
         return identity

@@ -47,6 +47,11 @@ class PairedStreamsSettings(
                 f"three special tokens: it must be between 1 and {self.length - 5}"
             )
 
+    @property
+    def remember(self) -> int:
+        """See `LayoutSettings`."""
+        return self.reuse
+
     def text(self, frame: Frame) -> PairedText:
         """See `StreamSettings`."""
         return PairedText(frame, self.length, self.reuse)

@@ -46,6 +46,22 @@ class PermutationMaskingSettings(
         if self.longest < 1:
             raise ValueError("longest must be at least 1")
 
+    def check_length(self, length: int, remember: int | None) -> None:
+        """See `MaskingSettings`: each part of a sample needs a target."""
+        first, last = self.targets(length, remember)
+        parts = "sample" if remember is None else f"part of a sample ({remember} and {length - remember} tokens)"
+        if not first or (remember is not None and not last):
+            raise ValueError(
+                f"layout: with masking.context {self.context} not every {parts} of length {length} has a token to "
+                "predict: increase layout.length, or decrease masking.context"
+            )
+
+    def targets(self, length: int, remember: int | None) -> tuple[int, int]:
+        """Return the number of targets in both parts of a sample."""
+        number = length // self.context
+        first = number if remember is None else -(-number * remember // length)
+        return first, number - first
+
     def build(self, *, vocabulary: int, mask: int, special: frozenset[int], begins: Begins) -> PermutationMasking:
         """See `MaskingSettings`."""
         return PermutationMasking(self, vocabulary=vocabulary, special=special, begins=begins)
@@ -81,12 +97,11 @@ class PermutationMasking:
         ordinary = ~self.is_special[sample.ids]  # (length,)
         words = self.begins(sample.ids).astype(bool) & ordinary  # (length,)
         border = len(sample) if sample.remember is None else sample.remember
-        number = len(sample) // self.settings.context
-        first = -(-number * border // len(sample))
+        first, last = self.settings.targets(len(sample), sample.remember)
         targets = np.zeros(len(sample), bool)
         order = np.zeros(len(sample), np.int64)
         lowest = 0
-        for part, wanted in ((slice(0, border), first), (slice(border, None), number - first)):
+        for part, wanted in ((slice(0, border), first), (slice(border, None), last)):
             here, spare = ordinary[part], int(part.start == 0)
             wanted = max(0, min(wanted, int(here.sum()) - spare))
             chosen = self._choose(here, words[part], wanted, bool(sample.backward), rng)

@@ -120,6 +120,15 @@ class BodySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Return whether it can read a vocabulary of a kind: one of whole words if it reads characters."""
         return (kind == "words") == (CHARACTERS in self.gives)
 
+    def check_length(self, length: int) -> None:
+        """Check that it can be pretrained on sequences of up to `length` tokens.
+
+        Raises:
+            ValueError: it cannot.
+        """
+        if length > self.positions:
+            raise ValueError(f"layout: the length {length} exceeds encoder.positions {self.positions}")
+
     def mismatch(self, pad: int) -> str:
         """Return the setting (KEY=VALUE) that a vocabulary with this padding id would require; "" if they match."""
         return ""

@@ -78,6 +78,15 @@ class XlnetSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unkno
         """See `BodySettings`: the first text, the second one, and [CLS]; only compared."""
         return 3
 
+    def check_length(self, length: int) -> None:
+        """See `BodySettings`; memory is at most as long as the window that reads it."""
+        super().check_length(length)
+        if self.memory > length:
+            raise ValueError(
+                f"encoder.memory {self.memory} exceeds the windows of {length} tokens: decrease it, or increase "
+                "layout.length"
+            )
+
     @property
     def inner(self) -> int:
         """See `TransformerSettings`."""

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from unmask.batches.batch import Sample
+from unmask.batches.sources import Source
+from unmask.batches.streams import StreamSource
 from unmask.encoders.encoder import LEFT_TO_RIGHT, SEPARATE_LAYERS
 from unmask.errors import UserError
 from unmask.families import BodySettings
@@ -73,6 +75,20 @@ def check_masked(recipe: Recipe, samples: Sequence[Sample]) -> None:
         f"{empty} of the first {len(samples)} samples have no token to mask: the vocabulary does not cover their text",
         remedy="train a tokenizer on it: unmask tokenizer train FILES --out DIR",
     )
+
+
+def check_memory(shape: BodySettings, source: Source) -> None:
+    """Raise an error if the text of a stream is too short to fill the memory of a body, which XLNet has."""
+    memory = getattr(shape, "memory", 0)
+    if not memory or not isinstance(source, StreamSource) or not source.num_windows:
+        return
+    text = (source.num_windows - 1) * source.text.advance  # before the last window
+    if text < memory:
+        raise UserError(
+            f"the memory of {memory} tokens exceeds the text: before its last window, each of the {source.streams} "
+            f"streams has {text} tokens",
+            remedy="add text, or pass a smaller encoder.memory, or layout.streams (and batch.sequences)",
+        )
 
 
 def check_shape(shape: BodySettings, recipe: Recipe, init: str | Path) -> None:

@@ -22,7 +22,14 @@ from unmask.errors import UserError
 from unmask.model import Model, save_model
 from unmask.objectives.learner import Learner
 from unmask.objectives.teacher import TEACHER, Teacher
-from unmask.pretraining.checks import check_init, check_masked, check_teacher, check_vocabulary, check_words
+from unmask.pretraining.checks import (
+    check_init,
+    check_masked,
+    check_memory,
+    check_teacher,
+    check_vocabulary,
+    check_words,
+)
 from unmask.pretraining.curriculum import build_curriculum
 from unmask.pretraining.learner import build_learner
 from unmask.pretraining.start import Start, continued
@@ -174,6 +181,7 @@ def _read(curriculum: Curriculum, recipe: Recipe, corpus: Corpus, display: Displ
         heldout = []
         display.say("the held-out text is too short for this layout: there is no evaluation during training")
     source, prepare = curriculum.source(corpus.train), curriculum.prepare()
+    check_memory(recipe.encoder, source)
     for number, stage in enumerate(recipe.every_stage):
         cursor = source.enter(source.start, number)
         samples, _ = source.take(cursor, sequences=CHECKED_SAMPLES)  # raises if the corpus has no samples
