@@ -32,7 +32,7 @@ WHOLE = 15
 """A phrase of SST-2 with this many words or more counts as a sentence."""
 MOVED = 3
 """One question in this many is moved to a passage without its answer."""
-TOY_BODY: dict[str, Any] = {"layers": 2, "width": 32, "heads": 2, "feed_forward": 64, "positions": 256}
+TOY_BODY: dict[str, Any] = {"layers": 2, "width": 32, "heads": 2, "feed_forward": 64, "positions": 1024}
 TOY_BODY |= {"cells": 64, "filters": ((3, 32),)}
 TOY_PRETRAINING = ("batch.tokens=256", "budget.steps=2")
 TOY_STREAMS = ("layout.streams=8", "batch.sequences=8", "budget.steps=2")

@@ -26,6 +26,7 @@ CURVE = {
     "passes": {"case", "budget", "settings", "step", "epochs", "end"},
     "curriculum": {"case", "settings", "learning_rate", "searched", "step"},
     "plateau": {"case", "step", "end"},
+    "lengths": {"case", "settings", "step", "epochs", "guess"},
     "family": {"member", "budget", "learning_rate", "searched", "guess", "step", "epochs"},
 }
 """Fields that the tables read, beside heldout, tokens and seconds."""
@@ -111,6 +112,16 @@ def test_the_warmed_electra_starts_with_masked_tokens_alone(bench):
     assert "replaced_token_loss" in last[-1]
     (run,) = [run for run in records(folder, "family") if run["member"] == "electra-warmed"]
     assert run["heldout"][0]["tokens"] == first[-1]["tokens"], "the curve counts the tokens of the first part"
+
+
+def test_xlnet_reads_streams_in_both_directions_and_starts_local(bench):
+    pretrain, folder = bench
+    pretrain.main(["family/xlnet", "--toy", "--runs", str(folder)])
+    model = load_model(folder / "pretrain/family/xlnet")
+    assert (model.encoder.settings.memory, list(model.heads)) == (96, ["permutation_lm"])
+    full = pretrain.Pretraining(pretrain.read_cases()[1]["family/xlnet"], pretrain.Workspace(Path())).recipe()
+    assert (full.layout.length, full.layout.reuse, full.layout.streams, full.batch.sequences) == (128, 64, 8, 8)
+    assert (full.encoder.initial_offsets, full.encoder.dropout, full.optimizer.kind) == ((-1, 1), 0, "adamw")
 
 
 def test_elmo_reads_streams_of_whole_words(bench):
