@@ -13,6 +13,7 @@ import pytest
 import torch
 import transformers
 
+import unmask
 from unmask.batches.batch import TARGETS, collate
 from unmask.batches.frame import Frame
 from unmask.batches.paired_streams import PairedText
@@ -20,10 +21,15 @@ from unmask.batches.permutation_masking import PermutationMaskingSettings
 from unmask.checkpoints import huggingface
 from unmask.encoders import two_streams
 from unmask.encoders.encoder import Keep
+from unmask.families.xlnet import XlnetSettings
 from unmask.layers import relative_attention, relative_view
+from unmask.model import Model, save_model
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
+from unmask.tasks.classification import Classification
+from unmask.tokenizers.load import load_tokenizer
+from unmask.tokenizers.unigram import train_unigram
 
 from .conftest import assert_same_gradients, gradients_by_our_names, our_gradients, scale
 
@@ -219,3 +225,47 @@ def test_a_planted_fault_is_noticed(fault, tmp_path, monkeypatch):
     FAULTS[fault](monkeypatch)
     with torch.no_grad(), pytest.raises(AssertionError):
         assert_close(run_ours(learner, 2), expected)
+
+
+TEXTS = ["The teacher sees the engine near the sea.", "The dog finds a house in the old town."]
+
+
+@pytest.fixture(scope="module")
+def tokenizer_of_theirs(tmp_path_factory):
+    """A tokenizer as transformers saves XLNet's."""
+    definition = train_unigram(TEXTS * 30, size=80).definition
+    special = ("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>")
+    learned = [tuple(one) for one in definition["model"]["vocab"] if one[0][0] not in "[<"]
+    folder = tmp_path_factory.mktemp("tokenizer")
+    transformers.XLNetTokenizer(vocab=[*((token, 0.0) for token in special), *learned]).save_pretrained(folder)
+    return folder
+
+
+def test_texts_have_the_ids_and_segments_of_their_tokenizer(tokenizer_of_theirs):
+    theirs, ours = transformers.AutoTokenizer.from_pretrained(tokenizer_of_theirs), load_tokenizer(tokenizer_of_theirs)
+    for pair in ((TEXTS[0],), tuple(TEXTS), ("A <mask> sees it.", "the sea")):
+        expected = theirs(*pair, return_token_type_ids=True)
+        sample = Frame.of(ours, "last").wrap(*map(ours.encode, pair))
+        assert sample.ids.tolist() == expected["input_ids"]
+        assert sample.segments.tolist() == expected["token_type_ids"]
+
+
+def test_a_classifier_of_ours_classifies_padded_batches_in_transformers(tokenizer_of_theirs, tmp_path):
+    """They are padded on the left, so that the last token is [CLS]."""
+    tokenizer = load_tokenizer(tokenizer_of_theirs)
+    tokenizer.summary = "last"
+    torch.manual_seed(0)
+    encoder = XlnetSettings(layers=2, width=32, heads=2, feed_forward=64, init_std=0.3).build(tokenizer.size)
+    task = Classification(length=64)
+    head = task.build(encoder.head, ("a", "b", "c"))
+    save_model(tmp_path, Model(encoder, tokenizer, {task.part: head.published()}, ("a", "b", "c"), task), "card")
+    ours = unmask.load(tmp_path).predict([TEXTS[0], "The sea."])
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+    inputs = transformers.AutoTokenizer.from_pretrained(tmp_path)(
+        [TEXTS[0], "The sea."], padding=True, return_tensors="pt"
+    )
+    assert not inputs["attention_mask"].all()
+    with torch.no_grad():
+        expected = theirs(**inputs).logits.softmax(1)
+    for found, row in zip(ours, expected, strict=True):
+        assert [found.scores[label] for label in ("a", "b", "c")] == pytest.approx(row.tolist(), abs=1e-4)

@@ -260,6 +260,8 @@ class Tokenizer:
         config = self.kind.save(self._library, directory)
         if summary != "first" or segments != usual:
             config = {"tokenizer_class": "PreTrainedTokenizerFast"}  # the only class that keeps the post-processor
+        if summary == "last":  # where transformers reads the vector of a text, in a padded batch too
+            config["padding_side"] = "left"
         inputs = ("input_ids", *(("token_type_ids",) if segments else ()), "attention_mask")
         config["model_input_names"] = list(inputs)
         config |= {"model_max_length": length, **self._special}
