@@ -176,8 +176,8 @@ def train_words(texts: Iterable[str], *, size: int, progress: bool = False) -> W
     counts = count_words(library, texts, progress=progress)
     if not counts:
         raise UserError("there is no text to train a tokenizer on")
-    if (room := size - len(FIRST) - 1) < 1:
+    if (most := size - len(FIRST) - 1) < 1:
         raise UserError(f"a vocabulary of {size} is too small", remedy=f"it needs at least {len(FIRST) + 2} tokens")
     ranked = sorted(counts.keys() - {*FIRST, UNKNOWN}, key=lambda word: (-counts[word], word))
-    vocabulary = {word: id for id, word in enumerate([*FIRST, *ranked[:room], UNKNOWN])}
+    vocabulary = {word: id for id, word in enumerate([*FIRST, *ranked[:most], UNKNOWN])}
     return WordTokenizer(word_level(vocabulary), WORDS)
