@@ -24,15 +24,35 @@ import msgspec
 import trainer_finetune
 from common import HERE, add, logged, random_start
 from pretrain import checkpoint, read_cases, tokenizer_of
-from quality import TOY_FINETUNING, Table, Workspace, excerpt, move, pick, sample, split, workspace, write_squad
+from quality import (
+    TOY_FINETUNING,
+    Table,
+    Workspace,
+    excerpt,
+    move,
+    pick,
+    sample,
+    split,
+    split_sentences,
+    workspace,
+    write_squad,
+)
 
 import unmask
+from unmask.distillation.distill import distill_lesson
+from unmask.distillation.lesson import Lesson
+from unmask.distillation.task import prepare_baseline
 from unmask.evaluation.model import evaluate_task
+from unmask.finetuning.finetune import run_prepared
+from unmask.finetuning.job import LabelledFiles
 from unmask.finetuning.rule import defaults
 from unmask.labelled.squad_file import read_squad
 from unmask.model import load_model
+from unmask.runs.display import Display
 from unmask.settings import parse_overrides
 from unmask.tasks.question_answering import QuestionAnswering
+from unmask.training.machine import choose_machine
+from unmask.training.processes import Processes
 
 COMPARISONS = HERE / "comparisons"
 
@@ -53,7 +73,7 @@ class Data(Table, frozen=True):
     label: str = ""  # what records call it, if not by its name
     ask: tuple[str, str] | None = None  # a pair of texts that the finished model is asked about
     probe: str = ""  # the downstream model where a method leaves it to the data
-    factors: tuple[float, ...] = ()  # of the rule's learning rate, in a grid
+    factors: tuple[float, ...] = ()  # of the rule's learning rate for classification, in a grid
     epochs: tuple[float, ...] = ()  # in a grid
     settings: tuple[str, ...] = ()
     choosing: dict[str, Any] = msgspec.field(
@@ -86,8 +106,9 @@ class Method(Table, frozen=True):
     """How a start learns a data set.
 
     Attributes:
-        rates: "rule": the default learning rate; "best": the best of `factors` times that of pretrained weights, chosen
-            with the data's first seeds; "grid": each of the data's factors and numbers of epochs, scored by `held`.
+        rates: "rule": the default learning rate; "best": the best of `factors` times that of classification from
+            pretrained weights, chosen with the data's first seeds; "grid": each of the data's factors and numbers of
+            epochs, scored by `held`.
     """
 
     frozen: str = ""  # the downstream model on the frozen encoder, or "probe" of the data; empty: fine-tuning
@@ -96,6 +117,9 @@ class Method(Table, frozen=True):
     digits: int = 0  # significant ones, to which the learning rate is rounded; 0: not rounded
     settings: tuple[str, ...] = ()
     trainer: bool = False  # by the Hugging Face Trainer instead (see trainer_finetune.py)
+    recipe: str = ""  # of a student of `layers` layers, which learns from the start fine-tuned on the same data,
+    layers: int = 0
+    alone: bool = False  # or which is trained on the labels alone, from the same weights
 
 
 class Comparison(Table, frozen=True):
@@ -208,7 +232,7 @@ class Bench:
         Args:
             task: what is learned, from which start, how.
             seed: of the run.
-            factor: of the rule's learning rate; None: that of the defaults.
+            factor: of the rule's learning rate for classification; None: that of the defaults.
             epochs: None: those of the defaults.
             choosing: whether the run serves the choice of a factor.
         """
@@ -235,7 +259,7 @@ class Bench:
         if factor is not None:
             shape = load_model(model, tokenizer=tokenizer).encoder.settings
             pretrained = task.method.rates == "best" or bool(task.start.model)
-            rule: Any = defaults(data.task, shape, examples=1, pretrained=pretrained)
+            rule: Any = defaults("classification", shape, examples=1, pretrained=pretrained)
             rate = factor * rule["optimizer"]["learning_rate"]
             rate = float(f"{rate:.{task.method.digits}g}") if task.method.digits else rate
             settings.append(f"optimizer.learning_rate={rate}")
@@ -247,7 +271,9 @@ class Bench:
         out = self.work.runs / "finetune" / self.name / "-".join(parts).replace("/", "_")
         started = time.time()
         given: dict[str, Any] = {"dev": files.dev, "tokenizer": tokenizer, "settings": parse_overrides(settings)}
-        if task.method.trainer:
+        if task.method.recipe:
+            self._distill(task, files, out, given)
+        elif task.method.trainer:
             trainer_finetune.finetune(data.task, model, files.train, out, **given)
         else:
             given |= {"frozen": bool(downstream), "downstream": downstream or None, "quiet": toy}
@@ -259,10 +285,36 @@ class Bench:
             shutil.rmtree(out)
         return float(outcome["score"])
 
+    def _distill(self, task: Task, files: Files, out: Path, given: dict[str, Any]) -> None:
+        """Train a student of the fine-tuned start, which is fine-tuned where that is not done."""
+        names = f"{task.labels['data']}-{task.labels['start']}"
+        teacher = self.work.runs / "teachers" / self.name / names.replace("/", "_")
+        toy = {**dict.fromkeys(("budget.steps", "batch.sequences"), 2), "task.length": 48} if self.work.toy else {}
+        if not (teacher / "model").exists():
+            model, tokenizer = self._model(task.start)
+            resume = (teacher / "recipe.toml").exists()
+            known: dict[str, Any] = {"dev": files.dev, "tokenizer": tokenizer, "settings": toy, "resume": resume}
+            unmask.finetune(task.data.task, model, files.train, teacher, **known)
+        lesson = Lesson(
+            unmask.read_recipe(task.method.recipe),
+            teacher,
+            LabelledFiles(files.train, files.dev),
+            layers=1 if self.work.toy else task.method.layers,
+            settings=given["settings"],
+        )
+        machine, display, resume = choose_machine(), Display(quiet=self.work.toy), (out / "recipe.toml").exists()
+        if task.method.alone:
+            ready = prepare_baseline(lesson, machine, display)
+            run_prepared(ready, out, machine, Processes.launched(), display, resume=resume)
+        else:
+            distill_lesson(lesson, out, resume=resume, machine=machine, quiet=self.work.toy)
+
     def _outcome(self, out: Path, data: Data, files: Files) -> dict[str, Any]:
         """Return what records can have."""
         last, recipe = logged(out)[-1], tomllib.loads((out / "recipe.toml").read_text(encoding="utf8"))
         outcome: dict[str, Any] = json.loads((out / "dev.json").read_bytes()) | {"dev": None}
+        if (compared := out / "comparison.json").exists():  # of a student with its teacher
+            outcome["compared"] = {one["name"]: one for one in json.loads(compared.read_bytes())}
         if "held" in self.comparison.record:
             outcome["held"] = evaluate(out, files.held)
         if files.test and not self.choosing:
@@ -310,8 +362,9 @@ class Bench:
         """Return the files of a data set, with what is made of them first.
 
         `prepare` is one of: "sample", the first of the shuffled training examples; "split NAME", of a training set (see
-        quality.split); "sentences": one in `each` is trained on; "questions": those about a tenth of the passages are
-        held out; "moved questions": beside that, a third of them are moved to another passage.
+        quality.split); "sentences": one in `each` is trained on; "last tenth": of the sentences, is held out;
+        "questions": those about a tenth of the passages are held out; "moved questions": beside that, a third of them
+        are moved to another passage.
         """
         names = (data.train, data.dev, data.test, data.held)
         train, dev, test, held = (self.work.files(some) for some in names)
@@ -327,6 +380,8 @@ class Bench:
         elif what == "sentences" and not self.work.toy:
             train = [excerpt(train[0], folder / "train.conll", each=data.each or 1)]
             dev = [excerpt(dev[0], folder / "dev.conll", most=data.watched)]
+        elif what == "last" and not self.work.toy:
+            train, held = ([path] for path in split_sentences(train[0], folder))
         elif what in ("questions", "moved"):
             rest, apart = QuestionAnswering().hold_out(read_squad(train), seed=0)
             parts = {"train": rest, "held": apart, "test": read_squad(test)}

@@ -20,6 +20,7 @@ import msgspec
 import unmask
 from unmask.batches.rng import derive_rng
 from unmask.labelled.labelled_file import read_rows
+from unmask.labelled.sentence import Sentence
 from unmask.labelled.squad_file import Answer, Question, read_squad
 from unmask.labelled.tagged_file import read_sentences, write_columns
 from unmask.recipe import Recipe
@@ -185,9 +186,23 @@ def sample(source: Path, examples: int, to: Path) -> Path:
 
 def excerpt(source: Path, to: Path, *, each: int = 1, most: int | None = None) -> Path:
     """Write one sentence in `each` of a file, and at most `most` of them."""
-    sentences = read_sentences([source], columns={})[::each][:most]
-    to.write_text("".join(write_columns(sentence, sentence.tags) for sentence in sentences), encoding="utf8")
-    return to
+    return _write_sentences(to, read_sentences([source], columns={})[::each][:most])
+
+
+def split_sentences(source: Path, folder: Path) -> tuple[Path, Path]:
+    """Write the sentences of a file as two files, to train on and, its last tenth, to choose by.
+
+    The last tenth has other documents, whose names are not those that were trained on.
+    """
+    sentences = read_sentences([source], columns={})
+    most = len(sentences) - len(sentences) // 10
+    train = _write_sentences(folder / "train.conll", sentences[:most])
+    return train, _write_sentences(folder / "held.conll", sentences[most:])
+
+
+def _write_sentences(path: Path, sentences: Sequence[Sentence]) -> Path:
+    path.write_text("".join(write_columns(sentence, sentence.tags) for sentence in sentences), encoding="utf8")
+    return path
 
 
 def move(questions: list[Question]) -> list[Question]:

@@ -12,6 +12,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from common import add
@@ -47,7 +48,7 @@ def seconds(run: Run, x: Tensor) -> float:
     """Return the processor's seconds of a forward and a backward pass."""
     x = x.clone().requires_grad_()
     start = time.process_time()
-    run(x).sum().backward()
+    run(x).sum().backward()  # type: ignore[no-untyped-call]
     return time.process_time() - start
 
 
@@ -61,7 +62,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     for recipe in options.recipes:
-        body = read_recipe(recipe).encoder
+        body: Any = read_recipe(recipe).encoder
         width, cells = body.width // 2, body.cells
         for precision, dtype in PRECISIONS.items():
             layers = engines(width, cells, options.streams, options.length, dtype)

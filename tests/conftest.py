@@ -2,6 +2,7 @@
 
 import os
 import random
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,16 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import hypothesis
+import numpy as np
 import torch
 
+from unmask.batches.batch import TARGETS, Sample
 from unmask.corpus.build import build_corpus
 from unmask.recipe import read_recipe
 from unmask.settings import parse_overrides
 from unmask.tokenizers.wordpiece import train_wordpiece
+from unmask.training.interrupt import Interrupted
+from unmask.training.loop import Trainer
 
 hypothesis.settings.register_profile("untimed", deadline=None)  # cores may be busy with other programs
 hypothesis.settings.load_profile("untimed")
@@ -99,6 +104,83 @@ def recipe():
     return read_recipe("bert-tiny", parse_overrides(SMALL))
 
 
+@pytest.fixture(scope="session")
+def ordered():
+    """Returns samples of given lengths with three segments, a random order and the last 1 to 4 of it as targets.
+
+    With `border`, the tokens from there on come later in the order than all others, which alone are remembered.
+    """
+
+    def make(lengths, *, backward=None, border=None, stream=False, seed=0, vocabulary=100):
+        made, rng = [], np.random.default_rng(seed)
+        for number, length in enumerate(lengths):
+            ids, targets = rng.integers(5, vocabulary, length), rng.permutation(length)[: 1 + number % 4]
+            order = np.zeros(length, np.int64)
+            order[targets] = 1 + np.arange(len(targets))
+            if border is not None:
+                order[border:] += len(targets) + 1
+            made.append(
+                Sample(
+                    key=(0, number),
+                    ids=ids,
+                    segments=np.sort(rng.integers(0, 3, length)),
+                    positions={TARGETS: np.sort(targets)},
+                    labels={TARGETS: ids[np.sort(targets)]},
+                    order=order,
+                    backward=None if backward is None else bool(backward[number]),
+                    remember=border,
+                    **({"stream": number, "fresh": False} if stream else {}),
+                )
+            )
+        return made
+
+    return make
+
+
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch):
+    """Undo what a command line that runs in this process sets for processes that it starts."""
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch):
+    """Undo what a command line that runs in this process sets for processes that it starts."""
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+
+
+@pytest.fixture
+def stopped_at(monkeypatch):
+    """Interrupts a run after saving it, as a signal does: `with stopped_at(step): ...`."""
+
+    @contextmanager
+    def stopping(step):
+        real = Trainer.step
+
+        def stop(trainer):
+            if trainer.progress.step == step:
+                trainer.save()
+                trainer.saver.wait()
+                raise Interrupted("stopped", 2)
+            return real(trainer)
+
+        with monkeypatch.context() as patch, pytest.raises(Interrupted):
+            patch.setattr(Trainer, "step", stop)
+            yield
+
+    return stopping
+
+
+@pytest.fixture
+def planted(tmp_path) -> Path:
+    """A folder with Python files that have the names of modules; if they are executed, the process ends."""
+    path = tmp_path / "planted"
+    path.mkdir()
+    for name in ("argparse", "pickle", "numpy", "torch"):
+        (path / f"{name}.py").write_text(f"import os\nos.write(2, b'{name}.py was executed')\nos._exit(3)\n")
+    return path

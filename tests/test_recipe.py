@@ -41,17 +41,27 @@ PAPERS = {  # layers, width, heads
     "modernbert-small": (6, 384, 6),
     "modernbert-medium": (8, 512, 8),
     "modernbert-base": (22, 768, 12),
+    "xlnet-mini": (4, 256, 4),
+    "xlnet-base": (12, 768, 12),
+    "xlnet-base-900": (12, 768, 12),
+    "xlnet-large": (24, 1024, 16),
     "adapt": (12, 768, 12),
+    "distilbert": (6, 768, 12),
+    "distilbert-mini": (3, 384, 12),
+    "tinybert-4": (4, 312, 12),
+    "tinybert-6": (6, 768, 12),
+    "tinybert-mini": (3, 384, 12),
 }
 RECURRENT = {"elmo-mini": (2, 256, 512), "elmo-small": (2, 256, 1024), "elmo": (2, 1024, 4096)}
-GATED = {
+INNER = {
+    "tinybert-4": 1200,
     "modernbert-tiny": 352,
     "modernbert-mini": 704,
     "modernbert-small": 1024,
     "modernbert-medium": 1408,
     "modernbert-base": 1152,
 }
-"""Inner widths of gated feed-forward layers; those of others are four times the width."""
+"""Inner widths of gated feed-forward layers and of others that are not four times the width."""
 
 
 @pytest.mark.parametrize("name", shipped())
@@ -63,7 +73,7 @@ def test_every_shipped_recipe_is_read_as_it_is_written(name, tmp_path):
         assert (encoder.layers, encoder.width, encoder.cells) == RECURRENT[name]
     else:
         assert (encoder.layers, encoder.width, encoder.heads) == PAPERS[name]
-        assert encoder.inner == GATED.get(name, 4 * encoder.width)
+        assert encoder.inner == INNER.get(name, 4 * encoder.width)
     path = tmp_path / "recipe.toml"
     path.write_text(write(recipe))
     assert read_recipe(path) == recipe

@@ -20,7 +20,10 @@ from unmask.training.settings import BatchSettings, BudgetSettings
         ("optimiser.clip=1", "unknown key `optimiser`; did you mean 'optimizer'?"),
         ("masking.replace.msk=1", "unknown key `msk`.*did you mean 'mask'?"),
         ("objective.masked_ml.weight=1", "unknown key `masked_ml`.*did you mean 'masked_lm'?"),
-        ("masking.longest=3", "unknown key `longest` - at `masking`; it requires masking.kind = ngram or span$"),
+        (
+            "masking.longest=3",
+            "unknown key `longest` - at `masking`; it requires masking.kind = ngram or span or permutation$",
+        ),
         ("zzz=1", "unknown key `zzz`; known: batch, budget, encoder, .*, seed, stages, tokenizer$"),
         ("encoder.lenght=3", "unknown key `lenght` - at `encoder`; known: activation, .*, width$"),
         ("optimizer.lr=1", "unknown key `lr` - at `optimizer`; known: average, .*, weight_decay$"),

@@ -7,9 +7,9 @@
     >>> model.answer("Who?", "A passage.")              # doctest: +SKIP
     >>> model.fill(["A text with a [MASK] in it."])     # doctest: +SKIP
 
-`unmask.pretrain`, `unmask.finetune`, `unmask.read_recipe`, `unmask.build_corpus`, `unmask.open_corpus`,
-`unmask.train_wordpiece`, `unmask.extend_tokenizer` and `unmask.load_tokenizer` correspond to the commands of the
-command line.
+`unmask.pretrain`, `unmask.finetune`, `unmask.distill`, `unmask.read_recipe`, `unmask.build_corpus`,
+`unmask.open_corpus`, `unmask.train_wordpiece`, `unmask.extend_tokenizer` and `unmask.load_tokenizer` correspond to the
+commands of the command line.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from unmask.version import __version__
 if TYPE_CHECKING:
     from unmask.corpus.build import build_corpus
     from unmask.corpus.corpus import open_corpus
+    from unmask.distillation.distill import distill
     from unmask.finetuning.finetune import finetune
     from unmask.inference.predictor import Predictor, load
     from unmask.pretraining.pretrain import pretrain
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "build_corpus": "unmask.corpus.build",
+    "distill": "unmask.distillation.distill",
     "extend_tokenizer": "unmask.tokenizers.extend",
     "finetune": "unmask.finetuning.finetune",
     "Predictor": "unmask.inference.predictor",
@@ -57,6 +59,7 @@ __all__ = [
     "UserError",
     "__version__",
     "build_corpus",
+    "distill",
     "extend_tokenizer",
     "finetune",
     "load",

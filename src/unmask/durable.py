@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 OPENS_FOLDERS = hasattr(os, "O_DIRECTORY")
@@ -27,6 +29,21 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Add the name of a file to errors of the operating system that lack it, such as that of a full disk.
+
+    Raises:
+        OSError: as it was raised, with a file.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise type(error)(error.errno, error.strerror or str(error), str(path)) from error
+
+
 def replace_file(path: Path, content: bytes) -> None:
     """Write a temporary file and rename it, so that readers see either the old or the new content in full.
 
@@ -35,9 +52,10 @@ def replace_file(path: Path, content: bytes) -> None:
     """
     temporary = path.with_name(f".{path.name}.part")
     try:
-        temporary.write_bytes(content)
-        sync(temporary)
-        temporary.replace(path)
+        with named(path):
+            temporary.write_bytes(content)
+            sync(temporary)
+            temporary.replace(path)
     except OSError:
         temporary.unlink(missing_ok=True)
         raise

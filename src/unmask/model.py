@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +19,10 @@ from torch import Tensor
 
 from unmask.batches.rng import derive_seed
 from unmask.checkpoints import allennlp, huggingface
+from unmask.checkpoints.check import WithoutDraws, body_on_meta
+from unmask.checkpoints.checksums import check_checksums, write_checksums
 from unmask.checkpoints.heads import POOLED
+from unmask.durable import replace_file
 from unmask.encoders.downstream import Downstream, DownstreamSettings
 from unmask.encoders.encoder import Encoder
 from unmask.errors import UserError
@@ -29,6 +34,7 @@ from unmask.recipe import read_recipe, shipped
 from unmask.settings import convert
 from unmask.tasks import TASKS, AnyTask
 from unmask.tasks.task import Task
+from unmask.tokenizers.load import ALL_FILES as TOKENIZER_FILES
 from unmask.tokenizers.load import load_tokenizer, read_length
 from unmask.tokenizers.tokenizer import Tokenizer
 from unmask.tokenizers.word_level import without_words
@@ -146,11 +152,15 @@ def load_model(
     if tokenizer is not None:
         raise UserError("--tokenizer has no effect: the model has its own", remedy="remove it")
     directory = find(source)
-    if allennlp.is_directory(directory):
-        words = load_tokenizer(directory) if (directory / "vocab.txt").exists() else without_words()
-        found = allennlp.read(directory, words.size)
-    else:
-        found = huggingface.read(directory, allow_pickle=allow_pickle)
+    with ThreadPoolExecutor(1) as pool:  # while the files are read
+        checked = pool.submit(check_checksums, directory)
+        if published := allennlp.is_directory(directory):
+            words = load_tokenizer(directory) if (directory / "vocab.txt").exists() else without_words()
+            found = allennlp.read(directory, words.size)
+        else:
+            found = huggingface.read(directory, allow_pickle=allow_pickle)
+        checked.result()
+    if not published:
         words = load_tokenizer(directory)
     known = {*OBJECTIVES, "downstream", *(task().part for task in TASKS.values())}
     if unknown := sorted(found.heads.keys() - known):
@@ -175,9 +185,11 @@ def load_model(
             file=directory,
             remedy="use the tokenizer that belongs to the model",
         )
-    encoder = build_encoder(
-        found.settings, found.vocabulary + new, dropout=dropout, keep_head_dropout=keep_head_dropout, seed=seed
-    )
+    complete = not new and body_on_meta(found.settings, 1).state_dict().keys() <= found.encoder.keys()
+    with WithoutDraws() if complete else nullcontext():
+        encoder = build_encoder(
+            found.settings, found.vocabulary + new, dropout=dropout, keep_head_dropout=keep_head_dropout, seed=seed
+        )
     body, heads = found.encoder, found.heads
     if new:
         body, heads = _extend(found, decoder_of(encoder).detach())
@@ -350,4 +362,5 @@ def save_model(directory: str | Path, model: Model, card: str) -> None:
     length = model.task.length if model.task else model.encoder.longest
     shape = model.encoder.settings
     model.tokenizer.save(directory, length=length, summary=shape.summary, segments=shape.num_segments > 1)
-    (directory / "README.md").write_text(card, encoding="utf8")
+    replace_file(directory / "README.md", card.encode())
+    write_checksums(directory, ("config.json", "model.safetensors", *TOKENIZER_FILES))

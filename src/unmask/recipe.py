@@ -29,6 +29,7 @@ from unmask.lock import is_locked
 from unmask.migration import migrate, migrate_text, refuse_old, refuse_old_settings
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import ObjectiveSettings
+from unmask.objectives.teacher import TEACHER
 from unmask.requirements import Part, check
 from unmask.settings import Overrides, check_overrides, convert, flatten, put, write
 from unmask.tasks import AnyTask
@@ -122,6 +123,7 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
             Part("encoder", gives=self.encoder.gives, asks=self.encoder.asks),
             Part("masking", gives=self.masking.gives),
             Part("layout", gives=self.layout.gives, without=self.layout.without),
+            Part("teacher", gives=frozenset({TEACHER})),  # whether there is one is checked when objectives are built
         ]
         check([*parts, *objective_parts(self.objectives)], _offers())
         if self.stages:
@@ -190,6 +192,19 @@ class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=
                     )
 
 
+class DistillationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The recipe's [distillation], if a student learns a task from a teacher.
+
+    Attributes:
+        gold: weight of the loss of the examples' own labels, beside the teacher's predictions; 0: they are not used.
+        intermediate: share of the steps, at the beginning, in which only layers are matched (Jiao et al. 2020, section
+            3.2); 0: they are matched throughout, beside the predictions; None: they are not matched.
+    """
+
+    gold: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    intermediate: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
+
+
 class FinetuningRecipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A fine-tuning recipe; `finetuning.defaults` fills it by rule.
 
@@ -200,6 +215,7 @@ class FinetuningRecipe(TrainingSettings, frozen=True, kw_only=True, forbid_unkno
         reset: number of top layers to reinitialize along with the pooler (Zhang et al. 2021, section 5); None: nothing.
         frozen: whether the encoder is not trained; its features are then computed once.
         downstream: the small model on the encoder's layers; None: the task head is on the encoder itself.
+        distillation: how the task is learned from a teacher; None: there is none.
     """
 
     task: AnyTask
@@ -208,9 +224,16 @@ class FinetuningRecipe(TrainingSettings, frozen=True, kw_only=True, forbid_unkno
     dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
     frozen: bool = False
     downstream: DownstreamSettings | None = None
+    distillation: DistillationSettings | None = None
 
     def __post_init__(self) -> None:
         _check_weights(self.objectives)
+        if self.distillation is not None:
+            matched, share = "layer_matching" in self.objectives, self.distillation.intermediate
+            if matched != (share is not None):
+                raise ValueError("distillation.intermediate and objective.layer_matching belong together")
+            if share and self.budget.patience is not None:
+                raise ValueError("budget.patience goes with a single part: set distillation.intermediate to 0")
         if self.optimizer.average and self.budget.patience is not None:
             raise ValueError("optimizer.average has no effect with budget.patience, which takes the best weights")
 

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "unmask"
 ORDER = [
-    {"errors", "version", "durable", "fingerprint", "lock"},
+    {"errors", "version", "durable", "fingerprint", "lock", "processor"},
     {"settings"},
     {"text", "samples", "runs", "metrics", "plugins", "requirements", "migration"},
     {"tokenizers", "labelled"},
@@ -28,6 +28,7 @@ ORDER = [
     {"inference"},
     {"evaluation"},
     {"pretraining", "finetuning"},
+    {"distillation"},
     {"demo"},
     {"cli"},
     {"__init__", "__main__"},
@@ -35,7 +36,7 @@ ORDER = [
 RANK = {package: rank for rank, packages in enumerate(ORDER) for package in packages}
 NO_TORCH = (
     *("text", "tokenizers", "corpus", "samples", "metrics", "labelled"),
-    *("durable", "errors", "lock", "settings", "version"),
+    *("durable", "errors", "lock", "processor", "settings", "version"),
 )
 
 
@@ -87,7 +88,7 @@ def test_text_and_labelled_files_are_read_without_torch():
 
 
 def test_the_training_loop_is_independent_of_models_and_objectives():
-    allowed = {"batches", "durable", "errors", "runs", "training"}
+    allowed = {"batches", "durable", "errors", "fingerprint", "runs", "training"}
     for path in (PACKAGE / "training").glob("*.py"):
         for module in imports(path):
             if module.startswith("unmask."):

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unmask.batches.batch import Sample, collate, split
+from unmask.batches.batch import TARGETS, Sample, collate, split
 
 lengths = st.lists(st.integers(1, 700), min_size=1, max_size=40)
 
@@ -128,3 +128,44 @@ def test_sequences_in_reverse_order_come_last():
     assert collate([sample_of(3)]).tokens.backward is None
     with pytest.raises(ValueError, match="either all samples of a batch must have a direction"):
         collate([sample_of(3, backward=False), sample_of(4)])
+
+
+def test_groups_have_one_direction():
+    batch = collate([sample_of(6, backward=number % 2 == 1) for number in range(4)])
+    assert [(group.sequences, group.backward) for group in batch.tokens.groups] == [(2, False), (2, True)]
+
+
+@settings(deadline=None, max_examples=30)
+@given(lengths)
+def test_queries_are_grouped_as_their_sequences(sizes):
+    samples = [
+        sample.add(order=np.arange(len(sample)), positions={TARGETS: sample.positions["masked"]})
+        for sample in make(sizes)
+    ]
+    tokens = collate(samples).tokens
+    assert tokens.order.equal(tokens.position_ids)
+    assert tokens.queries.equal(collate(samples).positions["masked"])
+    at = 0
+    for group, asking in zip(tokens.groups, tokens.query_groups, strict=True):
+        own = tokens.queries[asking.start : asking.stop]
+        assert (asking.start, asking.sequences) == (at, group.sequences)
+        assert ((own >= group.start) & (own < group.stop)).all()
+        if asking.index is not None:
+            assert asking.slots[asking.index].tolist() == list(range(asking.start, asking.stop))
+            assert int(asking.real.sum()) == len(own)
+        at = asking.stop
+    assert at == len(tokens.queries)
+    moved = tokens.map(lambda value: value + 1)
+    assert moved.queries.equal(tokens.queries + 1) and moved.order.equal(tokens.order + 1)
+
+
+def test_samples_with_and_without_an_order_or_another_memory_are_not_mixed():
+    sample = sample_of(4)
+    assert (
+        collate([sample]).tokens.order is collate([sample]).tokens.queries is collate([sample]).tokens.remember is None
+    )
+    with pytest.raises(ValueError, match="either all samples of a batch must have order"):
+        collate([sample, sample.add(order=np.arange(4))])
+    with pytest.raises(ValueError, match="remembered to the same length"):
+        collate([sample, replace(sample, remember=2)])
+    assert collate([replace(sample, remember=2)] * 2).tokens.remember == 2

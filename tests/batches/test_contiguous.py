@@ -17,4 +17,4 @@ def test_documents_end_with_a_separator(written):
 
 def test_a_window_is_framed():
     assert TEXT.capacity == 5
-    assert TEXT.window(np.arange(10, 15), 0).ids.tolist() == [1, 10, 11, 12, 13, 14, 2]
+    assert TEXT.window(np.arange(10, 15), 0, None, None).ids.tolist() == [1, 10, 11, 12, 13, 14, 2]

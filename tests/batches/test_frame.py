@@ -27,7 +27,7 @@ FRAMES = {
 def test_one_text(kind, ids, summary):
     sample = FRAMES[kind].wrap(FIRST)
     assert sample.ids.tolist() == ids
-    assert sample.segments.tolist() == [0] * 4
+    assert sample.segments.tolist() == [0] * 3 + [2 if kind == "xlnet" else 0]
     assert sample.positions["summary"].tolist() == [summary]
     assert sample.key == ()
 
@@ -38,7 +38,7 @@ def test_one_text(kind, ids, summary):
         ("bert", [CLS, 10, 11, SEP, 20, 21, 22, SEP], [0, 0, 0, 0, 1, 1, 1, 1], 0),
         ("roberta", [CLS, 10, 11, SEP, SEP, 20, 21, 22, SEP], [0, 0, 0, 0, 0, 1, 1, 1, 1], 0),
         ("gpt", [CLS, 10, 11, SEP, 20, 21, 22, MASK], [0, 0, 0, 0, 1, 1, 1, 1], 7),
-        ("xlnet", [10, 11, SEP, 20, 21, 22, SEP, CLS], [0, 0, 0, 1, 1, 1, 1, 1], 7),
+        ("xlnet", [10, 11, SEP, 20, 21, 22, SEP, CLS], [0, 0, 0, 1, 1, 1, 1, 2], 7),
     ],
 )
 def test_a_pair_of_texts(kind, ids, segments, summary):

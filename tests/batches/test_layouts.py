@@ -6,13 +6,17 @@ import pytest
 from unmask.batches.layouts import LAYOUTS, AnyLayout
 from unmask.batches.sentence_pairs import SentencePairsSettings
 
-NEEDED = {"contiguous": {"streams": 2}, "sentence_streams": {"streams": 2}}
+NEEDED = {
+    "contiguous": {"streams": 2},
+    "sentence_streams": {"streams": 2},
+    "paired_streams": {"streams": 2, "reuse": 16},
+}
 """Settings without a default, by kind."""
 
 
 def test_all_layouts_are_registered():
-    others = ["document_sentences", "full_sentences", "sentence_pairs", "contiguous", "sentence_streams"]
-    assert list(LAYOUTS) == ["single", *others]
+    others = ["document_sentences", "full_sentences", "sentence_pairs"]
+    assert list(LAYOUTS) == ["single", *others, "contiguous", "sentence_streams", "paired_streams"]
 
 
 @pytest.mark.parametrize("kind", list(LAYOUTS))

@@ -27,6 +27,7 @@ FIELDS = {
     "curriculum": {"start", "task", "method", "seed", "factor", "metric", "score", "learning_rate", "seconds"},
     "parity": {"task", "method", "seed", "metric", "score", "learning_rate", "epochs", "step_seconds", "seconds"},
     "regularization": {"data", "method", "seed", "metric", "score", "seconds"},
+    "distill": {"data", "method", "seed", "metric", "score", "interval", "seconds"},
 }
 """Fields that the tables read."""
 ONLY = {
@@ -134,6 +135,14 @@ def test_the_learning_rate_is_chosen_on_examples_held_out(bench, run):
     assert [record["choosing"] for record in pays] == [True, True, False]
     rates = [record["learning_rate"] / record["factor"] for record in pays]
     assert max(rates) == pytest.approx(min(rates))
+
+
+def test_students_are_compared_with_their_teacher(run):
+    compared = {record["method"]: record.get("compared") for record in run("distill")}
+    assert compared.pop("alone") is None
+    assert compared.keys() == {"soft-targets", "distilbert", "tinybert"}
+    for found in compared.values():
+        assert found["student"]["parameters"] < found["teacher"]["parameters"]
 
 
 def test_a_grid_has_every_learning_rate(run):

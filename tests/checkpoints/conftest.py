@@ -18,6 +18,7 @@ from unmask.families.gpt import GptSettings
 from unmask.families.modernbert import ModernBertSettings
 from unmask.families.roberta import RobertaSettings
 from unmask.families.roformer import RoFormerSettings
+from unmask.families.xlnet import XlnetSettings
 from unmask.model import Model, load_model, save_model
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import BuildContext
@@ -32,8 +33,9 @@ SHAPES = {
     "roformer": partial(RoFormerSettings, embedding=4),
     "openai-gpt": GptSettings,
     "modernbert": partial(ModernBertSettings, dropout=0.1),
+    "xlnet": partial(XlnetSettings, memory=5),
 }
-HEADS = {"openai-gpt": "causal_lm", "electra": "replaced_token"}
+HEADS = {"openai-gpt": "causal_lm", "electra": "replaced_token", "xlnet": "permutation_lm"}
 VOCABULARY = 11
 
 
@@ -111,6 +113,13 @@ def assert_same_model(found, expected):
         assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
     assert found.heads.keys() == expected.heads.keys()
     assert found.labels == expected.labels
+
+
+@pytest.fixture(autouse=True)
+def _without_checksums(request, monkeypatch):
+    """Let all tests but those of checksums change saved models."""
+    if not request.module.__name__.endswith("test_checksums"):
+        monkeypatch.setattr("unmask.model.check_checksums", lambda directory: None)
 
 
 @pytest.fixture(params=SHAPES)

@@ -136,6 +136,7 @@ HEAD_DROPOUTS = {
     "albert": "classifier_dropout_prob",
     "distilbert": "seq_classif_dropout",
     "openai-gpt": "unmask_head_dropout",  # transformers has no key for it
+    "xlnet": "summary_last_dropout",
 }
 
 

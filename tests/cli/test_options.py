@@ -1,11 +1,12 @@
 """Options shared by several verbs."""
 
 import argparse
-import os
 
 import pytest
+import torch
 
 from unmask.cli import options
+from unmask.errors import counted
 from unmask.text.documents import TextOptions
 
 
@@ -67,9 +68,32 @@ def test_json_is_one_line_and_messages_are_on_standard_error(capsys):
     assert capsys.readouterr() == ('{"text":"ä\\nb","n":[1,2.5]}\n', "one\ntwo\n")
 
 
-def test_cores_are_those_that_the_process_may_use(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 3}, raising=False)
-    assert options.num_cores() == 2
-    monkeypatch.delattr(os, "sched_getaffinity")
-    monkeypatch.setattr(os, "cpu_count", lambda: 7)
-    assert options.num_cores() == 7
+@pytest.fixture
+def threads(monkeypatch):
+    """Pretend that torch computes with 4 threads on 4 cores; return how many it is told to use, in order."""
+    told = []
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    monkeypatch.setattr(torch, "set_num_threads", told.append)
+    monkeypatch.setattr(options, "num_cores", lambda: 4)
+    return told
+
+
+def asked(device="cpu"):
+    return argparse.Namespace(device=device, precision="float32", quiet=False, started=None)
+
+
+@pytest.mark.parametrize(("busy", "expected"), [(0.4, []), (0.6, [3]), (1.6, [2]), (4.0, [1])])
+def test_cores_that_other_programs_occupy_are_left_to_them(monkeypatch, capsys, threads, busy, expected):
+    monkeypatch.setattr(options, "busy_cores", lambda before, after: busy)
+    assert options.machine(asked()).device.type == "cpu"
+    assert threads == expected
+    noted = [f"other programs use {busy} of 4 cores: computing with {counted(free, 'thread')}" for free in expected]
+    assert capsys.readouterr().err == "".join(f"{text} (OMP_NUM_THREADS overrides)\n" for text in noted)
+
+
+def test_a_number_of_threads_that_a_user_sets_is_kept(monkeypatch, capsys, threads):
+    monkeypatch.setattr(options, "busy_cores", lambda before, after: 4.0)
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    options.machine(asked())
+    assert threads == [] and capsys.readouterr().err == ""

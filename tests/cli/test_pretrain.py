@@ -3,6 +3,7 @@
 import argparse
 import json
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -136,10 +137,20 @@ def test_a_crash_is_followed_by_a_restart(tmp_path, monkeypatch, capsys, statuse
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    assert commands == [[sys.executable, "-m", "unmask", *given]] * len(statuses)
+    assert commands == [[sys.executable, "-P", "-m", "unmask", *given]] * len(statuses)
     left = [int(text.rpartition(": ")[2]) for text in capsys.readouterr().err.splitlines()]
     crashes = [status for status in statuses if status not in pretrain.FINAL]
     assert left == [restarts - attempt for attempt in range(len(crashes))]
+
+
+def test_E1_a_supervised_process_runs_no_code_of_the_current_folder(planted, tmp_path):
+    """The outer process is a script, like the command `unmask`, which does not have the current folder on its path."""
+    (tmp_path / "command.py").write_text("import sys\nfrom unmask.cli.main import main\nsys.exit(main())\n")
+    asked = ["pretrain", "bert-tiny", "--corpus", "nowhere", "--restarts", "1", "--out", "run"]
+    command = [sys.executable, tmp_path / "command.py", *asked]
+    done = subprocess.run(command, cwd=planted, capture_output=True, text=True, timeout=120)
+    assert done.stderr.startswith("unmask: nowhere/manifest.json: cannot be read")
+    assert done.returncode == 2
 
 
 def test_several_processes_are_not_supervised(monkeypatch):

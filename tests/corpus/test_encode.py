@@ -2,6 +2,8 @@
 
 import json
 import multiprocessing
+import subprocess
+import sys
 from functools import partial
 
 import numpy as np
@@ -54,6 +56,23 @@ def test_the_reader_waits_for_the_writer(tokenizer, make_documents):
     assert sum(map(len, read)) < (2 * encode._UNDER_WAY + 2) * (500 + max(map(len, texts)))
     documents.close()  # which ends the workers
     assert multiprocessing.active_children() == []
+
+
+IN_PROCESSES = """
+import os
+from unmask.corpus import encode
+
+encode._CHUNK = 2
+if __name__ == "__main__":
+    print(list(encode.encode_documents(["ab", "cd", "ef"], sorted, workers=2)), "PYTHONSAFEPATH" in os.environ)
+"""
+
+
+def test_E1_workers_run_no_code_of_the_current_folder(planted, tmp_path):
+    (tmp_path / "script.py").write_text(IN_PROCESSES)
+    command = [sys.executable, tmp_path / "script.py"]
+    done = subprocess.run(command, cwd=planted, capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.stderr) == ("['ab', 'cd', 'ef'] False\n", "")
 
 
 def test_one_chunk_needs_no_workers(source, built, tokenizer, tmp_path, files_of, monkeypatch):

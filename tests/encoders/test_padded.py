@@ -20,6 +20,7 @@ from unmask.families.gpt import GptSettings
 from unmask.families.modernbert import ModernBertSettings
 from unmask.families.roberta import RobertaSettings
 from unmask.families.roformer import RoFormerSettings
+from unmask.families.xlnet import XlnetSettings
 from unmask.layers import embeddings, linear, norm
 from unmask.layers.attention import SelfAttention, choose_kernel, set_kernel
 from unmask.layers.attention_spec import AttentionSpec
@@ -37,6 +38,7 @@ BODIES = {
     "distilbert": DistilBertSettings,
     "roberta": RobertaSettings,
     "roformer": RoFormerSettings,
+    "xlnet": XlnetSettings,
     "modernbert": partial(ModernBertSettings, window=2, global_every=2),
     "rotated halves": BertSettings,
     "rotated gpt": GptSettings,

@@ -1,6 +1,7 @@
 """Names in the directories of a family."""
 
 import pytest
+import torch
 
 from unmask.families import FAMILIES, family_of
 from unmask.families.albert import ALBERT, AlbertSettings
@@ -44,10 +45,15 @@ def test_shared_sublayers_come_once_for_each_stored_layer():
 
 
 def test_only_matrices_of_layers_are_transposed_and_only_where_the_family_stores_them_so():
-    assert GPT.format.is_transposed("blocks.0.attention.qkv.weight")
-    for name in ("blocks.0.attention.qkv.bias", "blocks.0.attention_norm.weight", "embeddings.words.weight"):
-        assert not GPT.format.is_transposed(name)
-    assert not BERT.format.is_transposed("blocks.0.attention.qkv.weight")
+    matrix, own = torch.arange(6.0).view(2, 3), GptSettings(**SHAPE)
+    kept = ("blocks.0.attention.qkv.bias", "blocks.0.attention_norm.weight", "embeddings.words.weight")
+    for form, name, expected in (
+        (GPT.format, "blocks.0.attention.qkv.weight", matrix.t()),
+        *((GPT.format, name, matrix) for name in kept),
+        (BERT.format, "blocks.0.attention.qkv.weight", matrix),
+    ):
+        assert torch.equal(form.stored(own, name, matrix), expected)
+        assert torch.equal(form.loaded(name, expected), matrix)
     assert GPT.format.words == "tokens_embed.weight"
     assert GPT.format.count_layers(GptSettings(**SHAPE)) == 2
 

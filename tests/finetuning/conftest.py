@@ -1,7 +1,5 @@
 """Models, files and helpers shared by the tests of fine-tuning."""
 
-from contextlib import contextmanager
-
 import numpy as np
 import pytest
 
@@ -11,8 +9,6 @@ from unmask.model import Model, build_encoder, load_model, save_model
 from unmask.recipe import FinetuningRecipe
 from unmask.settings import convert, parse_overrides, put
 from unmask.tasks.classification import Classification, ClassificationHead
-from unmask.training.interrupt import Interrupted
-from unmask.training.loop import Trainer
 from unmask.training.machine import choose_machine
 
 CPU = choose_machine("cpu", "float32")
@@ -97,25 +93,3 @@ def recipe_of(*settings):
         "frozen": True,
     }
     return convert(put(table, parse_overrides(settings), FinetuningRecipe), FinetuningRecipe, "test")
-
-
-@pytest.fixture
-def stopped_at(monkeypatch):
-    """Interrupts a run after saving it, as a signal does: `with stopped_at(step): ...`."""
-
-    @contextmanager
-    def stopping(step):
-        real = Trainer.step
-
-        def stop(trainer):
-            if trainer.progress.step == step:
-                trainer.save()
-                trainer.saver.wait()
-                raise Interrupted("stopped", 2)
-            return real(trainer)
-
-        with monkeypatch.context() as patch, pytest.raises(Interrupted):
-            patch.setattr(Trainer, "step", stop)
-            yield
-
-    return stopping

@@ -207,19 +207,24 @@ def losses(run):
     return [(line["step"], line["loss"]) for line in map(json.loads, lines) if line["kind"] == "train"]
 
 
-@pytest.mark.parametrize("kept", [True, False], ids=["features kept", "features gone"])
-def test_an_interrupted_run_resumes_with_the_same_numbers(start, task, tmp_path, monkeypatch, stopped_at, kept):
+@pytest.mark.parametrize("left", ["features", "damaged features", "features without a checksum", "nothing"])
+def test_an_interrupted_run_resumes_with_the_same_numbers(start, task, tmp_path, monkeypatch, stopped_at, left):
     settings = ["budget.steps=12", "downstream.width=8"]
     whole = tune(start, task, tmp_path / "whole", *settings, downstream="rnn")
     with stopped_at(5):
         tune(start, task, tmp_path / "cut", *settings, downstream="rnn")
     (path,) = (tmp_path / "cut/features").glob("*.safetensors")
-    if kept:
+    if left == "features":
         monkeypatch.setattr(TorchBackend, "layers", lambda *given, **more: pytest.fail("computed again"))
+    elif left == "damaged features":  # C9
+        path.write_bytes(path.read_bytes()[:-1] + b"x")
     else:
-        path.unlink()
+        (path if left == "nothing" else path.with_suffix(".sha256")).unlink()
+    said = []
+    monkeypatch.setattr(Display, "say", lambda self, text: said.append(text))
     resumed = tune(start, task, tmp_path / "cut", *settings, downstream="rnn", resume=True)
     assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+    assert any("stored features are damaged" in text for text in said) == (left == "damaged features")
     for head, state in whole.heads.items():
         assert all(torch.equal(value, resumed.heads[head][name]) for name, value in state.items())
 
@@ -286,6 +291,7 @@ def test_a_damaged_model_is_refused(start, task, tmp_path, damage):
         tensors["unmask.classification.out.weight"] = torch.zeros(2, 5)
     safetensors.torch.save_file(tensors, weights, {"format": "pt"})
     config.write_text(json.dumps(table))
+    (config.parent / "checksums.json").unlink()
     with pytest.raises(UserError, match=r"do not match the weights|head on the downstream model is missing"):
         load_model(tmp_path / "run")
 

@@ -28,7 +28,10 @@ def test_consistent_jobs_pass():
     ("options", "message"),
     [
         ({"task": "clasification"}, r"^unknown task 'clasification'; did you mean 'classification'\?$"),
-        ({"task": "poetry"}, "^unknown task 'poetry'; known: classification, question-answering, regression, token-c"),
+        (
+            {"task": "poetry"},
+            "^unknown task 'poetry'; known: answer-beams, classification, question-answering, regression, token-c",
+        ),
         ({"downstream": "tree"}, "^unknown downstream model 'tree'; known: average, linear, rnn$"),
         (
             {"settings": {"downstream.width": 3}},

@@ -52,6 +52,16 @@ def test_the_rule_depends_on_the_text_that_was_read(recipe):
     assert rate(4_000_000_000) == published
 
 
+def test_taggers_learn_at_a_higher_rate_and_for_more_epochs(recipe):
+    for pretrained in (False, True):
+        texts, tags = (
+            defaults(task, recipe.encoder, 60_000, pretrained=pretrained)
+            for task in ("classification", "token-classification")
+        )
+        assert tags["optimizer"]["learning_rate"] == pytest.approx(2 * texts["optimizer"]["learning_rate"], rel=0.03)
+        assert (texts["budget"], tags["budget"]) == ({"epochs": 3.0}, {"epochs": 4.0})
+
+
 def test_downstream_models_have_their_own_rule(recipe):
     shape = recipe.encoder  # two layers
     for kind, layers in (("linear", [-1]), ("average", [-2, -1]), ("rnn", [-2, -1])):

@@ -27,7 +27,7 @@ def test_the_table_is_reduced_and_restored():
     table = nn.Embedding(10, 3)
     before = table.weight.detach().clone()
     parts = [[sample(7, 2, 2), sample(9)], [sample(3)]]
-    with only_used_rows(table, parts) as (train, held):
+    with only_used_rows([table], parts) as (train, held):
         assert [one.ids.tolist() for one in (*train, *held)] == [[2, 0, 0], [3], [1]]
         torch.testing.assert_close(table.weight[:-1], before[[2, 3, 7, 9]], rtol=0, atol=0)
         with torch.no_grad():

@@ -4,18 +4,26 @@ import re
 
 import numpy as np
 import pytest
+import torch
+from transformers import XLNetLMHeadModel
 
+from unmask.batches.batch import TARGETS
+from unmask.batches.masking import MASKED
+from unmask.checkpoints import huggingface
 from unmask.errors import UserError
 from unmask.families.bert import BertSettings
 from unmask.families.gpt import GptSettings
+from unmask.families.xlnet import XlnetSettings
 from unmask.inference.fill import find_masks, most_probable, no_masked_lm
 from unmask.inference.predictor import Predictor
 from unmask.model import Model
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import BuildContext
+from unmask.objectives.permutation_lm import PermutationLM
 from unmask.tokenizers.bpe import train_bpe
 from unmask.tokenizers.unigram import train_unigram
 from unmask.tokenizers.wordpiece import train_wordpiece
+from unmask.training.machine import choose_machine
 
 BODY = BertSettings(layers=1, width=8, heads=1, feed_forward=16)
 TEXT = ["The teacher sees the engine near the sea.", "老师 看 河 里 的 市场。"] * 20
@@ -42,21 +50,54 @@ def test_candidates_are_readable_and_never_special_tokens(train, size, tokens):
 
 def test_masks_are_found_in_both_spellings(tokenizer):
     text = "A [MASK] sees [MASK]."
-    starts, sample = find_masks(tokenizer, text, 64)
+    starts, sample = find_masks(tokenizer, text, 64, MASKED)
     assert starts == [2, 14]
     assert sample.ids[sample.positions["masked"]].tolist() == [tokenizer.mask] * 2
     bpe = train_bpe(TEXT, size=320)
-    starts, sample = find_masks(bpe, f"A {bpe.mask_token} sees [MASK].", 64)
+    starts, sample = find_masks(bpe, f"A {bpe.mask_token} sees [MASK].", 64, MASKED)
     assert starts == [2, 8 + len(bpe.mask_token)]
     assert np.flatnonzero(sample.ids == bpe.mask).tolist() == sample.positions["masked"].tolist()
 
 
+def test_xlnet_fills_each_mask_given_the_rest(tokenizer, tmp_path):
+    """As in transformers, with a permutation mask that hides the masks from all other tokens."""
+    torch.manual_seed(0)
+    encoder = XlnetSettings(layers=2, width=16, heads=2, feed_forward=32, init_std=0.4).build(tokenizer.size).eval()
+    tokenizer.summary = "last"
+    try:
+        head = PermutationLM(tokenizer.size)
+        model = Model(encoder, tokenizer, {"permutation_lm": head.state_dict()})
+        text = "The [MASK] sees the [MASK]."
+        (filling,) = Predictor(model, choose_machine("cpu", "float32")).fill([text])
+        _, sample = find_masks(tokenizer, text, 64, TARGETS)
+    finally:
+        tokenizer.summary = "first"
+    at = torch.tensor(sample.positions[TARGETS])
+    huggingface.write(tmp_path, encoder, {"permutation_lm": head.state_dict()})
+    theirs = XLNetLMHeadModel.from_pretrained(tmp_path).eval()
+    hidden = torch.zeros(1, len(sample), len(sample))
+    hidden[:, :, at] = 1
+    with torch.no_grad():
+        logits = theirs(
+            torch.tensor(sample.ids)[None],
+            token_type_ids=torch.tensor(sample.segments)[None],
+            perm_mask=hidden,
+            target_mapping=torch.nn.functional.one_hot(at, len(sample))[None].float(),
+        ).logits[0]
+    expected = most_probable(tokenizer, logits.numpy(), 5)
+    for mask, candidates in zip(filling.masks, expected, strict=True):
+        assert [one.piece for one in mask.candidates] == [one.piece for one in candidates]
+        assert [one.probability for one in mask.candidates] == pytest.approx(
+            [one.probability for one in candidates], rel=1e-4
+        )
+
+
 def test_texts_without_a_mask_or_too_long_are_refused(tokenizer):
     with pytest.raises(UserError, match=r"no mask in 'The dog\.'; write \[MASK\] where a word is missing"):
-        find_masks(tokenizer, "The dog.", 64)
-    assert len(find_masks(tokenizer, "dog " * 6 + "[MASK]", 9)[1]) == 9
+        find_masks(tokenizer, "The dog.", 64, MASKED)
+    assert len(find_masks(tokenizer, "dog " * 6 + "[MASK]", 9, MASKED)[1]) == 9
     with pytest.raises(UserError, match=r"'dog dog .*…' has 10 tokens, but the model reads at most 9; shorten it"):
-        find_masks(tokenizer, "dog " * 7 + "[MASK]", 9)
+        find_masks(tokenizer, "dog " * 7 + "[MASK]", 9, MASKED)
 
 
 def test_candidates_are_sorted_and_leave_out_rows_without_a_token(tokenizer):

@@ -4,12 +4,15 @@ import gzip
 import io
 import json
 import lzma
+import re
+import subprocess
 import sys
 
 import pytest
 
 from unmask.errors import UserError
 from unmask.labelled.labelled_file import is_plain, parse_columns, read_rows, read_texts
+from unmask.text import files
 
 WANTED = ("text", "label")
 
@@ -170,9 +173,9 @@ def test_bad_utf8_is_named(tmp_path, name):
         else "text,label".replace(",", "\t" if "tsv" in name else ",")
     )
     path = write(tmp_path / name, good.encode() + b"\n\n\xff\xfe\n")
-    with pytest.raises(UserError, match=r"not UTF-8.*near line 3") as error:
+    with pytest.raises(UserError, match=r"not UTF-8 \(byte 1 of the line\)") as error:
         rows(path)
-    assert str(error.value).startswith(f"{path}: ")
+    assert str(error.value).startswith(f"{path}:3: ")
 
 
 @pytest.mark.parametrize(
@@ -200,6 +203,56 @@ def test_a_cut_archive_is_named(tmp_path):
     path.write_bytes(gzip.compress(TSV.encode() * 1000)[:-20])
     with pytest.raises(UserError, match=r"a\.tsv\.gz: the archive is damaged"):
         rows(path)
+
+
+LONG = b"x" * 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "line"),
+    [
+        ("a.tsv", [b"text\tlabel\ngood\tyes\n", *[LONG] * 300], 3),
+        ("a.csv", [b"text,label\ngood,yes\n", *[LONG] * 300], 3),
+        ("a.csv", [b'text,label\ngood,yes\n"', *[b"a\n" * 500_000] * 12], 3),  # one record of many lines
+        ("a.csv", [b"text,label\ngood,yes\n", *[b'"a\n",' * 200_000] * 12], 3),  # and of many cells of two lines
+        ("a.jsonl", [b'{"text": "good", "label": "yes"}\n{"text": "', *[LONG] * 300], 2),
+        ("a.txt", [b"good\n", *[LONG] * 300], 2),
+    ],
+    ids=["tsv", "csv", "csv of lines", "csv of cells", "jsonl", "txt"],
+)
+def test_D7_D10_a_long_line_or_record_is_refused_in_bounded_memory(tmp_path, name, content, line):
+    """Less address space is left to the reader than the 300 MB of the file."""
+    path = tmp_path / f"{name}.gz"
+    with gzip.open(path, "wb", compresslevel=1) as stream:
+        stream.writelines(content)
+    limited = subprocess.run([sys.executable, "-c", LIMITED, path], capture_output=True, text=True, timeout=120)
+    assert limited.stdout == f"{path}:{line}\n", limited.stderr
+
+
+LIMITED = """
+import resource, sys
+from unmask.errors import UserError
+from unmask.labelled.labelled_file import is_plain, read_rows, read_texts
+pages = int(open("/proc/self/statm").read().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, [pages * resource.getpagesize() + (250 << 20)] * 2)
+try:
+    path = sys.argv[1]
+    read_texts(path, columns={}, notes=[]) if is_plain(path, None) else read_rows([path], columns={})
+except UserError as error:
+    where, _, what = str(error).partition(": ")
+    assert "longer than 10,000,000 bytes" in what or "expands to more than 100 times" in what, what
+    print(where)
+"""
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.jsonl", "a.txt"])
+def test_D10_a_file_that_expands_too_much_is_refused_with_its_line(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(files, "FREE", 100_000)
+    path = tmp_path / f"{name}.gz"
+    path.write_bytes(gzip.compress(b"\n" * 3_000_000))
+    with pytest.raises(UserError, match=r"expands to more than 100 times its size; decompress it first") as error:
+        read_texts(path, columns={}, notes=[]) if name == "a.txt" else rows(path)
+    assert re.match(rf"{path}:\d+: ", str(error.value))
 
 
 @pytest.mark.parametrize(
@@ -239,5 +292,5 @@ def test_texts_without_labels(tmp_path):
         ("a", {"text": "0"}, "no effect"),
         (b"\xff", {}, "UTF-8"),
     ):
-        with pytest.raises(UserError, match=rf"b\.txt: .*{message}"):
+        with pytest.raises(UserError, match=rf"b\.txt:.* .*{message}"):
             read_texts(write(tmp_path / "b.txt", content), columns=columns, notes=[])

@@ -288,8 +288,8 @@ def test_what_is_wrong_is_named(tmp_path, value, message):
 
 
 def test_D10_a_bomb_is_capped(tmp_path, monkeypatch):
-    monkeypatch.setattr("unmask.labelled.squad_file.MAX_BYTES", 1000)
-    with pytest.raises(UserError, match="GB of JSON; split it into several files"):
+    monkeypatch.setattr("unmask.labelled.squad_file.MAX_JSON", 1000)
+    with pytest.raises(UserError, match="more than 1,000 bytes of JSON; split it into several files"):
         read(tmp_path, content(question("q", answer("Paris"), text="?" * 1000)))
 
 

@@ -140,7 +140,7 @@ COLUMNS = [
     ("EU\tB-X\nmet\t\n", "a:2: '' is not a tag"),
     ("a B-X\nb I-X\nc M-X\n", "a:3: 'M-X': no scheme combines the prefixes B, I, M"),
     ("a E-X\nb L-X\n", "a:2: 'L-X': no scheme combines the prefixes E, L"),
-    (b"a O\nb\xff O\n", r"a:2: not UTF-8 \(invalid start byte\)"),
+    (b"a O\nb\xff O\n", r"a:2: not UTF-8 \(byte 2 of the line\)"),
 ]
 
 

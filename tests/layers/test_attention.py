@@ -56,7 +56,7 @@ def test_the_comparison_of_kernels_notices_a_planted_fault(planted, monkeypatch)
         right = fused_attention._rotate
         monkeypatch.setattr(fused_attention, "_rotate", lambda x, rotation, back=False: right(x, rotation))
     else:
-        monkeypatch.setattr(fused_attention, "_softmax_backward", lambda grad, probabilities: grad * probabilities)
+        monkeypatch.setattr(fused_attention, "softmax_backward", lambda grad, probabilities: grad * probabilities)
     with pytest.raises(AssertionError):
         test_kernels_equal_the_plain_kernel(fused, False, Rotation(), LENGTHS)
 

@@ -145,10 +145,10 @@ def test_the_comparison_notices_a_planted_fault(planted, monkeypatch):
 def test_without_the_private_softmax_operator_results_are_the_same(dtype, length, monkeypatch):
     spec, tokens = AttentionSpec(HEADS), tokens_of((length, length))
     grad, probabilities = torch.randn(4, length, length).to(dtype), torch.randn(4, length, length).softmax(-1).to(dtype)
-    rows, whole = fused_attention._softmax_backward(grad, probabilities), run(fused, spec, tokens, dtype)
+    rows, whole = fused_attention.softmax_backward(grad, probabilities), run(fused, spec, tokens, dtype)
     monkeypatch.setattr(torch.ops, "aten", Without(torch.ops.aten, "_softmax_backward_data"))
     bound = {torch.float64: 1e-12, torch.float32: 1e-6, torch.bfloat16: 0.004}[dtype]
-    torch.testing.assert_close(fused_attention._softmax_backward(grad, probabilities), rows, rtol=bound, atol=bound)
+    torch.testing.assert_close(fused_attention.softmax_backward(grad, probabilities), rows, rtol=bound, atol=bound)
     for one, other in zip(run(fused, spec, tokens, dtype), whole, strict=True):
         assert (one - other).double().norm() <= bound * other.double().norm()
 

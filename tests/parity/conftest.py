@@ -49,6 +49,9 @@ def scale(model, factor):
             module.weight.normal_(1, 0.3)
         if isinstance(module, linear | torch.nn.LayerNorm) and module.bias is not None:
             module.bias.normal_(0, 0.3)
+        if not isinstance(module, linear | torch.nn.LayerNorm | torch.nn.Embedding):
+            for parameter in module.parameters(recurse=False):  # XLNet's attention
+                parameter.mul_(factor)
     return model.eval()
 
 
@@ -73,12 +76,14 @@ def gradients_by_our_names(theirs, directory, heads=None):
         heads: the heads to return; None: all.
     """
     gradients = {name: value.grad.contiguous() for name, value in theirs.named_parameters() if value.grad is not None}
+    query = dict(theirs.named_parameters()).get("transformer.mask_emb")  # XLNet's, which heads of tasks do not use
+    unused = {"transformer.mask_emb": query.data} if query is not None and query.grad is None else {}
     directory.mkdir()
-    safetensors.torch.save_file(gradients, directory / "model.safetensors")
+    safetensors.torch.save_file(gradients | unused, directory / "model.safetensors")
     theirs.config.architectures = [type(theirs).__name__]
     theirs.config.save_pretrained(directory)
     read = huggingface.read(directory)
-    found = {f"encoder.{name}": value for name, value in read.encoder.items()}
+    found = {f"encoder.{name}": value for name, value in read.encoder.items() if not unused or name != "query"}
     for head in read.heads if heads is None else heads:
         found |= {f"objectives.{head}.{name}": value for name, value in read.heads[head].items()}
     return found

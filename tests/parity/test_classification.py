@@ -112,6 +112,7 @@ def test_the_comparison_notices_a_planted_fault(ours, tmp_path, monkeypatch, pla
         config = json.loads(path.read_text())
         config["id2label"] = dict(zip("021", LABELS, strict=True))
         path.write_text(json.dumps(config))
+        (tmp_path / "checksums.json").unlink()  # otherwise the change is noticed before anything is compared
     elif planted == "pooler":
         monkeypatch.setattr(type(model.encoder), "pool", lambda self, rows: rows)
     else:

@@ -48,13 +48,16 @@ SHAPES = {
     "modernbert, mean": ("ModernBert", {**MODERN, "local_attention": 20, "classifier_pooling": "mean"}),
     "modernbert, biases": ("ModernBert", {**MODERN, "attention_bias": True}),
     "distilbert": ("DistilBert", {**DISTIL, "max_position_embeddings": 128}),
+    "xlnet": ("XLNet", {"vocab_size": 300, "d_model": 48, "n_layer": 3, "n_head": 4, "d_inner": 96}),
+    "xlnet, relu": ("XLNet", {"vocab_size": 300, "d_model": 32, "n_layer": 2, "n_head": 2, "ff_activation": "relu"}),
     "gpt": ("OpenAIGPT", {"vocab_size": 300, "n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 128}),
     "gpt, relu": ("OpenAIGPT", {"vocab_size": 300, "n_embd": 64, "n_layer": 2, "n_head": 2, "afn": "relu"}),
 }
 BOTH = "masked_lm + sentence_order"
 ONLY = {"sentence_order": "albert", BOTH: "albert", "replaced_token": "electra", "causal_lm": "gpt"}
 """Heads that only one family has."""
-LACKING = {"gpt": ("masked_lm", "regression", "question_answering", "token_classification")}
+LACKING = {"gpt": ("masked_lm", "regression", "question_answering", "token_classification"), "xlnet": ("masked_lm",)}
+"""Heads that a family lacks in transformers; permutation_lm is compared in test_xlnet.py."""
 EXTRACT = 4
 """The token at the end of GPT's texts; it must not be 0, the id that marks padding elsewhere."""
 HEADS = {
@@ -77,9 +80,14 @@ CASES = [
 LENGTHS = [(n,) for n in (1, 2, 17, 60, 90)] + [(1, 1), (5, 9), (20, 30)]
 
 
+def class_of(shape, head):
+    """Return the class of transformers; XLNet's question answering head without beams has another name."""
+    name = SHAPES[shape][0] + HEADS[head]
+    return getattr(transformers, name.replace("XLNetForQuestionAnswering", "XLNetForQuestionAnsweringSimple"))
+
+
 def theirs_of(shape, head, **other):
-    family, settings = SHAPES[shape]
-    kind = getattr(transformers, family + HEADS[head])
+    settings, kind = SHAPES[shape][1], class_of(shape, head)
     labels = {"regression": 1, "sentence_order": 2, BOTH: 2}.get(head, 2 if head == "question_answering" else 3)
     torch.manual_seed(0)
     return kind(kind.config_class(**settings, num_labels=labels, **other))
@@ -113,12 +121,13 @@ def from_theirs(theirs, head, directory):
     return Learner(encoder, parts).eval()
 
 
-def samples(extract=None):
-    """Return texts and pairs; token-level heads predict every token except special tokens."""
-    rng, frame, made = np.random.default_rng(0), Frame(cls=2, sep=3, extract=extract), []
+def samples(summary="first"):
+    """Return texts and pairs; token-level heads predict every token except the special tokens around it."""
+    rng, made = np.random.default_rng(0), []
+    frame = Frame(cls=2, sep=3, extract=EXTRACT if summary == "extract" else None, last=summary == "last")
     for number, lengths in enumerate(LENGTHS):
         sample = frame.wrap(*(rng.integers(5, 300, n) for n in lengths)).named((number,))
-        inside, whole = np.arange(1, len(sample) - 1), np.arange(len(sample))
+        inside, whole = np.arange(len(sample) - 2) + frame.start, np.arange(len(sample))
         positions = {"masked": inside, "first": inside, "before": inside, "passage": whole, "every": whole}
         made.append(sample.add(positions=positions))
     return made
@@ -126,7 +135,7 @@ def samples(extract=None):
 
 def run_ours(learner):
     """Return the logits of each head in the order of the samples."""
-    made = samples(EXTRACT if learner.encoder.settings.summary == "extract" else None)
+    made = samples(learner.encoder.settings.summary)
     batch = collate(made)
     encoded, outputs = learner.encoder(batch.tokens), {}
     for name, part in learner.parts.items():
@@ -140,9 +149,10 @@ def run_ours(learner):
 def run_theirs(theirs, heads):
     """Return the logits of transformers' model, each sequence alone, so that nothing is padded."""
     found = {head: [] for head in heads}
-    for sample in samples(EXTRACT if theirs.config.model_type == "openai-gpt" else None):
+    summary = {"openai-gpt": "extract", "xlnet": "last"}.get(theirs.config.model_type, "first")
+    for sample in samples(summary):
         inputs = {"input_ids": torch.from_numpy(sample.ids)[None]}
-        if getattr(theirs.config, "type_vocab_size", 1) > 1:
+        if getattr(theirs.config, "type_vocab_size", 1) > 1 or summary == "last":
             inputs["token_type_ids"] = torch.from_numpy(sample.segments)[None]
         out = theirs(**inputs)
         for head, logits in found.items():
@@ -155,7 +165,8 @@ def run_theirs(theirs, heads):
             elif head in ("classification", "regression"):
                 logits.append(out.logits)
             else:
-                logits.append((out.prediction_logits if "prediction_logits" in out else out.logits)[0, 1:-1])
+                found_logits = (out.prediction_logits if "prediction_logits" in out else out.logits)[0]
+                logits.append(found_logits[:-2] if summary == "last" else found_logits[1:-1])
     return {head: torch.cat(logits) for head, logits in found.items()}
 
 
@@ -197,8 +208,7 @@ def test_parity_of_our_directory(shape, head, tmp_path):
     labels = ("a", "b", "c") if head in ("classification", "token_classification") else ()
     heads = {name: part.state_dict() for name, part in learner.parts.items()}
     huggingface.write(tmp_path / "ours", learner.encoder, heads, labels)
-    kind = getattr(transformers, SHAPES[shape][0] + HEADS[head])
-    theirs, report = kind.from_pretrained(tmp_path / "ours", output_loading_info=True)
+    theirs, report = class_of(shape, head).from_pretrained(tmp_path / "ours", output_loading_info=True)
     alone = "masked_lm" not in heads
     lacking = {name for name in report["missing_keys"] if not (alone and name.startswith("predictions."))}
     assert not lacking, lacking

@@ -28,6 +28,7 @@ from unmask.labelled.squad_file import Answer, Question
 from unmask.model import Model, load_model, save_model
 from unmask.objectives.learner import Learner
 from unmask.tasks import passage_windows
+from unmask.tasks.candidates import Candidates
 from unmask.tasks.question_answering import QuestionAnswering, QuestionAnsweringHead
 from unmask.tokenizers.bpe import train_bpe
 
@@ -256,12 +257,8 @@ def swap_start_and_end(learner):
 
 def softmax_over(monkeypatch, value):
     """Plant a fault: include tokens that cannot be an answer in the softmax."""
-    table = QuestionAnsweringHead._table
-
-    def changed(self, *rest):
-        return table(self, *rest).nan_to_num(neginf=value)
-
-    monkeypatch.setattr(QuestionAnsweringHead, "_table", changed)
+    table = Candidates.table
+    monkeypatch.setattr(Candidates, "table", lambda self, values: table(self, values).nan_to_num(neginf=value))
 
 
 def detach_body(monkeypatch):

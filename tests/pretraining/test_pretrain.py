@@ -15,7 +15,8 @@ from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
 from unmask.objectives.teacher import Teacher
-from unmask.pretraining.pretrain import baseline, pretrain
+from unmask.pretraining.pretrain import baseline, pretrain, train_encoder
+from unmask.pretraining.start import Start
 from unmask.recipe import read_recipe
 from unmask.runs.directory import RunDirectory
 from unmask.settings import parse_overrides
@@ -96,20 +97,31 @@ def test_a_model_knows_how_many_tokens_it_was_pretrained_on(recipe, corpus, tmp_
 
 
 def test_a_resumed_run_has_the_same_teacher(corpus, tmp_path):
-    small = ["encoder.layers=1", "encoder.width=32", "encoder.feed_forward=64", "layout.length=32", "batch.tokens=256"]
+    small = ["encoder.layers=1", "encoder.width=8", "encoder.feed_forward=64", "layout.length=32", "batch.tokens=256"]
+    small += ["objective.hidden_cosine.weight=1"]
 
     def teacher(seed):
         torch.manual_seed(seed)
-        return Teacher(BODY.build(20))
+        return Teacher(Learner(BODY.build(corpus.tokenizer.size), {}))
 
     def run(seed, steps, **more):
         recipe = read_recipe("bert-tiny", parse_overrides([*small, f"budget.steps={steps}"]))
-        pretrain(recipe, corpus, tmp_path / "run", teacher=teacher(seed), quiet=True, **more)
+        train_encoder(recipe, corpus, tmp_path / "run", Start(), teacher=teacher(seed), quiet=True, **more)
 
     run(0, 1)
     with pytest.raises(UserError, match=r"inputs.teacher was \w{64}, now \w{64}"):
         run(1, 2, resume=True)
     run(0, 2, resume=True)
+
+
+def test_objectives_that_learn_from_a_teacher_have_one(recipe, corpus, tmp_path):
+    teacher = Teacher(Learner(BODY.build(corpus.tokenizer.size), {}))
+    with pytest.raises(UserError, match="no objective of the recipe bert-tiny learns from a teacher; use a recipe"):
+        train_encoder(recipe, corpus, tmp_path / "run", Start(), teacher=teacher, quiet=True)
+    recipe = read_recipe("bert-tiny", {"objective.hidden_cosine.weight": 1})
+    with pytest.raises(UserError, match=r"objective\.hidden_cosine learns from a teacher; use it with unmask distill"):
+        pretrain(recipe, corpus, tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_model_with_another_tokenizer_is_refused(recipe, corpus, documents, tmp_path):

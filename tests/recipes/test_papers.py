@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import torch
+from transformers import XLNetConfig, XLNetModel
 
 from unmask.checkpoints.check import body_on_meta
 from unmask.objectives.objective import BuildContext
@@ -28,9 +29,12 @@ electra-small       12   256     4   128        64    128   0.15   128    5e-4  
 electra-base        12   768    12   768       256    512   0.15   256    2e-4  0.999    1e-6  0.01    1  10000  766000
 electra-large       24  1024    16  1024       256    512   0.25  2048    2e-4  0.999    1e-6  0.01    1  10000  400000
 gpt-base            12   768    12   768         -    512      -    64  2.5e-4  0.999    1e-8  0.01    1   2000 3000000
+xlnet-base          12   768    12   768         -    512      -  8192    4e-4  0.999    1e-6  0.01    1  40000  500000
+xlnet-large         24  1024    16  1024         -    512      -  8192    4e-4  0.999    1e-6  0.01    1  40000  500000
 """
 """Devlin et al. 2019, section 3 and appendix A.2; Liu et al. 2019, table 9; Joshi et al. 2020, section 4.2; Lan et al.
-2020, sections 3 and 4.1; Clark et al. 2020, table 6; Radford et al. 2018, section 4.1. beta1 is 0.9 in all of them.
+2020, sections 3 and 4.1; Clark et al. 2020, table 6; Radford et al. 2018, section 4.1; Yang et al. 2019, appendix
+A.4.1, which has no base model. beta1 is 0.9 in all of them.
 
 Not in the papers but in their code: gradient clipping, except for RoBERTa; epsilon of BERT, ALBERT and GPT, and beta2
 of GPT; ALBERT's decay and warm-up, and the 16 heads of its xlarge (32 by the paper's H / 64). GPT's steps are 100
@@ -109,63 +113,71 @@ def test_the_page_of_elmo_has_its_numbers_of_parameters():
 
 
 IDEAS = """
-setting                      bert        roberta           spanbert         albert        electra            gpt
+setting                  bert    roberta   spanbert     albert    electra        gpt        xlnet
 [tokenizer]
-kind                    wordpiece            bpe          wordpiece        unigram      wordpiece      wordpiece
-vocabulary                  30522          50265              28996          30000          30522          40478
-lowercase                    true          false              false           true           true           true
+kind                wordpiece        bpe  wordpiece    unigram  wordpiece  wordpiece      unigram
+vocabulary              30522      50265      28996      30000      30522      40478        32000
+lowercase                true      false      false       true       true       true        false
 [encoder]
-kind                         bert        roberta               bert         albert        electra            gpt
-positions                     512            512                512            512            512            512
-segments                        2              1                  2              2              2              -
-dropout                       0.1            0.1                0.1              0            0.1            0.1
-head_dropout                    -              -                  -            0.1              -              -
-activation                   gelu           gelu               gelu      gelu_tanh           gelu      gelu_tanh
-epsilon                     1e-12           1e-5              1e-12          1e-12          1e-12           1e-5
-init_std                     0.02           0.02               0.02           0.02           0.02           0.02
-shared                          -              -                  -            all              -              -
-offset                          -              2                  -              -              -              -
+kind                     bert    roberta       bert     albert    electra        gpt        xlnet
+positions                 512        512        512        512        512        512        65536
+segments                    2          1          2          2          2          -            -
+dropout                   0.1        0.1        0.1          0        0.1        0.1          0.1
+head_dropout                -          -          -        0.1          -          -            -
+activation               gelu       gelu       gelu  gelu_tanh       gelu  gelu_tanh         gelu
+epsilon                 1e-12       1e-5      1e-12      1e-12      1e-12       1e-5        1e-12
+init_std                 0.02       0.02       0.02       0.02       0.02       0.02         0.02
+shared                      -          -          -        all          -          -            -
+offset                      -          2          -          -          -          -            -
+memory                      -          -          -          -          -          -          384
+window                      -          -          -          -          -          -          512
 [layout]
-kind               sentence_pairs full_sentences document_sentences sentence_pairs sentence_pairs full_sentences
-second                     random              -                  -        swapped           next              -
-short_probability             0.1              -                  -            0.1           0.05              -
-single_probability              0              -                  -              0            0.1              -
+kind sentence_pairs full_sentences document_sentences sentence_pairs sentence_pairs full_sentences paired_streams
+second                 random          -          -    swapped       next          -            -
+short_probability         0.1          -          -        0.1       0.05          -            -
+single_probability          0          -          -          0        0.1          -            -
+reuse                       -          -          -          -          -          -          256
+streams                     -          -          -          -          -          -         8192
 [masking]
-kind                        token          token               span          ngram          token           none
-p                               -              -                0.2              -              -              -
-longest                         -              -                 10              3              -              -
+kind                    token      token       span      ngram      token       none  permutation
+p                           -          -        0.2          -          -          -            -
+longest                     -          -         10          3          -          -            5
+context                     -          -          -          -          -          -            6
 [masking.replace]
-mask                          0.8            0.8                0.8            0.8           0.85              -
-random                        0.1            0.1                0.1            0.1              0              -
-keep                          0.1            0.1                0.1            0.1           0.15              -
+mask                      0.8        0.8        0.8        0.8       0.85          -            -
+random                    0.1        0.1        0.1        0.1          0          -            -
+keep                      0.1        0.1        0.1        0.1       0.15          -            -
 [objective.masked_lm]
-weight                          1              1                  1              1              -              -
+weight                      1          1          1          1          -          -            -
 [objective.next_sentence]
-weight                          1              -                  -              -              -              -
+weight                      1          -          -          -          -          -            -
 [objective.sentence_order]
-weight                          -              -                  -              1              -              -
+weight                      -          -          -          1          -          -            -
 [objective.span_boundary]
-weight                          -              -                  1              -              -              -
-places                          -              -                 15              -              -              -
-place_width                     -              -                200              -              -              -
+weight                      -          -          1          -          -          -            -
+places                      -          -         15          -          -          -            -
+place_width                 -          -        200          -          -          -            -
 [objective.replaced_token]
-weight                          -              -                  -              -             50              -
-generator_weight                -              -                  -              -              1              -
+weight                      -          -          -          -         50          -            -
+generator_weight            -          -          -          -          1          -            -
 [objective.causal_lm]
-weight                          -              -                  -              -              -              1
+weight                      -          -          -          -          -          1            -
+[objective.permutation_lm]
+weight                      -          -          -          -          -          -            1
 [optimizer]
-bias_correction             false           true               true          false          false           true
-layer_decay                     1              1                  1              1              1              1
-average                         0              0                  0              0              0              0
+bias_correction         false       true       true      false      false       true        false
+layer_decay                 1          1          1          1          1          1            1
+average                     0          0          0          0          0          0            0
 """
 """The settings common to all sizes of a family; "-": there is no such setting.
 
 Devlin et al. 2019, section 3.1 and appendix A; Liu et al. 2019, sections 2.4, 4 and 5; Joshi et al. 2020, sections 3
 and 4.2; Lan et al. 2020, sections 3.1 and 4.1; Clark et al. 2020, sections 3.1 and 3.2 and appendix A; Radford et al.
-2018, section 4.1. Not in the papers but in their code or their published configurations: bias correction, epsilons,
-standard deviations except GPT's, whether GELU is exact, RoBERTa's offset and 50,265 tokens, SpanBERT's positions in
-spans, ALBERT's dropout (version 2), ELECTRA's shares and its short and single texts, GPT's 40,478 tokens. Our own: the
-pooling of ELECTRA (that of its heads in transformers), and the kind of GPT's vocabulary.
+2018, section 4.1; Yang et al. 2019, sections 2 and 3.1 and appendix A.4.1. Not in the papers but in their code or their
+published configurations: bias correction, epsilons, standard deviations except GPT's, whether GELU is exact, RoBERTa's
+offset and 50,265 tokens, SpanBERT's positions in spans, ALBERT's dropout (version 2), ELECTRA's shares and its short
+and single texts, GPT's 40,478 tokens, XLNet's 32,000 tokens, reuse and memory. Our own: the pooling of ELECTRA (that of
+its heads in transformers), the kind of GPT's vocabulary, and XLNet's limit of positions.
 """
 OTHERWISE = {
     *(f"encoder.{name}" for name in ("layers", "width", "heads", "feed_forward", "embedding")),
@@ -207,6 +219,24 @@ def test_a_recipe_has_the_settings_of_its_paper(name):
     assert stages == ([(0.9, 128), (0.1, 512)] if family == "bert" else [(1, recipe.layout.length)])
 
 
+@pytest.mark.parametrize(("name", "count"), [("xlnet-base", 116_718_336), ("xlnet-large", 360_268_800)])
+def test_xlnets_parameters(name, count):
+    """Without the pooler; those of the published models, 117 and 360 million."""
+    recipe = read_recipe(name)
+    with torch.device("meta"):
+        encoder = recipe.encoder.build(recipe.tokenizer.vocabulary)
+        theirs = XLNetModel(
+            XLNetConfig(
+                n_layer=encoder.num_layers,
+                d_model=encoder.width,
+                n_head=recipe.encoder.heads,
+                d_inner=recipe.encoder.inner,
+            )
+        )
+    found = sum(value.numel() for name, value in encoder.named_parameters() if not name.startswith("pooler."))
+    assert found == count == sum(value.numel() for value in theirs.parameters())
+
+
 @pytest.mark.parametrize(
     ("name", "millions"),
     [("albert-base", 11.68), ("albert-large", 17.68), ("albert-xlarge", 58.72), ("albert-xxlarge", 222.60)],
@@ -218,3 +248,28 @@ def test_alberts_parameters(name, millions):
         encoder = recipe.encoder.build(recipe.tokenizer.vocabulary)
     assert recipe.tokenizer.vocabulary == 30_000
     assert sum(value.numel() for value in encoder.parameters()) / 1e6 == pytest.approx(millions, abs=0.005)
+
+
+@pytest.mark.parametrize(("name", "millions"), [("distilbert", 66.36), ("tinybert-4", 14.35), ("tinybert-6", 66.96)])
+def test_the_parameters_of_students(name, millions):
+    """Sanh et al. 2019, table 3, without the pooler, which it lacks; Jiao et al. 2020, table 1, reports 14.5 and 67."""
+    recipe = read_recipe(name)
+    with torch.device("meta"):
+        encoder = recipe.encoder.build(recipe.tokenizer.vocabulary)
+    parts = {part: value.numel() for part, value in encoder.named_parameters()}
+    lacks = "pooler." if name == "distilbert" else " "
+    assert sum(number for part, number in parts.items() if not part.startswith(lacks)) / 1e6 == pytest.approx(
+        millions, abs=0.005
+    )
+
+
+def test_the_objectives_of_students():
+    """Sanh et al. 2019, section 2 and the options in the README of its code; Jiao et al. 2020, section 3.2."""
+    distilbert = read_recipe("distilbert")
+    weights = {name: one.weight for name, one in distilbert.objectives.items()}
+    assert weights == {"masked_lm": 2.0, "soft_targets": 5.0, "hidden_cosine": 1.0}
+    soft = distilbert.objectives["soft_targets"]
+    assert (soft.temperature, soft.all_tokens) == (2.0, True)
+    for name in ("tinybert-4", "tinybert-6"):
+        (matching,) = read_recipe(name).objectives.values()
+        assert (matching.embeddings, matching.hidden, matching.attention, matching.layers) == (1.0, 1.0, 1.0, ())

@@ -241,3 +241,17 @@ def test_no_answer_is_at_the_summary_token(monkeypatch):
         impossible = Question("", "who?", "a cat sat.", impossible=True)
         (window,), _ = cut_passages(TOKENIZER, [impossible], WindowSettings(32, 4, 8, no_answer=True), gold=True)
         assert window.sample.labels["question_answering"].tolist() == [first, first]
+
+
+def test_where_cls_is_last_the_passage_comes_first(monkeypatch):
+    monkeypatch.setattr(TOKENIZER, "summary", "last")
+    example = Question("q", "ab", "cab ed cab", (Answer("ed", 4),))
+    settings = WindowSettings(length=20, stride=8, question=4, no_answer=True)
+    (window,), _ = cut_passages(TOKENIZER, [example], settings, gold=True)
+    question, passage = (TOKENIZER.encode(text).tolist() for text in (example.question, example.passage))
+    assert window.sample.ids.tolist() == [*passage, TOKENIZER.sep, *question, TOKENIZER.sep, TOKENIZER.cls]
+    assert window.sample.segments.tolist() == [0] * (len(passage) + 1) + [1] * (len(question) + 1) + [2]
+    end = len(window.sample) - 1
+    assert window.sample.positions["passage"].tolist() == [end, *range(len(passage))]
+    start, stop = window.sample.labels["question_answering"]
+    assert TOKENIZER.decode(window.sample.ids[start : stop + 1].tolist()) == "ed"

@@ -146,7 +146,9 @@ def test_options_without_effect_are_refused(text):
 
 MEASURE = """
 import pathlib, re, sys
+from unmask.text import files
 from unmask.text.documents import Skipped, TextOptions, read_documents
+files.MAX_RATIO = 10**6
 skipped = Skipped()
 found = [len(text) for text in read_documents(sys.argv[2:], TextOptions(documents=sys.argv[1]), skipped)]
 peak = re.search(r"VmHWM:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())  # getrusage includes the parent's
@@ -156,7 +158,7 @@ print(len(found), skipped.count, int(peak[1]) // 1024)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["file", "line"])
-def test_D7_D10_compression_bomb_is_skipped_in_flat_memory(tmp_path, mode):
+def test_D7_D10_an_overlong_line_is_skipped_in_flat_memory(tmp_path, mode):
     path = tmp_path / "bomb.txt.xz"
     with lzma.open(path, "wb", preset=0) as stream:
         for _ in range(200):
@@ -166,6 +168,17 @@ def test_D7_D10_compression_bomb_is_skipped_in_flat_memory(tmp_path, mode):
     found, skipped, megabytes = map(int, subprocess.run(command, capture_output=True, check=True).stdout.split())
     assert (found, skipped) == (1 if mode == "line" else 0, 1)
     assert megabytes < 120  # of which Python and its modules take about 30
+
+
+@pytest.mark.parametrize("mode", ["file", "blank-line", "line"])
+@pytest.mark.parametrize("byte", [b"\0", b"\n"])
+def test_D10_compression_bomb_is_refused(tmp_path, monkeypatch, mode, byte):
+    """All of the file is refused, with the line so far, not only the document that is read."""
+    monkeypatch.setattr(files, "FREE", 100_000)
+    path = tmp_path / "bomb.txt.xz"
+    path.write_bytes(lzma.compress(b"first\n\n" + byte * 3_000_000))
+    with pytest.raises(UserError, match=rf"{path}:\d+: the archive expands to more than 100 times its size"):
+        read(path, documents=mode)
 
 
 def test_documents_that_are_all_skipped_are_refused(tmp_path):

@@ -3,13 +3,15 @@
     python remembering.py OUT '{"micro_tokens": 30, "resume": true}'
 
 Each window starts with a cue and asks for the cue of the previous window, which the encoder keeps in its state; a
-running mean over all windows makes every step depend on all previous ones.
+running mean over all windows makes every step depend on all previous ones. With `xlnet`, the body is XLNet's, whose
+memory has the first tokens of the last windows, and what is asked for is the last token of a window.
 """
 
 import json
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +19,15 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from unmask.batches.batch import Sample, collate
+from unmask.batches.batch import TARGETS, Sample, collate
 from unmask.batches.rng import derive_rng
 from unmask.batches.stages import Stage
 from unmask.encoders.encoder import CARRY, NOTHING, Encoded, HeadSpec
+from unmask.encoders.two_streams import TwoStreams
+from unmask.families.xlnet import XlnetSettings
 from unmask.objectives.learner import Learner
-from unmask.objectives.objective import Objective, Part
+from unmask.objectives.objective import BuildContext, Objective, Part
+from unmask.objectives.permutation_lm import PermutationLMSettings
 from unmask.runs.display import Display
 from unmask.settings import write
 from unmask.training import loop
@@ -51,9 +56,10 @@ class Windows:
     stages = (Stage(share=1.0, length=16),)
     epoch = None
 
-    def __init__(self, *, seed=0, apart=False):
+    def __init__(self, *, seed=0, apart=False, xlnet=False):
         self.seed = seed
         self.apart = apart
+        self.xlnet = xlnet
         self.streams = 0 if apart else STREAMS
 
     def cue(self, *key):
@@ -64,14 +70,22 @@ class Windows:
         noise = rng.integers(CUES, VOCABULARY, 2 + (window + stream) % 5)
         ids = np.array([self.cue(epoch, window, stream), *noise])
         asked = [self.cue(epoch, window - 1, stream)] if window else []
-        return Sample(
+        sample = Sample(
             key=(epoch, window, stream),
             ids=ids,
-            segments=np.zeros(len(ids), np.int64),
+            segments=np.full(len(ids), int(self.xlnet)),
             positions={"query": np.full(len(asked), len(ids) - 1)},
             labels={"cue": np.array(asked, np.int64)},
             **({} if self.apart else {"stream": stream, "fresh": window == 0}),
         )
+        return self._for_xlnet(sample) if self.xlnet else sample
+
+    def _for_xlnet(self, sample):
+        """Return a window whose last token is asked for, last in the order; only the cue is remembered."""
+        at, asked = sample.positions["query"], sample.labels["cue"]
+        ids, order = sample.ids.copy(), np.zeros(len(sample), np.int64)
+        ids[at], order[at] = asked, 1
+        return replace(sample, ids=ids, order=order, remember=1, positions={TARGETS: at}, labels={TARGETS: asked})
 
     def take(self, cursor, *, tokens=None, sequences=None):
         epoch, window = cursor
@@ -151,14 +165,18 @@ def settings(steps, micro_tokens=1000, **budget):
     )
 
 
-def learner_of(dtype=torch.float32):
+def learner_of(dtype=torch.float32, *, xlnet=False):
     torch.manual_seed(0)
-    return Learner(Remembering(), {"recall": Recall()}).to(dtype)
+    if not xlnet:
+        return Learner(Remembering(), {"recall": Recall()}).to(dtype)
+    shape = {"layers": 2, "width": 16, "heads": 2, "feed_forward": 32, "dropout": 0.0, "init_std": 0.1}
+    body = XlnetSettings(**shape, memory=3).build(VOCABULARY)
+    return Learner(body, {"recall": PermutationLMSettings().build(BuildContext(body))}).to(dtype)
 
 
 def heldout_of(learner, *, apart=False, windows=12):
     """Return windows of other streams, in two groups of streams, each in order."""
-    source = Windows(seed=1, apart=apart)
+    source = Windows(seed=1, apart=apart, xlnet=isinstance(learner.encoder, TwoStreams))
     groups = [range(4), range(4, STREAMS)]
     made = [[source.window(0, window, stream) for stream in group] for window in range(windows) for group in groups]
     return [collate([learner.prepare(sample) for sample in samples]) for samples in made]
@@ -167,7 +185,7 @@ def heldout_of(learner, *, apart=False, windows=12):
 def trainer_of(run, learner, chosen, *, machine=None, processes=None, apart=False, heldout=True):
     return Trainer(
         learner,
-        Windows(apart=apart),
+        Windows(apart=apart, xlnet=isinstance(learner.encoder, TwoStreams)),
         prepare=learner.prepare,
         heldout=heldout_of(learner, apart=apart) if heldout else [],
         settings=chosen,
@@ -184,11 +202,12 @@ def gloo_threads():
     return [name for name in names if "gloo" in name]
 
 
-def main(out, *, micro_tokens=1000, double=False, overlapped=False, resume=False, kill=None):
+def main(out, *, xlnet=False, micro_tokens=1000, double=False, overlapped=False, resume=False, kill=None):
     """Train with a checkpoint after each step.
 
     Args:
         out: the run directory.
+        xlnet: train XLNet's body.
         micro_tokens: tokens of a micro-batch.
         double: train in float64.
         overlapped: sum gradients during the backward pass, as on GPUs.
@@ -206,7 +225,8 @@ def main(out, *, micro_tokens=1000, double=False, overlapped=False, resume=False
         return step(self)
 
     Trainer.step = dying
-    chosen, learner = settings(30, micro_tokens), learner_of(torch.float64 if double else torch.float32)
+    chosen = settings(30, micro_tokens)
+    learner = learner_of(torch.float64 if double else torch.float32, xlnet=xlnet)
     machine, processes = Machine(torch.device("cpu"), "float32"), Processes.launched()
     with processes, open_run(out, write(chosen), {}, machine, processes, resume=resume) as run:
         trainer_of(run, learner, chosen, machine=machine, processes=processes).complete(resume=resume)

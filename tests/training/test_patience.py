@@ -1,10 +1,12 @@
 """Early stopping by the held-out loss."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
 
+from unmask.errors import UnmaskError, UserError
 from unmask.training.patience import Patience
 
 
@@ -45,3 +47,42 @@ def test_without_early_stopping_nothing_is_stored(small, trainer):
     assert not patience.is_over()
     assert patience.take_best(one.learner) is None
     assert not (one.run.checkpoints / "best.safetensors").exists()
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"), [(flip, "altered"), (truncate, "cannot be read"), (Path.unlink, "cannot be read")]
+)
+def test_C9_damaged_or_missing_best_weights_are_named(small, trainer, damage, message):
+    one = trainer(small())
+    patience = Patience(one.run, 2, one.processes)
+    one.run.checkpoints.mkdir(exist_ok=True)
+    one.run.log({"kind": "heldout", "step": 1, "loss": 3.0})
+    patience.update(one.learner)
+    assert patience.take_best(one.learner) == 1
+    path = one.run.checkpoints / "best.safetensors"
+    damage(path)
+    with pytest.raises(UserError, match=rf"{path}: the .*{message}.*started again"):
+        patience.take_best(one.learner)
+
+
+def test_T9_a_full_disk_while_the_best_weights_are_written(small, trainer, monkeypatch):
+    one = trainer(small())
+    patience = Patience(one.run, 2, one.processes)
+    one.run.checkpoints.mkdir(exist_ok=True)
+    one.run.log({"kind": "heldout", "step": 1, "loss": 3.0})
+    monkeypatch.setattr(
+        "unmask.durable.sync", lambda path: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+    )
+    with pytest.raises(UnmaskError, match=r"best\.safetensors: .* \(No space left on device\); .* --resume"):
+        patience.update(one.learner)
+    assert [path.name for path in one.run.checkpoints.iterdir()] == []

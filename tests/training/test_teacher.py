@@ -31,7 +31,7 @@ class Imitation(Objective):
         return sample.add(counts={name: len(sample)})
 
     def score(self, encoder, encoded, batch):
-        target = self.teacher(batch.tokens).last.to(encoded.last.dtype)
+        target = self.teacher.read(batch).last.to(encoded.last.dtype)
         return Part(mse_loss(self.dense(encoded.last).float(), target.float(), reduction="sum"), {})
 
     def forward_flops(self, encoder, batch):
@@ -51,7 +51,7 @@ class Dropping(Remembering):
 def test_training_leaves_the_teacher_alone(tmp_path, precision):
     torch.manual_seed(1)
     machine = Machine(torch.device("cpu"), precision)
-    teacher = Teacher(Dropping()).to(machine.device, machine.dtype)
+    teacher = Teacher(Learner(Dropping(), {})).to(machine.device, machine.dtype)
     before = teacher.fingerprint()
     learner, chosen = Learner(Remembering(), {"imitation": Imitation(teacher)}), settings(30)
     names = {name for name, _ in learner.named_parameters()}
@@ -77,7 +77,7 @@ def test_training_leaves_the_teacher_alone(tmp_path, precision):
         losses = [line["loss"] for line in run.read_metrics("train")]
         assert losses[-1] < 0.7 * losses[0], "the learner approaches the teacher"
         assert teacher.fingerprint() == before
-        assert all(value.grad is None for value in teacher.module.parameters())
+        assert all(value.grad is None for value in teacher.learner.parameters())
         assert trainer.optimizer.names.keys() == names
         path, _ = newest_checkpoint(run.checkpoints)
         assert safetensors.torch.load_file(path / "model.safetensors").keys() == names

@@ -22,6 +22,8 @@ MAX_WASTE = 0.125
 """Maximum share of padding in an attention group."""
 CHEAP_WASTE = 128
 """Number of padding tokens that is always allowed in a group: a separate group would cost more."""
+TARGETS = "targets"
+"""Name of the positions and labels of tokens that are predicted by queries, without reading them (XLNet)."""
 
 Change = Callable[[Tensor], Tensor]
 
@@ -43,8 +45,12 @@ class Sample:
         stage: index of the run's stage in which the sample is read.
         stream: index of the contiguous stream whose next window this is; None for an independent sample.
         fresh: whether the stream starts here, so that no state is carried over from the previous window.
-        backward: whether the ids are in reverse order, for bodies that read each direction separately; None: samples
-            have no direction.
+        backward: whether the ids are in reverse order, for bodies that distinguish directions; None: samples have no
+            direction.
+        order: each token's rank in the factorization order, (length,): it sees the tokens with ranks up to its own;
+            None: all tokens see each other.
+        remember: number of its first tokens that the next window of the stream can attend to, which do not see the
+            others; None: all.
     """
 
     key: Key
@@ -58,6 +64,8 @@ class Sample:
     stream: int | None = None
     fresh: bool = False
     backward: bool | None = None
+    order: np.ndarray | None = None
+    remember: int | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -74,18 +82,20 @@ class Sample:
         self,
         *,
         ids: np.ndarray | None = None,
+        order: np.ndarray | None = None,
         positions: Mapping[str, np.ndarray] | None = None,
         labels: Mapping[str, np.ndarray] | None = None,
         counts: Mapping[str, int] | None = None,
     ) -> Sample:
-        """Return a copy with additional names (and, for masking, other ids).
+        """Return a copy with additional names (and, for masking, other ids or an order).
 
         Raises:
             ValueError: a name is already in use.
         """
         given = {"positions": positions, "labels": labels, "counts": counts}
-        more = {name: _merge(getattr(self, name), new) for name, new in given.items() if new}
-        return self._changed(ids=self.ids if ids is None else ids, **more)
+        more: dict[str, object] = {name: _merge(getattr(self, name), new) for name, new in given.items() if new}
+        more |= {name: new for name, new in (("ids", ids), ("order", order)) if new is not None}
+        return self._changed(**more)
 
     def _changed(self, **values: object) -> Sample:
         """Return a copy with other values, in a fraction of the time of `dataclasses.replace`."""
@@ -106,6 +116,7 @@ class Group:
         slots: (sequences * longest,) index in the batch of the token in each slot, arbitrary at padding; None whenever
             `index` is None.
         real: (sequences, longest) bool, False at padding; None if nothing is padded.
+        backward: whether its sequences are in reverse order.
     """
 
     start: int
@@ -115,6 +126,7 @@ class Group:
     index: Tensor | None
     slots: Tensor | None
     real: Tensor | None
+    backward: bool = False
 
     def map(self, change: Change) -> Group:
         """Return a copy with `change` applied to each tensor."""
@@ -134,6 +146,10 @@ class Tokens:
         groups: see `Group`; together they cover all tokens in order.
         backward: number of sequences whose tokens are in reverse order, the last ones; None: no sequence has a
             direction.
+        order: (tokens,); see `Sample`.
+        queries: (queries,) tokens that a body with two streams predicts without reading them, in order; None: none.
+        query_groups: the queries of each of the groups, which pad them like tokens; empty without queries.
+        remember: see `Sample`; the same for all sequences.
     """
 
     ids: Tensor
@@ -142,16 +158,26 @@ class Tokens:
     offsets: Tensor
     groups: tuple[Group, ...]
     backward: int | None = None
+    order: Tensor | None = None
+    queries: Tensor | None = None
+    query_groups: tuple[Group, ...] = ()
+    remember: int | None = None
 
     def map(self, change: Change) -> Tokens:
         """Return a copy with `change` applied to all tensors."""
+        segments, order, queries = (
+            None if old is None else change(old) for old in (self.segments, self.order, self.queries)
+        )
         return replace(
             self,
             ids=change(self.ids),
-            segments=None if self.segments is None else change(self.segments),
+            segments=segments,
             position_ids=change(self.position_ids),
             offsets=change(self.offsets),
             groups=tuple(group.map(change) for group in self.groups),
+            order=order,
+            queries=queries,
+            query_groups=tuple(group.map(change) for group in self.query_groups),
         )
 
 
@@ -197,7 +223,8 @@ def collate(samples: Sequence[Sample]) -> Batch:
     """Concatenate samples, shortest first (samples of equal length keep their order), each direction by itself.
 
     Raises:
-        ValueError: a stream occurs twice, or only some of the samples belong to streams, have segments or a direction.
+        ValueError: a stream occurs twice, only some of the samples belong to streams, have segments, a direction or an
+            order, or they are remembered to different lengths.
     """
     samples = sorted(samples, key=lambda sample: (bool(sample.backward), len(sample)))
     backward = _count_backward(samples)
@@ -207,22 +234,28 @@ def collate(samples: Sequence[Sample]) -> Batch:
     lengths = np.array([len(sample) for sample in samples])
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     starts = list(zip(samples, offsets[:-1], strict=True))
+    positions = {
+        name: torch.from_numpy(np.concatenate([sample.positions[name] + start for sample, start in starts]))
+        for name in samples[0].positions
+    }
+    groups = tuple(group_sequences(lengths, offsets, len(samples) - (backward or 0)))
     position_ids = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
     tokens = Tokens(
         ids=torch.from_numpy(np.concatenate([sample.ids for sample in samples]).astype(np.int64)),
-        segments=_segments(samples),
+        segments=_numbers(samples, "segments"),
         position_ids=torch.from_numpy(position_ids),
         offsets=torch.from_numpy(offsets.astype(np.int32)),
-        groups=tuple(_groups(lengths, offsets)),
+        groups=groups,
         backward=backward,
+        order=_numbers(samples, "order"),
+        queries=positions.get(TARGETS),
+        query_groups=_query_groups(samples, groups) if TARGETS in positions else (),
+        remember=_remembered(samples),
     )
     return Batch(
         keys=tuple(sample.key for sample in samples),
         tokens=tokens,
-        positions={
-            name: torch.from_numpy(np.concatenate([sample.positions[name] + start for sample, start in starts]))
-            for name in samples[0].positions
-        },
+        positions=positions,
         labels={
             name: torch.from_numpy(np.concatenate([sample.labels[name] for sample in samples]))
             for name in samples[0].labels
@@ -264,12 +297,20 @@ def split(samples: Sequence[Sample], micro_tokens: int) -> list[list[Sample]]:
     return micro_batches
 
 
-def _segments(samples: Sequence[Sample]) -> Tensor | None:
-    """Return the concatenated segments of samples, (tokens,), or None if no sample has segments."""
-    given = [sample.segments for sample in samples if sample.segments is not None]
+def _numbers(samples: Sequence[Sample], name: str) -> Tensor | None:
+    """Return the concatenated segments or order of samples, (tokens,), or None if no sample has any."""
+    given = [values for sample in samples if (values := getattr(sample, name)) is not None]
     if given and len(given) != len(samples):
-        raise ValueError("either all samples of a batch must have segments, or none")
+        raise ValueError(f"either all samples of a batch must have {name}, or none")
     return torch.from_numpy(np.concatenate(given).astype(np.int64)) if given else None
+
+
+def _remembered(samples: Sequence[Sample]) -> int | None:
+    """Return how many tokens of each sample are remembered."""
+    (remember, *others) = {sample.remember for sample in samples}
+    if others:
+        raise ValueError("the samples of a batch must be remembered to the same length")
+    return remember
 
 
 def _count_backward(samples: Sequence[Sample]) -> int | None:
@@ -280,30 +321,49 @@ def _count_backward(samples: Sequence[Sample]) -> int | None:
     return sum(given) if given else None
 
 
-def _groups(lengths: np.ndarray, offsets: np.ndarray) -> list[Group]:
+def group_sequences(lengths: np.ndarray, offsets: np.ndarray, border: int) -> list[Group]:
+    """Return the groups of sequences, which are in order of length.
+
+    Args:
+        lengths: (sequences,).
+        offsets: (sequences + 1,), where each sequence starts.
+        border: number of the first sequence in reverse order; from there on they are in order of length again.
+    """
     groups = []
     first = 0
     while first < len(lengths):
         last = first + 1  # in order of length: the last of the sequences first..last-1 is the longest
-        while last < len(lengths) and lengths[last] >= lengths[last - 1]:  # shorter again: the other direction begins
+        while last < len(lengths) and last != border:
             padded = int(lengths[last]) * (last + 1 - first)
             if padded - (offsets[last + 1] - offsets[first]) > max(MAX_WASTE * padded, CHEAP_WASTE):
                 break
             last += 1
-        groups.append(_group(lengths[first:last], int(offsets[first]), int(offsets[last])))
+        groups.append(_group(lengths[first:last], int(offsets[first]), backward=first >= border))
         first = last
     return groups
 
 
-def _group(lengths: np.ndarray, start: int, stop: int) -> Group:
-    longest = int(lengths[-1])
-    if lengths[0] == longest:
-        return Group(start, stop, len(lengths), longest, None, None, None)
+def _query_groups(samples: Sequence[Sample], groups: Sequence[Group]) -> tuple[Group, ...]:
+    """Return the queries of each group, padded like tokens."""
+    counts = np.array([len(sample.positions[TARGETS]) for sample in samples])
+    found, first, start = [], 0, 0
+    for group in groups:
+        own = counts[first : first + group.sequences]
+        found.append(_group(own, start, backward=group.backward))
+        first, start = first + group.sequences, found[-1].stop
+    return tuple(found)
+
+
+def _group(lengths: np.ndarray, start: int, *, backward: bool) -> Group:
+    longest, stop = int(lengths.max()), start + int(lengths.sum())
+    if lengths.min() == longest:
+        return Group(start, stop, len(lengths), longest, None, None, None, backward)
     real = np.arange(longest) < lengths[:, None]  # (sequences, longest)
     index = np.flatnonzero(real)
     slots = np.full(real.size, start)
     slots[index] = np.arange(start, stop)
-    return Group(start, stop, len(lengths), longest, *map(torch.from_numpy, (index, slots, real)))
+    tensors = torch.from_numpy(index), torch.from_numpy(slots), torch.from_numpy(real)
+    return Group(start, stop, len(lengths), longest, *tensors, backward)
 
 
 def _merge(old: Mapping[str, _Value], new: Mapping[str, _Value]) -> dict[str, _Value]:

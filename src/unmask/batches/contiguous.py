@@ -11,7 +11,7 @@ import numpy as np
 
 from unmask.batches.batch import Sample
 from unmask.batches.frame import Frame
-from unmask.batches.streams import STREAMS, StreamSettings
+from unmask.batches.streams import STREAMS, Rows, StreamSettings
 from unmask.corpus.corpus import Documents
 
 
@@ -35,7 +35,7 @@ class ContiguousText:
 
     def __init__(self, frame: Frame, length: int) -> None:
         self.frame = frame
-        self.capacity = frame.capacity(length, texts=1)
+        self.capacity = self.advance = frame.capacity(length, texts=1)
 
     def sizes(self, documents: Documents) -> np.ndarray:
         """See `StreamText`."""
@@ -45,6 +45,6 @@ class ContiguousText:
         """See `StreamText`."""
         return np.concatenate([*sentences, [self.frame.sep]])  # (tokens,)
 
-    def window(self, rows: np.ndarray, direction: int) -> Sample:
+    def window(self, rows: np.ndarray, direction: int, rng: np.random.Generator, other: Rows) -> Sample:
         """See `StreamText`."""
         return self.frame.wrap(rows)

@@ -69,7 +69,7 @@ class Frame:
         """Return the sample of a text or a pair of texts (ids without special tokens), with an empty key.
 
         The position "summary" is that of [CLS], or of the extract token; segments are 0 up to and including the
-        separators in between, and 1 after them.
+        separators in between, and 1 after them, but 2 at a [CLS] at the end.
         """
         texts = [first] if second is None else [first, [self.sep] * self.between, second]
         end = [self.sep if self.extract is None else self.extract]
@@ -77,5 +77,7 @@ class Frame:
         segments = np.zeros(len(ids), np.int64)
         if second is not None:
             segments[self.start + len(first) + self.between :] = 1
+        if self.last:
+            segments[-1] = 2
         summary = FIRST if self.extract is None and not self.last else np.array([len(ids) - 1])
         return Sample(key=(), ids=self.spell(ids), segments=segments, positions={"summary": summary})

@@ -6,6 +6,7 @@ from unmask.batches.contiguous import ContiguousSettings
 from unmask.batches.document_sentences import DocumentSentencesSettings
 from unmask.batches.full_sentences import FullSentencesSettings
 from unmask.batches.layout import LayoutSettings
+from unmask.batches.paired_streams import PairedStreamsSettings
 from unmask.batches.sentence_pairs import SentencePairsSettings
 from unmask.batches.sentence_streams import SentenceStreamsSettings
 from unmask.batches.single import SingleSettings
@@ -20,6 +21,7 @@ LAYOUTS: Table[type[LayoutSettings]] = Table(
         "sentence_pairs": SentencePairsSettings,
         "contiguous": ContiguousSettings,
         "sentence_streams": SentenceStreamsSettings,
+        "paired_streams": PairedStreamsSettings,
     },
 )
 """Settings classes by `kind` in [layout]."""

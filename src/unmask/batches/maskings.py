@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, TypeAlias, Union
 from unmask.batches.masking import MaskingSettings
 from unmask.batches.ngram_masking import NgramMaskingSettings, WholeWordMaskingSettings
 from unmask.batches.no_masking import NoMaskingSettings
+from unmask.batches.permutation_masking import PermutationMaskingSettings
 from unmask.batches.span_masking import SpanMaskingSettings
 from unmask.batches.token_masking import TokenMaskingSettings
 from unmask.plugins import Table
@@ -16,6 +17,7 @@ MASKINGS: Table[type[MaskingSettings] | type[NoMaskingSettings]] = Table(
         "whole_word": WholeWordMaskingSettings,
         "ngram": NgramMaskingSettings,
         "span": SpanMaskingSettings,
+        "permutation": PermutationMaskingSettings,
         "none": NoMaskingSettings,
     },
 )

@@ -17,7 +17,7 @@ import numpy as np
 
 from unmask.batches.batch import Sample
 from unmask.batches.frame import Frame
-from unmask.batches.streams import STREAMS, StreamSettings
+from unmask.batches.streams import STREAMS, Rows, StreamSettings
 from unmask.corpus.corpus import Documents
 
 DIRECTIONS = "streams in both directions"
@@ -58,7 +58,7 @@ class SentenceText:
 
     def __init__(self, frame: Frame, length: int) -> None:
         self.frame = frame
-        self.capacity = length
+        self.capacity = self.advance = length
 
     def sizes(self, documents: Documents) -> np.ndarray:
         """See `StreamText`."""
@@ -69,7 +69,7 @@ class SentenceText:
         framed = [np.concatenate([[self.frame.cls], words, [self.frame.sep]]) for words in sentences]
         return np.concatenate([np.stack([words[:-1], words[1:]], 1) for words in framed])
 
-    def window(self, rows: np.ndarray, direction: int) -> Sample:
+    def window(self, rows: np.ndarray, direction: int, rng: np.random.Generator, other: Rows) -> Sample:
         """See `StreamText`."""
         ids, following = (rows[::-1, ::-1] if direction else rows).T
         labels = {"following": following.astype(np.int64)}

@@ -185,16 +185,27 @@ class CorpusSource:
 
 
 class ExampleSource:
-    """Ready samples (labelled examples), reshuffled in each epoch. Cursor: (epoch, item); key: (epoch, example)."""
+    """Ready samples (labelled examples), reshuffled in each epoch. Cursor: (epoch, item, stage); key: (epoch, example).
 
-    start: Cursor = (0, 0)
+    With a single stage the cursor does not contain it.
+
+    Args:
+        samples: the samples.
+        seed: seed of the order.
+        stages: the share and the name of each stage; all stages read the same samples, in an order that goes on.
+    """
+
     streams = 0
 
-    def __init__(self, samples: Sequence[Sample], *, seed: int) -> None:
+    def __init__(
+        self, samples: Sequence[Sample], *, seed: int, stages: Sequence[tuple[float, str]] = ((1.0, ""),)
+    ) -> None:
         if not samples:
             raise UserError("there are no examples to train on")
         self.samples = samples
-        self.stages = (Stage(share=1.0, length=max(map(len, samples))),)
+        longest = max(map(len, samples))
+        self.stages = tuple(Stage(share=share, length=longest, name=name) for share, name in stages)
+        self.start: Cursor = (0, 0, 0) if len(stages) > 1 else (0, 0)
         self.epoch = len(samples), total_length(samples)
         self.seed = seed
 
@@ -202,7 +213,7 @@ class ExampleSource:
         self, cursor: Cursor, *, tokens: int | None = None, sequences: int | None = None
     ) -> tuple[list[Sample], Cursor]:
         """See `Source`."""
-        epoch, item = cursor
+        epoch, item, *stage = cursor
         taken: list[Sample] = []
         capacity = tokens if tokens is not None else sequences
         assert capacity is not None, "either tokens or sequences must be given"
@@ -217,16 +228,15 @@ class ExampleSource:
             if size > capacity and taken:
                 break
             key: Key = (epoch, example)
-            taken.append(sample.named(key))
+            taken.append(sample.named(key) if not any(stage) else replace(sample.named(key), stage=stage[0]))
             capacity -= size
             item += 1
-        return taken, (epoch, item)
+        return taken, (epoch, item, *stage)
 
     def epochs(self, cursor: Cursor) -> float:
         """See `Source`."""
-        epoch, item = cursor
-        return epoch + item / len(self.samples)
+        return cursor[0] + cursor[1] / len(self.samples)
 
     def enter(self, cursor: Cursor, stage: int) -> Cursor:
-        """See `Source`; there is only one stage."""
-        return cursor
+        """See `Source`; the order goes on."""
+        return (*cursor[:2], stage) if len(cursor) > 2 else cursor

@@ -5,6 +5,8 @@ each step. The documents of an epoch, in seeded order, form one long text; it is
 sequences, and each step takes the next window of every stream exactly once. The remainder at the end, less than a
 window per stream, is not read in that epoch.
 
+Windows may overlap: the next one then starts within the previous one.
+
 Each epoch orders the documents differently, so the text of a stream is interrupted there: its first window is `fresh`,
 and the state is reset. Within an epoch the state is carried across document boundaries.
 
@@ -13,10 +15,10 @@ Dai et al. 2019 (Transformer-XL), section 3.2, and the ordered iterator of their
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, Self
 
 import msgspec
 import numpy as np
@@ -35,14 +37,23 @@ HELDOUT_WINDOWS = 8
 """Minimum number of windows in each stream of held-out text, if there is enough text."""
 
 
+Rows = Callable[[], np.ndarray]
+
+
 class StreamText(Protocol):
     """How a layout cuts the text of streams into windows.
 
     Attributes:
         capacity: rows of the text in a window.
+        advance: number of rows after which the next window starts.
     """
 
     capacity: int
+
+    @property
+    def advance(self) -> int:
+        """See above."""
+        ...
 
     def sizes(self, documents: Documents) -> np.ndarray:
         """Return the number of rows of each document, (documents,)."""
@@ -52,12 +63,14 @@ class StreamText(Protocol):
         """Return the rows of a document, such as its ids."""
         ...
 
-    def window(self, rows: np.ndarray, direction: int) -> Sample:
+    def window(self, rows: np.ndarray, direction: int, rng: np.random.Generator, other: Rows) -> Sample:
         """Return the sample of a window, with an empty key.
 
         Args:
             rows: `capacity` rows, in the order of the text.
             direction: 0, or 1 if the window is read from its end.
+            rng: source of all randomness.
+            other: returns as many rows from a random place of the text.
         """
         ...
 
@@ -97,7 +110,7 @@ class StreamSettings(LayoutSettings, frozen=True, kw_only=True, forbid_unknown_f
         text, readers = self.text(frame), self.streams // self.directions
         return StreamSource(documents, text, self.length, readers, self.directions, seed=seed)
 
-    def heldout(self, num_tokens: int, batch_tokens: int) -> StreamSettings:
+    def heldout(self, num_tokens: int, batch_tokens: int) -> Self:
         """See `LayoutSettings`; there are few streams, so that each has many windows."""
         affordable = min(batch_tokens // self.length, num_tokens // (HELDOUT_WINDOWS * self.length))
         readers = max(1, min(self.streams, affordable) // self.directions)
@@ -129,7 +142,7 @@ class StreamSource:
         self.streams = readers * directions
         self.seed = seed
         self.total = int(text.sizes(documents).sum())
-        self.num_windows = self.total // (readers * text.capacity)
+        self.num_windows = max(0, self.total - text.capacity + text.advance) // (readers * text.advance)
         self._read = lru_cache(maxsize=2 * self.streams)(lambda number: text.read(documents.sentences(number)))
         self._order = lru_cache(maxsize=1)(self._arrange)
 
@@ -164,8 +177,12 @@ class StreamSource:
     def _window(self, epoch: int, window: int, stream: int) -> Sample:
         direction, reader = divmod(stream, self.readers)
         size = self.text.capacity
-        first = (reader * self.num_windows + window) * size
-        sample = self.text.window(self._rows(epoch, self.total - first - size if direction else first), direction)
+        first = (reader * self.num_windows + window) * self.text.advance
+        rows = self._rows(epoch, self.total - first - size if direction else first)
+        rng = derive_rng(self.seed, "windows", epoch, window, stream)
+        sample = self.text.window(
+            rows, direction, rng, lambda: self._rows(epoch, int(rng.integers(self.total - size + 1)))
+        )
         return replace(sample, key=(epoch, window, stream), stream=stream, fresh=window == 0)
 
     def _rows(self, epoch: int, first: int) -> np.ndarray:

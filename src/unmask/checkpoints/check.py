@@ -23,20 +23,26 @@ from unmask.objectives.objective import BuildContext, decoder_of
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-class _WithoutDraws(TorchFunctionMode):
-    """Skips random initialization: on the meta device torch first loads its decompositions, which takes a second."""
+class WithoutDraws(TorchFunctionMode):
+    """Skips random initialization: weights that are not on the meta device become zero, for those that are loaded next.
+
+    On the meta device torch would first load its decompositions, which takes a second.
+    """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func.__name__.endswith(("normal_", "uniform_")):
-            return args[0] if args else kwargs["tensor"]
+            tensor = args[0] if args else kwargs["tensor"]
+            if not tensor.is_meta:
+                tensor.detach().zero_()
+            return tensor
         return func(*args, **kwargs)
 
 
 @contextmanager
 def on_meta() -> Iterator[None]:
     """Build modules on the meta device, without memory and without initialization."""
-    with torch.device("meta"), _WithoutDraws():
+    with torch.device("meta"), WithoutDraws():
         yield
 
 
@@ -71,7 +77,7 @@ def check(form: Format, settings: BodySettings, vocabulary: int, shapes: Shapes,
     for name, theirs in form.tensors(settings, ours):
         first, *others = ours[name]
         shape = (first // len(theirs), *others)
-        wanted |= dict.fromkeys(theirs, shape[::-1] if form.is_transposed(name) else shape)
+        wanted |= dict.fromkeys(theirs, tuple(form.stored(settings, name, torch.empty(shape, device="meta")).shape))
     for pooler in filter(None, (form.pooler, form.head_pooler, OWN_POOLER)):
         if any(name.startswith(f"{pooler}.") for name in shapes):
             wanted |= {f"{pooler}.{part}": ours[f"pooler.{part}"] for part in form.pooler_parts}

@@ -33,6 +33,7 @@ from unmask.checkpoints.heads import (
     read_labels,
 )
 from unmask.checkpoints.safetensors_file import checked, read_shapes, read_tensors
+from unmask.durable import replace_file
 from unmask.encoders.encoder import Encoder
 from unmask.errors import UserError, nearest
 from unmask.families import FAMILIES, BodySettings, Family, family_of
@@ -179,7 +180,7 @@ def write(
     tensors = {}
     for ours, names in form.tensors(settings, state):
         for name, value in zip(names, state[ours].chunk(len(names)), strict=True):
-            tensors[prefix + name] = (value.t() if form.is_transposed(ours) else value).clone()
+            tensors[prefix + name] = form.stored(settings, ours, value).clone()
     pooler = _pooler(form, architecture, prefix, known)
     if not pooler and heads.keys() & POOLED:
         pooler = OWN_POOLER
@@ -197,8 +198,8 @@ def write(
         config[OUR_KEY] = task
     if tokens is not None:
         config[TOKENS_KEY] = tokens
-    (directory / "model.safetensors").write_bytes(safetensors.torch.save(plain, {"format": "pt"}))
-    (directory / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf8")
+    replace_file(directory / "model.safetensors", safetensors.torch.save(plain, {"format": "pt"}))
+    replace_file(directory / "config.json", f"{json.dumps(config, indent=2, ensure_ascii=False)}\n".encode())
 
 
 def _pooler(form: Format, architecture: str, prefix: str, heads: Sequence[str]) -> str:
@@ -302,9 +303,8 @@ def _take_body(form: Format, settings: BodySettings, tensors: Mapping[str, Tenso
     for ours, names in form.tensors(settings, known):
         if names[0] not in tensors:  # optional, as checked before
             continue
-        value = tensors[names[0]] if len(names) == 1 else torch.cat([tensors[name] for name in names])
-        if form.is_transposed(ours):
-            value = value.t().contiguous()
+        parts = [form.loaded(ours, tensors[name]) for name in names]
+        value = parts[0] if len(parts) == 1 else torch.cat(parts)
         if ours in found and not torch.equal(found[ours], value):
             raise UserError(f"{names[0]} differs between layers, which config.json specifies to be shared", file=path)
         found[ours] = value

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from unmask.cli.options import TEXT_FILES, add_action, add_quiet, add_text, num_cores, report, text_options
+from unmask.cli.options import TEXT_FILES, add_action, add_quiet, add_text, report, text_options
 from unmask.errors import UserError, counted
+from unmask.processor import num_cores
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from unmask.errors import UnmaskError
+from unmask.processor import read_times
 from unmask.version import __version__
 
 VERBS = {
@@ -20,6 +21,7 @@ VERBS = {
     "corpus": "build a pretraining corpus from text, or check and describe one",
     "pretrain": "pretrain an encoder from scratch, or adapt an existing model",
     "finetune": "fine-tune a model on labeled examples",
+    "distill": "train a small student by a teacher, on text or on the examples of a task",
     "evaluate": "score a fine-tuned model on labeled examples, or a pretrained model on text",
     "predict": "classify texts, find entities, or answer questions with a fine-tuned model",
     "features": "write an encoder's hidden states for each token of texts, as features for other models",
@@ -42,12 +44,13 @@ PATH_ERRORS = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirect
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit status."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    given, started = list(sys.argv[1:] if arguments is None else arguments), read_times()
     os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
+    os.environ["PYTHONSAFEPATH"] = "1"  # Python processes that this one starts import nothing from the current folder
     gc.set_threshold(GARBAGE)
     try:
         options = parse(given)
-        options.given = given
+        options.given, options.started = given, started
         import_module(f"unmask.cli.{options.verb}").run(options)
         sys.stdout.flush()
     except UnmaskError as error:

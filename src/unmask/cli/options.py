@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from unmask.errors import counted
+from unmask.processor import busy_cores, num_cores, read_times
 from unmask.text.documents import TextOptions
 
 if TYPE_CHECKING:
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 TEXT_FILES = "plain text or JSON Lines (.jsonl), optionally compressed (.gz, .xz); - is standard input"
 RANDOM_TOKENIZER = "directory of a tokenizer (or of a model or run) for --model random:RECIPE, an untrained model"
 RESUME = "continue the run in RUN from its last checkpoint"
+THREADS = "OMP_NUM_THREADS"
+"""Environment variable with the number of threads to compute with, whatever other programs do."""
 
 
 def add_action(
@@ -60,11 +64,6 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def num_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def add_machine(parser: argparse.ArgumentParser, *, precision: str, quiet: bool = True) -> None:
     """Add the options for device and precision; `precision` is the default."""
     group = parser.add_argument_group("machine")
@@ -91,10 +90,25 @@ def add_quiet(parser: argparse._ActionsContainer) -> None:
 
 
 def machine(options: argparse.Namespace) -> Machine:
-    """Return the device and precision that the options ask for."""
+    """Return the device and precision that the options ask for; cores that other programs occupy are left to them."""
     from unmask.training.machine import choose_machine
 
-    return choose_machine(options.device, options.precision, getattr(options, "workers", None))
+    chosen = choose_machine(options.device, options.precision, getattr(options, "workers", None))
+    if chosen.device.type == "cpu" and THREADS not in os.environ:
+        _leave_busy_cores(options)
+    return chosen
+
+
+def _leave_busy_cores(options: argparse.Namespace) -> None:
+    """Compute with as many threads as there are cores that no other program has occupied since the start."""
+    import torch
+
+    busy, cores = busy_cores(options.started, read_times()), num_cores()
+    free = max(1, cores - round(busy))
+    if free < torch.get_num_threads():
+        torch.set_num_threads(free)
+        how = f"computing with {counted(free, 'thread')} ({THREADS} overrides)"
+        report(options, f"other programs use {busy:.1f} of {cores} cores: {how}")
 
 
 def add_model(parser: argparse.ArgumentParser, flag: str = "--model", *, required: bool = True) -> None:

@@ -20,11 +20,11 @@ from unmask.cli.options import (
     add_text,
     add_workers,
     machine,
-    num_cores,
     report,
     text_options,
 )
 from unmask.errors import UserError
+from unmask.processor import num_cores
 
 if TYPE_CHECKING:
     from unmask.corpus.corpus import Corpus
@@ -91,6 +91,7 @@ def run(options: argparse.Namespace) -> None:
     """Pretrain, under supervision if --restarts is given."""
     if options.restarts and ATTEMPT not in os.environ:  # before torch is imported, so that no signal is missed
         raise SystemExit(supervise(options))
+    from unmask.pretraining.checks import check_teacher
     from unmask.pretraining.default import choose
     from unmask.pretraining.pretrain import pretrain
     from unmask.pretraining.search import search_rate
@@ -109,6 +110,7 @@ def run(options: argparse.Namespace) -> None:
     if not named and not options.init and processes() > 1:
         raise UserError("a recipe is chosen by a single process only", remedy="name one: see unmask recipes list")
     recipe = _recipe(options, named, settings)
+    check_teacher(recipe, None)
     corpus = _corpus(options, recipe, out, resume=resume)
     if not named and not options.init:
         recipe, lines = choose(corpus, recipe.tokenizer, chosen, settings)
@@ -199,7 +201,7 @@ def supervise(options: argparse.Namespace) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     for attempt in range(options.restarts + 1):
-        command = [sys.executable, "-m", "unmask", *options.given]
+        command = [sys.executable, "-P", "-m", "unmask", *options.given]  # -P: not a numpy.py of the current folder
         process = subprocess.Popen(command, env=os.environ | {ATTEMPT: str(attempt)})
         if stopped:  # the signal came before `process` was assigned
             process.terminate()

@@ -180,19 +180,13 @@ def _lines(path: str) -> Iterator[str]:
     Raises:
         UserError: a line is not UTF-8 or is too long, or the file is empty.
     """
-    from unmask.text.files import MAX_DOCUMENT, display_name, read_lines
+    from unmask.text.files import display_name, read_text_lines
 
-    number = 0
-    for number, line in read_lines(path):
-        if line is None:
-            raise UserError(f"the line is longer than {MAX_DOCUMENT:,} bytes", file=display_name(path), line=number)
-        try:
-            yield line.decode()
-        except UnicodeDecodeError as error:
-            raise UserError(
-                f"not UTF-8 (byte {error.start + 1} of the line)", file=display_name(path), line=number
-            ) from error
-    if not number:
+    empty = True
+    for _, line in read_text_lines(path):
+        empty = False
+        yield line
+    if empty:
         raise UserError("there is no text in the file", file=display_name(path))
 
 

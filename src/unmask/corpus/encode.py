@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from itertools import chain, islice
 from typing import NamedTuple
 
@@ -28,6 +29,9 @@ from unmask.errors import UnmaskError
 from unmask.text.sentences import cut_sentences
 from unmask.tokenizers.tokenizer import Tokenizer
 from unmask.tokenizers.word_cache import WordCache
+
+SAFE_PATH = "PYTHONSAFEPATH"
+"""Environment variable by which Python does not import modules from the current folder."""
 
 _CHUNK = 1 << 18  # characters that are sent to a worker at a time
 _UNDER_WAY = 4  # pending chunks per worker: enough that none is idle while a shard is written
@@ -111,7 +115,8 @@ def _chunks(texts: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _in_processes(chunks: Iterable[list[str]], encoder: Encoder, workers: int) -> Iterator[list[Encoded]]:
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start, (encoder,))
+    with safe_path():  # it starts the process that keeps track of semaphores
+        pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start, (encoder,))
     pending: deque[Future[list[Encoded]]] = deque()
     try:
         for chunk in chunks:
@@ -127,14 +132,40 @@ def _in_processes(chunks: Iterable[list[str]], encoder: Encoder, workers: int) -
 
 
 def _submit(pool: ProcessPoolExecutor, chunk: list[str]) -> Future[list[Encoded]]:
-    """Submit a chunk; a worker that is started for it inherits the signal mask, and so ignores Ctrl-C."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows, where workers handle Ctrl-C themselves
+    """Submit a chunk, which may start a worker."""
+    with _ignoring_interrupts(), safe_path():
         return pool.submit(_work, chunk)
+
+
+@contextmanager
+def _ignoring_interrupts() -> Iterator[None]:
+    """Let processes that are started inherit a signal mask by which they ignore Ctrl-C."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows, where workers handle Ctrl-C themselves
+        yield
+        return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        return pool.submit(_work, chunk)
+        yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def safe_path() -> Iterator[None]:
+    """Keep Python processes that are started from importing modules in the current folder.
+
+    A spawned worker runs `python -c`, which puts this folder before the standard library, so that a `pickle.py` in it
+    would be executed.
+    """
+    before = os.environ.get(SAFE_PATH)
+    os.environ[SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[SAFE_PATH]
+        else:
+            os.environ[SAFE_PATH] = before
 
 
 _encode: Callable[[list[str]], list[Encoded]]  # in a worker

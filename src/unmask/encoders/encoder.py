@@ -37,6 +37,8 @@ TWO_LMS = "a language model in each direction"
 """The body reads each sequence of a batch with directions by one of two language models, whose states are half as wide
 as its output (encoders/two_lms.py)."""
 CHARACTERS = "the characters of words as input"
+TWO_STREAMS = "a second stream of queries"
+"""The body predicts the tokens in `Tokens.queries` without reading them (encoders/two_streams.py)."""
 
 Carry = Mapping[str, Tensor]
 """The state that is passed from one step to the next, by name; each tensor is (streams, ...). Empty for most bodies."""
@@ -74,12 +76,14 @@ class Encoded:
         scores: attention scores of the requested layers before the softmax: for each of the batch's groups
             (sequences, heads, longest, longest), 0 at padding.
         carry: new state, one row per sequence of the batch, detached; empty if no state was passed.
+        queries: the last layer of the query stream, (queries, width); None if the batch has no queries.
     """
 
     last: Tensor
     layers: Mapping[int, Tensor]
     scores: Mapping[int, Sequence[Tensor]] = field(default_factory=dict)
     carry: Carry = field(default_factory=dict)
+    queries: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,15 @@ from unmask.families.gpt import GPT
 from unmask.families.modernbert import MODERNBERT
 from unmask.families.roberta import ROBERTA
 from unmask.families.roformer import ROFORMER
+from unmask.families.xlnet import XLNET
 from unmask.plugins import Table
 
 FAMILIES: Table[Family] = Table(
     "unmask.families",
-    {family.kind: family for family in (BERT, ROBERTA, ALBERT, ELECTRA, DISTILBERT, GPT, ROFORMER, MODERNBERT, ELMO)},
+    {
+        family.kind: family
+        for family in (BERT, ROBERTA, ALBERT, ELECTRA, DISTILBERT, GPT, ROFORMER, MODERNBERT, ELMO, XLNET)
+    },
 )
 """Families by their `kind` in [encoder]."""
 

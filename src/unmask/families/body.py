@@ -11,8 +11,10 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from unmask.batches.streams import STREAMS
 from unmask.encoders.encoder import (
     BOTH_SIDES,
+    CARRY,
     CHARACTERS,
     NARROW_BLOCKS,
     POOLER,
@@ -47,7 +49,6 @@ class BodySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         head_dropout: dropout rate before the last layer of a task head; None: the same as `dropout`.
         summary: the position at which the vector of a text is read; see batches/frame.py.
         capabilities: capabilities of the family's bodies; see encoders/encoder.py.
-        asks: what the layout must give, such as contiguous streams for a body that carries state.
     """
 
     layers: int
@@ -58,7 +59,6 @@ class BodySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     summary: ClassVar[Summary] = "first"
     capabilities: ClassVar[frozenset[str]] = frozenset()
-    asks: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         if self.layers > MAX_LAYERS:
@@ -105,6 +105,11 @@ class BodySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def gives(self) -> frozenset[str]:
         """Capabilities of this body."""
         return self.capabilities
+
+    @property
+    def asks(self) -> frozenset[str]:
+        """What the layout must give: a body that carries state reads contiguous streams."""
+        return frozenset({STREAMS}) if CARRY in self.gives else frozenset()
 
     @property
     def head(self) -> HeadSpec:

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from unmask.batches.streams import STREAMS
 from unmask.encoders.encoder import CARRY, CHARACTERS, SEPARATE_LAYERS, TWO_LMS, HeadSpec, Initializer
 from unmask.encoders.two_lms import TwoLms
 from unmask.families.body import MAX_LAYERS, BodySettings, check_size
@@ -50,7 +49,6 @@ class ElmoSettings(BodySettings, frozen=True, kw_only=True, forbid_unknown_field
     positions: int = 65_536
 
     capabilities = frozenset({CARRY, TWO_LMS, CHARACTERS, SEPARATE_LAYERS})
-    asks = frozenset({STREAMS})
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -132,7 +132,21 @@ class Format:
         for ours, theirs in self.top.items():
             yield from _both(f"{BLOCKS}{settings.layers - 1}.{ours}", (theirs,))
 
-    def is_transposed(self, ours: str) -> bool:
+    def stored(self, settings: Any, ours: str, value: Tensor) -> Tensor:
+        """Return a tensor, or its part that has a name of theirs, as directories store it.
+
+        Args:
+            settings: the settings of the body.
+            ours: our name of it.
+            value: the tensor, as the body has it.
+        """
+        return value.t() if self._is_transposed(ours) else value
+
+    def loaded(self, ours: str, value: Tensor) -> Tensor:
+        """Return a tensor as the body has it: the inverse of `stored`."""
+        return value.t().contiguous() if self._is_transposed(ours) else value
+
+    def _is_transposed(self, ours: str) -> bool:
         """Return whether their tensor is the transpose of ours."""
         return self.transposed and ours.startswith(BLOCKS) and ours.endswith(".weight") and "norm" not in ours
 

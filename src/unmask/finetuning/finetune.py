@@ -25,7 +25,7 @@ from unmask.evaluation.model import score_examples
 from unmask.finetuning.frozen import FEATURES, freeze
 from unmask.finetuning.job import Job, LabelledFiles, Start
 from unmask.finetuning.learner import finished_model
-from unmask.finetuning.prepare import Prepared, prepare
+from unmask.finetuning.prepare import Phase, Prepared, prepare
 from unmask.finetuning.used_rows import only_used_rows
 from unmask.inference.decisions import DecisionBackend
 from unmask.inference.predictor import Predictor
@@ -133,6 +133,34 @@ def run_job(
     display = Display(quiet=job.quiet or not processes.is_main)
     machine = job.machine or choose_machine()
     ready = prepare(job, machine, display, choosing=choosing)
+    held = "" if job.files.dev or choosing or job.all_examples else f"{len(ready.data.held):,} of the examples"
+    remarks = [f"{held} were held out; to train on them too: --all"] if held else []
+    return run_prepared(ready, out, machine, processes, display, resume=resume, features=features, remarks=remarks)
+
+
+def run_prepared(
+    ready: Prepared,
+    out: str | Path,
+    machine: Machine,
+    processes: Processes,
+    display: Display,
+    *,
+    resume: bool = False,
+    features: Path | None = None,
+    remarks: Sequence[str] = (),
+) -> Path:
+    """Train what was prepared; see `run_job`.
+
+    Args:
+        ready: model, recipe and samples.
+        out: the run directory.
+        machine: device and precision.
+        processes: the processes that train together.
+        display: shows the progress.
+        resume: whether to continue the run in `out`.
+        features: folder of a frozen encoder's features.
+        remarks: lines to print at the end.
+    """
     recipe = write(ready.recipe)
     earlier = Earlier(partial(resolve_migrated, FinetuningRecipe), {"model": ready.base.former_fingerprint})
     with processes, open_run(out, recipe, ready.inputs, machine, processes, resume=resume, earlier=earlier) as run:
@@ -141,7 +169,7 @@ def run_job(
             return run.model
         if processes.is_main:  # the scores are those of an earlier end of the run
             (run.path / SCORES).unlink(missing_ok=True)
-        _announce(job.start.model, ready, display)
+        _announce(ready, display)
         parts = _samples(ready, features or run.path / FEATURES, machine, processes, display)
         with _reduced(ready, parts) as (samples, held):
             trainer = _trainer(ready, samples, held, run, machine, processes, display)
@@ -151,9 +179,8 @@ def run_job(
         metrics = _finish(run, ready, trainer.progress, machine, display)
     if metrics:
         display.say("dev: " + ", ".join(f"{name} {value:.2f}" for name, value in metrics.items()))
-    if not (job.files.dev or choosing or job.all_examples):
-        display.say(f"{len(ready.data.held):,} of the examples were held out; to train on them too: --all")
-    display.say(f"model: {run.model}")
+    for remark in (*remarks, f"model: {run.model}"):
+        display.say(remark)
     return run.model
 
 
@@ -196,11 +223,13 @@ def _reduced(
     ready: Prepared, parts: tuple[Sequence[Sample], Sequence[Sample]]
 ) -> AbstractContextManager[Sequence[Sequence[Sample]]]:
     """Return a context in which only the token embeddings that occur in the samples are trained, if that is exact."""
-    recipe, body = ready.recipe, ready.base.encoder
-    whole = recipe.frozen or recipe.objectives or recipe.optimizer.kind == "lamb"
-    if whole or TOKEN_EMBEDDINGS not in body.gives:
+    recipe = ready.recipe
+    bodies = [ready.base.encoder, *(() if ready.teacher is None else (ready.teacher.encoder,))]
+    decoded = any(TOKEN_EMBEDDINGS in one.asks for one in recipe.objectives.values())
+    whole = recipe.frozen or decoded or recipe.optimizer.kind == "lamb"
+    if whole or any(TOKEN_EMBEDDINGS not in body.gives for body in bodies):
         return nullcontext(parts)
-    return only_used_rows(cast(WithTokenEmbeddings, body).words, parts)
+    return only_used_rows([cast(WithTokenEmbeddings, body).words for body in bodies], parts)
 
 
 def _trainer(
@@ -213,11 +242,13 @@ def _trainer(
     display: Display,
 ) -> Trainer:
     learner, recipe = ready.learner, ready.recipe
-    watched = split([learner.prepare(sample) for sample in held], EVALUATION_TOKENS) if held else []
+    phases = ready.phases or (Phase(1.0, tuple(learner.parts)),)
+    last = {recipe.task.part, *phases[-1].objectives}  # the task is always evaluated
+    watched = split([learner.prepare(sample, last) for sample in held], EVALUATION_TOKENS) if held else []
     return Trainer(
         learner,
-        ExampleSource(samples, seed=recipe.seed),
-        prepare=learner.prepare,
+        ExampleSource(samples, seed=recipe.seed, stages=[(one.share, " and ".join(one.objectives)) for one in phases]),
+        prepare=lambda sample: learner.prepare(sample, phases[sample.stage].objectives),
         heldout=[collate(some) for some in watched],
         evaluation_share=EVALUATION_SHARE,
         settings=recipe,
@@ -241,9 +272,8 @@ def _finish(
     predictor = Predictor(model, exact, display, backend=backend)
     result = score_examples(predictor, data.held) if data.held else {"metrics": {}}
     metrics: dict[str, float] = result["metrics"]
-    how = "Trained on frozen features" if recipe.frozen else "Fine-tuned"
     labels = f" with the labels {', '.join(data.labels)}" if data.labels else ""
-    about = f"{how} with unmask {__version__} on {trained_on:,} examples{labels}."
+    about = f"{ready.how} with unmask {__version__} on {trained_on:,} examples{labels}."
     save_model(run.model, model, model_card(recipe.task.title, about, metrics))
     shutil.rmtree(run.plots, ignore_errors=True)  # plots of an earlier end of the run
     run.report(finetuning_report(run, recipe.task, data.labels, progress, trained_on, metrics))
@@ -272,11 +302,11 @@ def _tune(model: Model, aside: Sequence[Any], machine: Machine, display: Display
     return replace(model, task=task)
 
 
-def _announce(source: str | Path, ready: Prepared, display: Display) -> None:
+def _announce(ready: Prepared, display: Display) -> None:
     """Print what was repaired, truncated or left out in the examples, and the main settings of the run."""
-    for note in (*ready.train.notes, *(f"dev: {note}" for note in ready.held.notes)):
+    for note in (*ready.notes, *ready.train.notes, *(f"dev: {note}" for note in ready.held.notes)):
         display.say(note)
-    base, recipe, data = ready.base, ready.recipe, ready.data
+    base, recipe, data, source = ready.base, ready.recipe, ready.data, ready.source
     title = recipe.task.part.replace("_", " ")
     own = f" (its own is for {', '.join(base.labels)})" if base.labels else ""
     new = [*base.created, *(() if ready.kept else (f"the {title} head{own}",))]
@@ -285,5 +315,5 @@ def _announce(source: str | Path, ready: Prepared, display: Display) -> None:
         f"{len(ready.split.train):,} training examples, {len(data.held):,} evaluation examples{labels}\n"
         f"learning rate {recipe.optimizer.learning_rate:g}, {recipe.batch.sequences or recipe.batch.tokens} "
         f"{'sequences' if recipe.batch.sequences else 'tokens'} per step, seed {recipe.seed}\n"
-        + (f"newly initialized, as {source} lacks it: {', '.join(new)}" if new else f"all weights from {source}")
+        + (f"newly initialized, as {source} lacks it: {', '.join(new)}" if new else f"all weights from {ready.source}")
     )

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from unmask.batches.batch import Sample
+from unmask.durable import replace_file, sha256
 from unmask.encoders.encoder import POOLER
 from unmask.encoders.stored import Stored
 from unmask.inference.backend import TorchBackend
@@ -72,9 +73,11 @@ def freeze(
     read = at == SUMMARY or encoder.head.pools_tokens  # what the head reads, if there is no other model in between
     pooled = direct and read and (POOLER in encoder.gives or encoder.head.mean)
     path = folder / f"{_digest(f'{weights} {numbers} {at} {pooled} {machine.dtype}', every, at)}.safetensors"
-    if processes.is_main and not path.exists():
+    if processes.is_main and not _is_intact(path, display):
         rows = TorchBackend(base, machine, display).layers(every, numbers, at=at, pooled=pooled)
+        _checksum(path).unlink(missing_ok=True)
         write_features(path, rows, offsets, (len(numbers), encoder.width), half=True)
+        replace_file(_checksum(path), sha256(path).encode())
     processes.barrier()
     table = open_table(path)
     stored = Stored(table, numbers, encoder.head, encoder.num_layers, encoder.longest).to(machine.device)
@@ -82,6 +85,21 @@ def freeze(
     made = [_by_row(sample, first, at) for sample, first in zip(every, offsets[:-1].tolist(), strict=True)]
     about = f"features of {len(every):,} samples: {len(table):,} rows, {table.nbytes / 2**20:,.1f} MiB"
     return (made[: len(samples[0])], made[len(samples[0]) :]), about
+
+
+def _checksum(path: Path) -> Path:
+    """Return the file with the checksum of stored features."""
+    return path.with_suffix(".sha256")
+
+
+def _is_intact(path: Path, display: Display) -> bool:
+    """Return whether features are stored; report damaged ones."""
+    if not path.exists() or not _checksum(path).exists():  # the second if the run was killed before it was written
+        return False
+    if sha256(path).encode() == _checksum(path).read_bytes():
+        return True
+    display.say(f"{path}: the stored features are damaged, and are computed again")
+    return False
 
 
 def _digest(how: str, samples: Sequence[Sample], at: str | None) -> str:

@@ -14,14 +14,17 @@ from unmask.errors import UserError
 from unmask.model import Model
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext, Objective
+from unmask.objectives.teacher import Teacher
 from unmask.recipe import FinetuningRecipe
 from unmask.tasks.task import Task
 
 
-def build_learner(base: Model, labels: Sequence[str], recipe: FinetuningRecipe) -> tuple[Learner, bool]:
+def build_learner(
+    base: Model, labels: Sequence[str], recipe: FinetuningRecipe, teacher: Teacher | None = None
+) -> tuple[Learner, bool]:
     """Return the learner, and whether its head is that of the model (which then has the same labels).
 
-    The layers that the recipe resets are reinitialized in place.
+    The layers that the recipe resets are reinitialized in place. Auxiliary objectives may learn from a teacher.
 
     Raises:
         UserError: the downstream model is incompatible with the task or the encoder.
@@ -41,8 +44,9 @@ def build_learner(base: Model, labels: Sequence[str], recipe: FinetuningRecipe) 
     if kept and small is not None:
         small.load_own(base.heads["downstream"])
     objectives: dict[str, Objective] = {recipe.task.part: head}
-    context = BuildContext(body, tokenizer_size=base.tokenizer.size)
-    objectives |= {name: settings.build(context) for name, settings in recipe.objectives.items()}
+    context = BuildContext(body, teacher, base.tokenizer.size, objectives)
+    for name, settings in recipe.objectives.items():
+        objectives[name] = settings.build(context)
     return Learner(body, objectives), kept
 
 

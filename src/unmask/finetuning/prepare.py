@@ -20,6 +20,7 @@ from unmask.finetuning.rule import defaults
 from unmask.migration import refuse_old_settings
 from unmask.model import Model, load_model
 from unmask.objectives.learner import Learner
+from unmask.objectives.teacher import TEACHER, Teacher
 from unmask.recipe import FinetuningRecipe
 from unmask.requirements import describe
 from unmask.runs.display import Display
@@ -27,6 +28,19 @@ from unmask.settings import convert, put
 from unmask.tasks import TASKS
 from unmask.tasks.task import Framed
 from unmask.training.machine import Machine
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of a run with objectives of its own.
+
+    Attributes:
+        share: share of the run's steps.
+        objectives: the names of its objectives, among them that of the task.
+    """
+
+    share: float
+    objectives: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -43,6 +57,11 @@ class Prepared:
         kept: whether the head is that of the model.
         train, held: samples to train on, and samples to evaluate on during training.
         inputs: fingerprints of model and examples.
+        source: name of what the model was made of, in messages.
+        how: what the run does, for the card of its model.
+        notes: lines to print at the start.
+        teacher: what objectives learn from, if they do.
+        phases: the parts of the run.
     """
 
     base: Model
@@ -54,6 +73,11 @@ class Prepared:
     train: Framed
     held: Framed
     inputs: dict[str, str]
+    source: str
+    how: str
+    notes: tuple[str, ...] = ()
+    teacher: Teacher | None = None
+    phases: tuple[Phase, ...] = ()
 
     @property
     def stops_early(self) -> bool:
@@ -80,8 +104,30 @@ def prepare(job: Job, machine: Machine, display: Display, *, choosing: bool) -> 
         display.say(note)
     data = read.inner(unsettled) if choosing else read
     recipe = _resolve(job, base, data)
+    ready = assemble(base, recipe, data, f"{job.start.model}", machine)
+    if job.files.dev and (choosing or ready.stops_early):  # used at the end or by another run: check them now
+        recipe.task.frame(base.tokenizer, read.held, data.labels, gold=True)
+    return ready
+
+
+def assemble(
+    base: Model, recipe: FinetuningRecipe, data: Examples, source: str, machine: Machine, teacher: Teacher | None = None
+) -> Prepared:
+    """Build the learner, and convert the examples to samples.
+
+    Args:
+        base: the model to fine-tune.
+        recipe: the recipe with all settings resolved.
+        data: the examples.
+        source: name of what the model was made of.
+        machine: the device of the learner.
+        teacher: what objectives learn from.
+
+    Raises:
+        UserError: examples, recipe and model are inconsistent.
+    """
     task = recipe.task
-    learner, kept = build_learner(base, data.labels, recipe)
+    learner, kept = build_learner(base, data.labels, recipe, teacher)
     learner.to(machine.device)
     stops_early = recipe.budget.patience is not None
     # examples for early stopping or for tuning a setting are neither trained on nor reported on
@@ -89,10 +135,9 @@ def prepare(job: Job, machine: Machine, display: Display, *, choosing: bool) -> 
     train = frame_examples(task, base, split.train, data.labels, "training")
     evaluated = (split if stops_early else data).held
     held = frame_examples(task, base, evaluated, data.labels, "evaluation")
-    if job.files.dev and (choosing or stops_early):  # used at the end or by another run: check them now
-        task.frame(base.tokenizer, read.held, data.labels, gold=True)
     inputs = {"model": base.fingerprint(), **data.fingerprints()}
-    return Prepared(base, recipe, data, split, learner, kept, train, held, inputs)
+    how = "Trained on frozen features" if recipe.frozen else "Fine-tuned"
+    return Prepared(base, recipe, data, split, learner, kept, train, held, inputs, source, how, teacher=teacher)
 
 
 class _LoadSettings(msgspec.Struct, frozen=True):
@@ -129,18 +174,22 @@ def _resolve(job: Job, base: Model, data: Examples) -> FinetuningRecipe:
     recipe = convert(put(rule, job.settings, FinetuningRecipe), FinetuningRecipe, "--set")
     if recipe.task.length > base.encoder.longest:
         raise UserError(f"length {recipe.task.length} exceeds the {base.encoder.longest} positions of the model")
-    _check_effects(recipe, base.encoder)
+    check_effects(recipe, base.encoder)
     return msgspec.structs.replace(recipe, task=recipe.task.settle(data.train, data.labels))
 
 
-def _check_effects(recipe: FinetuningRecipe, body: Encoder) -> None:
+def check_effects(recipe: FinetuningRecipe, body: Encoder, teacher: Teacher | None = None) -> None:
     """Raise an error for settings without effect, and for objectives that the model does not support."""
     for name, settings in recipe.objectives.items():
         if recipe.frozen or recipe.downstream is not None:
             raise UserError(
                 f"objective.{name} goes with neither a frozen encoder nor a downstream model", remedy="remove it"
             )
-        if missing := sorted(settings.asks - body.gives - {WHOLE_TEXT}):
+        if teacher is None and TEACHER in settings.asks:
+            raise UserError(
+                f"objective.{name} learns from a teacher", remedy="use it with unmask distill RECIPE --teacher MODEL"
+            )
+        if missing := sorted(settings.asks - body.gives - {WHOLE_TEXT, TEACHER}):
             raise UserError(
                 f"objective.{name} needs {describe(missing[0])}, which neither this model nor labeled examples provide",
                 remedy="remove it",

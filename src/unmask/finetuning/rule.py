@@ -26,6 +26,8 @@ MIN_STEPS = 400
 MIN_EPOCHS, MAX_EPOCHS = 3, 20
 TAGGING_EPOCHS = 4
 """Minimum number of epochs for token classification: the maximum in Devlin et al. 2019, appendix A.3."""
+TAGGING_BOOST = 2.0
+"""Multiple of the learning rate for token classification."""
 FROZEN_RATES = {"linear": 1e-2, "average": 1e-3, "rnn": 1e-3}
 """Peak learning rates on frozen features, independent of the width."""
 MIN_STEPS_FROZEN = 2000
@@ -55,9 +57,11 @@ def defaults(
     higher rate and more steps, which are cheap (docs/features.md).
     """
     sequences = 16 if examples < FEW_EXAMPLES else 32
-    least = TAGGING_EPOCHS if kind == "token-classification" else MIN_EPOCHS
+    tagging = kind == "token-classification"
+    least = TAGGING_EPOCHS if tagging else MIN_EPOCHS
     epochs = min(MAX_EPOCHS, max(least, math.ceil(MIN_STEPS * sequences / examples)))
     rate = (PRETRAINED_RATE * boost(tokens) if pretrained else RANDOM_RATE) * math.sqrt(768 / settings.width)
+    rate *= TAGGING_BOOST if tagging else 1
     if frozen:
         epochs = min(MAX_EPOCHS_FROZEN, max(MIN_EPOCHS_FROZEN, math.ceil(MIN_STEPS_FROZEN * sequences / examples)))
         rate = FROZEN_RATES[downstream or "linear"]

@@ -18,27 +18,33 @@ from unmask.batches.batch import Sample
 
 
 @contextmanager
-def only_used_rows(table: nn.Embedding, parts: Sequence[Sequence[Sample]]) -> Iterator[list[list[Sample]]]:
-    """Reduce a table of token embeddings to the rows of the samples' tokens; restore the others at the end.
+def only_used_rows(tables: Sequence[nn.Embedding], parts: Sequence[Sequence[Sample]]) -> Iterator[list[list[Sample]]]:
+    """Reduce tables of token embeddings to the rows of the samples' tokens; restore the others at the end.
 
-    Within the context the table has one more row, of ones, which weight decay turns into the factor by which it scales
-    the rows that are left out. The optimizer must therefore treat each row by itself: AdamW does, LAMB does not.
+    Within the context the first table has one more row, of ones, which weight decay turns into the factor by which it
+    scales the rows that are left out. The optimizer must therefore treat each row by itself: AdamW does, LAMB does not.
 
     Args:
-        table: (vocabulary, width), modified in place; its rows are used for nothing but looking up tokens.
+        tables: the table that is trained, and those of models that read the same samples and are not trained; each
+            (vocabulary, its width), modified in place. Their rows are used for nothing but looking up tokens.
         parts: samples to train on and to evaluate on.
 
     Yields:
-        The samples with the ids of the reduced table.
+        The samples with the ids of the reduced tables.
     """
-    whole = table.weight.detach()
+    table, *others = tables
+    whole, frozen = table.weight.detach(), [other.weight for other in others]
     used = np.unique(np.concatenate([sample.ids for part in parts for sample in part]))
     rows = torch.from_numpy(used).to(whole.device)
     table.weight = nn.Parameter(torch.cat([whole[rows], torch.ones_like(whole[:1])]))
     table.num_embeddings = len(table.weight)
+    for other in others:
+        other.weight = nn.Parameter(other.weight[rows], requires_grad=False)
     index = np.zeros(len(whole), np.int64)
     index[used] = np.arange(len(used))
     yield [[sample.add(ids=index[sample.ids]) for sample in part] for part in parts]
     trained = table.weight.detach()
     table.weight = nn.Parameter((whole * trained[-1]).index_copy_(0, rows, trained[:-1]))
     table.num_embeddings = len(whole)
+    for other, weight in zip(others, frozen, strict=True):
+        other.weight = weight

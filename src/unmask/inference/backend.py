@@ -20,8 +20,8 @@ from unmask.encoders.encoder import POOLER, Keep, WithPooler, text_vectors
 from unmask.errors import UserError
 from unmask.inference.batching import in_order, run_in_batches
 from unmask.model import Model
+from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
-from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import BuildContext, Objective
 from unmask.runs.display import Display
 from unmask.training.machine import Machine
@@ -136,7 +136,8 @@ class TorchBackend:
                 objective: Objective = task.build(body.head, self.model.labels)
             else:
                 body = self.encoder
-                objective = MaskedLM(BuildContext(body, tokenizer_size=self.model.tokenizer.size))
+                settings = OBJECTIVES[name if name in OBJECTIVES else "masked_lm"]
+                objective = settings().build(BuildContext(body, tokenizer_size=self.model.tokenizer.size))
         if self.model.take(name, objective):
             raise UserError(f"this model has no {name} head")
         return Learner(body.over(self.encoder), {name: objective}).to(self.machine.device, self.machine.dtype).eval()

@@ -1,6 +1,7 @@
 """Filling of masks: find the masks of a text, and rank the candidate tokens for each.
 
-Input: a text with masks, and a masked-LM head's logits at the masks. Output: the most probable tokens at each mask.
+Input: a text with masks, and the logits of a masked-LM head, or of XLNet's, at the masks. Output: the most probable
+tokens at each mask. Every mask is filled given the rest of the text, without the others.
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ import msgspec
 import numpy as np
 import torch
 
-from unmask.batches.batch import Sample
+from unmask.batches.batch import TARGETS, Sample
 from unmask.batches.frame import Frame
+from unmask.batches.masking import MASKED
 from unmask.encoders.encoder import LEFT_TO_RIGHT
 from unmask.errors import UserError
 from unmask.model import Model
 from unmask.objectives import OBJECTIVES
 from unmask.tokenizers.tokenizer import Tokenizer
+
+HEADS = {"masked_lm": MASKED, "permutation_lm": TARGETS}
+"""Heads that fill masks, and the names of the positions where they do."""
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -54,8 +59,14 @@ class Filling(msgspec.Struct, frozen=True):
     masks: list[Mask]
 
 
-def find_masks(tokenizer: Tokenizer, text: str, longest: int) -> tuple[list[int], Sample]:
+def find_masks(tokenizer: Tokenizer, text: str, longest: int, at: str) -> tuple[list[int], Sample]:
     """Return the character offsets of a text's masks, and the text as a sample with these tokens masked.
+
+    Args:
+        tokenizer: the model's.
+        text: the text.
+        longest: the maximum length that the model reads.
+        at: name of the positions of the masks; see `HEADS`.
 
     Raises:
         UserError: there is no mask, or the text has more than `longest` tokens.
@@ -69,7 +80,9 @@ def find_masks(tokenizer: Tokenizer, text: str, longest: int) -> tuple[list[int]
             f"'{text[:40]}…' has {len(ids) + 2} tokens, but the model reads at most {longest}", remedy="shorten it"
         )
     frame = Frame.of(tokenizer)
-    sample = frame.wrap(ids).add(positions={"masked": frame.start + masked})
+    sample, masked = frame.wrap(ids), frame.start + masked
+    order = np.isin(np.arange(len(sample)), masked).astype(np.int64) if at == TARGETS else None
+    sample = sample.add(order=order, positions={at: masked})
     # a mask can be spelled in two ways, so offsets are those of the text as given
     starts = [match.start() for match in re.finditer(f"{re.escape(tokenizer.mask_token)}|\\[MASK\\]", text)]
     return starts, sample

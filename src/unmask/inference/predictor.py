@@ -14,7 +14,7 @@ from unmask.encoders.downstream import resolve_layers
 from unmask.errors import InputWarning, UserError
 from unmask.inference.backend import Backend, TorchBackend
 from unmask.inference.features import Features, frame_words, write_features
-from unmask.inference.fill import Filling, Mask, find_masks, most_probable, no_masked_lm
+from unmask.inference.fill import HEADS, Filling, Mask, find_masks, most_probable, no_masked_lm
 from unmask.labelled.labelled_file import Row
 from unmask.labelled.sentence import Sentence, join_words, split_text
 from unmask.labelled.squad_file import Question
@@ -211,13 +211,14 @@ class Predictor:
             raise UserError(f"{top} candidates cannot be shown", remedy="pass --top 1 or more")
         texts = [texts] if isinstance(texts, str) else texts
         check_unicode(texts)
-        if "masked_lm" not in self.model.heads:
+        head = next((name for name in HEADS if name in self.model.heads), None)
+        if head is None:
             raise no_masked_lm(self.model)
         tokenizer, longest = self.model.tokenizer, self.model.encoder.longest
-        found = [find_masks(tokenizer, text, longest) for text in texts]
+        found = [find_masks(tokenizer, text, longest, HEADS[head]) for text in texts]
         filled = []
         for text, (starts, _), logits in zip(
-            texts, found, self.backend.logits("masked_lm", [sample for _, sample in found]), strict=True
+            texts, found, self.backend.logits(head, [sample for _, sample in found]), strict=True
         ):
             candidates = most_probable(tokenizer, logits, top)
             filled.append(Filling(text, list(map(Mask, starts, candidates))))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -19,7 +19,16 @@ from pathlib import Path
 
 from unmask.errors import UserError, nearest
 from unmask.labelled.columns import ACCEPTABILITY, LABELS, Found, Headerless, Wanted
-from unmask.text.files import MAX_DOCUMENT, decode_object, display_name, open_bytes
+from unmask.text.files import (
+    MAX_DOCUMENT,
+    TOO_LONG,
+    ExpansionError,
+    decode_object,
+    display_name,
+    expands_too_much,
+    open_bytes,
+    read_text_lines,
+)
 
 NAMES = ("text", "text_b", "label")
 """Our names of the columns."""
@@ -90,14 +99,7 @@ def read_rows(
     for path in paths:
         name, omitted = display_name(path), Counter[str]()
         found = _format(path, kind)
-        with open_bytes(path) as stream:
-            text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="" if found == "csv" else "\n")
-            try:
-                rows += list(_read(text, found, wanted, name, omitted))
-            except UnicodeDecodeError as error:
-                raise UserError(f"not UTF-8 ({error.reason} near line {_bad_line(path)})", file=name) from error
-            finally:
-                text.detach()
+        rows += list((_read_jsonl if found == "jsonl" else _read)(path, found, wanted, name, omitted))
         if notes is not None:
             notes += [f"{name}: omitted, as the format specifies: {count:,} {what}" for what, count in omitted.items()]
     if not rows:
@@ -126,13 +128,8 @@ def read_texts(path: str | Path, *, columns: Mapping[str, str], notes: list[str]
     """
     if columns:
         raise UserError("--columns has no effect on a text file: each line is a text", file=display_name(path))
-    with open_bytes(path) as stream:
-        try:
-            lines = stream.read().decode("utf-8-sig").split("\n")
-        except UnicodeDecodeError as error:
-            raise UserError(f"not UTF-8 ({error.reason})", file=display_name(path)) from error
-    lines = lines[:-1] if not lines[-1] else lines
-    texts = [text for line in lines if (text := line.strip())]
+    lines = [line.strip() for _, line in read_text_lines(path)]
+    texts = [text for text in lines if text]
     if not texts:
         raise UserError("there are no texts in the file", file=display_name(path))
     if empty := len(lines) - len(texts):
@@ -162,12 +159,9 @@ def _format(path: str | Path, kind: str | None) -> str:
     return found
 
 
-def _read(text: io.TextIOBase, kind: str, wanted: Wanted, name: str, omitted: Counter[str]) -> Iterator[Row]:
-    """Yield the rows of a file; count in `omitted` those that the format itself excludes."""
-    if kind == "jsonl":
-        yield from _read_jsonl(text, wanted, name, omitted)
-        return
-    lines = _split_csv(text, name) if kind == "csv" else _split_tsv(text)
+def _read(path: str | Path, kind: str, wanted: Wanted, name: str, omitted: Counter[str]) -> Iterator[Row]:
+    """Yield the rows of a TSV or CSV file; count in `omitted` those that the format itself excludes."""
+    lines = _split_csv(path, name) if kind == "csv" else _split_tsv(path)
     rows = ((line, cells) for line, cells in lines if cells not in ([], [""]))
     first = next(rows, None)
     if first is None:
@@ -207,27 +201,44 @@ def _find(first: _Line, rows: Iterator[_Line], kind: str, wanted: Wanted, name: 
     return wanted.unnamed(held, name), held
 
 
-def _split_tsv(text: io.TextIOBase) -> Iterator[tuple[int, list[str]]]:
-    for number, line in enumerate(text, start=1):
-        yield number, line.rstrip("\r\n").split("\t")
+def _split_tsv(path: str | Path) -> Iterator[tuple[int, list[str]]]:
+    for number, line in read_text_lines(path):
+        yield number, line.rstrip("\r").split("\t")
 
 
-def _split_csv(text: io.TextIOBase, name: str) -> Iterator[tuple[int, list[str]]]:
+def _split_csv(path: str | Path, name: str) -> Iterator[tuple[int, list[str]]]:
     csv.field_size_limit(MAX_DOCUMENT)
-    reader = csv.reader(text, strict=True)
-    while True:
-        line = reader.line_num + 1
+    number, left = 1, MAX_DOCUMENT  # the line that the current record begins in, and how long it may still become
+
+    def lines(text: io.TextIOBase) -> Iterator[str]:
+        nonlocal left
+        while line := text.readline(left + 1):
+            left -= len(line)
+            if left < 0:
+                raise csv.Error(f"the record is {TOO_LONG}")
+            yield line
+
+    with open_bytes(path) as stream:
+        text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
+        reader = csv.reader(lines(text), strict=True)
         try:
-            cells = next(reader, None)
+            for cells in reader:
+                yield number, cells
+                number, left = reader.line_num + 1, MAX_DOCUMENT
         except csv.Error as error:
-            raise UserError(f"not valid CSV ({error})", file=name, line=line) from error
-        if cells is None:
-            return
-        yield line, cells
+            raise UserError(f"not valid CSV ({error})", file=name, line=number) from error
+        except UnicodeDecodeError as error:
+            if str(path) != "-":
+                deque(read_text_lines(path), 0)  # names the line
+            raise UserError(f"not UTF-8 ({error.reason})", file=name) from error
+        except ExpansionError as error:
+            raise expands_too_much(name, number) from error
+        finally:
+            text.detach()
 
 
-def _read_jsonl(text: io.TextIOBase, wanted: Wanted, name: str, omitted: Counter[str]) -> Iterator[Row]:
-    for number, line in enumerate(text, start=1):
+def _read_jsonl(path: str | Path, kind: str, wanted: Wanted, name: str, omitted: Counter[str]) -> Iterator[Row]:
+    for number, line in read_text_lines(path):
         if not line.strip():
             continue
         record = decode_object(line, name, number)
@@ -253,15 +264,3 @@ def _row(values: Mapping[str, str], name: str, line: int, found: Found, omitted:
         if not value:
             raise UserError(f"the {ours} is empty", file=name, line=line, remedy="fix or remove the row")
     yield Row(values, name, line)
-
-
-def _bad_line(path: str | Path) -> str:
-    if str(path) == "-":
-        return "?"
-    with open_bytes(path) as stream:
-        for number, line in enumerate(stream, start=1):
-            try:
-                line.decode()
-            except UnicodeDecodeError:
-                return str(number)
-    return "?"

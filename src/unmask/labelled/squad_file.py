@@ -22,10 +22,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from unmask.errors import UserError
-from unmask.text.files import display_name, open_bytes
-
-MAX_BYTES = 1 << 30
-"""Maximum size of a decompressed file; the largest published file is less than a tenth of it."""
+from unmask.text.files import MAX_JSON, display_name, open_bytes
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -151,9 +148,9 @@ def _read_file(path: str | Path, gold: bool) -> Iterator[Question]:
 
 def _decode(path: str | Path, top: _Place) -> dict[str, Any]:
     with open_bytes(path) as stream:
-        raw = stream.read(MAX_BYTES + 1)
-    if len(raw) > MAX_BYTES:
-        top.refuse(f"more than {MAX_BYTES >> 30} GB of JSON", "split it into several files")
+        raw = stream.read(MAX_JSON + 1)
+    if len(raw) > MAX_JSON:
+        top.refuse(f"more than {MAX_JSON:,} bytes of JSON", "split it into several files")
     raw = raw.removeprefix(b"\xef\xbb\xbf")
     try:
         content = msgspec.json.decode(raw)

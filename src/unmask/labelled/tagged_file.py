@@ -20,7 +20,7 @@ from unmask.errors import UserError
 from unmask.labelled.sentence import Sentence, join_words, split_text
 from unmask.labelled.tag_schemes import PREFIXES, detect_scheme, write_tags
 from unmask.metrics.token_classification import chunks, split_tag
-from unmask.text.files import decode_object, display_name, read_lines
+from unmask.text.files import decode_object, display_name, read_text_lines
 
 WORDS = ("words", "tokens")
 TAGS = ("tags", "ner_tags", "labels")
@@ -137,7 +137,7 @@ def _read_columns(path: str | Path, columns: Mapping[str, str], gold: bool, know
             words.clear()
             tags.clear()
 
-    for number, line in _decoded(path):
+    for number, line in read_text_lines(path):
         if not line.strip(" \t"):
             yield from finished()
             continue
@@ -182,7 +182,7 @@ def _read_rows(path: str | Path, columns: Mapping[str, str], gold: bool, known: 
     name = known.name
     word_keys = (columns["text"],) if "text" in columns else WORDS if gold else (*WORDS, *TEXTS)
     tag_keys = (columns["label"],) if "label" in columns else TAGS
-    for number, line in _decoded(path):
+    for number, line in read_text_lines(path):
         if not line.strip():
             continue
         record = decode_object(line, name, number)
@@ -221,13 +221,3 @@ def _strings(record: Mapping[str, Any], keys: Sequence[str], name: str, line: in
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise UserError(f"'{key}' is not a list of strings", file=name, line=line, remedy="give tags by name")
     return values
-
-
-def _decoded(path: str | Path) -> Iterator[tuple[int, str]]:
-    for number, line in read_lines(path):
-        if line is None:
-            raise UserError("the line is longer than 10 MB", file=display_name(path), line=number)
-        try:
-            yield number, line.decode()
-        except UnicodeDecodeError as error:
-            raise UserError(f"not UTF-8 ({error.reason})", file=display_name(path), line=number) from error

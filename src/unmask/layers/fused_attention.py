@@ -60,7 +60,7 @@ class _Attention(torch.autograd.Function):
             output = torch.empty_like(inputs[0])
             for part in blocks.parts():
                 key, value = (blocks.keys(x, part) for x in inputs[1:])
-                probabilities = _softmax(blocks.scores(blocks.queries(inputs[0], part), key, part))
+                probabilities = softmax(blocks.scores(blocks.queries(inputs[0], part), key, part))
                 kept = _kept(probabilities, dropout, ctx.seed, number, part)
                 dropped = probabilities if kept is None else probabilities * kept
                 torch.bmm(dropped, value, out=blocks.queries(output, part))
@@ -91,12 +91,12 @@ class _Attention(torch.autograd.Function):
                 if group.longest < LONG:
                     probabilities, kept = next(saved), next(saved)
                 else:
-                    probabilities = _softmax(blocks.scores(query, key, part))
+                    probabilities = softmax(blocks.scores(query, key, part))
                     kept = _kept(probabilities, dropout, ctx.seed, number, part)
                 dropped = probabilities if kept is None else probabilities * kept
                 blocks.add_product(sums[2], part, dropped.transpose(1, 2), out)
                 scores = torch.bmm(out, value.transpose(1, 2))
-                scores = _softmax_backward(scores if kept is None else scores.mul_(kept), probabilities)
+                scores = softmax_backward(scores if kept is None else scores.mul_(kept), probabilities)
                 torch.bmm(scores, key, out=blocks.queries(sums[0], part))
                 blocks.add_product(sums[1], part, scores.transpose(1, 2), query)
             sums = blocks.strip(sums)
@@ -140,14 +140,14 @@ def _rotate(x: Tensor, rotation: Rotation, back: bool = False) -> None:
     rotation.rotate_(x, cos, -sin if back else sin)
 
 
-def _softmax(scores: Tensor) -> Tensor:
+def softmax(scores: Tensor) -> Tensor:
     """Return the attention probabilities of masked scores, (batch, queries, keys)."""
     if scores.dtype == torch.bfloat16 and scores.shape[-1] < MANY_REGISTERS and scores.shape[-1] % REGISTER:
         return scores.softmax(-1, dtype=torch.float32).bfloat16()
     return scores.softmax(-1)
 
 
-def _softmax_backward(grad: Tensor, probabilities: Tensor) -> Tensor:
+def softmax_backward(grad: Tensor, probabilities: Tensor) -> Tensor:
     """Return the gradient of the scores, given the gradient of their softmax `probabilities`."""
     backward = getattr(torch.ops.aten, "_softmax_backward_data", _public_softmax_backward)
     if grad.dtype == torch.bfloat16 and grad.shape[-1] < REGISTER:

@@ -95,8 +95,11 @@ def packed(weight: Tensor) -> Tensor:
 
 
 def _in_bf16(x: Tensor) -> bool:
-    available = hasattr(torch.ops.mkldnn, "_reorder_linear_weight") and not torch.compiler.is_compiling()
-    return available and not x.is_cuda and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    operators = torch.ops.mkldnn
+    available = hasattr(operators, "_reorder_linear_weight") and hasattr(operators, "_is_mkldnn_bf16_supported")
+    if not available or x.is_cuda or torch.compiler.is_compiling():
+        return False
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def _by_onednn(x: Tensor) -> bool:

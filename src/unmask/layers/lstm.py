@@ -157,13 +157,13 @@ class _Recurrence(torch.autograd.Function):
 
 def _shifted(rows: Tensor, first: Tensor, sizes: Sequence[int]) -> Tensor:
     """Return for each row that of the same sequence a step earlier, (tokens, any), given those before the first."""
-    earlier = [part[:size] for part, size in zip(rows.split(list(sizes)), sizes[1:], strict=False)]
+    earlier = [part[:size] for part, size in zip(rows.split(list(sizes)), sizes[1:], strict=False)]  # type: ignore[no-untyped-call]
     return torch.cat([first[: sizes[0]], *earlier])
 
 
 def _steps(sizes: Sequence[int], *tensors: Tensor) -> list[tuple[Tensor, ...]]:
     """Return the rows of each step, of each tensor."""
-    return list(zip(*(rows.split(list(sizes)) for rows in tensors), strict=True))
+    return list(zip(*(rows.split(list(sizes)) for rows in tensors), strict=True))  # type: ignore[no-untyped-call]
 
 
 def _last_rows(sizes: Sequence[int], device: torch.device) -> Tensor:

@@ -1,12 +1,14 @@
-"""Cross-entropy over the vocabulary without storing all logits: computed in chunks, with the gradient in the same pass.
+"""Losses over the vocabulary without storing all logits: computed in chunks, with the gradient in the same pass.
 
-The logits of 1,000 masked tokens over a vocabulary of 30,522 take 122 MB in float32, three times that with softmax and
-gradient. Here only `CHUNK` of them exist at any time: a chunk's probabilities determine its gradient (probabilities
-minus one-hot), so its contributions to the gradients of rows, decoder and bias are computed at once and kept instead.
+They are the cross-entropy with gold tokens, and the divergence from the predictions of a teacher. The logits of 1,000
+masked tokens over a vocabulary of 30,522 take 122 MB in float32, three times that with softmax and gradient. Here only
+`CHUNK` of them exist at any time: a chunk's probabilities determine its gradient (probabilities minus those that they
+should be), so its contributions to the gradients of rows, decoder and bias are computed at once and kept instead.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -45,6 +47,25 @@ def vocabulary_loss_and_draw(
     return loss, correct, drawn
 
 
+SoftTargets = Callable[[slice, Tensor], Tensor]
+"""Maps a chunk of the rows, and their log-probabilities, to those that they should have: (chunk, vocabulary) each."""
+
+
+def soft_vocabulary_loss(
+    rows: Tensor, decoder: Tensor, bias: Tensor, targets: SoftTargets, temperature: float
+) -> tuple[Tensor, Tensor]:
+    """Return KL(targets || softmax((rows decoder^T + bias) / temperature)), summed, and the number of equal answers.
+
+    Both are computed in float32; an answer is the first of the most probable ids.
+
+    Shape:
+        as in `vocabulary_loss`.
+    """
+    learning = torch.is_grad_enabled()
+    loss, agreed = _SoftVocabularyLoss.apply(rows, decoder, bias, targets, temperature, learning)  # type: ignore[no-untyped-call]
+    return loss, agreed
+
+
 class _VocabularyLoss(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -79,10 +100,45 @@ class _VocabularyLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        scale = grads[0]
-        rows, decoder, bias = ctx.saved_tensors
-        grown = rows * scale.to(rows.dtype), decoder * scale.to(rows.dtype), (bias * scale).to(rows.dtype)
-        return *grown, None, None, None
+        return *_scaled(ctx.saved_tensors, grads[0]), None, None, None
+
+
+class _SoftVocabularyLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, rows: Tensor, decoder: Tensor, bias: Tensor, targets: SoftTargets, temperature: float, learning: bool
+    ) -> tuple[Tensor, Tensor]:
+        loss = torch.zeros((), device=rows.device)
+        agreed = torch.zeros((), dtype=torch.int64, device=rows.device)
+        if learning:
+            grads = torch.empty_like(rows), torch.zeros_like(decoder), torch.zeros_like(bias, dtype=torch.float32)
+        size = max(1, CHUNK[rows.device.type] // len(decoder))
+        for start in range(0, len(rows), size):
+            chunk = slice(start, start + size)
+            ours = (product(rows[chunk], decoder, bias).float() / temperature).log_softmax(1)  # (chunk, vocabulary)
+            theirs = targets(chunk, ours)  # (chunk, vocabulary)
+            agreed += count_correct(ours, theirs.argmax(1))
+            probabilities = theirs.exp()
+            loss += (probabilities * theirs.sub_(ours)).sum()
+            if learning:
+                difference = ours.exp_().sub_(probabilities).div_(temperature).to(rows.dtype)
+                torch.mm(difference, decoder, out=grads[0][chunk])
+                grads[1].addmm_(difference.t(), rows[chunk])
+                grads[2].add_((difference.new_ones(1, len(difference)) @ difference).squeeze(0))
+        if learning:
+            ctx.save_for_backward(*grads)
+        ctx.mark_non_differentiable(agreed)
+        return loss, agreed
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return *_scaled(ctx.saved_tensors, grads[0]), None, None, None
+
+
+def _scaled(gradients: tuple[Tensor, Tensor, Tensor], scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of rows, decoder and bias of a loss that is scaled."""
+    rows, decoder, bias = gradients
+    return rows * scale.to(rows.dtype), decoder * scale.to(rows.dtype), (bias * scale).to(rows.dtype)
 
 
 def draw(probabilities: Tensor, uniform: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ from unmask.encoders.encoder import LEFT_TO_RIGHT, TOKEN_EMBEDDINGS, Encoded, En
 from unmask.layers.vocabulary import vocabulary_loss
 from unmask.objectives.objective import (
     BuildContext,
+    Decoding,
     Objective,
     ObjectiveSettings,
     Part,
@@ -65,17 +66,17 @@ class CausalLM(Objective):
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return logits over the vocabulary for each next token, (targets, vocabulary)."""
-        return linear(self._rows(encoded, batch), decoder_of(encoder))
+        return linear(*self.decoding(encoder, encoded, batch))
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
-        bias = decoder_of(encoder).new_zeros(encoder.vocabulary)
-        loss, correct = vocabulary_loss(self._rows(encoded, batch), decoder_of(encoder), bias, batch.labels["next"])
+        loss, correct = vocabulary_loss(*self.decoding(encoder, encoded, batch), batch.labels["next"])
         return Part(loss, {"accuracy": correct})
 
-    def _rows(self, encoded: Encoded, batch: Batch) -> Tensor:
-        """Return the input of the decoder, (targets, width)."""
-        return encoded.last.index_select(0, batch.positions[self.at])
+    def decoding(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Decoding:
+        """See `Objective`; the rows are (targets, width)."""
+        rows, decoder = encoded.last.index_select(0, batch.positions[self.at]), decoder_of(encoder)
+        return Decoding(rows, decoder, decoder.new_zeros(encoder.vocabulary))
 
     def baseline(self, name: str, batches: Sequence[Batch], token: int) -> Mapping[str, float]:
         """See `Objective`."""

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from unmask.batches.batch import Batch, Sample
-from unmask.encoders.encoder import CARRY, NOTHING, Carry, Encoder, Keep, WithCarry
+from unmask.encoders.encoder import CARRY, NOTHING, TWO_STREAMS, Carry, Encoder, Keep, WithCarry
 from unmask.objectives.objective import Objective, Part
 
 MOST_ROWS = 0.75
@@ -106,4 +106,6 @@ class Learner(nn.Module):
         if len(found) < len(read) or not found:
             return keep
         rows = found[0] if len(found) == 1 else torch.cat(found).unique()  # type: ignore[no-untyped-call]
-        return replace(keep, rows=rows) if 0 < len(rows) < MOST_ROWS * len(batch.tokens.ids) else keep
+        few = len(rows) < MOST_ROWS * len(batch.tokens.ids)
+        some = len(rows) > 0 or TWO_STREAMS in self.encoder.gives  # whose queries may be all that is read
+        return replace(keep, rows=rows) if few and some else keep

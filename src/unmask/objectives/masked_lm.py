@@ -23,6 +23,7 @@ from unmask.layers.norm import LayerNorm
 from unmask.layers.vocabulary import vocabulary_loss
 from unmask.objectives.objective import (
     BuildContext,
+    Decoding,
     Objective,
     ObjectiveSettings,
     Part,
@@ -73,18 +74,17 @@ class MaskedLM(Objective):
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return logits over the vocabulary at the masked positions, (masked, vocabulary)."""
-        return linear(self._rows(encoded, batch), decoder_of(encoder), self.bias)
+        return linear(*self.decoding(encoder, encoded, batch))
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
-        rows = self._rows(encoded, batch)
-        loss, correct = vocabulary_loss(rows, decoder_of(encoder), self.bias, batch.labels["masked"])
+        loss, correct = vocabulary_loss(*self.decoding(encoder, encoded, batch), batch.labels["masked"])
         return Part(loss, {"accuracy": correct})
 
-    def _rows(self, encoded: Encoded, batch: Batch) -> Tensor:
-        """Return the input of the decoder, (masked, width of the embeddings)."""
+    def decoding(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Decoding:
+        """See `Objective`; the rows are (masked, width of the embeddings)."""
         rows = encoded.last.index_select(0, batch.positions["masked"])
-        return self.norm(self.activation(self.dense(rows)))
+        return Decoding(self.norm(self.activation(self.dense(rows))), decoder_of(encoder), self.bias)
 
     def baseline(self, name: str, batches: Sequence[Batch], token: int) -> Mapping[str, float]:
         """See `Objective`."""

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, cast
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple, Protocol, cast
 
 import msgspec
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, kl_div
 
 from unmask.batches.batch import Batch, Sample
 from unmask.encoders.encoder import NOTHING, Encoded, Encoder, HeadSpec, Keep, WithTokenEmbeddings
-from unmask.layers.vocabulary import count_correct
+from unmask.errors import UserError
+from unmask.layers.linear import product
+from unmask.layers.vocabulary import SoftTargets, count_correct
 from unmask.objectives.teacher import Teacher
 
 
@@ -31,11 +33,13 @@ class BuildContext:
         body: the encoder below the heads.
         teacher: a model to learn from, if there is one.
         tokenizer_size: number of tokens of the tokenizer; None: the vocabulary size of the body.
+        built: the objectives on the same body that were built before, by name.
     """
 
     body: Encoder
     teacher: Teacher | None = None
     tokenizer_size: int | None = None
+    built: Mapping[str, Objective] = field(default_factory=dict)
 
     @property
     def head(self) -> HeadSpec:
@@ -56,6 +60,18 @@ class BuildContext:
     def decoder_width(self) -> int:
         """Width of the token embeddings to which a decoder is tied; for bodies that give `TOKEN_EMBEDDINGS`."""
         return decoder_of(self.body).shape[1]
+
+    def teacher_of(self, name: str) -> Teacher:
+        """Return the teacher, for the objective of this name.
+
+        Raises:
+            UserError: there is none.
+        """
+        if self.teacher is None:
+            raise UserError(
+                f"objective.{name} learns from a teacher", remedy="use it with unmask distill RECIPE --teacher MODEL"
+            )
+        return self.teacher
 
 
 class ObjectiveSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -107,6 +123,37 @@ class Part(NamedTuple):
     metrics: Mapping[str, Tensor]
 
 
+class Distributions(Protocol):
+    """Distributions over the vocabulary that a head should predict."""
+
+    def log_probabilities(self, temperature: float) -> SoftTargets:
+        """Return the function that computes the log-probabilities of some targets at a temperature, without graph."""
+        ...
+
+
+class Decoding(NamedTuple):
+    """Logits over the vocabulary as the product of two matrices, which is not computed as a whole.
+
+    Attributes:
+        rows: (targets, width).
+        decoder: (vocabulary, width).
+        bias: (vocabulary,).
+    """
+
+    rows: Tensor
+    decoder: Tensor
+    bias: Tensor
+
+    def log_probabilities(self, temperature: float) -> SoftTargets:
+        """See `Distributions`."""
+
+        def compute(chunk: slice, ours: Tensor) -> Tensor:
+            logits = product(self.rows[chunk], self.decoder, self.bias)  # (targets of the chunk, vocabulary)
+            return (logits.float() / temperature).log_softmax(1)
+
+        return compute
+
+
 class Objective(nn.Module):
     """Base class of objectives, which own their heads. Subclasses prepare samples and score the encoder's output.
 
@@ -147,6 +194,23 @@ class Objective(nn.Module):
     @abstractmethod
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """Return the loss summed over the targets of the batch."""
+
+    def decoding(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Decoding | None:
+        """Return the factors of the logits that `predict` returns, if these are over the vocabulary."""
+        return None
+
+    def imitate(self, logits: Tensor, targets: Tensor, batch: Batch, temperature: float) -> Part:
+        """Return the loss of logits that `predict` returned if those of a teacher are the targets, as a sum.
+
+        Heads without this method, and without `decoding`, cannot learn from the predictions of a teacher.
+        """
+        raise NotImplementedError
+
+    @property
+    def can_imitate(self) -> bool:
+        """Whether it can learn from the predictions of a teacher."""
+        own = type(self)
+        return own.imitate is not Objective.imitate or own.decoding is not Objective.decoding
 
     def published(self) -> dict[str, Tensor]:
         """Return its tensors as stored in a model directory."""
@@ -199,6 +263,19 @@ def classify(logits: Tensor, gold: Tensor) -> Part:
     return Part(
         cross_entropy(logits.float(), gold, reduction="sum"), {"accuracy": count_correct(logits.detach(), gold)}
     )
+
+
+def imitate_softmax(logits: Tensor, targets: Tensor, temperature: float) -> Part:
+    """Return T^2 KL(softmax(targets / T) || softmax(logits / T)), summed in float32, and the number of equal answers.
+
+    Hinton et al. 2015, section 2: the factor T^2 makes the gradient independent of the temperature T.
+
+    Shape:
+        logits, targets: (targets, classes).
+    """
+    ours, theirs = ((values.float() / temperature).log_softmax(1) for values in (logits, targets))
+    loss = temperature**2 * kl_div(ours, theirs, reduction="sum", log_target=True)
+    return Part(loss, {"agreement": count_correct(ours.detach(), theirs.argmax(1))})
 
 
 def accuracy_of(token: int, name: str, label: str, batches: Sequence[Batch]) -> dict[str, float]:

@@ -1,43 +1,84 @@
-"""A teacher: a model that an objective learns from, which is not trained, saved or copied.
+"""A teacher: a model that objectives learn from, which is not trained, saved or copied.
 
-It wraps a trained module and computes its outputs in evaluation mode and without graph. It is not an `nn.Module`, so it
-is not a submodule of the objective that holds it: its weights are not in `parameters()`, `state_dict()`, the optimizer
-or checkpoints, `train()` does not affect it, and the bf16 copy of a learner shares it. `fingerprint` identifies it.
+Input: the batches that the student reads. Output: the encoder's hidden states and attention scores, and the predictions
+of its heads, in evaluation mode and without graph. However many objectives ask, it reads a batch once.
+
+It is not an `nn.Module`, so it is not a submodule of the objectives that hold it: its weights are not in
+`parameters()`, `state_dict()`, the optimizer or checkpoints, `train()` does not affect it, and the bf16 copy of a
+learner shares it. `fingerprint` identifies it.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
+from torch import Tensor
 
+from unmask.batches.batch import Batch, Tokens
+from unmask.encoders.encoder import NOTHING, Encoded, Encoder, Keep
 from unmask.fingerprint import fingerprint
+
+if TYPE_CHECKING:
+    from unmask.objectives.learner import Learner
+    from unmask.objectives.objective import Distributions
+
+TEACHER = "a teacher"
+"""What objectives ask for that learn from a teacher; `unmask distill` gives it."""
 
 
 class Teacher:
-    """Wraps a module, such as a `Learner` or an encoder.
+    """See the module.
 
     Args:
-        module: the model; it is put into evaluation mode, and its weights are frozen.
+        learner: the encoder, and the heads whose predictions objectives learn from; it is put into evaluation mode, and
+            its weights are frozen.
     """
 
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module.eval().requires_grad_(requires_grad=False)
+    def __init__(self, learner: Learner) -> None:
+        self.learner = learner.eval().requires_grad_(requires_grad=False)
+        self._asked: dict[str, Keep] = {}
+        self._read: tuple[Tokens, Keep, Encoded] | None = None
+
+    @property
+    def encoder(self) -> Encoder:
+        """Its encoder."""
+        return self.learner.encoder
+
+    def ask(self, name: str, keep: Keep) -> None:
+        """Keep these inner results for the objective of this name, in batches that were prepared for it."""
+        self._asked[name] = keep
+
+    def has(self, name: str) -> bool:
+        """Return whether it has a head of this name."""
+        return name in self.learner.parts
 
     @torch.no_grad()
-    def __call__(self, *inputs: Any, **named: Any) -> Any:
-        """Return the output of the module."""
-        return self.module(*inputs, **named)
+    def read(self, batch: Batch) -> Encoded:
+        """Return what the encoder computes of a batch; the last one is remembered."""
+        keep: Keep = reduce(or_, (keep for name, keep in self._asked.items() if name in batch.counts), NOTHING)
+        if self._read is None or self._read[0] is not batch.tokens or self._read[1] != keep:
+            self._read = None  # frees the previous one first
+            self._read = batch.tokens, keep, self.encoder(batch.tokens, keep)
+        return self._read[2]
+
+    @torch.no_grad()
+    def predict(self, name: str, batch: Batch) -> Distributions | Tensor:
+        """Return the logits of a head, (targets, classes), or if they are over the vocabulary, the distributions."""
+        head, read = self.learner.parts[name], self.read(batch)
+        found = head.decoding(self.encoder, read, batch)
+        return head.predict(self.encoder, read, batch) if found is None else found
 
     def to(self, device: torch.device, dtype: torch.dtype | None = None) -> Teacher:
         """Move the weights in place. `Module.to` of the objective does not move them, so call this once on creation."""
-        self.module.to(device, dtype)
+        self.learner.to(device, dtype)
         return self
 
     def fingerprint(self) -> str:
         """Return the sha256 of the names, types, shapes and values of all weights."""
-        return fingerprint(self.module.state_dict())
+        return fingerprint(self.learner.state_dict())
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Teacher:
+    def __deepcopy__(self, memo: dict[int, object]) -> Teacher:
         return self

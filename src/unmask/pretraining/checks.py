@@ -11,6 +11,7 @@ from unmask.batches.batch import Sample
 from unmask.encoders.encoder import LEFT_TO_RIGHT, SEPARATE_LAYERS
 from unmask.errors import UserError
 from unmask.families import BodySettings
+from unmask.objectives.teacher import TEACHER
 from unmask.recipe import Recipe
 from unmask.tokenizers.tokenizer import Tokenizer
 
@@ -44,7 +45,7 @@ def check_words(recipe: Recipe, tokenizer: Tokenizer) -> list[str]:
     Returns:
         Notes for the user, if n-grams or spans of several words are masked, or words are longer than what is read.
     """
-    notes = [f"the vocabulary has {note}" for note in tokenizer.notes([np.arange(tokenizer.size)])]
+    notes = [f"the vocabulary has {note}" for note in tokenizer.notes([np.arange(tokenizer.size, dtype=np.int32)])]
     words = {words for stage in recipe.every_stage if (words := stage.masking.words)}
     if not words or not tokenizer.begins_word(np.arange(tokenizer.size)).all():
         return notes
@@ -77,7 +78,7 @@ def check_masked(recipe: Recipe, samples: Sequence[Sample]) -> None:
 def check_shape(shape: BodySettings, recipe: Recipe, init: str | Path) -> None:
     """Raise an error if a model lacks what the recipe's objectives need, or has too few positions for its layout."""
     stages = recipe.every_stage
-    given = shape.gives.union(*(stage.masking.gives | stage.layout.gives for stage in stages))
+    given = shape.gives.union({TEACHER}, *(stage.masking.gives | stage.layout.gives for stage in stages))
     missing = sorted(frozenset().union(*(one.asks for one in recipe.all_objectives.values())) - given)
     if missing:
         raise UserError(
@@ -89,6 +90,20 @@ def check_shape(shape: BodySettings, recipe: Recipe, init: str | Path) -> None:
         raise UserError(
             f"the layout's length {length} exceeds the {shape.positions} positions of {init}",
             remedy=f"pass --set layout.length={shape.positions}",
+        )
+
+
+def check_teacher(recipe: Recipe, teacher: object) -> None:
+    """Raise an error if objectives lack a teacher to learn from, or a teacher has no effect."""
+    taught = [name for name, one in recipe.all_objectives.items() if TEACHER in one.asks]
+    if taught and teacher is None:
+        raise UserError(
+            f"objective.{taught[0]} learns from a teacher", remedy="use it with unmask distill RECIPE --teacher MODEL"
+        )
+    if teacher is not None and not taught:
+        raise UserError(
+            f"no objective of the recipe {recipe.name} learns from a teacher",
+            remedy="use a recipe such as distilbert-mini, or pass --set objective.soft_targets.weight=1",
         )
 
 

@@ -7,8 +7,8 @@ import torch
 from unmask.batches.rng import derive_seed
 from unmask.model import Model, build_encoder
 from unmask.objectives.learner import Learner
-from unmask.objectives.objective import BuildContext
-from unmask.objectives.teacher import Teacher
+from unmask.objectives.objective import BuildContext, Objective
+from unmask.objectives.teacher import TEACHER, Teacher
 from unmask.recipe import Recipe
 
 
@@ -21,16 +21,20 @@ def build_learner(
         recipe: encoder, and objectives of all stages.
         vocabulary: number of token ids.
         base: model to continue from; None: all weights are initialized at random.
-        teacher: teacher model, for objectives that need one.
+        teacher: what objectives learn from; without one, such objectives are left out (see `check_teacher`).
 
     Raises:
         UserError: a head of `base` is damaged, or its shapes differ from the recipe's.
     """
     encoder = build_encoder(recipe.encoder, vocabulary, seed=recipe.seed) if base is None else base.encoder
     torch.manual_seed(derive_seed(recipe.seed, "heads"))
-    context = BuildContext(encoder, teacher, vocabulary)
-    objectives = {name: settings.build(context) for name, settings in recipe.all_objectives.items()}
+    objectives: dict[str, Objective] = {}
+    context = BuildContext(encoder, teacher, vocabulary, objectives)
+    taught = {name for name, settings in recipe.all_objectives.items() if TEACHER in settings.asks}
+    for name, settings in recipe.all_objectives.items():
+        if teacher is not None or name not in taught:
+            objectives[name] = settings.build(context)
     if base is None:
         return Learner(encoder, objectives), []
-    lacking = [what for name, objective in objectives.items() for what in base.take(name, objective)]
+    lacking = [what for name, one in objectives.items() if name not in taught for what in base.take(name, one)]
     return Learner(encoder, objectives), [*base.created, *lacking]

@@ -21,11 +21,11 @@ from unmask.corpus.corpus import Corpus
 from unmask.errors import UserError
 from unmask.model import Model, save_model
 from unmask.objectives.learner import Learner
-from unmask.objectives.teacher import Teacher
-from unmask.pretraining.checks import check_init, check_masked, check_vocabulary, check_words
+from unmask.objectives.teacher import TEACHER, Teacher
+from unmask.pretraining.checks import check_init, check_masked, check_teacher, check_vocabulary, check_words
 from unmask.pretraining.curriculum import build_curriculum
 from unmask.pretraining.learner import build_learner
-from unmask.pretraining.start import adapt, load_base
+from unmask.pretraining.start import Start, continued
 from unmask.recipe import Recipe, resolve_migrated
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
@@ -54,7 +54,6 @@ def pretrain(
     init: str | Path | None = None,
     layers: int | None = None,
     allow_pickle: bool = False,
-    teacher: Teacher | None = None,
     resume: bool = False,
     machine: Machine | None = None,
     quiet: bool = False,
@@ -69,7 +68,6 @@ def pretrain(
             then the vocabulary of the model is extended (`extend_tokenizer`, pretraining/start.py).
         layers: number of layers to keep of those of `init`, at equal distances; None: all.
         allow_pickle: allow `init` to hold pickled weights.
-        teacher: model that objectives learn from; a resumed run needs the same one.
         resume: continue the run in `out` from its last checkpoint.
         machine: device and precision; None chooses them automatically.
         quiet: print nothing.
@@ -81,33 +79,57 @@ def pretrain(
         UserError: recipe, corpus, model and run are not compatible.
         UnmaskError: training was aborted; the run is saved.
     """
+    check_init(init, layers)
+    start = Start() if init is None else continued(init, recipe, corpus, layers=layers, allow_pickle=allow_pickle)
+    return train_encoder(recipe, corpus, out, start, resume=resume, machine=machine, quiet=quiet)
+
+
+def train_encoder(
+    recipe: Recipe,
+    corpus: Corpus,
+    out: str | Path,
+    start: Start,
+    *,
+    teacher: Teacher | None = None,
+    resume: bool = False,
+    machine: Machine | None = None,
+    quiet: bool = False,
+) -> Path:
+    """Train an encoder that starts from given weights, and write a run directory; see `pretrain`.
+
+    Args:
+        recipe: what to train; the shape of the model that it starts from replaces [encoder].
+        corpus: training text.
+        out: the run directory.
+        start: the initial weights.
+        teacher: model that objectives learn from; it is moved to the machine.
+        resume: continue the run in `out` from its last checkpoint.
+        machine: device and precision; None chooses them automatically.
+        quiet: print nothing.
+    """
     processes = Processes.launched()
     display = Display(quiet=quiet or not processes.is_main)
     machine = machine or choose_machine()
-    check_init(init, layers)
-    base = None if init is None else load_base(init, recipe, corpus, allow_pickle=allow_pickle)
-    start, changes = base, list[str]()
-    if base is not None:
-        start, changes = adapt(base, f"{init}", corpus.tokenizer, recipe.all_objectives, layers=layers, teacher=teacher)
-        recipe = msgspec.structs.replace(recipe, encoder=start.encoder.settings)
+    check_teacher(recipe, teacher)
+    if start.model is not None:
+        recipe = msgspec.structs.replace(recipe, encoder=start.model.encoder.settings)
     check_vocabulary(recipe.encoder, corpus.tokenizer.pad, corpus.tokenizer.kind.name)
     for note in check_words(recipe, corpus.tokenizer):
         display.say(note)
-    teacher_inputs = {} if teacher is None else {"teacher": teacher.fingerprint()}
+    inputs = {"corpus": fingerprint(corpus), **start.inputs}
     if teacher is not None:
+        inputs["teacher"] = teacher.fingerprint()  # before its precision is changed
         teacher.to(machine.device, machine.dtype)
-    learner, created = build_learner(recipe, corpus.tokenizer.size, start, teacher)
+    learner, created = build_learner(recipe, corpus.tokenizer.size, start.model, teacher)
     learner.to(machine.device)
     curriculum = build_curriculum(recipe, corpus.tokenizer, learner)
     source, heldout = _read(curriculum, recipe, corpus, display)
-    inputs = {"corpus": fingerprint(corpus), "init": "none" if base is None else base.fingerprint(), **teacher_inputs}
-    former = {} if base is None else {"init": base.former_fingerprint}
-    earlier = Earlier(partial(resolve_migrated, Recipe), former)
+    earlier = Earlier(partial(resolve_migrated, Recipe), start.former)
     with processes, open_run(out, write(recipe), inputs, machine, processes, resume=resume, earlier=earlier) as run:
-        for change in changes:
+        for change in start.changes:
             display.say(change)
         if created:
-            display.say(f"newly initialized, because {init} lacks it: {', '.join(created)}")
+            display.say(f"newly initialized, because {start.source} lacks it: {', '.join(created)}")
         if heldout and not resume:
             run.log({"kind": "guess", "step": 0, **baseline(learner, heldout, corpus.manifest.most_frequent_token.id)})
         trainer = Trainer(
@@ -126,12 +148,14 @@ def pretrain(
             return run.model
         metrics = evaluate(learner, heldout, machine) if heldout else {}
         trained = _trained(recipe, curriculum, trainer.progress.total)
-        remarks = _remarks(learner, run, metrics, trained, trainer, changes)
-        heads = {name: learner.parts[name].published() for name in trained}
-        before = 0 if base is None else base.tokens
-        tokens = None if before is None else before + trainer.progress.tokens
+        remarks = _remarks(learner, run, metrics, trained, trainer, start)
+        published = [name for name in trained if TEACHER not in recipe.all_objectives[name].asks]
+        heads = {name: learner.parts[name].published() for name in published}
+        tokens = None if start.tokens is None else start.tokens + trainer.progress.tokens
         model = Model(learner.encoder, corpus.tokenizer, heads, tokens=tokens)
-        _write_results(run, recipe, model, trainer.progress, metrics, remarks, display)
+        about = f"{start.how} with unmask {__version__}: {', '.join(trained)}."
+        save_model(run.model, model, model_card(recipe.name, about, metrics))
+        _write_report(run, recipe, trainer.progress, remarks, display)
     for warning in remarks.warnings:
         display.say(warning)
     display.say(f"model: {run.model}")
@@ -188,7 +212,7 @@ def _remarks(
     metrics: Mapping[str, float],
     trained: Mapping[str, int],
     trainer: Trainer,
-    changes: Sequence[str],
+    start: Start,
 ) -> Remarks:
     """Gather the objectives' notes, warnings and usage examples for the report of a finished run.
 
@@ -200,12 +224,13 @@ def _remarks(
         metrics: held-out metrics.
         trained: the last step of each objective.
         trainer: what trained it.
-        changes: what was changed in the model that the run started from.
+        start: the initial weights.
     """
     guessed, total = (run.read_metrics("guess") or [{}])[0], trainer.progress.total
     last = {name: learner.parts[name] for name, step in trained.items() if step == total}.items()
     return Remarks(
-        changes=changes,
+        how=start.how,
+        changes=start.changes,
         stages=[
             *trainer.calibration.stage_lines(total),
             *(
@@ -221,18 +246,8 @@ def _remarks(
     )
 
 
-def _write_results(
-    run: RunDirectory,
-    recipe: Recipe,
-    model: Model,
-    progress: Progress,
-    metrics: Mapping[str, float],
-    remarks: Remarks,
-    display: Display,
-) -> None:
-    """Write the results of a finished run: model, report, and then the plot, which may fail."""
-    about = f"Pretrained with unmask {__version__}: {', '.join(model.heads)}."
-    save_model(run.model, model, model_card(recipe.name, about, metrics))
+def _write_report(run: RunDirectory, recipe: Recipe, progress: Progress, remarks: Remarks, display: Display) -> None:
+    """Write the report of a finished run, and then the plot, which may fail."""
     shutil.rmtree(run.plots, ignore_errors=True)  # from before the run was extended
     run.report(pretraining_report(run, recipe.name, progress, remarks))
     try_to_draw(lambda: plot_training(run), display.say)

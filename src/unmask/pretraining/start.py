@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -32,7 +32,6 @@ from unmask.errors import UserError, counted
 from unmask.families import BodySettings
 from unmask.model import Model, build_encoder, load_model
 from unmask.objectives.objective import BuildContext, ObjectiveSettings
-from unmask.objectives.teacher import Teacher
 from unmask.pretraining.checks import check_layers, check_shape
 from unmask.recipe import Recipe
 from unmask.tokenizers.extension import difference, old_ids
@@ -41,6 +40,43 @@ from unmask.tokenizers.tokenizer import Tokenizer
 Tensors = Mapping[str, Tensor]
 
 _LAYER = re.compile(r"(^|\.)blocks\.(\d+)\.")
+
+
+@dataclass(frozen=True)
+class Start:
+    """The weights that a run starts from.
+
+    Attributes:
+        model: the model; None: all weights are initialized at random.
+        source: the name of what it was made of, in messages.
+        how: what the run does, for the report and the card of the model.
+        changes: how it differs from its source, in words.
+        inputs: fingerprints of what it was made of.
+        former: those by which earlier versions identified it.
+        tokens: number of tokens that it was pretrained on; None if unknown.
+    """
+
+    model: Model | None = None
+    source: str = ""
+    how: str = "Pretrained"
+    changes: Sequence[str] = ()
+    inputs: Mapping[str, str] = field(default_factory=lambda: {"init": "none"})
+    former: Mapping[str, Callable[[], str]] = field(default_factory=dict)
+    tokens: int | None = 0
+
+
+def continued(
+    init: str | Path, recipe: Recipe, corpus: Corpus, *, layers: int | None = None, allow_pickle: bool = False
+) -> Start:
+    """Return the start of a run that continues from a model; see `adapt`.
+
+    Raises:
+        UserError: recipe, corpus and model do not match.
+    """
+    base = load_base(init, recipe, corpus, allow_pickle=allow_pickle)
+    inputs, former = {"init": base.fingerprint()}, {"init": base.former_fingerprint}
+    model, changes = adapt(base, f"{init}", corpus.tokenizer, recipe.all_objectives, layers=layers)
+    return Start(model, f"{init}", changes=changes, inputs=inputs, former=former, tokens=base.tokens)
 
 
 def load_base(init: str | Path, recipe: Recipe, corpus: Corpus, *, allow_pickle: bool) -> Model:
@@ -69,7 +105,6 @@ def adapt(
     objectives: Mapping[str, ObjectiveSettings],
     *,
     layers: int | None = None,
-    teacher: Teacher | None = None,
 ) -> tuple[Model, list[str]]:
     """Return a model with the vocabulary and the number of layers that are asked for, and what was changed.
 
@@ -79,7 +114,6 @@ def adapt(
         tokenizer: the tokenizer of the model, or one that extends it.
         objectives: objectives of the run, by name.
         layers: number of layers to keep; None: all.
-        teacher: teacher of the objectives.
 
     Raises:
         UserError: the model does not have more layers than that, or has none that could be selected.
@@ -96,7 +130,7 @@ def adapt(
         rows = "its row is the mean" if added == 1 else "their rows are the means"
         tokens = "its old tokens' rows" if added == 1 else "their old tokens' rows"
         changes.append(f"vocabulary extended by {counted(added, 'token')}; {rows} of {tokens}")
-        base = extend_vocabulary(base, tokenizer, objectives, teacher)
+        base = extend_vocabulary(base, tokenizer, objectives)
     return base, changes
 
 
@@ -116,11 +150,11 @@ def select_layers(model: Model, kept: Sequence[int]) -> Model:
     encoder = model.encoder
     total = encoder.num_layers
     settings = msgspec.structs.replace(encoder.settings, layers=len(kept))
-    heads = {head: _select(tensors, kept, total) for head, tensors in model.heads.items()}
-    return _rebuilt(model, settings, encoder.vocabulary, _select(encoder.state_dict(), kept, total), heads)
+    heads = {head: select_tensors(tensors, kept, total) for head, tensors in model.heads.items()}
+    return _rebuilt(model, settings, encoder.vocabulary, select_tensors(encoder.state_dict(), kept, total), heads)
 
 
-def _select(tensors: Tensors, kept: Sequence[int], total: int) -> Tensors:
+def select_tensors(tensors: Tensors, kept: Sequence[int], total: int) -> Tensors:
     """Return the tensors of some layers, renumbered, and all others; if there are no such layers, all tensors."""
     numbers = {name: int(found[2]) for name in tensors if (found := _LAYER.search(name))}
     if {*numbers.values()} != {*range(total)}:
@@ -137,7 +171,6 @@ def extend_vocabulary(
     model: Model,
     tokenizer: Tokenizer,
     objectives: Mapping[str, ObjectiveSettings] | None = None,
-    teacher: Teacher | None = None,
 ) -> Model:
     """Return a model with the vocabulary of a tokenizer that extends its own; see the module.
 
@@ -147,7 +180,6 @@ def extend_vocabulary(
         model: the model.
         tokenizer: the extended tokenizer.
         objectives: settings of the heads to extend, by name; other heads are kept as they are.
-        teacher: teacher of the objectives.
     """
     first, parts = model.tokenizer.size, old_ids(model.tokenizer, tokenizer)
     settings, vocabulary = model.encoder.settings, model.encoder.vocabulary
@@ -161,7 +193,7 @@ def extend_vocabulary(
     def build_head(head: ObjectiveSettings, more: int) -> Tensors:
         body = body_on_meta(settings, vocabulary + more)
         with on_meta():
-            return head.build(BuildContext(body, teacher, first + more)).state_dict()
+            return head.build(BuildContext(body, tokenizer_size=first + more)).state_dict()
 
     heads = {
         name: grown(tensors, lambda more, head=objectives[name]: build_head(head, more))  # type: ignore[misc]

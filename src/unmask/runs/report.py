@@ -32,6 +32,7 @@ class Remarks:
     """Remarks on a run for its report.
 
     Attributes:
+        how: what the run did.
         changes: what was changed in the model that the run started from.
         stages: the stages of the run, if there are several, and heads that were only trained in earlier ones.
         notes: baselines for its held-out metrics.
@@ -39,6 +40,7 @@ class Remarks:
         usage: commands that use the trained model.
     """
 
+    how: str = "Pretrained"
     changes: Sequence[str] = ()
     stages: Sequence[str] = ()
     notes: Sequence[str] = ()
@@ -56,7 +58,7 @@ def pretraining_report(run: RunDirectory, name: str, progress: FinalProgress, re
         remarks: remarks on the run.
     """
     heldout = run.read_metrics("heldout")
-    lines = [f"# {name}, pretrained", "", _totals(progress), ""]
+    lines = [f"# {name}, {remarks.how[0].lower()}{remarks.how[1:]}", "", _totals(progress), ""]
     lines += [line for change in remarks.changes for line in (f"{change[0].upper()}{change[1:]}.", "")]
     if remarks.stages:
         lines += ["Stages:", "", *(f"- {line}" for line in remarks.stages), ""]
@@ -142,4 +144,4 @@ def _number(value: float | None) -> str:
 
 
 def _is_metric(name: str) -> Any:
-    return name == "loss" or name.endswith(("_loss", "_accuracy"))
+    return name == "loss" or name.endswith(("_loss", "_accuracy", "_agreement"))

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 import torch
+from torch import Tensor
 
 from unmask.batches.batch import Batch
 from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
@@ -22,11 +23,11 @@ from unmask.errors import UserError
 from unmask.labelled.labelled_file import Row, read_rows
 from unmask.metrics import classification as metrics
 from unmask.metrics.intervals import Measure
-from unmask.objectives.objective import Part
+from unmask.objectives.objective import Part, imitate_softmax
 from unmask.tasks.mistake import Mistake
 from unmask.tasks.pooled_head import PooledHead
 from unmask.tasks.regularization import NONE, Regularization, score, second_pass_flops
-from unmask.tasks.rows import are_pairs, as_rows, frame_rows, hold_out, passages
+from unmask.tasks.rows import are_pairs, as_rows, frame_rows, hold_out, passages, with_labels
 from unmask.tasks.task import Columns, Framed, Notes, Paths, Task
 from unmask.tokenizers.tokenizer import Tokenizer
 
@@ -143,6 +144,10 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
         """See `Task`."""
         return metrics.measure(*gold_and_predicted(examples, predictions, labels), len(labels))
 
+    def labelled(self, examples: Sequence[Row], predictions: Sequence[Prediction]) -> list[Row]:
+        """See `Task`."""
+        return with_labels(examples, [prediction.label for prediction in predictions])
+
     def mistakes(
         self, examples: Sequence[Row], predictions: Sequence[Prediction], labels: Sequence[str]
     ) -> list[Mistake]:
@@ -206,6 +211,10 @@ class ClassificationHead(PooledHead):
         gold = batch.labels["classification"]
         weights = torch.tensor(self.weights, device=gold.device) if self.weights else None
         return score(self, encoder, encoded, batch, gold, weights)
+
+    def imitate(self, logits: Tensor, targets: Tensor, batch: Batch, temperature: float) -> Part:
+        """See `Objective`."""
+        return imitate_softmax(logits, targets, temperature)
 
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
         """See `Objective`."""

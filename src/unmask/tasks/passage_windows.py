@@ -1,5 +1,7 @@
 """Division of passages into overlapping windows of one length: [CLS] question [SEP] window [SEP].
 
+XLNet's are window [SEP] question [SEP] [CLS] (run_squad.py of zihangdai/xlnet).
+
 Input: questions with passages. Output: windows, labeled with the position of the answer for training.
 
 Devlin et al. 2019, section 4.2. The windows are those of `convert_examples_to_features` in run_squad.py of
@@ -149,7 +151,7 @@ def cut_passages(
                 if span is None and not settings.no_answer:
                     counts["windows left out of the loss because they do not contain the answer"] += 1
                     continue
-                shift = frame.start + len(question) + frame.between
+                shift = _first_token(frame, question)
                 none = int(window.sample.positions["summary"][0])
                 label = (none, none) if span is None else (span[0] + shift, span[1] + shift)
                 window = Window(number, window.offsets, window.sample.add(labels={LABEL: np.array(label)}))
@@ -160,11 +162,17 @@ def cut_passages(
 def _window(
     frame: Frame, number: int, question: Ids, passage: _Passage, part: slice, settings: WindowSettings
 ) -> Window:
-    ids, first = passage.ids[part], frame.start + len(question) + frame.between
-    sample, positions = frame.wrap(question, ids), np.arange(first, first + len(ids))
+    ids = passage.ids[part]
+    sample = frame.wrap(ids, question) if frame.last else frame.wrap(question, ids)
+    positions = _first_token(frame, question) + np.arange(len(ids))
     if settings.no_answer:
         positions = np.concatenate([sample.positions["summary"], positions])
     return Window(number, passage.offsets[part], sample.add(positions={"passage": positions}))
+
+
+def _first_token(frame: Frame, question: Ids) -> int:
+    """Return the position of the passage's first token; where [CLS] is last, the passage comes before the question."""
+    return frame.start if frame.last else frame.start + len(question) + frame.between
 
 
 def _answer(example: Question, offsets: np.ndarray) -> tuple[int, int] | None:

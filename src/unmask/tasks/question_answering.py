@@ -30,14 +30,19 @@ from unmask.batches.frame import Frame
 from unmask.batches.rng import derive_rng
 from unmask.encoders.encoder import Encoded, Encoder, HeadSpec, token_vectors
 from unmask.errors import UserError
-from unmask.labelled.squad_file import Question, describe_repairs, read_squad
+from unmask.labelled.squad_file import Answer, Question, describe_repairs, read_squad
 from unmask.metrics import question_answering as metrics
 from unmask.metrics.intervals import Measure
-from unmask.objectives.objective import Objective, Part
+from unmask.objectives.objective import Objective, Part, imitate_softmax
+from unmask.tasks.candidates import Candidates
 from unmask.tasks.mistake import Mark, Mistake, Passage
 from unmask.tasks.passage_windows import LABEL, Window, WindowSettings, cut_passages
+from unmask.tasks.spans import best_spans
 from unmask.tasks.task import DEV_SHARE, Columns, Framed, Notes, Paths, Task
 from unmask.tokenizers.tokenizer import Tokenizer
+
+NEVER = -1e30
+"""A finite logit of tokens that are no candidates."""
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -192,7 +197,7 @@ class QuestionAnswering(Task, frozen=True, kw_only=True, forbid_unknown_fields=T
         """See `Task`: sets the threshold to the one with the best F1."""
         return msgspec.structs.replace(self, threshold=best_threshold(examples, predictions))
 
-    def build(self, spec: HeadSpec, labels: Sequence[str]) -> QuestionAnsweringHead:
+    def build(self, spec: HeadSpec, labels: Sequence[str]) -> Objective:
         """See `Task`."""
         return QuestionAnsweringHead(spec)
 
@@ -219,6 +224,18 @@ class QuestionAnswering(Task, frozen=True, kw_only=True, forbid_unknown_fields=T
         by_kind = {name: measure(chosen) for name, chosen in kinds.items() if len(chosen)}
         scorer = metrics.choose_scorer(gold_texts(examples))
         return {"scorer": scorer} | ({"by_kind": by_kind} if impossible.any() else {})
+
+    def labelled(self, examples: Sequence[Question], predictions: Sequence[Answered]) -> list[Question]:
+        """See `Task`."""
+        pairs = zip(examples, predictions, strict=True)
+        return [
+            msgspec.structs.replace(
+                one,
+                answers=() if found.start is None else (Answer(found.answer, found.start),),
+                impossible=found.start is None,
+            )
+            for one, found in pairs
+        ]
 
     def mistakes(
         self, examples: Sequence[Question], predictions: Sequence[Answered], labels: Sequence[str]
@@ -323,58 +340,30 @@ class QuestionAnsweringHead(Objective):
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`; a window is correct if both its start and its end are."""
         gold = batch.labels[LABEL]  # (windows * 2,): start and end of each, as positions in its sequence
-        table = self._table(self.predict(encoder, encoded, batch).float(), batch, len(gold) // 2)
+        candidates = Candidates(batch, len(gold) // 2)
+        table = candidates.table(self.predict(encoder, encoded, batch).float())  # (windows, longest, 2)
+        table = table.transpose(1, 2).flatten(0, 1)  # (windows * 2, longest)
         loss = cross_entropy(table, gold, reduction="sum") / 2
         correct = (table.detach().argmax(1) == gold).view(-1, 2).all(1).sum()
         return Part(loss, {"accuracy": correct})
+
+    def imitate(self, logits: Tensor, targets: Tensor, batch: Batch, temperature: float) -> Part:
+        """See `Objective`: per window, the mean of the losses of start and end."""
+        candidates = Candidates(batch, len(batch.keys))
+        tables = (candidates.table(one.float()) for one in (logits, targets))  # (windows, longest, 2) each
+        ours, theirs = (table.transpose(1, 2).flatten(0, 1).clamp(min=NEVER) for table in tables)
+        part = imitate_softmax(ours, theirs, temperature)
+        agreed = (ours.detach().argmax(1) == theirs.argmax(1)).view(-1, 2).all(1).sum()
+        return Part(part.sum / 2, {"agreement": agreed})
 
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
         """See `Objective`: two dot products per target, and the pooler if it reads tokens."""
         return 2 * len(batch.positions["passage"]) * encoder.width * (2 + encoder.head.pools_tokens * encoder.width)
 
-    def _table(self, logits: Tensor, batch: Batch, windows: int) -> Tensor:
-        """Scatter logits of (targets, 2) into (windows * 2, longest), -inf at tokens that are no candidates.
-
-        Sequences without targets have no row; all shapes are known on the host.
-        """
-        positions, tokens = batch.positions["passage"], batch.tokens
-        longest = max(group.longest for group in tokens.groups)
-        sequence = torch.bucketize(positions, tokens.offsets.long(), right=True)  # (targets,)
-        row = (sequence.diff(prepend=sequence[:1]) > 0).cumsum(0)  # (targets,)
-        index = row * longest + tokens.position_ids.index_select(0, positions)  # (targets,)
-        table = logits.new_full((windows * longest, 2), -torch.inf).index_copy(0, index, logits)
-        return table.view(windows, longest, 2).transpose(1, 2).reshape(windows * 2, longest)
-
 
 def gold_texts(examples: Sequence[Question]) -> list[tuple[str, ...]]:
     """Return the texts of each question's gold answers."""
     return [tuple(answer.text for answer in example.answers) for example in examples]
-
-
-def best_spans(starts: np.ndarray, ends: np.ndarray, longest: int, number: int) -> list[tuple[float, int, int]]:
-    """Return the spans of at most `longest` tokens with the highest sums of logits, unordered.
-
-    Args:
-        starts, ends: logits, each (tokens,).
-        longest: maximum length of a span in tokens.
-        number: maximum number of spans.
-
-    Returns:
-        The score, the first token and the last token of each span.
-    """
-    tokens = len(starts)
-    if not tokens:
-        return []
-    width = min(longest, tokens)
-    beyond = np.full(width - 1, -np.inf, ends.dtype)
-    band = np.lib.stride_tricks.sliding_window_view(np.concatenate([ends, beyond]), width)  # (tokens, width)
-    scores = (band + starts[:, None]).ravel()  # (tokens * width,): by start, then by end - start
-    chosen = np.argpartition(-scores, min(number, scores.size) - 1)[:number]
-    return [
-        (float(scores[index]), int(index // width), int(index // width + index % width))
-        for index in chosen
-        if scores[index] > -np.inf
-    ]
 
 
 def best_threshold(examples: Sequence[Question], predictions: Sequence[Answered]) -> float:

@@ -24,7 +24,7 @@ from unmask.metrics.intervals import Measure
 from unmask.objectives.objective import Part
 from unmask.tasks.mistake import Mistake
 from unmask.tasks.pooled_head import PooledHead
-from unmask.tasks.rows import are_pairs, as_rows, frame_rows, hold_out, passages
+from unmask.tasks.rows import are_pairs, as_rows, frame_rows, hold_out, passages, with_labels
 from unmask.tasks.task import Columns, Framed, Notes, Paths, Task
 from unmask.tokenizers.tokenizer import Tokenizer
 
@@ -143,6 +143,10 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
         predicted = np.array([prediction.score for prediction in predictions])
         return metrics.measure(np.array(_values(examples)), predicted)
 
+    def labelled(self, examples: Sequence[Row], predictions: Sequence[Score]) -> list[Row]:
+        """See `Task`."""
+        return with_labels(examples, [str(prediction.score) for prediction in predictions])
+
     def mistakes(self, examples: Sequence[Row], predictions: Sequence[Score], labels: Sequence[str]) -> list[Mistake]:
         """See `Task`: the largest errors first."""
         found = [
@@ -200,6 +204,10 @@ class RegressionHead(PooledHead):
         """See `Objective`."""
         predicted = super().predict(encoder, encoded, batch).float().squeeze(1)  # (sequences,)
         return Part((predicted - batch.labels["regression"]).square().sum(), {})
+
+    def imitate(self, logits: Tensor, targets: Tensor, batch: Batch, temperature: float) -> Part:
+        """See `Objective`: the squared error of normalized numbers; a temperature has no effect."""
+        return Part(((logits - targets.float()) / self.deviation).square().sum(), {})
 
 
 def _all_equal(rows: Sequence[Row]) -> UserError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
 
@@ -31,6 +32,11 @@ def as_rows(texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[
     if len(texts) != len(texts_b):
         raise UserError(f"{len(texts)} texts cannot be paired with {len(texts_b)} second texts")
     return [Row({"text": one, "text_b": other}, "", 0) for one, other in zip(texts, texts_b, strict=True)]
+
+
+def with_labels(rows: Sequence[Row], labels: Sequence[str]) -> list[Row]:
+    """Return rows with other labels, one for each."""
+    return [replace(row, values={**row.values, "label": label}) for row, label in zip(rows, labels, strict=True)]
 
 
 def are_pairs(rows: Sequence[Row], wanted: bool | None = None) -> bool:

@@ -151,6 +151,14 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Return additional entries for the evaluation result."""
         return {}
 
+    def labelled(self, examples: Sequence[Any], predictions: Sequence[Any]) -> list[Any]:
+        """Return examples with predictions as their gold labels.
+
+        Raises:
+            UserError: the task does not support this.
+        """
+        raise UserError(f"predictions of {self.part.replace('_', ' ')} cannot serve as labels")
+
     @abstractmethod
     def mistakes(self, examples: Sequence[Any], predictions: Sequence[Any], labels: Sequence[str]) -> list[Mistake]:
         """Return descriptions of the model's mistakes, the worst first."""

@@ -14,6 +14,7 @@ run_squad.py). A word that the tokenizer reduces to nothing is read as [UNK].
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +34,7 @@ from unmask.layers.dropout import Dropout
 from unmask.metrics import token_classification as metrics
 from unmask.metrics.intervals import Measure
 from unmask.metrics.token_classification import Chunk, chunks, split_tag
-from unmask.objectives.objective import Objective, Part
+from unmask.objectives.objective import Objective, Part, imitate_softmax
 from unmask.tasks.mistake import Mark, Mistake, Passage
 from unmask.tasks.regularization import NONE, Regularization, score, second_pass_flops
 from unmask.tasks.task import DEV_SHARE, Columns, Framed, Notes, Paths, Task
@@ -179,6 +180,11 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         """See `Task`: entities are compared, so that the tagging schemes of file and model may differ."""
         return metrics.measure(*gold_and_predicted(examples, predictions, labels))
 
+    def labelled(self, examples: Sequence[Sentence], predictions: Sequence[Tagged]) -> list[Sentence]:
+        """See `Task`."""
+        pairs = zip(examples, predictions, strict=True)
+        return [replace(one, tags=tuple(tags_of(one, prediction))) for one, prediction in pairs]
+
     def mistakes(
         self, examples: Sequence[Sentence], predictions: Sequence[Tagged], labels: Sequence[str]
     ) -> list[Mistake]:
@@ -255,6 +261,10 @@ class TokenClassificationHead(Objective):
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
         return score(self, encoder, encoded, batch, batch.labels["token_classification"])
+
+    def imitate(self, logits: Tensor, targets: Tensor, batch: Batch, temperature: float) -> Part:
+        """See `Objective`."""
+        return imitate_softmax(logits, targets, temperature)
 
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
         """See `Objective`: the linear layer, and the pooler if it reads words, once per word."""

@@ -16,14 +16,13 @@ from pathlib import Path
 import msgspec
 
 from unmask.errors import UserError, nearest
-from unmask.text.files import MAX_DOCUMENT, display_name, read_lines
+from unmask.text.files import MAX_DOCUMENT, TOO_LONG, display_name, read_lines
 
 Line = tuple[int, bytes | None]
 
 _MODES = ("auto", "file", "blank-line", "line")
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 _SHOWN = 10  # fields of a line that an error message lists
-_OVER_LONG = f"longer than {MAX_DOCUMENT:,} bytes"
 _PARAGRAPH_BREAK = re.compile(r"\n\s*\n")
 
 
@@ -175,7 +174,7 @@ def _join(lines: Iterator[Line]) -> str:
     for number, raw in lines:
         size += MAX_DOCUMENT + 1 if raw is None else len(raw)
         if raw is None or size > MAX_DOCUMENT:
-            raise _Fault(number, _OVER_LONG)
+            raise _Fault(number, TOO_LONG)
         try:
             parts.append(raw.decode())
         except UnicodeDecodeError as error:
@@ -190,7 +189,7 @@ def _json_parser(name: str) -> Callable[[Iterator[Line]], str]:
     def parse(lines: Iterator[Line]) -> str:
         number, raw = next(lines)
         if raw is None:
-            raise _Fault(number, _OVER_LONG)
+            raise _Fault(number, TOO_LONG)
         if _is_blank((number, raw)):
             return ""
         try:

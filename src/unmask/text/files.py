@@ -1,6 +1,10 @@
-"""Opening of raw files, and reading of their lines in bounded memory.
+"""Opening of raw and labeled files, and reading of their lines in bounded memory.
 
-Input: the path of a plain, `.gz` or `.xz` file, or `-` for standard input. Output: bytes, or numbered lines of bytes.
+Input: the path of a plain, `.gz` or `.xz` file, or `-` for standard input. Output: bytes, or numbered lines.
+
+Three limits bound what a file from elsewhere can make a reader allocate: `MAX_DOCUMENT` for a line, `MAX_JSON` for a
+file that is a single JSON value, and `MAX_RATIO` for what a compressed file may expand to. A plain file has no limit of
+the last kind, so decompressing a file by another program is the way around it.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ import io
 import lzma
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -20,9 +24,48 @@ import msgspec
 from unmask.errors import UserError
 
 MAX_DOCUMENT = 10_000_000
-"""Maximum size of a document, and so of a line, in bytes."""
+"""Maximum size of a document, and so of a line and of a record, in bytes."""
+MAX_JSON = 1 << 28
+"""Maximum size of a file that is a single JSON value, in bytes; the largest published one is a fifth of it."""
+MAX_RATIO = 100
+"""Maximum number of bytes that a compressed byte may stand for; compressed text has 3 to 20."""
+FREE = 1 << 24
+"""Number of decompressed bytes up to which `MAX_RATIO` does not apply, as short files may be repetitive."""
+TOO_LONG = f"longer than {MAX_DOCUMENT:,} bytes"
+"""What messages about such a document, line or record have in common."""
 
 _BLOCK = 1 << 20
+_LINES = 1 << 16
+"""Maximum number of bytes whose lines are in memory at once, besides a longer line."""
+_MARK = b"\xef\xbb\xbf"
+
+
+class ExpansionError(Exception):
+    """Raised while a compressed file is read that expands to more than `MAX_RATIO` times its size."""
+
+
+class _Expanded(io.RawIOBase):
+    """The decompressed bytes of a file, which must not be many more than those it was read from."""
+
+    def __init__(self, path: Path, unpack: Callable[[BinaryIO], Any]) -> None:
+        self._packed = path.open("rb")
+        self._archive = unpack(self._packed)
+        self._size = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count: int = self._archive.readinto(buffer)
+        self._size += count
+        if self._size > max(FREE, MAX_RATIO * self._packed.tell()):
+            raise ExpansionError
+        return count
+
+    def close(self) -> None:
+        self._archive.close()
+        self._packed.close()
+        super().close()
 
 
 def display_name(path: str | Path) -> str:
@@ -41,9 +84,12 @@ def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
         The stream of its bytes.
 
     Raises:
-        UserError: the file cannot be opened, or its archive is found to be damaged while it is read.
+        UserError: the file cannot be opened, or its archive is found to be damaged, or to expand too much, while it is
+            read.
     """
     if str(path) == "-":
+        if sys.stdin is None:
+            raise UserError("standard input is closed")
         yield sys.stdin.buffer
         return
     try:
@@ -57,21 +103,33 @@ def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
             raise UserError(
                 f"the archive is damaged ({error})", file=path, remedy="download or compress it again"
             ) from error
+        except ExpansionError as error:
+            raise expands_too_much(path) from error
+
+
+def expands_too_much(path: str | Path, line: int | None = None) -> UserError:
+    """Return the error for a compressed file that expands to more than `MAX_RATIO` times its size."""
+    return UserError(
+        f"the archive expands to more than {MAX_RATIO} times its size",
+        file=path,
+        line=line,
+        remedy="decompress it first, if you trust it",
+    )
 
 
 def _open(path: Path) -> BinaryIO:
     match path.suffix.lower():
         # The buffer avoids a call into the archive classes, which are written in Python, for each line.
         case ".gz":
-            return io.BufferedReader(cast(io.RawIOBase, gzip.open(path)), _BLOCK)
+            return io.BufferedReader(_Expanded(path, lambda packed: gzip.GzipFile(fileobj=packed)), _BLOCK)
         case ".xz":
-            return io.BufferedReader(cast(io.RawIOBase, lzma.open(path)), _BLOCK)
+            return io.BufferedReader(_Expanded(path, lzma.LZMAFile), _BLOCK)
         case _:
             return path.open("rb", buffering=_BLOCK)
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, bytes | None]]:
-    r"""Read the lines of a file, holding at most one in memory.
+    r"""Read the lines of a file, holding little more than one in memory.
 
     Args:
         path: as for `open_bytes`.
@@ -81,24 +139,73 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, bytes | None]]:
         mark), or None for a line of more than `MAX_DOCUMENT` bytes, which is never held in memory as a whole.
 
     Raises:
-        UserError: as for `open_bytes`.
+        UserError: as for `open_bytes`; if the archive expands too much, the message also names the line.
     """
+    for number, text, fits in _blocks(path):
+        lines: list[bytes | None] = [*text.split(b"\n")]
+        if not fits:
+            lines[0] = None
+        yield from enumerate(lines, number)
+
+
+def read_text_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+    r"""Read the lines of a file as text.
+
+    Yields:
+        As `read_lines`.
+
+    Raises:
+        UserError: as for `read_lines`; or a line is not UTF-8 or is too long, and then the message names it.
+    """
+    name = display_name(path)
+    for number, text, fits in _blocks(path):
+        if not fits:
+            raise UserError(f"the line is {TOO_LONG}", file=name, line=number)
+        try:
+            lines = text.decode().split("\n")
+        except UnicodeDecodeError as error:
+            number += text.count(b"\n", 0, error.start)
+            byte = error.start - text.rfind(b"\n", 0, error.start)
+            raise UserError(f"not UTF-8 (byte {byte} of the line)", file=name, line=number) from error
+        yield from enumerate(lines, number)
+
+
+def _blocks(path: str | Path) -> Iterator[tuple[int, bytes, bool]]:
+    r"""Read a file in blocks of whole lines; see `read_lines`.
+
+    Yields:
+        The number of the first line of the block, the lines joined by `\n`, and whether the first line has at most
+        `MAX_DOCUMENT` bytes; if not, it may be incomplete. All other lines are shorter than a block.
+    """
+    block = min(_LINES, MAX_DOCUMENT)
+    most = MAX_DOCUMENT + len(_MARK) + 1  # 1: a carriage return
+    begun: list[bytes] = []  # parts of a line whose end is not read yet; dropped if they are more than `most`
+    number, size = 1, 0
     with open_bytes(path) as stream:
-        number = 0
-        while raw := stream.readline(MAX_DOCUMENT + 2):  # 2: the longest line ending
-            number += 1
-            if number == 1:
-                raw = raw.removeprefix(b"\xef\xbb\xbf")
-            ended = raw.endswith(b"\n")
-            line = raw.removesuffix(b"\n").removesuffix(b"\r") if ended else raw
-            if len(line) <= MAX_DOCUMENT:
-                yield number, line
-                continue
-            while not ended:
-                raw = stream.readline(_BLOCK)
-                ended = not raw or raw.endswith(b"\n")
-            del raw, line
-            yield number, None
+        read = cast(io.BufferedReader, stream).read1  # from a pipe, whatever there is
+        try:
+            while data := read(block):
+                head, newline, rest = data.rpartition(b"\n")
+                if newline:
+                    text = b"".join((*begun, head)).replace(b"\r\n", b"\n").removesuffix(b"\r")
+                    text = text.removeprefix(_MARK) if number == 1 else text
+                    yield number, text, size <= most and _first_length(text) <= MAX_DOCUMENT
+                    number += text.count(b"\n") + 1
+                    begun, size = [], 0
+                begun.append(rest)
+                size += len(rest)
+                if size > most:
+                    begun.clear()
+        except ExpansionError as error:
+            raise expands_too_much(path, number) from error
+    if size:
+        text = b"".join(begun).removeprefix(_MARK if number == 1 else b"")
+        yield number, text, size <= most and len(text) <= MAX_DOCUMENT
+
+
+def _first_length(text: bytes) -> int:
+    end = text.find(b"\n")
+    return len(text) if end < 0 else end
 
 
 def decode_object(line: str | bytes, name: str, number: int) -> dict[str, Any]:

@@ -36,6 +36,8 @@ from unmask.tokenizers.wordpiece import (
 SPIECE = ("spiece.model", "30k-clean.model")
 """Names of the SentencePiece model in transformers and in ALBERT's own release."""
 FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "encoder.json", *SPIECE)
+ALL_FILES = (*FILES, "merges.txt", "vocab.bpe", "tokenizer_config.json", "special_tokens_map.json")
+"""Names of all files that are read."""
 SAMPLE = "A ½ ﬁ é 中 ي"
 """Text that is normalized to check that a normalizer's character table is intact."""
 END_OF_TEXT = "<|endoftext|>"

@@ -95,7 +95,8 @@ class Tokenizer:
             single, pair = f"{cls}:0 $A:0 {mask}:0", f"{cls}:0 $A:0 {sep}:0 $B:0 {mask}:0"
             names.append((mask, self.mask))
         elif summary == "last":
-            single, pair = f"$A:0 {sep}:0 {cls}:0", f"$A:0 {sep}:0 $B:{second} {sep}:{second} {cls}:{second}"
+            end = f"{cls}:{2 * second}"
+            single, pair = f"$A:0 {sep}:0 {end}", f"$A:0 {sep}:0 $B:{second} {sep}:{second} {end}"
         else:
             single = f"{cls}:0 $A:0 {sep}:0"
             pair = f"{single} {f'{sep}:0 ' * self.ends_twice}$B:{second} {sep}:{second}"

@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Protocol
 
+import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from unmask.durable import sync
+from unmask.durable import replace_file
+from unmask.errors import UnmaskError, UserError
+from unmask.fingerprint import fingerprint
 from unmask.runs.directory import RunDirectory
 from unmask.training.processes import Processes
 
 BEST = "best.safetensors"
+FINGERPRINT = "fingerprint"
+"""Key of the file's metadata for the fingerprint of the weights."""
 
 
 class HasState(Protocol):
@@ -53,10 +59,7 @@ class Patience:
         if self.evaluations and self.processes.is_main:
             losses = self._losses()
             if losses[-1] == min(losses) < math.inf:
-                path, aside = self.run.checkpoints / BEST, self.run.checkpoints / f".writing-{BEST}"
-                safetensors.torch.save_file({name: value.cpu() for name, value in weights.items()}, aside)
-                sync(aside)
-                aside.replace(path)
+                _write(self.run.checkpoints / BEST, {name: value.cpu() for name, value in weights.items()})
 
     def is_over(self) -> bool:
         """Return whether the last `evaluations` evaluations were all worse than an earlier one."""
@@ -67,14 +70,43 @@ class Patience:
         return self.processes.broadcast(waited >= self.evaluations)
 
     def take_best(self, learner: HasState) -> int | None:
-        """Load the weights with the lowest loss and return their step; return None without early stopping."""
-        if not self.evaluations or not (self.run.checkpoints / BEST).exists():
-            return None
-        learner.load_state_dict(safetensors.torch.load_file(self.run.checkpoints / BEST))
+        """Load the weights with the lowest loss and return their step; return None without early stopping.
+
+        Raises:
+            UserError: they are missing or damaged.
+        """
         losses, lines = self._losses(), self.run.read_metrics("heldout")
+        if not self.evaluations or min(losses, default=math.inf) == math.inf:
+            return None
+        learner.load_state_dict(_read(self.run.checkpoints / BEST))
         return int(lines[losses.index(min(losses))]["step"])
 
     def _losses(self) -> list[float]:
         """Return the held-out losses in order; a loss that is not finite is logged as null and returned as infinity."""
         found = [line["loss"] for line in self.run.read_metrics("heldout")]
         return [math.inf if loss is None else loss for loss in found]
+
+
+def _write(path: Path, weights: Mapping[str, Tensor]) -> None:
+    """Write weights, with their fingerprint as metadata."""
+    try:
+        replace_file(path, safetensors.torch.save(dict(weights), {FINGERPRINT: fingerprint(weights)}))
+    except OSError as error:
+        raise UnmaskError(
+            f"{path}: the best weights could not be written ({error.strerror or error}); earlier checkpoints are "
+            "intact: free some space, then continue with --resume"
+        ) from error
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    """Read weights that `_write` wrote."""
+    remedy = "without the best weights, the run must be started again in an empty directory"
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+            wanted = (file.metadata() or {}).get(FINGERPRINT)
+    except (OSError, safetensors.SafetensorError) as error:
+        raise UserError(f"the best weights cannot be read ({error})", file=path, remedy=remedy) from error
+    if fingerprint(weights) != wanted:
+        raise UserError("the file was altered", file=path, remedy=remedy)
+    return weights

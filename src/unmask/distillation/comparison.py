@@ -1,0 +1,224 @@
+"""What a student costs and is worth, beside its teacher and the same student without a teacher.
+
+Input: their directories, and how each is scored and run. Output: RUN/comparison.json, a table in RUN/report.md and
+RUN/plots/comparison.png. Times are those of this machine in float32: the median of single texts, and the best of
+several rounds over many.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+
+from unmask.batches.batch import Batch, Sample
+from unmask.batches.masking import MASKED
+from unmask.durable import replace_file
+from unmask.evaluation.model import score_examples
+from unmask.inference.backend import TorchBackend, inference_copy
+from unmask.inference.predictor import Predictor
+from unmask.metrics.intervals import intervals
+from unmask.model import Model, find, load_model
+from unmask.objectives.learner import Learner
+from unmask.objectives.masked_lm import MaskedLM
+from unmask.objectives.objective import BuildContext
+from unmask.runs.plots import BLUE, GREY, ORANGE, figure, save, try_to_draw
+from unmask.training.machine import Machine
+
+HEADING = "## Teacher and student"
+FILE = "comparison.json"
+BASELINE = "baseline"
+"""Folder of a run with the same student, trained without a teacher."""
+SINGLE, MANY = 50, 256
+"""Numbers of texts that are run one by one, and together."""
+ROUNDS = 3
+MASKED_RIGHT = "masked tokens right, %"
+COLORS = {"teacher": GREY, "student": BLUE, "without a teacher": ORANGE}
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """A model as it was measured.
+
+    Attributes:
+        name: "teacher", "student" or "without a teacher".
+        parameters: number of parameters.
+        bytes: size of its weights on disk.
+        milliseconds: time of one text.
+        per_second: number of texts per second, in batches.
+        metric, score, interval: what it was scored by, the score, and its 95 % interval; None: it was not scored.
+    """
+
+    name: str
+    parameters: int
+    bytes: int
+    milliseconds: float
+    per_second: float
+    metric: str = ""
+    score: float | None = None
+    interval: Sequence[float] | None = None
+
+
+def measure_task(
+    name: str, source: str | Path, examples: Sequence[Any], machine: Machine, *, allow_pickle: bool = False
+) -> Measured:
+    """Measure a fine-tuned model on the examples that it is scored on."""
+    model = load_model(source, allow_pickle=allow_pickle)
+    assert model.task is not None
+    predictor = Predictor(model, machine)
+    scores, metric = score_examples(predictor, examples), model.task.metric
+    return Measured(
+        name=name,
+        **_size(source, model),
+        **_times(predictor.run, examples),
+        metric=metric,
+        score=scores["metrics"][metric],
+        interval=scores["intervals"].get(metric),
+    )
+
+
+def measure_encoder(
+    name: str,
+    source: str | Path,
+    samples: Sequence[Sample],
+    batches: Sequence[Batch],
+    machine: Machine,
+    *,
+    allow_pickle: bool = False,
+) -> Measured:
+    """Measure an encoder.
+
+    Args:
+        name: its name in the comparison.
+        source: MODEL.
+        samples: what is timed.
+        batches: what its masked-LM head is scored on, if it has one.
+        machine: device and precision.
+        allow_pickle: whether it may contain pickled weights.
+    """
+    model = load_model(source, allow_pickle=allow_pickle)
+    backend, scored = TorchBackend(model, machine), dict[str, Any]()
+    head = MaskedLM(BuildContext(model.encoder, tokenizer_size=model.tokenizer.size))
+    if batches and not model.take("masked_lm", head):
+        correct, masked = _masked(
+            inference_copy(Learner(model.encoder, {"masked_lm": head}), machine), batches, machine
+        )
+        scored = {"metric": MASKED_RIGHT, **_with_interval(correct, masked)}
+    times = _times(lambda some: list(backend.layers(some, [model.encoder.num_layers])), samples)
+    return Measured(name=name, **_size(source, model), **times, **scored)
+
+
+def write_comparison(run: Path, found: Sequence[Measured], say: Callable[[str], None]) -> None:
+    """Write comparison.json, and add the table and the plot to the report."""
+    replace_file(run / FILE, msgspec.json.format(msgspec.json.encode(found)))
+    lines, path = table(found), run / "plots" / "comparison.png"
+    try_to_draw(lambda: plot(found, path), say)
+    lines += ["", "![quality over latency](plots/comparison.png)"] if path.exists() else []
+    report = run / "report.md"
+    before = report.read_text(encoding="utf8").partition(HEADING)[0].rstrip()
+    replace_file(report, "\n".join([before, "", HEADING, "", *lines, ""]).encode())
+    for line in summary(found):
+        say(line)
+
+
+def table(found: Sequence[Measured]) -> list[str]:
+    """Return the lines of a table of models, and what they amount to."""
+    metric = next((one.metric for one in found if one.metric), "")
+    lines = [
+        f"| | parameters | on disk | one text | texts per second |{f' {metric} |' if metric else ''}",
+        f"|---|---|---|---|---|{'---|' if metric else ''}",
+    ]
+    for one in found:
+        cells = [
+            one.name,
+            f"{one.parameters / 1e6:.1f} M",
+            f"{one.bytes / 1e6:.0f} MB",
+            f"{one.milliseconds:.1f} ms",
+            f"{one.per_second:,.0f}",
+        ]
+        if metric:
+            interval = "" if one.interval is None else " ({:.2f} to {:.2f})".format(*one.interval)
+            cells.append("-" if one.score is None else f"{one.score:.2f}{interval}")
+        lines.append(f"| {' | '.join(cells)} |")
+    return [*lines, *(part for line in summary(found) for part in ("", line))]
+
+
+def summary(found: Sequence[Measured]) -> list[str]:
+    """Return what a student amounts to, in sentences."""
+    models = {one.name: one for one in found}
+    teacher, student, alone = models["teacher"], models["student"], models.get("without a teacher")
+    faster, smaller = teacher.milliseconds / student.milliseconds, teacher.parameters / student.parameters
+    lines = [f"The student is {smaller:.1f} times smaller and {faster:.1f} times faster than its teacher."]
+    if teacher.score and student.score is not None:
+        lines.append(f"It keeps {100 * student.score / teacher.score:.1f} % of its {student.metric}.")
+    if alone is not None and alone.score is not None and student.score is not None:
+        lines.append(f"The teacher is worth {student.score - alone.score:+.2f} to the same student.")
+    return lines
+
+
+def plot(found: Sequence[Measured], path: Path) -> None:
+    """Draw the scores of models over the time of one text."""
+    drawing, (panel,) = figure(1)
+    for one in found:
+        score = math.nan if one.score is None else one.score
+        low, high = one.interval or (score, score)
+        error = np.array([[score - low], [high - score]])
+        panel.errorbar(one.milliseconds, score, error, fmt="o", color=COLORS[one.name], label=one.name, capsize=3)
+    panel.set(xlabel="milliseconds of one text", ylabel=next((one.metric for one in found if one.metric), ""))
+    panel.set_xlim(left=0)
+    panel.legend(frameon=False, fontsize=8)
+    save(drawing, path)
+
+
+def _masked(learner: Learner, batches: Sequence[Batch], machine: Machine) -> tuple[np.ndarray, np.ndarray]:
+    """Return how many masked tokens of each sequence are predicted, and how many there are, (sequences,) each."""
+    correct, masked = [], []
+    for batch in batches:
+        moved = batch.to(machine.device)
+        with torch.inference_mode():
+            encoded = learner.encoder(moved.tokens)
+            logits = learner.parts["masked_lm"].predict(learner.encoder, encoded, moved)  # (masked, vocabulary)
+            right = (logits.argmax(1) == moved.labels[MASKED]).cpu().numpy()
+        owners = np.searchsorted(batch.tokens.offsets.numpy(), batch.positions[MASKED].numpy(), side="right") - 1
+        correct.append(np.bincount(owners, right, len(batch.keys)))
+        masked.append(np.bincount(owners, minlength=len(batch.keys)))
+    return np.concatenate(correct), np.concatenate(masked)
+
+
+def _with_interval(correct: np.ndarray, masked: np.ndarray) -> Mapping[str, Any]:
+    """Return the share of correct tokens in percent, and its interval over sequences."""
+
+    def measure(chosen: np.ndarray) -> dict[str, float]:
+        return {"share": 100 * float(correct[chosen].sum()) / max(1.0, float(masked[chosen].sum()))}
+
+    number = len(correct)
+    return {"score": measure(np.arange(number))["share"], "interval": intervals(measure, number)["share"]}
+
+
+def _size(source: str | Path, model: Model) -> Mapping[str, Any]:
+    """Return the number of parameters of a model, and the size of its weights on disk."""
+    heads = sum(value.numel() for head in model.heads.values() for value in head.values())
+    weights = sum(value.numel() for value in model.encoder.parameters())
+    files = [path for name in ("model.safetensors", "pytorch_model.bin") if (path := find(source) / name).exists()]
+    return {"parameters": weights + heads, "bytes": files[0].stat().st_size}
+
+
+def _times(run: Callable[[Sequence[Any]], Any], items: Sequence[Any]) -> Mapping[str, Any]:
+    """Return the median time of running one item, and how many run per second together."""
+    single, many = items[:SINGLE], items[:MANY]
+    run(single[:1])  # what is done once does not count
+    seconds = [_time(run, [item]) for item in single]
+    best = min(_time(run, many) for _ in range(ROUNDS))
+    return {"milliseconds": 1000 * median(seconds), "per_second": len(many) / best}
+
+
+def _time(run: Callable[[Sequence[Any]], Any], items: Sequence[Any]) -> float:
+    start = time.perf_counter()
+    run(items)
+    return time.perf_counter() - start

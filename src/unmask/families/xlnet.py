@@ -1,0 +1,255 @@
+"""XLNet (Yang et al. 2019): two streams, relative positions and memory; its directories (modeling_xlnet.py).
+
+Post-norm layers without biases in the attention, LayerNorm epsilon 1e-12, exact GELU (the paper's; the reference code
+approximates it by tanh, transformers computes it exactly), all weights and biases of queries from a normal distribution
+of standard deviation 0.02. Positions are relative, so `positions` is only the maximum sequence length. Special tokens
+follow the text, and the vector of a text is read at the last one, [CLS], through a dense layer with tanh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor, nn
+
+from unmask.encoders.encoder import (
+    BOTH_SIDES,
+    CARRY,
+    POOLER,
+    SEPARATE_LAYERS,
+    TOKEN_EMBEDDINGS,
+    TWO_STREAMS,
+    HeadSpec,
+    Initializer,
+)
+from unmask.encoders.two_streams import TwoStreams
+from unmask.families.body import MAX_SIZE, TransformerSettings, check_offsets, check_size, check_small
+from unmask.families.format import BLOCKS, TASK_HEADS, Family, Format, architectures
+from unmask.layers.embeddings import Embeddings
+from unmask.layers.pooler import Pooler
+from unmask.layers.relative_block import RelativeBlock
+
+
+class XlnetSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="xlnet"):
+    """The recipe's [encoder] for `kind = "xlnet"`; see `TransformerSettings`.
+
+    Attributes:
+        feed_forward: inner width of the feed-forward layers.
+        epsilon: epsilon of the LayerNorms.
+        memory: number of tokens of the previous windows that a window attends to; 0: none.
+        window: number of tokens above which a sequence is read in windows, with memory; None: it is read at once.
+        initial_offsets: offsets of the tokens that the first heads of each layer attend to before training, such as
+            (-1, 1) for the previous and the next token, which a small model otherwise takes long to discover.
+    """
+
+    feed_forward: int
+    positions: int = 65_536
+    epsilon: float = 1e-12
+    memory: int = 0
+    window: int | None = None
+    initial_offsets: tuple[int, ...] = ()
+
+    summary = "last"
+    capabilities = frozenset({BOTH_SIDES, TOKEN_EMBEDDINGS, POOLER, SEPARATE_LAYERS, TWO_STREAMS, CARRY})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_offsets(self.initial_offsets, self.heads)
+        check_size("feed_forward", self.feed_forward)
+        check_small("epsilon", self.epsilon)
+        if not 0 <= self.memory <= MAX_SIZE:
+            raise ValueError(f"memory must be between 0 and {MAX_SIZE:,}")
+        if self.window is not None:
+            check_size("window", self.window)
+            if not self.memory:
+                raise ValueError("window has no effect without memory: remove it, or set memory")
+        if self.width % 2:
+            raise ValueError(f"width {self.width} must be even: distances are pairs of sine and cosine")
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """See `BodySettings`; without memory no state is carried."""
+        return self.capabilities if self.memory else self.capabilities - {CARRY}
+
+    @property
+    def num_segments(self) -> int:
+        """See `BodySettings`: the first text, the second one, and [CLS]; only compared."""
+        return 3
+
+    @property
+    def inner(self) -> int:
+        """See `TransformerSettings`."""
+        return self.feed_forward
+
+    @property
+    def layer_norm(self) -> float:
+        """See `TransformerSettings`."""
+        return self.epsilon
+
+    @property
+    def init(self) -> Initializer:
+        """See `TransformerSettings`."""
+        return Initializer(self.init_std, truncated=False)
+
+    @property
+    def head(self) -> HeadSpec:
+        """See `TransformerSettings`; the body itself ends with dropout."""
+        return replace(super().head, token_dropout=0.0)
+
+    def build(self, vocabulary: int) -> TwoStreams:
+        """See `BodySettings`."""
+        embeddings = Embeddings(vocabulary, 0, 0, self.width, None, dropout=self.dropout, epsilon=None)
+        parts = self.width, self.heads, self.inner, self.dropout, self.activation, self.epsilon
+        blocks = [RelativeBlock(*parts) for _ in range(self.layers)]
+        body = TwoStreams(self, vocabulary, embeddings, blocks, Pooler(self.width, "tanh"))
+        self.init(body)
+        nn.init.normal_(body.query, std=self.init_std)
+        for block in blocks:
+            attention = block.attention
+            for part in (
+                attention.content_bias,
+                attention.distance_bias,
+                attention.segment_bias,
+                attention.segments,
+            ):
+                nn.init.normal_(part, std=self.init_std)
+            attention.attend_at(self.initial_offsets)
+        return body
+
+
+class _XlnetFormat(Format):
+    """Tensors of the attention are stored by heads: inputs come first, in the output projection last."""
+
+    def tensors(self, settings: Any, known: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """See `Format`."""
+        found: dict[str, tuple[str, ...]] = {ours: (theirs,) for ours, theirs in self.embeddings.items()}
+        for number in range(settings.layers):
+            layer = self.layer.format(number)
+            for ours, theirs in PARTS.items():
+                found[f"{BLOCKS}{number}.{ours}"] = tuple(f"{layer}.{name}" for name in theirs.split())
+        existing = set(known)
+        return ((ours, theirs) for ours, theirs in found.items() if ours in existing)
+
+    def stored(self, settings: Any, ours: str, value: Tensor) -> Tensor:
+        """See `Format`."""
+        if ours == "query":
+            return value.view(1, 1, -1)
+        if not ours.endswith(BY_HEADS):
+            return value
+        value = value if ours.endswith("out.weight") else value.t()
+        return value.reshape(settings.width, settings.heads, -1)
+
+    def loaded(self, ours: str, value: Tensor) -> Tensor:
+        """See `Format`."""
+        if ours == "query":
+            return value.view(-1)
+        if not ours.endswith(BY_HEADS):
+            return value
+        value = value.flatten(1)
+        return value if ours.endswith("out.weight") else value.t().contiguous()
+
+
+PARTS = {
+    "attention.query.weight": "rel_attn.q",
+    "attention.key_value.weight": "rel_attn.k rel_attn.v",
+    "attention.distance.weight": "rel_attn.r",
+    "attention.out.weight": "rel_attn.o",
+    "attention.content_bias": "rel_attn.r_w_bias",
+    "attention.distance_bias": "rel_attn.r_r_bias",
+    "attention.segment_bias": "rel_attn.r_s_bias",
+    "attention.segments": "rel_attn.seg_embed",
+    "attention_norm.weight": "rel_attn.layer_norm.weight",
+    "attention_norm.bias": "rel_attn.layer_norm.bias",
+    "feed_forward.up.weight": "ff.layer_1.weight",
+    "feed_forward.up.bias": "ff.layer_1.bias",
+    "feed_forward.down.weight": "ff.layer_2.weight",
+    "feed_forward.down.bias": "ff.layer_2.bias",
+    "feed_forward_norm.weight": "ff.layer_norm.weight",
+    "feed_forward_norm.bias": "ff.layer_norm.bias",
+}
+"""Our tensors of a layer, and theirs."""
+BY_HEADS = ("query.weight", "key_value.weight", "distance.weight", "out.weight")
+ONLY = {
+    "attn_type": "bi",
+    "bi_data": False,
+    "clamp_len": -1,
+    "same_length": False,
+    "untie_r": True,
+    "summary_type": "last",
+    "summary_use_proj": True,
+    "summary_activation": "tanh",
+}
+"""Keys of config.json with the only values that are supported, those of published models."""
+
+
+def read_memory(config: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the number of tokens of memory.
+
+    Raises:
+        TypeError: the body differs from that of published models in what it attends to or how it is summarized.
+    """
+    for name, value in ONLY.items():
+        if config.get(name, value) != value:
+            raise TypeError(f"{name}: {config[name]!r} is not supported, only {value!r}")
+    return {"memory": config.get("mem_len") or 0}
+
+
+def write_memory(settings: XlnetSettings) -> dict[str, Any]:
+    """Return the keys of config.json for the memory and the width of the heads."""
+    return {"mem_len": settings.memory or None, "d_head": settings.width // settings.heads}
+
+
+XLNET = Family(
+    XlnetSettings,
+    _XlnetFormat(
+        model_type="xlnet",
+        prefix="transformer.",
+        config={
+            "layers": "n_layer",
+            "width": "d_model",
+            "heads": "n_head",
+            "feed_forward": "d_inner",
+            "positions": "unmask_positions",
+            "window": "unmask_window",
+            "dropout": "dropout",
+            "activation": "ff_activation",
+            "epsilon": "layer_norm_eps",
+            "init_std": "initializer_range",
+        },
+        defaults={"n_layer": 24, "d_model": 1024, "n_head": 16, "d_inner": 4096},
+        always=ONLY,
+        dropouts=(),
+        head_dropout="summary_last_dropout",
+        embeddings={"embeddings.words.weight": "word_embedding.weight", "query": "mask_emb"},
+        layer="layer.{}",
+        qkv=(),
+        block={},
+        head_pooler="sequence_summary.summary",
+        heads={
+            "permutation_lm": {"bias": "lm_loss.bias"},
+            **TASK_HEADS,
+            "classification": {"out": "logits_proj"},
+            "regression": {"out": "logits_proj"},
+            "answer_beams": {
+                "start": "start_logits.dense",
+                "end_dense": "end_logits.dense_0",
+                "end_norm": "end_logits.LayerNorm",
+                "end_out": "end_logits.dense_1",
+                "class_dense": "answer_class.dense_0",
+                "class_out": "answer_class.dense_1",
+            },
+        },
+        unbiased=("answer_class.dense_1",),
+        decoder="lm_loss.weight",
+        architectures={
+            **architectures("XLNet"),
+            ("question_answering",): "XLNetForQuestionAnsweringSimple",
+            ("answer_beams",): "XLNetForQuestionAnswering",
+            ("permutation_lm",): "XLNetLMHeadModel",
+        },
+        read=read_memory,
+        write=write_memory,
+    ),
+)

@@ -1,0 +1,71 @@
+"""Turn the hidden states of the last layer in the direction of the teacher's: one minus their cosine, at every token.
+
+Input: any samples. Output: a part of the loss with one term per token.
+
+Sanh et al. 2019, section 2 (DistilBERT), where it is L_cos. Widths must be equal, as there.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
+
+from unmask.batches.batch import Batch, Sample
+from unmask.encoders.encoder import Encoded, Encoder
+from unmask.errors import UserError
+from unmask.objectives.objective import BuildContext, Objective, ObjectiveSettings, Part
+from unmask.objectives.teacher import TEACHER, Teacher
+
+NAME = "hidden_cosine"
+
+
+class HiddenCosineSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The recipe's [objective.hidden_cosine]."""
+
+    asks = frozenset({TEACHER})
+
+    def build(self, context: BuildContext) -> HiddenCosine:
+        """See `ObjectiveSettings`.
+
+        Raises:
+            UserError: there is no teacher, or its width is not that of the student.
+        """
+        teacher = context.teacher_of(NAME)
+        if teacher.encoder.width != context.body.width:
+            raise UserError(
+                f"objective.{NAME} compares hidden states of equal widths, but the student's is {context.body.width} "
+                f"and the teacher's {teacher.encoder.width}",
+                remedy=f"pass --set objective.{NAME}=false, or give the student this width",
+            )
+        return HiddenCosine(teacher, self.weight)
+
+
+class HiddenCosine(Objective):
+    """See the module; it has no weights.
+
+    Args:
+        teacher: the teacher.
+        weight: weight in the sum of losses.
+    """
+
+    def __init__(self, teacher: Teacher, weight: float = 1.0) -> None:
+        super().__init__()
+        self.teacher = teacher
+        self.weight = weight
+
+    def prepare(self, sample: Sample, name: str) -> Sample:
+        """See `Objective`; one term per token."""
+        return sample.add(counts={name: len(sample)})
+
+    def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
+        """Return the cosines, (tokens, 1)."""
+        theirs = self.teacher.read(batch).last.float()  # (tokens, width)
+        return cosine_similarity(encoded.last.float(), theirs, dim=1)[:, None]
+
+    def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
+        """See `Objective`."""
+        return Part((1 - self.predict(encoder, encoded, batch)).sum(), {})
+
+    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
+        """See `Objective`: no matrix products; what the teacher computes is not counted."""
+        return 0

@@ -1,0 +1,95 @@
+"""Permutation language modeling: predict tokens in a random order, each from those earlier in the order (XLNet).
+
+Input: samples with an order and, as `positions["targets"]` and `labels["targets"]`, the last tokens of it (see
+batches/permutation_masking.py). Output: a part of the loss with one term per target, read from the query stream.
+
+Yang et al. 2019, sections 2.2 to 2.4. The head is a decoder tied to the token embeddings, with a bias of its own
+(modeling.py of zihangdai/xlnet, `lm_loss`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from unmask.batches.batch import TARGETS, Batch, Sample
+from unmask.encoders.encoder import TOKEN_EMBEDDINGS, TWO_STREAMS, Encoded, Encoder
+from unmask.layers.vocabulary import vocabulary_loss
+from unmask.objectives.objective import (
+    BuildContext,
+    Objective,
+    ObjectiveSettings,
+    Part,
+    accuracy_of,
+    decoder_of,
+    most_frequent,
+)
+
+
+class PermutationLMSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The recipe's [objective.permutation_lm]."""
+
+    asks = frozenset({TARGETS, TWO_STREAMS, TOKEN_EMBEDDINGS})
+
+    def build(self, context: BuildContext) -> PermutationLM:
+        """See `ObjectiveSettings`."""
+        return PermutationLM(context.vocabulary, self.weight)
+
+
+class PermutationLM(Objective):
+    """See the module.
+
+    Args:
+        vocabulary: number of token ids.
+        weight: weight in the sum of losses.
+    """
+
+    at = TARGETS
+    needs = frozenset({TARGETS})
+
+    def __init__(self, vocabulary: int, weight: float = 1.0) -> None:
+        super().__init__()
+        self.weight = weight
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+
+    def prepare(self, sample: Sample, name: str) -> Sample:
+        """See `Objective`."""
+        return sample.add(counts={name: len(sample.labels[TARGETS])})
+
+    def reads(self, encoder: Encoder, batch: Batch) -> Tensor | None:
+        """See `Objective`: no token, only queries."""
+        return batch.positions[TARGETS][:0]
+
+    def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
+        """Return logits over the vocabulary for the targets, (targets, vocabulary)."""
+        return linear(self._rows(encoded), decoder_of(encoder), self.bias)
+
+    def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
+        """See `Objective`."""
+        loss, correct = vocabulary_loss(self._rows(encoded), decoder_of(encoder), self.bias, batch.labels[TARGETS])
+        return Part(loss, {"accuracy": correct})
+
+    @staticmethod
+    def _rows(encoded: Encoded) -> Tensor:
+        """Return the query stream, (targets, width)."""
+        assert encoded.queries is not None, "the masking gives targets"
+        return encoded.queries
+
+    def baseline(self, name: str, batches: Sequence[Batch], token: int) -> Mapping[str, float]:
+        """See `Objective`."""
+        return accuracy_of(token, name, TARGETS, batches)
+
+    def notes(self, name: str, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> Sequence[str]:
+        """See `Objective`."""
+        return most_frequent("predicted", baseline.get(f"{name}_accuracy"))
+
+    def usage(self, model: str) -> Sequence[str]:
+        """See `Objective`."""
+        return [f'unmask fill --model {model} "Text with a [MASK] in it."']
+
+    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
+        """See `Objective`: the decoder, at the targets only."""
+        return 2 * len(batch.positions[TARGETS]) * encoder.width * encoder.vocabulary

@@ -1,0 +1,36 @@
+"""Distillation from Python: what goes together, on text and on examples; test_general.py and test_task.py train."""
+
+import pytest
+
+from unmask.distillation.distill import distill
+from unmask.errors import UserError
+from unmask.recipe import read_recipe
+
+RECIPE = read_recipe("distilbert-mini")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("train", "train.tsv"),
+        ("unlabelled", ["texts.txt"]),
+        ("dev", "dev.tsv"),
+        ("augment", 2),
+        ("settings", {"seed": 1}),
+    ],
+)
+def test_what_belongs_to_examples_is_refused_with_a_corpus(tmp_path, name, value):
+    with pytest.raises(UserError, match=f"^{name} has no effect with a corpus; remove it$"):
+        distill(RECIPE, tmp_path, tmp_path / "run", corpus=object(), **{name: value})
+
+
+def test_without_a_corpus_or_examples_there_is_nothing_to_learn_from(tmp_path):
+    with pytest.raises(UserError, match="there is nothing to learn from"):
+        distill(RECIPE, tmp_path, tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_baseline_needs_a_single_process(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="--baseline works with a single process only"):
+        distill(RECIPE, tmp_path, tmp_path / "run", train="train.tsv", baseline=True)

@@ -1,0 +1,124 @@
+"""General distillation runs: the student approaches its teacher, the run is resumed exactly, and what cannot work."""
+
+import json
+
+import msgspec
+import pytest
+import torch
+from transformers import AutoModelForMaskedLM
+
+from unmask.corpus.build import build_corpus
+from unmask.distillation.general import distill_encoder
+from unmask.errors import UserError
+from unmask.families.gpt import GptSettings
+from unmask.model import Model, load_model, save_model
+from unmask.objectives.teacher import Teacher
+from unmask.runs.directory import RunDirectory
+from unmask.tokenizers.wordpiece import train_wordpiece
+
+from .conftest import CPU, SHAPE, recipe_of
+
+
+def distill(recipe, teacher, corpus, out, **more):
+    return distill_encoder(recipe, teacher, corpus, out, machine=CPU, quiet=True, **more)
+
+
+@pytest.mark.parametrize("name", ["distilbert-mini", "tinybert-mini"])
+def test_a_student_approaches_its_teacher(name, teacher, corpus, tmp_path):
+    distill(recipe_of(name, budget__steps=20), teacher, corpus, tmp_path / "run", layers=2)
+    lines = RunDirectory(tmp_path / "run").read_metrics("heldout")
+    assert lines[-1]["loss"] < 0.9 * lines[0]["loss"]
+    student = load_model(tmp_path / "run")
+    assert (student.encoder.num_layers, student.encoder.width) == (2, 32)
+    assert student.encoder.settings.__struct_config__.tag == ("distilbert" if "distil" in name else "bert")
+    assert student.heads.keys() == ({"masked_lm"} if "distil" in name else set()), "nothing of the distillation"
+    report = (tmp_path / "run/report.md").read_text()
+    assert f"# {name}, distilled from {teacher} on " in report
+    assert "The student has 2 layers, width 32, 2 heads and" in report
+    card = (tmp_path / "run/model/README.md").read_text()
+    assert f"Distilled from {teacher} on {corpus.manifest.sources[0]} with unmask" in card and f"# {name}" in card
+    if "distil" in name:
+        assert "soft_targets_agreement" in report
+        loaded, notes = AutoModelForMaskedLM.from_pretrained(tmp_path / "run/model", output_loading_info=True)
+        assert not notes["missing_keys"] and not notes["unexpected_keys"]
+        assert loaded.num_parameters() > 0
+
+
+def test_narrow_students_learn_through_a_projection(teacher, corpus, tmp_path):
+    recipe = recipe_of(
+        "tinybert-mini", encoder__width=16, encoder__heads=2, encoder__feed_forward=24, encoder__layers=2
+    )
+    distill(msgspec.structs.replace(recipe), teacher, corpus, tmp_path / "run")
+    saved = RunDirectory(tmp_path / "run").checkpoints / "step-00000006/model.safetensors"
+    assert b"objectives.layer_matching.project_hidden.weight" in saved.read_bytes()[:20000]
+    assert load_model(tmp_path / "run").encoder.width == 16
+
+
+def test_T1_a_resumed_distillation_equals_an_unbroken_one(teacher, corpus, tmp_path, stopped_at):
+    recipe = recipe_of("distilbert-mini", objective__layer_matching__weight=1, encoder__dropout=0.1)
+    whole = distill(recipe, teacher, corpus, tmp_path / "whole", layers=2)
+    with stopped_at(3):
+        distill(recipe, teacher, corpus, tmp_path / "cut", layers=2)
+    resumed = distill(recipe, teacher, corpus, tmp_path / "cut", layers=2, resume=True)
+    assert load_model(whole.parent).fingerprint() == load_model(resumed.parent).fingerprint()
+    lines = [RunDirectory(path.parent).read_metrics("train") for path in (whole, resumed)]
+    assert [line["loss"] for line in lines[0]] == [line["loss"] for line in lines[1]]
+
+
+def test_the_teacher_is_not_changed_and_another_one_is_refused(teacher, teacher_model, corpus, tmp_path, monkeypatch):
+    seen, real = [], Teacher.fingerprint
+    monkeypatch.setattr(Teacher, "fingerprint", lambda self: seen.append(self) or real(self))
+    distill(recipe_of("distilbert-mini"), teacher, corpus, tmp_path / "run", layers=2)
+    before = json.loads((tmp_path / "run/provenance.json").read_text())["inputs"]["teacher"]
+    assert real(seen[0]) == before, "all weights are bit-equal after the run"
+    torch.manual_seed(9)
+    save_model(
+        tmp_path / "other",
+        Model(SHAPE.build(teacher_model.tokenizer.size), teacher_model.tokenizer, teacher_model.heads),
+        "",
+    )
+    more = recipe_of("distilbert-mini", budget__steps=8)
+    with pytest.raises(UserError, match=r"inputs.teacher was \w{64}, now \w{64}"):
+        distill(more, tmp_path / "other", corpus, tmp_path / "run", layers=2, resume=True)
+    distill(more, teacher, corpus, tmp_path / "run", layers=2, resume=True)
+
+
+def test_a_student_continues_from_another_model(teacher, corpus, tmp_path):
+    recipe = recipe_of("tinybert-mini")
+    distill(recipe, teacher, corpus, tmp_path / "first", layers=2)
+    distill(recipe, teacher, corpus, tmp_path / "second", init=tmp_path / "first")
+    assert "The student continues from" in (tmp_path / "second/report.md").read_text()
+    assert load_model(tmp_path / "second").fingerprint() != load_model(tmp_path / "first").fingerprint()
+
+
+def test_what_cannot_work_is_refused_with_the_reason(teacher, teacher_model, corpus, documents, tmp_path):
+    tokenizer = teacher_model.tokenizer
+    save_model(tmp_path / "headless", Model(SHAPE.build(tokenizer.size), tokenizer), "")
+    other = train_wordpiece(documents[:30], size=150)
+    save_model(tmp_path / "foreign", Model(SHAPE.build(other.size), other), "")
+    short = msgspec.structs.replace(SHAPE, positions=32)
+    save_model(tmp_path / "short", Model(short.build(tokenizer.size), tokenizer), "")
+    gpt = GptSettings(layers=2, width=32, heads=2, positions=64)
+    save_model(tmp_path / "gpt", Model(gpt.build(tokenizer.size), tokenizer), "")
+    text = tmp_path / "text.txt"
+    text.write_text("\n\n".join(documents[:40]))
+    foreign = build_corpus([text], other, tmp_path / "corpus")
+    tiny = recipe_of("tinybert-mini")
+    for recipe, model, data, more, message in (
+        (
+            recipe_of("distilbert-mini"),
+            "headless",
+            corpus,
+            {"layers": 2},
+            "the teacher has no masked_lm head; adapt it",
+        ),
+        (tiny, "headless", foreign, {"layers": 2}, r"the corpus was not built with the tokenizer of .*headless"),
+        (tiny, "headless", foreign, {"init": tmp_path / "foreign"}, "the vocabulary of the student is not that of"),
+        (tiny, "short", corpus, {"layers": 2}, "length 48 exceeds the 32 positions of .*short"),
+        (tiny, "gpt", corpus, {}, "reads the vector of a text at its extract token, but the student at its first one"),
+        (tiny, "headless", corpus, {"layers": 9}, "--layers 9, but the teacher has 4 layers"),
+        (recipe_of("bert-tiny"), "headless", corpus, {}, "no objective of the recipe bert-tiny learns from a teacher"),
+    ):
+        with pytest.raises(UserError, match=message):
+            distill(recipe, tmp_path / model, data, tmp_path / "run", **more)
+    assert not (tmp_path / "run").exists()
