@@ -9,6 +9,7 @@ import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # with tiny tensors, several threads are slower; also in child processes
 
 import hypothesis
 import numpy as np
@@ -24,7 +25,7 @@ from unmask.training.loop import Trainer
 
 hypothesis.settings.register_profile("untimed", deadline=None)  # cores may be busy with other programs
 hypothesis.settings.load_profile("untimed")
-torch.set_num_threads(1)  # with tiny tensors, several threads are slower
+torch.set_num_threads(1)
 
 NOUNS = "dog cat river house teacher engine market letter garden window doctor village mountain poem bridge".split()  # noqa: SIM905
 VERBS = "sees finds likes carries paints follows answers builds forgets opens".split()  # noqa: SIM905

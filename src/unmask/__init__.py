@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from unmask.tokenizers.extend import extend_tokenizer
     from unmask.tokenizers.load import load_tokenizer
     from unmask.tokenizers.unigram import train_unigram
+    from unmask.tokenizers.word_level import train_words
     from unmask.tokenizers.wordpiece import train_wordpiece
 
 _MODULES = {
@@ -48,6 +49,7 @@ _MODULES = {
     "train_bpe": "unmask.tokenizers.bpe",
     "train_unigram": "unmask.tokenizers.unigram",
     "train_wordpiece": "unmask.tokenizers.wordpiece",
+    "train_words": "unmask.tokenizers.word_level",
 }
 
 __all__ = [
@@ -68,6 +70,7 @@ __all__ = [
     "train_bpe",
     "train_unigram",
     "train_wordpiece",
+    "train_words",
 ]
 
 

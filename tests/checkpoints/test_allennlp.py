@@ -16,12 +16,13 @@ from unmask.errors import UserError
 from unmask.families.bert import BertSettings
 from unmask.families.elmo import ElmoSettings
 from unmask.model import find, load_model, read_settings
-from unmask.tokenizers.word_level import FIRST, train_words
+from unmask.tokenizers.word_level import FIRST, UNKNOWN, train_words
 
 h5py = pytest.importorskip("h5py")
 SMALL = ElmoSettings(
     layers=2, width=12, cells=10, characters=4, filters=((1, 4), (3, 8)), highways=1, activation="tanh", dropout=0.2
 )
+WORDS = (*FIRST, UNKNOWN)
 CELL = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell"
 
 
@@ -29,7 +30,7 @@ CELL = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell"
 def directory(tmp_path):
     """A small ELMo in AllenNLP's format, without words."""
     torch.manual_seed(0)
-    allennlp.write(tmp_path / "elmo", SMALL.build(5), FIRST)
+    allennlp.write(tmp_path / "elmo", SMALL.build(5), WORDS)
     return tmp_path / "elmo"
 
 
@@ -53,11 +54,11 @@ def test_what_is_written_is_read(directory, tmp_path):
     loaded = load_model(directory)
     assert loaded.encoder.settings == SMALL == read_settings(directory)
     assert find(directory) == directory
-    assert loaded.tokenizer.tokens(range(loaded.tokenizer.size)) == list(FIRST)
+    assert loaded.tokenizer.tokens(range(loaded.tokenizer.size)) == list(WORDS)
     for name, value in body.state_dict().items():
         torch.testing.assert_close(loaded.encoder.state_dict()[name], value)
     unclipped = ElmoSettings(layers=1, width=4, cells=3, filters=((2, 2),), highways=0, clip=None, residual=False)
-    allennlp.write(tmp_path / "other", unclipped.build(5), FIRST)
+    allennlp.write(tmp_path / "other", unclipped.build(5), WORDS)
     assert load_model(tmp_path / "other").encoder.settings == unclipped
 
 
@@ -69,7 +70,7 @@ def test_the_vocabulary_beside_it_is_bilm_tfs(directory):
     assert tokenizer.encode("the cat").tolist() == [2, 4]
     (directory / "vocab.txt").unlink()
     tokenizer = load_model(directory).tokenizer
-    assert tokenizer.encode("the cat").tolist() == [len(FIRST), len(FIRST) + 1], "without one, no word is in it"
+    assert tokenizer.encode("the cat").tolist() == [len(WORDS), len(WORDS) + 1], "without one, no word is in it"
     (directory / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n")
     with pytest.raises(UserError, match="cannot read the tokenizer beside it, which is of the kind wordpiece"):
         load_model(directory)
@@ -256,7 +257,7 @@ def test_without_h5py_it_is_named(directory, monkeypatch):
 def test_another_family_is_not_written(tmp_path):
     body = BertSettings(layers=1, width=8, heads=2, feed_forward=16).build(5)
     with pytest.raises(UserError, match="only an ELMo can be written as AllenNLP's files"):
-        allennlp.write(tmp_path / "out", body, FIRST)
+        allennlp.write(tmp_path / "out", body, WORDS)
     assert not Path(tmp_path / "out").exists()
 
 

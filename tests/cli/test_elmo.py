@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from unmask.model import load_model
 
 from .conftest import run, sets
 
+PAGE = Path(__file__).resolve().parents[2] / "docs/elmo.md"
 TINY = [
     *("encoder.width=16", "encoder.cells=16", "encoder.characters=4", "encoder.filters=[[1,8],[3,24]]"),
     *("layout.streams=8", "batch.sequences=8", "budget.steps=60", "optimizer.learning_rate=2e-2"),
@@ -99,6 +102,19 @@ def test_features_of_all_layers(here, tmp_path):
     given = ["--data", tmp_path / "texts.txt", "--layers=0,1,2", "--out", tmp_path / "out"]
     run("features", "--model", here / "run", *given)
     torch.testing.assert_close(load_file(tmp_path / "out/features.safetensors")["values"], found.values)
+
+
+def test_the_example_of_the_page(here, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my-elmo").symlink_to(here / "run")
+    (block,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf8"), re.DOTALL)
+    names = {}
+    exec(compile(block, PAGE.name, "exec"), names)
+    texts, positions = names["texts"], names["positions"]
+    tokens = [token for text in texts for token in ["<S>", *text.split(), "</S>"]]
+    assert [tokens[position] for position in positions] == ["bank", "bank"]
+    same, *differences = (names["first"] - names["second"]).norm(dim=1).tolist()
+    assert same == pytest.approx(0, abs=1e-6) and min(differences) > 0.01
 
 
 def test_a_word_that_the_vocabulary_lacks_is_read_by_its_characters(here):

@@ -2,6 +2,7 @@
 
 import json
 from itertools import count, takewhile
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -95,12 +96,20 @@ def test_elmo_has_the_numbers_of_its_code(line):
     name, *published = line
     recipe = read_recipe(name)
     encoder, lm = recipe.encoder, recipe.objectives["bidirectional_lm"]
-    count = sum(value.numel() for value in body_on_meta(encoder, 10).parameters())
+    size = sum(value.numel() for value in body_on_meta(encoder, 10).parameters())
     found = [encoder.layers, encoder.width, encoder.cells, encoder.highways, recipe.tokenizer.vocabulary, lm.samples]
     found += [recipe.layout.length, recipe.layout.streams, encoder.dropout, recipe.optimizer.clip, recipe.budget.steps]
-    assert [*found, round(count / 1e6, 1)] == [float(value) for value in published]
+    assert [*found, round(size / 1e6, 1)] == [float(value) for value in published]
     assert (sum(number for _, number in encoder.filters), encoder.characters, encoder.clip) == (2048, 16, 3)
     assert recipe.budget.steps == 10 * (768_648_884 // (3 * 128 * 20))
+
+
+def test_the_page_of_elmo_has_its_numbers_of_parameters():
+    page = (Path(__file__).resolve().parents[2] / "docs/elmo.md").read_text(encoding="utf8")
+    for name in ("elmo-mini", "elmo-small", "elmo"):
+        encoder = read_recipe(name).encoder
+        size = sum(value.numel() for value in body_on_meta(encoder, 10).parameters())
+        assert f"| `{name}` | {encoder.cells:,}, {encoder.width // 2} | {size / 1e6:.1f} million |" in page
 
 
 IDEAS = """

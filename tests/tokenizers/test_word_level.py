@@ -20,10 +20,10 @@ def tokenizer():
 
 
 def test_the_most_frequent_words_come_first(tokenizer):
-    assert tokenizer.tokens(range(tokenizer.size)) == [*FIRST, *RANKED]
-    assert (tokenizer.cls, tokenizer.sep, tokenizer.unk, tokenizer.pad, tokenizer.mask) == (0, 1, 2, 3, 4)
+    assert tokenizer.tokens(range(tokenizer.size)) == [*FIRST, *RANKED, "<UNK>"]
+    assert (tokenizer.cls, tokenizer.sep, tokenizer.pad, tokenizer.mask, tokenizer.unk) == (0, 1, 2, 3, 15)
     few = train_words(TEXTS, size=8)
-    assert few.tokens(range(few.size)) == [*FIRST, *RANKED[:3]]
+    assert few.tokens(range(few.size)) == [*FIRST, *RANKED[:3], "<UNK>"]
     with pytest.raises(UserError, match="a vocabulary of 5 is too small"):
         train_words(TEXTS, size=5)
     with pytest.raises(UserError, match="there is no text"):

@@ -16,7 +16,7 @@ Trained = Literal["wordpiece", "bpe", "unigram", "words"]
 """Kinds of vocabulary that can be trained."""
 CASED = ("bpe", "words")
 """Those that are always cased, and have tokens for all characters."""
-PADDING: dict[Trained, int] = {"wordpiece": 0, "bpe": 1, "unigram": 0, "words": 3}
+PADDING: dict[Trained, int] = {"wordpiece": 0, "bpe": 1, "unigram": 0, "words": 2}
 """The id of the padding token in a trained vocabulary."""
 
 

@@ -34,8 +34,9 @@ SPECIAL_TOKENS = {
 """Names of the special tokens."""
 BILM_TOKENS = {"<S>", "</S>", "<UNK>"}
 """Those that every vocabulary of bilm-tf has."""
-FIRST = ("<S>", "</S>", "<UNK>", "<PAD>", "<MASK>")
-"""The first tokens of a trained vocabulary."""
+FIRST = ("<S>", "</S>", "<PAD>", "<MASK>")
+UNKNOWN = "<UNK>"
+"""The first tokens of a trained vocabulary, and its last: unknown words are the rarest."""
 MAX_OTHERS = 1 << 20
 """Maximum number of words beyond the vocabulary that are known at a time; a new one then replaces the oldest."""
 
@@ -155,7 +156,7 @@ def word_level(vocabulary: Mapping[str, int], unknown: str = SPECIAL_TOKENS["unk
 
 def without_words() -> WordTokenizer:
     """Return a vocabulary of special tokens alone, for a model that comes without one: every word is beyond it."""
-    return WordTokenizer(word_level({word: id for id, word in enumerate(FIRST)}), WORDS)
+    return WordTokenizer(word_level({word: id for id, word in enumerate((*FIRST, UNKNOWN))}), WORDS)
 
 
 def train_words(texts: Iterable[str], *, size: int, progress: bool = False) -> WordTokenizer:
@@ -175,8 +176,8 @@ def train_words(texts: Iterable[str], *, size: int, progress: bool = False) -> W
     counts = count_words(library, texts, progress=progress)
     if not counts:
         raise UserError("there is no text to train a tokenizer on")
-    if size <= len(FIRST):
-        raise UserError(f"a vocabulary of {size} is too small", remedy=f"it needs at least {len(FIRST) + 1} tokens")
-    ranked = sorted(counts.keys() - set(FIRST), key=lambda word: (-counts[word], word))
-    vocabulary = {word: id for id, word in enumerate([*FIRST, *ranked[: size - len(FIRST)]])}
+    if (most := size - len(FIRST) - 1) < 1:
+        raise UserError(f"a vocabulary of {size} is too small", remedy=f"it needs at least {len(FIRST) + 2} tokens")
+    ranked = sorted(counts.keys() - {*FIRST, UNKNOWN}, key=lambda word: (-counts[word], word))
+    vocabulary = {word: id for id, word in enumerate([*FIRST, *ranked[:most], UNKNOWN])}
     return WordTokenizer(word_level(vocabulary), WORDS)
