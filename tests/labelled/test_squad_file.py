@@ -243,7 +243,7 @@ WHERE = r"data\.json: article 1, paragraph 1, question 1"
     ("value", "message"),
     [
         (b"", r"data\.json: broken JSON"),
-        (b'{"data":\n [}', r"data\.json:2: broken JSON .*; a file in SQuAD format is a single JSON object"),
+        (b'{"data":\n [}', r"data\.json:2: broken JSON .*; a file in SQuAD format is a single JSON value"),
         (b'{"data": ["\xff"]}', r"data\.json.*: broken JSON"),
         (b"[" * 100_000, r"data\.json: broken JSON"),
         ([], r"data\.json: list, not an object with 'data'"),
@@ -288,7 +288,7 @@ def test_what_is_wrong_is_named(tmp_path, value, message):
 
 
 def test_D10_a_bomb_is_capped(tmp_path, monkeypatch):
-    monkeypatch.setattr("unmask.labelled.squad_file.MAX_JSON", 1000)
+    monkeypatch.setattr("unmask.labelled.json_file.MAX_JSON", 1000)
     with pytest.raises(UserError, match="more than 1,000 bytes of JSON; split it into several files"):
         read(tmp_path, content(question("q", answer("Paris"), text="?" * 1000)))
 

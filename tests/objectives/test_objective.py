@@ -31,8 +31,8 @@ from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
 from unmask.objectives.replaced_token import GENERATOR
 from unmask.objectives.teacher import TEACHER
+from unmask.tasks.answer_head import AnswerHead
 from unmask.tasks.classification import ClassificationHead
-from unmask.tasks.question_answering import QuestionAnsweringHead
 from unmask.tasks.regression import RegressionHead
 from unmask.tasks.token_classification import TokenClassificationHead
 from unmask.tokenizers.spelling import spell
@@ -48,7 +48,7 @@ SUMMED = {"regression": lambda found, gold: (found.squeeze(1) - gold).square().s
 HEADS = {
     "classification": lambda settings: ClassificationHead(settings.head, num_labels=3),
     "regression": lambda settings: RegressionHead(settings.head),
-    "question_answering": lambda settings: QuestionAnsweringHead(settings.head),
+    "question_answering": lambda settings: AnswerHead(settings.head),
     "token_classification": lambda settings: TokenClassificationHead(settings.head, num_labels=3),
 }
 NAMES = [*(name for name, one in OBJECTIVES.items() if TEACHER not in one.asks), *HEADS]

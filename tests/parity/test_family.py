@@ -21,8 +21,8 @@ from unmask.model import load_model
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
+from unmask.tasks.answer_head import AnswerHead
 from unmask.tasks.classification import ClassificationHead
-from unmask.tasks.question_answering import QuestionAnsweringHead
 from unmask.tasks.regression import RegressionHead
 from unmask.tasks.token_classification import TokenClassificationHead
 
@@ -97,7 +97,7 @@ def build_head(name, settings, vocabulary):
     tasks = {
         "classification": lambda: ClassificationHead(settings.head, 3),
         "regression": lambda: RegressionHead(settings.head, 0.0, 1.0),
-        "question_answering": lambda: QuestionAnsweringHead(settings.head),
+        "question_answering": lambda: AnswerHead(settings.head),
         "token_classification": lambda: TokenClassificationHead(settings.head, 3),
     }
     return tasks[name]() if name in tasks else OBJECTIVES[name]().build(BuildContext(settings.build(vocabulary)))

@@ -28,8 +28,9 @@ from unmask.labelled.squad_file import Answer, Question
 from unmask.model import Model, load_model, save_model
 from unmask.objectives.learner import Learner
 from unmask.tasks import passage_windows
+from unmask.tasks.answer_head import AnswerHead
 from unmask.tasks.candidates import Candidates
-from unmask.tasks.question_answering import QuestionAnswering, QuestionAnsweringHead
+from unmask.tasks.question_answering import QuestionAnswering
 from unmask.tokenizers.bpe import train_bpe
 
 from .conftest import (
@@ -83,7 +84,7 @@ def from_theirs(theirs, tokenizer, directory):
     theirs.save_pretrained(directory)
     tokenizer.save(directory)
     model = load_model(directory)
-    head = QuestionAnsweringHead(model.encoder.head)
+    head = AnswerHead(model.encoder.head)
     assert not model.take("question_answering", head)
     return Learner(model.encoder, {"question_answering": head}).eval()
 

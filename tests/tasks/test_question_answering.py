@@ -10,14 +10,10 @@ from unmask.errors import UserError
 from unmask.labelled.squad_file import Answer, Question
 from unmask.metrics import question_answering as metrics
 from unmask.objectives.learner import Learner
+from unmask.tasks.answer_head import AnswerHead
+from unmask.tasks.extraction import Span
 from unmask.tasks.mistake import Mark
-from unmask.tasks.question_answering import (
-    Answered,
-    QuestionAnswering,
-    QuestionAnsweringHead,
-    Span,
-    best_threshold,
-)
+from unmask.tasks.question_answering import Answered, QuestionAnswering, best_threshold
 from unmask.tokenizers.train import train_tokenizer
 
 
@@ -256,7 +252,7 @@ def windows_of(tokenizer, no_answer):
 
 @pytest.mark.parametrize("no_answer", [False, True])
 def test_the_loss_is_the_sum_of_those_of_single_windows(tokenizer, recipe, no_answer):
-    encoder, head = recipe.encoder.build(tokenizer.size), QuestionAnsweringHead(recipe.encoder.head)
+    encoder, head = recipe.encoder.build(tokenizer.size), AnswerHead(recipe.encoder.head)
     for parameter in head.parameters():
         torch.nn.init.normal_(parameter)
     learner = Learner(encoder, {"question_answering": head}).eval()

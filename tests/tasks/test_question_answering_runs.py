@@ -13,26 +13,12 @@ from unmask.finetuning.finetune import finetune
 from unmask.inference.predictor import Predictor, load
 from unmask.labelled.squad_file import Answer, Question
 from unmask.model import load_model
-from unmask.recipe import read_recipe
-from unmask.settings import parse_overrides, write
-from unmask.tasks.question_answering import QuestionAnswering, Span, best_threshold
+from unmask.settings import parse_overrides
+from unmask.tasks.extraction import Span
+from unmask.tasks.question_answering import QuestionAnswering, best_threshold
 from unmask.training.machine import choose_machine
 
 CPU = choose_machine("cpu", "float32")
-
-
-@pytest.fixture(scope="module")
-def recipe_file(tmp_path_factory):
-    path = tmp_path_factory.mktemp("recipe") / "tiny.toml"
-    small = [
-        "encoder.layers=2",
-        "encoder.width=48",
-        "encoder.heads=2",
-        "encoder.feed_forward=96",
-        "encoder.positions=64",
-    ]
-    path.write_text(write(read_recipe("bert-tiny", parse_overrides([*small, "layout.length=48"]))))
-    return path
 
 
 def squad(path, examples):

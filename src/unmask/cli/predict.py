@@ -19,7 +19,16 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("texts", nargs="*", metavar="TEXT", help="text to classify, score or find entities in")
     parser.add_argument("--question", metavar="TEXT", help="question to answer from --passage")
-    parser.add_argument("--passage", metavar="TEXT", help="text that holds the answer to --question")
+    parser.add_argument(
+        "--passage", nargs="+", metavar="TEXT", help="text that holds the answer to --question (hotpotqa: texts)"
+    )
+    parser.add_argument(
+        "--history",
+        nargs="+",
+        default=[],
+        metavar="TEXT",
+        help="earlier questions of the dialogue, each followed by its answer, the oldest first (quac, coqa)",
+    )
     parser.add_argument(
         "--text-b",
         nargs="+",
@@ -77,6 +86,10 @@ def _check(options: argparse.Namespace) -> None:
         raise UserError("give exactly one of: texts, --question with --passage, --data FILE")
     if asked and (options.question is None or options.passage is None):
         raise UserError("--question and --passage must be given together")
+    if options.history and not asked:
+        raise UserError("--history has no effect without --question and --passage")
+    if len(options.history) % 2:
+        raise UserError("--history needs an answer after each question", remedy='give "" for an answer that is missing')
     if options.out and options.json:
         raise UserError("--json has no effect with --out, which writes JSON in any case", remedy="omit it")
     if not options.data and (options.columns or options.format):
@@ -103,7 +116,8 @@ def _examples(predictor: Predictor, options: argparse.Namespace, notes: list[str
     from unmask.labelled.labelled_file import is_plain, parse_columns, read_texts
 
     if options.question is not None:
-        return [predictor.question(options.question, options.passage)]
+        history = list(zip(options.history[::2], options.history[1::2], strict=True))
+        return [predictor.question(options.question, options.passage, history)]
     if options.texts:
         return predictor.task.from_texts(options.texts, options.text_b or None)
     columns = parse_columns(options.columns)

@@ -85,7 +85,7 @@ def evaluate_task(
         second = model.task.measure(examples, Predictor(against, machine, display).run(examples), model.labels)
         result["against"] = {
             "metrics": measure_all(second, len(examples)),
-            "differences": differences(first, second, len(examples)),
+            "differences": differences(first, second, len(examples), groups=model.task.groups(examples)),
         }
     if errors is not None:
         mistakes = model.task.mistakes(examples, predictions, model.labels)
@@ -108,7 +108,7 @@ def _scores(model: Model, examples: Sequence[Any], predictions: Sequence[Any]) -
     result = {
         "task": task.part.replace("_", "-"),
         "metrics": measure_all(measure, len(examples)),
-        "intervals": intervals(measure, len(examples)),
+        "intervals": intervals(measure, len(examples), groups=task.groups(examples)),
         "examples": len(examples),
         **task.details(examples, predictions, model.labels),
     }

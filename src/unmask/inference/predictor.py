@@ -20,7 +20,7 @@ from unmask.labelled.sentence import Sentence, join_words, split_text
 from unmask.labelled.squad_file import Question
 from unmask.model import Model, load_model
 from unmask.runs.display import Display
-from unmask.tasks.question_answering import Answered, QuestionAnswering
+from unmask.tasks.extraction import Extraction, Texts
 from unmask.tasks.rows import as_rows
 from unmask.tasks.task import Task
 from unmask.tasks.token_classification import Tagged, TokenClassification
@@ -108,30 +108,31 @@ class Predictor:
         found: Tagged = self._run_and_warn([_sentence(text)])[0]
         return found
 
-    def answer(self, question: str, passage: str) -> Answered:
+    def answer(self, question: str, passage: Texts, history: Sequence[tuple[str, str]] = ()) -> Any:
         """Answer a question from a passage.
 
         Args:
             question: the question; truncated at its end, with an `InputWarning`, if longer than `task.question` tokens.
-            passage: the text to find the answer in, of any length.
+            passage: the text to find the answer in, of any length; for models of several passages, these, or a mapping
+                of their titles to them.
+            history: for models of dialogues, the earlier questions and their answers, the oldest first.
+
+        Returns:
+            `tasks.question_answering.Answered`, or what the task returns instead.
 
         Raises:
             UserError: one of them is empty, or the model was not fine-tuned for this.
         """
-        answered: Answered = self._run_and_warn([self.question(question, passage)])[0]
-        return answered
+        return self._run_and_warn([self.question(question, passage, history)])[0]
 
-    def question(self, question: str, passage: str) -> Question:
+    def question(self, question: str, passage: Texts, history: Sequence[tuple[str, str]] = ()) -> Question:
         """Return a question and its passage as an example for `run`; see `answer`."""
-        if not isinstance(self.model.task, QuestionAnswering):
+        if not isinstance(self.model.task, Extraction):
             raise UserError(
                 "this model was not fine-tuned for question answering",
                 remedy="fine-tune it: unmask finetune question-answering --model MODEL --train FILE --out RUN",
             )
-        check_unicode((question, passage))
-        if not question.strip() or not passage.strip():
-            raise UserError("the question or the passage is empty", remedy="give both")
-        return Question("", question, passage)
+        return self.model.task.pose(question, passage, history)
 
     def run(self, examples: Sequence[Any], notes: list[str] | None = None) -> list[Any]:
         """Return the prediction for each example.

@@ -13,16 +13,15 @@ Rajpurkar et al. 2016; Rajpurkar et al. 2018 (`is_impossible`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
 from unmask.errors import UserError
-from unmask.text.files import MAX_JSON, display_name, open_bytes
+from unmask.labelled.json_file import Place, claim, decode_object
+from unmask.text.files import display_name
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -94,87 +93,29 @@ def describe_repairs(questions: Sequence[Question]) -> list[str]:
     ]
 
 
-@dataclass(frozen=True)
-class _Place:
-    """The location of a part of a file, for messages."""
-
-    file: str
-    path: str = ""
-
-    def inner(self, name: str) -> _Place:
-        return _Place(self.file, f"{self.path}, {name}" if self.path else name)
-
-    def refuse(self, message: str, remedy: str = "") -> NoReturn:
-        raise UserError(f"{self.path}: {message}" if self.path else message, file=self.file, remedy=remedy)
-
-    def take(self, record: dict[str, Any], key: str, kind: type) -> Any:
-        """Return the value of a required key, which must be of this type."""
-        if key not in record:
-            self.refuse(f"'{key}' is missing", "files must be in SQuAD format")
-        value = record[key]
-        if not isinstance(value, kind) or isinstance(value, bool) is not (kind is bool):
-            self.refuse(f"'{key}' is {type(value).__name__}, not {kind.__name__}")
-        return value
-
-    def each(self, record: dict[str, Any], key: str, name: str) -> Iterator[tuple[_Place, dict[str, Any]]]:
-        """Yield the objects of a list, each with its location."""
-        for number, value in enumerate(self.take(record, key, list), start=1):
-            place = self.inner(f"{name} {number}")
-            if not isinstance(value, dict):
-                place.refuse(f"{type(value).__name__}, not an object")
-            yield place, value
-
-    def text(self, record: dict[str, Any], key: str) -> str:
-        """Return the text of a required key, which must not be empty."""
-        value: str = self.take(record, key, str)
-        if not value.strip():
-            self.refuse(f"the {key} is empty", "fix or remove it")
-        return value
-
-
 def _read_file(path: str | Path, gold: bool) -> Iterator[Question]:
-    top = _Place(display_name(path))
+    top = Place(display_name(path))
     seen: dict[str, str] = {}
-    for article_place, article in top.each(_decode(path, top), "data", "article"):
+    for article_place, article in top.each(decode_object(path, top, "data"), "data", "article"):
         for paragraph_place, paragraph in article_place.each(article, "paragraphs", "paragraph"):
             passage = paragraph_place.text(paragraph, "context")
             for place, record in paragraph_place.each(paragraph, "qas", "question"):
                 question = _question(record, passage, place, gold)
-                if question.id in seen:
-                    place.refuse(f"the id '{question.id}' is also that of {seen[question.id]}", "ids must be unique")
-                seen[question.id] = place.path
+                claim(seen, question.id, place)
                 yield question
 
 
-def _decode(path: str | Path, top: _Place) -> dict[str, Any]:
-    with open_bytes(path) as stream:
-        raw = stream.read(MAX_JSON + 1)
-    if len(raw) > MAX_JSON:
-        top.refuse(f"more than {MAX_JSON:,} bytes of JSON", "split it into several files")
-    raw = raw.removeprefix(b"\xef\xbb\xbf")
-    try:
-        content = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        byte = re.search(r"byte (\d+)", str(error))
-        line = raw[: int(byte[1])].count(b"\n") + 1 if byte else None
-        remedy = "a file in SQuAD format is a single JSON object"
-        raise UserError(f"broken JSON ({error})", file=top.file, line=line, remedy=remedy) from error
-    if not isinstance(content, dict):
-        top.refuse(f"{type(content).__name__}, not an object with 'data'", "files must be in SQuAD format")
-    return content
-
-
-def _question(record: dict[str, Any], passage: str, place: _Place, gold: bool) -> Question:
+def _question(record: dict[str, Any], passage: str, place: Place, gold: bool) -> Question:
     name = record.get("id")
     if isinstance(name, int) and not isinstance(name, bool):
         record = {**record, "id": str(name)}
     name = place.text(record, "id")
-    place = _Place(place.file, f"{place.path} (id {name})")
+    place = place.named(f"id {name}")
     found = Question(name, place.text(record, "question"), passage, file=place.file, place=place.path)
     if not gold:
         return found
     impossible = "is_impossible" in record and place.take(record, "is_impossible", bool)
-    answers = tuple(_answer(answer, passage, inner) for inner, answer in place.each(record, "answers", "answer"))
+    answers = tuple(read_answer(answer, passage, inner) for inner, answer in place.each(record, "answers", "answer"))
     if impossible and answers:
         place.refuse("is_impossible is true, but there are answers", "fix one or the other")
     if not impossible and not answers:
@@ -182,7 +123,8 @@ def _question(record: dict[str, Any], passage: str, place: _Place, gold: bool) -
     return msgspec.structs.replace(found, answers=answers, impossible=impossible)
 
 
-def _answer(record: dict[str, Any], passage: str, place: _Place) -> Answer:
+def read_answer(record: dict[str, Any], passage: str, place: Place) -> Answer:
+    """Return the answer in a record of SQuAD's format, moved to its nearest occurrence if it is not at its offset."""
     text, start = place.text(record, "text"), place.take(record, "answer_start", int)
     if start >= 0 and passage.startswith(text, start):
         return Answer(text, start)

@@ -51,7 +51,7 @@ def example_scores(gold: Sequence[Sequence[str]], predicted: Sequence[str], scor
     rows = []
     for answers, prediction in zip(gold, predicted, strict=True):
         if score is _squad_2:  # it ignores gold answers that consist only of articles and punctuation
-            answers = [answer for answer in answers if _normalize(answer)]
+            answers = [answer for answer in answers if normalize(answer)]
         rows.append(np.max([score(answer, prediction) for answer in answers or ("",)], axis=0))
     return np.array(rows, float).reshape(len(rows), 2)
 
@@ -68,22 +68,24 @@ def measure(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> Measure:
 
 
 def _squad_1(gold: str, predicted: str) -> tuple[bool, float]:
-    gold, predicted = _normalize(gold), _normalize(predicted)
-    return gold == predicted, _overlap(gold.split(), predicted.split())
+    gold, predicted = normalize(gold), normalize(predicted)
+    return gold == predicted, overlap(gold.split(), predicted.split())
 
 
 def _squad_2(gold: str, predicted: str) -> tuple[bool, float]:
     """As in 1.1, but if either answer is empty, F1 is 1 if both are and 0 otherwise."""
-    gold, predicted = _normalize(gold), _normalize(predicted)
+    gold, predicted = normalize(gold), normalize(predicted)
     exact = gold == predicted
-    return exact, _overlap(gold.split(), predicted.split()) if gold and predicted else float(exact)
+    return exact, overlap(gold.split(), predicted.split()) if gold and predicted else float(exact)
 
 
-def _normalize(text: str) -> str:
+def normalize(text: str) -> str:
+    """Return a text as SQuAD's script compares it: without case, ASCII punctuation and English articles."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_ASCII)).split())
 
 
-def _overlap(gold: list[str], predicted: list[str]) -> float:
+def overlap(gold: Sequence[str], predicted: Sequence[str]) -> float:
+    """Return the F1 of the words of an answer, in any order; 0 if they share none."""
     shared = sum((Counter(gold) & Counter(predicted)).values())
     return _f1(shared, len(gold), len(predicted))
 
@@ -109,4 +111,8 @@ def _longest_run(one: list[str], other: list[str]) -> int:
 
 
 def _f1(shared: int, gold: int, predicted: int) -> float:
-    return 2 * shared / (gold + predicted) if shared else 0.0
+    """Return F1 in the official scripts' order of operations, as QuAC's compares such numbers for equality."""
+    if not shared:
+        return 0.0
+    precision, recall = shared / predicted, shared / gold
+    return (2 * precision * recall) / (precision + recall)

@@ -13,7 +13,8 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -54,12 +55,28 @@ class Window:
         sample: the input of the encoder; its positions "passage" are those of the passage tokens, preceded by that of
             [CLS] if "no answer" is possible.
         cut: whether the question was truncated.
+        answered: whether the gold answer is entirely inside.
     """
 
     example: int
     offsets: np.ndarray
     sample: Sample
     cut: bool = False
+    answered: bool = False
+
+
+class Asked(NamedTuple):
+    """What is asked about a passage.
+
+    Attributes:
+        ids: the tokens of the question, with what precedes it.
+        cut: whether it was truncated.
+        marked: spans of the passage to be enclosed in [MASK] tokens, in characters.
+    """
+
+    ids: Ids
+    cut: bool = False
+    marked: Sequence[tuple[int, int]] = ()
 
 
 @dataclass(frozen=True)
@@ -106,8 +123,19 @@ def extend_over_marks(text: str, offsets: np.ndarray) -> np.ndarray:
     return offsets
 
 
+def ask(tokenizer: Tokenizer, examples: Sequence[Question], most: int) -> list[Asked]:
+    """Return the first `most` tokens of each question."""
+    questions = tokenizer.encode_many([example.question for example in examples])
+    return [Asked(ids[:most], len(ids) > most) for ids in questions]
+
+
 def cut_passages(
-    tokenizer: Tokenizer, examples: Sequence[Question], settings: WindowSettings, *, gold: bool
+    tokenizer: Tokenizer,
+    examples: Sequence[Question],
+    settings: WindowSettings,
+    *,
+    gold: bool,
+    asked: Sequence[Asked] | None = None,
 ) -> tuple[list[Window], tuple[str, ...]]:
     """Divide all passages into windows.
 
@@ -116,6 +144,7 @@ def cut_passages(
         examples: the questions.
         settings: the settings of the windows.
         gold: whether to label the windows and to leave out those that cannot be used for training.
+        asked: what is asked in each example; None: the questions.
 
     Returns:
         The windows in the order of the questions, and messages for the user about what was truncated or left out.
@@ -126,15 +155,13 @@ def cut_passages(
         text: _Passage(ids, extend_over_marks(text, offsets))
         for text, (ids, offsets) in zip(texts, encoded, strict=True)
     }
-    questions = tokenizer.encode_many([example.question for example in examples])
     frame = Frame.of(tokenizer)
     made: list[Window] = []
     counts: Counter[str] = Counter()
-    for number, (example, question) in enumerate(zip(examples, questions, strict=True)):
-        too_long = len(question) > settings.question
+    asked = ask(tokenizer, examples, settings.question) if asked is None else asked
+    for number, (example, (question, too_long, marked)) in enumerate(zip(examples, asked, strict=True)):
         counts[f"questions truncated to {settings.question} tokens"] += too_long
-        question = question[: settings.question]
-        passage = passages[example.passage]
+        passage = _mark(passages[example.passage], marked, tokenizer.mask)
         capacity = frame.capacity(settings.length, texts=2) - len(question)
         stride = max(1, settings.stride + 1 - frame.between)  # the settings assume one separator between the texts
         starts = window_starts(len(passage.ids), capacity, stride)
@@ -154,9 +181,21 @@ def cut_passages(
                 shift = _first_token(frame, question)
                 none = int(window.sample.positions["summary"][0])
                 label = (none, none) if span is None else (span[0] + shift, span[1] + shift)
-                window = Window(number, window.offsets, window.sample.add(labels={LABEL: np.array(label)}))
-            made.append(Window(number, window.offsets, window.sample.named((0, len(made))), too_long))
+                window = replace(window, sample=window.sample.add(labels={LABEL: np.array(label)}))
+                window = replace(window, answered=span is not None)
+            made.append(replace(window, sample=window.sample.named((0, len(made))), cut=too_long))
     return made, tuple(f"{what}: {count:,}" for what, count in counts.items() if count)
+
+
+def _mark(passage: _Passage, marked: Sequence[tuple[int, int]], marker: int) -> _Passage:
+    """Return a passage with a marker, an empty span of characters, before and after each of some spans."""
+    spans = [span for place in marked if (span := token_span(passage.offsets, *place))]
+    if not spans:
+        return passage
+    at = [edge for first, last in spans for edge in (first, last + 1)]
+    borders = [edge for first, last in spans for edge in (passage.offsets[first, 0], passage.offsets[last, 1])]
+    empty = np.stack([borders, borders], 1)  # (markers, 2)
+    return _Passage(np.insert(passage.ids, at, marker), np.insert(passage.offsets, at, empty, 0))
 
 
 def _window(

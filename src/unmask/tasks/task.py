@@ -9,7 +9,7 @@ at inference as they were in training.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -146,6 +146,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     @abstractmethod
     def measure(self, examples: Sequence[Any], predictions: Sequence[Any], labels: Sequence[str]) -> Measure:
         """Return the official metrics, times 100, as a function of a selection of the examples."""
+
+    def groups(self, examples: Sequence[Any]) -> Sequence[Hashable] | None:
+        """Return the group of each example, if there are groups of examples that depend on each other."""
+        return None
 
     def details(self, examples: Sequence[Any], predictions: Sequence[Any], labels: Sequence[str]) -> dict[str, Any]:
         """Return additional entries for the evaluation result."""

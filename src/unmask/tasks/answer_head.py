@@ -1,0 +1,142 @@
+"""The head of all tasks whose answers are spans of a passage: start and end, classes, and supporting sentences.
+
+Input: windows of passages. Output: their loss, or logits in columns: start, end, the classes, support.
+
+Devlin et al. 2019, section 4.2: a dot product of each token with a vector for the start, and one for the end. What
+questions have beside a span (yes or no, whether to ask on) is a classifier on the pooled [CLS], as for whole texts.
+Sentences that support an answer are found by a dot product with the first token of each (Yang et al. 2018, section 5.2,
+reads both ends of a sentence in an LSTM; an encoder reads the whole sentence in any of its tokens).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+
+from unmask.batches.batch import Batch, Sample
+from unmask.encoders.encoder import Encoded, Encoder, HeadSpec, token_vectors
+from unmask.objectives.objective import Objective, Part, imitate_softmax
+from unmask.tasks.candidates import Candidates
+from unmask.tasks.passage_windows import LABEL
+from unmask.tasks.pooled_head import PooledHead
+
+NEVER = -1e30
+"""A finite logit of tokens that are no candidates."""
+UNTRAINED = -100
+"""Label of a window whose class is not trained on."""
+SENTENCES, SUPPORT, SHARE = "sentences", "support", "support_share"
+"""Names of the positions of the first tokens of sentences, of whether each supports the answer, and of its weight."""
+
+
+class WindowClassifier(PooledHead):
+    """Classifier of windows, with its loss over those that have a label.
+
+    Args:
+        spec: the properties of the body under the head.
+        classes: number of classes.
+        label: name of the label.
+    """
+
+    def __init__(self, spec: HeadSpec, classes: int, label: str) -> None:
+        super().__init__(spec, classes)
+        self.needs = frozenset({label})
+        self.label = label
+
+    def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
+        """See `Objective`."""
+        logits, gold = self.predict(encoder, encoded, batch), batch.labels[self.label]  # (windows, classes), (windows,)
+        loss = cross_entropy(logits.float(), gold, reduction="sum", ignore_index=UNTRAINED)
+        return Part(loss, {"accuracy": (logits.detach().argmax(1) == gold).sum()})
+
+
+class AnswerHead(Objective):
+    """Head of answers with its loss, a sum over windows.
+
+    That of a window is the mean of the cross-entropies of start and end, plus the cross-entropy of each class, plus the
+    mean binary cross-entropy of its sentences.
+
+    Args:
+        spec: the properties of the body under the head.
+        classes: number of classes of each classifier of windows, by name.
+        support: whether to find supporting sentences.
+    """
+
+    at = "passage"
+
+    def __init__(self, spec: HeadSpec, classes: Mapping[str, int] | None = None, *, support: bool = False) -> None:
+        super().__init__()
+        classes = classes or {}
+        self.needs = frozenset({LABEL, *classes, *((SUPPORT, SHARE) if support else ())})
+        self.out = nn.Linear(spec.width, 2)
+        self.classes = nn.ModuleDict({name: WindowClassifier(spec, number, name) for name, number in classes.items()})
+        self.support = nn.Linear(spec.width, 1) if support else None
+        spec.init(self)
+
+    def prepare(self, sample: Sample, name: str) -> Sample:
+        """See `Objective`."""
+        return sample.add(counts={name: 1})
+
+    def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
+        """Return the logits of each candidate token, (targets, columns).
+
+        The columns are start, end, the classes of its window, and, where there are sentences, the logit of support if
+        one started with it.
+        """
+        rows = token_vectors(encoder, encoded.last, batch, self.at)  # (targets, width)
+        columns = [self.out(rows)]
+        if len(self.classes):
+            found = Candidates(batch)
+            sequences = found.sequence.index_select(0, found.row)  # (targets,)
+            columns += [head.predict(encoder, encoded, batch).index_select(0, sequences) for head in self._classifiers]
+        if self.support is not None:
+            columns.append(self.support(rows))
+        return torch.cat(columns, 1)
+
+    def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
+        """See `Objective`; a window is correct if both its start and its end are."""
+        gold = batch.labels[LABEL]  # (windows * 2,): start and end of each, as positions in its sequence
+        candidates = Candidates(batch, len(gold) // 2)
+        table = candidates.table(self.out(token_vectors(encoder, encoded.last, batch, self.at)).float())
+        table = table.transpose(1, 2).flatten(0, 1)  # (windows * 2, longest)
+        loss = cross_entropy(table, gold, reduction="sum") / 2
+        for head in self._classifiers:
+            loss = loss + head.score(encoder, encoded, batch).sum
+        if self.support is not None:
+            rows = token_vectors(encoder, encoded.last, batch, SENTENCES)  # (sentences, width)
+            logits = self.support(rows).squeeze(1).float()  # (sentences,)
+            truth, share = batch.labels[SUPPORT].float(), batch.labels[SHARE].float()
+            loss = loss + binary_cross_entropy_with_logits(logits, truth, share, reduction="sum")
+        correct = (table.detach().argmax(1) == gold).view(-1, 2).all(1).sum()
+        return Part(loss, {"accuracy": correct})
+
+    def imitate(self, logits: Tensor, targets: Tensor, batch: Batch, temperature: float) -> Part:
+        """See `Objective`: per window, the mean of the losses of start and end, and those of the classes.
+
+        Support is not imitated: it is trained on gold labels alone.
+        """
+        candidates = Candidates(batch, len(batch.keys))
+        tables = (candidates.table(one[:, :2].float()) for one in (logits, targets))  # (windows, longest, 2) each
+        ours, theirs = (table.transpose(1, 2).flatten(0, 1).clamp(min=NEVER) for table in tables)
+        part = imitate_softmax(ours, theirs, temperature)
+        loss, column = part.sum / 2, 2
+        firsts = candidates.row.diff(prepend=candidates.row[:1] - 1).nonzero().squeeze(1) if len(self.classes) else None
+        for head in self._classifiers:
+            some = slice(column, column := column + head.out.out_features)
+            loss = loss + imitate_softmax(logits[firsts, some], targets[firsts, some], temperature).sum
+        agreed = (ours.detach().argmax(1) == theirs.argmax(1)).view(-1, 2).all(1).sum()
+        return Part(loss, {"agreement": agreed})
+
+    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
+        """See `Objective`: dot products per target and sentence, classifiers, and the pooler if it reads tokens."""
+        pooler = encoder.head.pools_tokens * encoder.width
+        flops = 2 * len(batch.positions[self.at]) * encoder.width * (2 + pooler)
+        if self.support is not None:
+            flops += 2 * len(batch.positions[SENTENCES]) * encoder.width * (1 + pooler)
+        return flops + sum(head.forward_flops(encoder, batch) for head in self._classifiers)
+
+    @property
+    def _classifiers(self) -> list[WindowClassifier]:
+        return [head for head in self.classes.values() if isinstance(head, WindowClassifier)]

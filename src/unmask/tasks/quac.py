@@ -1,0 +1,189 @@
+"""QuAC: questions of a dialogue about a passage, with dialogue acts; all parameters are tuned (Choi et al. 2018).
+
+Input: questions with the earlier turns of their dialogues. Output: samples, the head with its loss, answers with
+whether they mean yes or no and whether to ask on.
+
+Question answering with no answer among the answers (`question_answering`), a history (`history`), and two classifiers
+on [CLS]. They are trained on windows that contain the answer, or on all if there is none, and read in the window of the
+chosen answer. Differences from the paper's baseline, which is no encoder: [CLS] stands for CANNOTANSWER, in each
+window, instead of that word at the end of the passage; the threshold of no answer is tuned for the metric of QuAC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from unmask.encoders.encoder import HeadSpec
+from unmask.labelled.quac_file import CANNOT, FOLLOWUP, YESNO, QuacQuestion, read_quac
+from unmask.labelled.squad_file import describe_repairs
+from unmask.metrics import quac as metrics
+from unmask.metrics.intervals import Measure
+from unmask.tasks.answer_head import UNTRAINED, AnswerHead
+from unmask.tasks.extraction import Texts, only_passage, refuse_columns, span_mistake
+from unmask.tasks.history import History, as_turns, ask_in_dialogue, describe_history
+from unmask.tasks.mistake import Mistake
+from unmask.tasks.passage_windows import Window, cut_passages
+from unmask.tasks.question_answering import Answered, QuestionAnswering
+from unmask.tasks.task import Columns, Framed, Notes, Paths
+from unmask.tasks.threshold import find_threshold
+from unmask.tokenizers.tokenizer import Tokenizer
+
+ACTS = {"yesno": YESNO, "followup": FOLLOWUP}
+"""The classes of each classifier, by name."""
+
+
+class QuacAnswered(Answered, frozen=True, kw_only=True):
+    """A question of a dialogue with its answer; see `Answered`.
+
+    Attributes:
+        yesno: whether the answer means yes ("y"), no ("n") or neither ("x").
+        followup: whether to ask on: "y", "n" or "m" (maybe).
+    """
+
+    yesno: str
+    followup: str
+
+
+class Quac(QuestionAnswering, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="quac"):
+    """The recipe's [task] for `kind = "quac"`; see `QuestionAnswering`.
+
+    Attributes:
+        question: maximum length of a question with its history in tokens; 0: a third of `length`, at most 128.
+        history: how earlier turns are read.
+    """
+
+    history: History = History()
+
+    part = "quac"
+    title = "Answers to questions in a dialogue about a passage"
+    usage = '--question "And then?" --passage "A passage." --history "Who won?" "Eve"'
+    question_share = (3, 128)
+
+    def read(
+        self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
+    ) -> list[Any]:
+        """See `Task`."""
+        refuse_columns(columns, kind, "QuAC")
+        questions = read_quac(paths, gold=gold)
+        if notes is not None:
+            notes += describe_repairs(questions)
+        return questions
+
+    def pose(self, question: str, passage: Texts, history: Sequence[tuple[str, str]] = ()) -> QuacQuestion:
+        """See `Extraction`."""
+        text = only_passage(self, question, passage)
+        return QuacQuestion("", question, text, history=as_turns(history, text))
+
+    def tune(self, examples: Sequence[Any], predictions: Sequence[Any]) -> Quac:
+        """See `Task`: sets the threshold to the one with the best F1, over the questions that count."""
+        references = [metrics.settle_references(one.references) for one in examples]
+        some = [metrics.answer_f1(one, found.best_answer) for one, found in zip(references, predictions, strict=True)]
+        none = [metrics.answer_f1(one, CANNOT) for one in references]
+        counts = np.array([metrics.human_f1(one) >= metrics.MIN_HUMAN_F1 for one in references])
+        margins = np.array([one.margin for one in predictions])
+        counts = counts if counts.any() else ~counts
+        threshold = find_threshold(margins[counts], np.array(some)[counts], np.array(none)[counts])
+        return msgspec.structs.replace(self, threshold=threshold)
+
+    def build(self, spec: HeadSpec, labels: Sequence[str]) -> AnswerHead:
+        """See `Task`."""
+        return AnswerHead(spec, {name: len(classes) for name, classes in ACTS.items()})
+
+    def frame(self, tokenizer: Tokenizer, examples: Sequence[Any], labels: Sequence[str], *, gold: bool) -> Framed:
+        """See `Task`; with `gold`, windows that cannot be used for training are left out and reported."""
+        asked, notes = ask_in_dialogue(tokenizer, examples, self.history, self.question)
+        settings = self.windows(none=bool(self.no_answer))
+        windows, more = cut_passages(tokenizer, examples, settings, gold=gold, asked=asked)
+        if gold:
+            windows = [_with_acts(window, examples[window.example]) for window in windows]
+
+        def read(logits: Sequence[np.ndarray]) -> list[Any]:
+            return self._read(examples, windows, logits)
+
+        return Framed([window.sample for window in windows], read, (*notes, *more))
+
+    def measure(self, examples: Sequence[Any], predictions: Sequence[Any], labels: Sequence[str]) -> Measure:
+        """See `Task`."""
+        gold = [metrics.Gold(one.dialogue, one.references, one.yesno, one.followup) for one in examples]
+        return metrics.measure(gold, [metrics.Guess(_text(one), one.yesno, one.followup) for one in predictions])
+
+    def groups(self, examples: Sequence[Any]) -> list[str]:
+        """See `Task`: dialogues."""
+        return [one.dialogue for one in examples]
+
+    def details(self, examples: Sequence[Any], predictions: Sequence[Any], labels: Sequence[str]) -> dict[str, Any]:
+        """See `Task`: the scorer."""
+        return {"scorer": "QuAC"}
+
+    def labelled(self, examples: Sequence[Any], predictions: Sequence[Any]) -> list[Any]:
+        """See `Task`."""
+        return [
+            msgspec.structs.replace(one, references=(_text(found),), yesno=found.yesno, followup=found.followup)
+            for one, found in zip(super().labelled(examples, predictions), predictions, strict=True)
+        ]
+
+    def mistakes(self, examples: Sequence[Any], predictions: Sequence[Any], labels: Sequence[str]) -> list[Mistake]:
+        """See `Task`: answers that are worse than those of humans, the most confident first."""
+        found = []
+        for example, predicted in zip(examples, predictions, strict=True):
+            references = metrics.settle_references(example.references)
+            if metrics.answer_f1(references, _text(predicted)) < metrics.human_f1(references):
+                found.append(span_mistake(example, predicted, references, _text(predicted), describe_history(example)))
+        return sorted(found, key=lambda mistake: -mistake.score)
+
+    def files(self, path: Path, examples: Sequence[Any], predictions: Sequence[Any]) -> dict[Path, bytes]:
+        """See `Task`: what scorer.py reads, a line per dialogue, and a second file with the most probable answers."""
+        dialogues: dict[str, list[QuacAnswered]] = {}
+        for example, predicted in zip(examples, predictions, strict=True):
+            dialogues.setdefault(example.dialogue, []).append(predicted)
+        lines = [
+            {
+                "qid": [one.id for one in turns],
+                "best_span_str": [_text(one) for one in turns],
+                "yesno": [one.yesno for one in turns],
+                "followup": [one.followup for one in turns],
+            }
+            for turns in dialogues.values()
+        ]
+        official = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+        return {**super().files(path, examples, predictions), path: official}
+
+    def _read(
+        self, examples: Sequence[QuacQuestion], windows: Sequence[Window], logits: Sequence[np.ndarray]
+    ) -> list[QuacAnswered]:
+        found = self.search(examples, windows, [values[:, :2] for values in logits], none=bool(self.no_answer))
+        answers = []
+        for example, one in zip(examples, found, strict=True):
+            answered = self._answered(example, one.spans, one.null, one.cut)
+            window = one.empty if answered.start is None else one.best
+            classes = logits[one.windows[0] if window is None else window][:1, 2:]  # (1 or 0, classes)
+            acts = _acts(classes[0]) if len(classes) else {"yesno": "x", "followup": "n"}
+            both: dict[str, Any] = {**msgspec.structs.asdict(answered), **acts}
+            answers.append(QuacAnswered(**both))
+        return answers
+
+
+def _with_acts(window: Window, example: QuacQuestion) -> Window:
+    """Return a window with the labels of the classifiers, which are trained where the answer is."""
+    gold = {"yesno": YESNO.index(example.yesno), "followup": FOLLOWUP.index(example.followup)}
+    trained = window.answered or example.impossible
+    labels = {name: np.array([number if trained else UNTRAINED]) for name, number in gold.items()}
+    return replace(window, sample=window.sample.add(labels=labels))
+
+
+def _acts(logits: np.ndarray) -> dict[str, str]:
+    """Return the most probable class of each classifier, given all logits, (classes,)."""
+    ends = np.cumsum([len(classes) for classes in ACTS.values()])
+    parts = np.split(logits, ends[:-1])
+    return {name: classes[int(part.argmax())] for (name, classes), part in zip(ACTS.items(), parts, strict=True)}
+
+
+def _text(answered: Answered) -> str:
+    """Return an answer as QuAC's files have it."""
+    return CANNOT if answered.start is None else answered.answer

@@ -1,0 +1,46 @@
+"""A small recipe, and models fine-tuned from its random weights, shared by the tests of tasks."""
+
+import pytest
+
+from unmask.finetuning.finetune import finetune
+from unmask.recipe import read_recipe
+from unmask.settings import parse_overrides, write
+from unmask.training.machine import choose_machine
+
+
+@pytest.fixture(scope="session")
+def recipe_file(tmp_path_factory):
+    """A recipe of two layers of width 48."""
+    path = tmp_path_factory.mktemp("recipe") / "tiny.toml"
+    small = [
+        "encoder.layers=2",
+        "encoder.width=48",
+        "encoder.heads=2",
+        "encoder.feed_forward=96",
+        "encoder.positions=64",
+    ]
+    path.write_text(write(read_recipe("bert-tiny", parse_overrides([*small, "layout.length=48"]))))
+    return path
+
+
+@pytest.fixture(scope="session")
+def fine_tuned(recipe_file, tokenizer_directory):
+    """Fine-tunes random weights for a task on a file, which is also the dev file; returns the run's directory."""
+
+    def run(kind, train, out, *settings, **options):
+        sets = ("dropout=0.0", "optimizer.learning_rate=5e-3", "batch.sequences=10", *settings)
+        finetune(
+            kind,
+            f"random:{recipe_file}",
+            [train],
+            out,
+            dev=[train],
+            tokenizer=tokenizer_directory,
+            settings=parse_overrides(sets),
+            machine=choose_machine("cpu", "float32"),
+            quiet=True,
+            **options,
+        )
+        return out
+
+    return run
