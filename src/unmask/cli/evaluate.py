@@ -85,7 +85,11 @@ def run(options: argparse.Namespace) -> None:
         print(f"  {name:24} {value:.4g}" + ("" if low is None else f"  (95 %: {low:.4g} to {high:.4g})"))
     if scorer := result.get("scorer"):
         print(f"  scored by the rules of {scorer}")
-    for part, scores in {**result.get("by_type", {}), **result.get("by_kind", {})}.items():
+    for part, scores in {
+        **result.get("by_type", {}),
+        **result.get("by_kind", {}),
+        **result.get("by_domain", {}),
+    }.items():
         print(f"  {part:24} " + ", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
     if other:
         _print_differences(options.against, result)

@@ -22,6 +22,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--passage", nargs="+", metavar="TEXT", help="text that holds the answer to --question (hotpotqa: texts)"
     )
+    parser.add_argument("--title", nargs="+", default=[], metavar="TEXT", help="titles of the texts (hotpotqa)")
     parser.add_argument(
         "--history",
         nargs="+",
@@ -86,8 +87,11 @@ def _check(options: argparse.Namespace) -> None:
         raise UserError("give exactly one of: texts, --question with --passage, --data FILE")
     if asked and (options.question is None or options.passage is None):
         raise UserError("--question and --passage must be given together")
-    if options.history and not asked:
-        raise UserError("--history has no effect without --question and --passage")
+    for name in ("history", "title"):
+        if getattr(options, name) and not asked:
+            raise UserError(f"--{name} has no effect without --question and --passage")
+    if options.title and len(set(options.title)) != len(options.passage):
+        raise UserError(f"{len(set(options.title))} distinct titles of {len(options.passage)} passages")
     if len(options.history) % 2:
         raise UserError("--history needs an answer after each question", remedy='give "" for an answer that is missing')
     if options.out and options.json:
@@ -117,7 +121,8 @@ def _examples(predictor: Predictor, options: argparse.Namespace, notes: list[str
 
     if options.question is not None:
         history = list(zip(options.history[::2], options.history[1::2], strict=True))
-        return [predictor.question(options.question, options.passage, history)]
+        passages = dict(zip(options.title, options.passage, strict=True)) if options.title else options.passage
+        return [predictor.question(options.question, passages, history)]
     if options.texts:
         return predictor.task.from_texts(options.texts, options.text_b or None)
     columns = parse_columns(options.columns)

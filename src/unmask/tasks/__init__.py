@@ -15,13 +15,17 @@ from unmask.plugins import Table
 if TYPE_CHECKING:
     from unmask.tasks.answer_beams import AnswerBeams
     from unmask.tasks.classification import Classification
+    from unmask.tasks.coqa import Coqa
+    from unmask.tasks.hotpotqa import Hotpotqa
     from unmask.tasks.quac import Quac
     from unmask.tasks.question_answering import QuestionAnswering
     from unmask.tasks.regression import Regression
     from unmask.tasks.task import Task
     from unmask.tasks.token_classification import TokenClassification
 
-    AnyTask = Classification | Regression | QuestionAnswering | AnswerBeams | Quac | TokenClassification
+    AnyTask = (
+        Classification | Regression | QuestionAnswering | AnswerBeams | Quac | Coqa | Hotpotqa | TokenClassification
+    )
 
 CLASSES = {
     "classification": "unmask.tasks.classification:Classification",
@@ -29,6 +33,8 @@ CLASSES = {
     "question-answering": "unmask.tasks.question_answering:QuestionAnswering",
     "answer-beams": "unmask.tasks.answer_beams:AnswerBeams",
     "quac": "unmask.tasks.quac:Quac",
+    "coqa": "unmask.tasks.coqa:Coqa",
+    "hotpotqa": "unmask.tasks.hotpotqa:Hotpotqa",
     "token-classification": "unmask.tasks.token_classification:TokenClassification",
 }
 """Import path of the settings class of each built-in task, by name."""

@@ -1,0 +1,136 @@
+"""CoQA: questions of a dialogue with free answers; all parameters are tuned (Reddy et al. 2019).
+
+Input: questions with the earlier turns of their dialogues. Output: samples, the head with its loss, answers that are
+spans of the story, "yes", "no" or "unknown".
+
+Spans and windows as in `question_answering`, a history (`history`), and a classifier of the kind of the answer
+(`answer_kinds`). A model that extracts can give free answers only as spans: those with the best F1 in the rationale are
+learned. Reddy et al. 2019, section 5, also generate answers from the rationale, which an encoder does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from unmask.encoders.encoder import HeadSpec
+from unmask.errors import UserError
+from unmask.labelled.coqa_file import SPAN, UNKNOWN, CoqaQuestion, describe_rationales, read_coqa
+from unmask.metrics import coqa as metrics
+from unmask.metrics.intervals import Measure
+from unmask.tasks.answer_head import AnswerHead
+from unmask.tasks.answer_kinds import KIND, KINDS, KindAnswered, read_kinds, with_kind
+from unmask.tasks.extraction import Extraction, Texts, only_passage, refuse_columns, span_mistake
+from unmask.tasks.history import History, as_turns, ask_in_dialogue, describe_history
+from unmask.tasks.mistake import Mistake
+from unmask.tasks.passage_windows import cut_passages
+from unmask.tasks.task import Columns, Framed, Notes, Paths
+from unmask.tokenizers.tokenizer import Tokenizer
+
+TEXTS = {"yes": "yes", "no": "no", "none": UNKNOWN}
+"""The answers that are no spans."""
+
+
+class Coqa(Extraction, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="coqa"):
+    """The recipe's [task] for `kind = "coqa"`; see `Extraction`.
+
+    Attributes:
+        question: maximum length of a question with its history in tokens; 0: a third of `length`, at most 128.
+        history: how earlier turns are read.
+    """
+
+    history: History = History()
+
+    part = "coqa"
+    title = "Free answers to questions in a dialogue about a passage"
+    usage = '--question "And then?" --passage "A passage." --history "Who won?" "Eve"'
+    question_share = (3, 128)
+
+    def read(
+        self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
+    ) -> list[CoqaQuestion]:
+        """See `Task`."""
+        refuse_columns(columns, kind, "CoQA")
+        questions = read_coqa(paths, gold=gold)
+        if notes is not None:
+            notes += describe_rationales(questions)
+        return questions
+
+    def pose(self, question: str, passage: Texts, history: Sequence[tuple[str, str]] = ()) -> CoqaQuestion:
+        """See `Extraction`."""
+        text = only_passage(self, question, passage)
+        return CoqaQuestion("", question, text, history=as_turns(history, text))
+
+    def label_names(self, examples: Sequence[CoqaQuestion]) -> tuple[str, ...]:
+        """See `Task`: none."""
+        if not any(one.answers for one in examples):
+            raise UserError(f"none of the {len(examples)} questions has an answer", file=examples[0].file)
+        return ()
+
+    def build(self, spec: HeadSpec, labels: Sequence[str]) -> AnswerHead:
+        """See `Task`."""
+        return AnswerHead(spec, {KIND: len(KINDS)})
+
+    def frame(
+        self, tokenizer: Tokenizer, examples: Sequence[CoqaQuestion], labels: Sequence[str], *, gold: bool
+    ) -> Framed:
+        """See `Task`; with `gold`, windows that cannot be used for training are left out and reported."""
+        asked, notes = ask_in_dialogue(tokenizer, examples, self.history, self.question)
+        windows, more = cut_passages(tokenizer, examples, self.windows(none=True), gold=gold, asked=asked)
+        if gold:
+            windows = [with_kind(one, _kind(examples[one.example]), inside=one.answered) for one in windows]
+
+        def read(logits: Sequence[np.ndarray]) -> list[KindAnswered]:
+            return [KindAnswered(**one) for one in read_kinds(self, examples, windows, logits, TEXTS)]
+
+        return Framed([window.sample for window in windows], read, (*notes, *more))
+
+    def measure(
+        self, examples: Sequence[CoqaQuestion], predictions: Sequence[KindAnswered], labels: Sequence[str]
+    ) -> Measure:
+        """See `Task`."""
+        return metrics.measure([one.references for one in examples], [one.answer for one in predictions])
+
+    def groups(self, examples: Sequence[CoqaQuestion]) -> list[str]:
+        """See `Task`: dialogues."""
+        return [one.dialogue for one in examples]
+
+    def details(
+        self, examples: Sequence[CoqaQuestion], predictions: Sequence[KindAnswered], labels: Sequence[str]
+    ) -> dict[str, Any]:
+        """See `Task`: the scorer, and the metrics by domain, if the file has domains."""
+        domains = metrics.by_domain([one.source for one in examples], self.measure(examples, predictions, labels))
+        return {"scorer": "CoQA"} | ({"by_domain": domains} if domains else {})
+
+    def mistakes(
+        self, examples: Sequence[CoqaQuestion], predictions: Sequence[KindAnswered], labels: Sequence[str]
+    ) -> list[Mistake]:
+        """See `Task`: answers that equal no gold answer, the most confident first."""
+        found = [
+            span_mistake(example, predicted, example.references, predicted.answer, describe_history(example))
+            for example, predicted in zip(examples, predictions, strict=True)
+            if not any(metrics.turn_scores([gold], predicted.answer)[0] for gold in example.references)
+        ]
+        return sorted(found, key=lambda mistake: -mistake.score)
+
+    def files(
+        self, path: Path, examples: Sequence[CoqaQuestion], predictions: Sequence[KindAnswered]
+    ) -> dict[Path, bytes]:
+        """See `Task`: what evaluate-v1.0.py reads."""
+        rows = [
+            {"id": example.dialogue, "turn_id": example.turn, "answer": predicted.answer}
+            for example, predicted in zip(examples, predictions, strict=True)
+        ]
+        return {path: msgspec.json.format(msgspec.json.encode(rows)) + b"\n"}
+
+    def line(self, prediction: KindAnswered) -> str:
+        """See `Task`."""
+        return f"{prediction.answer}\t{prediction.probability:.3f}\t{prediction.question}"
+
+
+def _kind(example: CoqaQuestion) -> str:
+    return example.kind if example.kind in ("yes", "no") else ("none" if example.kind == UNKNOWN else SPAN)
