@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unmask.batches.batch import TARGETS, Sample, collate, split
+from unmask.batches.batch import GROUP, TARGETS, Sample, collate, split
 
 lengths = st.lists(st.integers(1, 700), min_size=1, max_size=40)
 
@@ -169,3 +169,39 @@ def test_samples_with_and_without_an_order_or_another_memory_are_not_mixed():
     with pytest.raises(ValueError, match="remembered to the same length"):
         collate([sample, replace(sample, remember=2)])
     assert collate([replace(sample, remember=2)] * 2).tokens.remember == 2
+
+
+def grouped(rng, sizes):
+    """Return a sample of several sequences, and these."""
+    made = [
+        Sample(
+            key=(),
+            ids=rng.integers(0, 1000, size),
+            segments=rng.integers(0, 2, size),
+            positions={"summary": np.array([int(rng.integers(size))])},
+        )
+        for size in sizes
+    ]
+    return Sample.joined(made, {"right": np.arange(len(made))}), made
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.lists(st.integers(1, 90), min_size=1, max_size=5), min_size=1, max_size=8))
+def test_the_sequences_of_a_sample_are_in_one_batch(groups):
+    rng = np.random.default_rng(0)
+    pairs = [grouped(rng, sizes) for sizes in groups]
+    samples = [one.named((number,)).add(counts={"choice": 1}) for number, (one, _) in enumerate(pairs)]
+    assert [len(one) for one in samples] == [sum(sizes) for sizes in groups]
+    batch = collate(samples)
+    offsets = batch.tokens.offsets.tolist()
+    assert np.diff(offsets).tolist() == sorted(size for sizes in groups for size in sizes)
+    assert batch.counts == {"choice": len(groups)}
+    for index, (number, choice) in enumerate(batch.keys):
+        one = pairs[number][1][choice]
+        span = slice(offsets[index], offsets[index + 1])
+        assert batch.tokens.ids[span].tolist() == one.ids.tolist()
+        assert batch.tokens.segments[span].tolist() == one.segments.tolist()
+        assert batch.positions["summary"][index] == offsets[index] + one.positions["summary"][0]
+        assert (int(batch.labels[GROUP][index]), int(batch.labels["right"][index])) == (number, choice)
+    whole = [[sample.key[0] for sample in some] for some in split(samples, 100)]
+    assert sorted(number for some in whole for number in some) == list(range(len(groups)))

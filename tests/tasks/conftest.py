@@ -27,11 +27,11 @@ def recipe_file(tmp_path_factory):
 def fine_tuned(recipe_file, tokenizer_directory):
     """Fine-tunes random weights for a task on a file, which is also the dev file; returns the run's directory."""
 
-    def run(kind, train, out, *settings, **options):
+    def run(kind, train, out, *settings, recipe=recipe_file, **options):
         sets = ("dropout=0.0", "optimizer.learning_rate=5e-3", "batch.sequences=10", *settings)
         finetune(
             kind,
-            f"random:{recipe_file}",
+            f"random:{recipe}",
             [train],
             out,
             dev=[train],

@@ -25,6 +25,9 @@ CHEAP_WASTE = 128
 TARGETS = "targets"
 """Name of the positions and labels of tokens that are predicted by queries, without reading them (XLNet)."""
 
+GROUP = "group"
+"""Name of the label that tells which sequences of a batch come from the same sample."""
+
 Change = Callable[[Tensor], Tensor]
 
 _Value = TypeVar("_Value")
@@ -51,6 +54,8 @@ class Sample:
             None: all tokens see each other.
         remember: number of its first tokens that the next window of the stream can attend to, which do not see the
             others; None: all.
+        parts: lengths of the sequences that it consists of, which stay in one batch, such as the choices of a question;
+            each has the same number of positions and of labels, by name. Empty: it is one sequence.
     """
 
     key: Key
@@ -66,9 +71,49 @@ class Sample:
     backward: bool | None = None
     order: np.ndarray | None = None
     remember: int | None = None
+    parts: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @classmethod
+    def joined(cls, samples: Sequence[Sample], labels: Mapping[str, np.ndarray]) -> Sample:
+        """Return several sequences as one sample, without a key; `labels` are those of all, in order."""
+        starts = np.cumsum([0, *map(len, samples)])[:-1]
+        pairs = list(zip(samples, starts, strict=True))
+        segments = [sample.segments for sample in samples if sample.segments is not None]
+        return cls(
+            key=(),
+            ids=np.concatenate([sample.ids for sample in samples]),
+            segments=np.concatenate(segments) if segments else None,
+            positions={
+                name: np.concatenate([sample.positions[name] + start for sample, start in pairs])
+                for name in samples[0].positions
+            },
+            labels=labels,
+            parts=tuple(map(len, samples)),
+        )
+
+    def sequences(self, number: int) -> list[Sample]:
+        """Return its sequences, labeled with the number of the sample; itself, if it is one sequence."""
+        if not self.parts:
+            return [self]
+        made, starts = [], np.cumsum([0, *self.parts])[:-1]
+        for index, (start, length) in enumerate(zip(starts.tolist(), self.parts, strict=True)):
+            labels = {name: np.split(values, len(self.parts))[index] for name, values in self.labels.items()}
+            positions = {name: np.split(at, len(self.parts))[index] - start for name, at in self.positions.items()}
+            inside = slice(start, start + length)
+            made.append(
+                self._changed(
+                    key=(*self.key, index),
+                    ids=self.ids[inside],
+                    segments=None if self.segments is None else self.segments[inside],
+                    positions=positions,
+                    labels={**labels, GROUP: np.array([number])},
+                    parts=(),
+                )
+            )
+        return made
 
     def named(self, key: Key) -> Sample:
         """Return a copy with another key."""
@@ -226,6 +271,8 @@ def collate(samples: Sequence[Sample]) -> Batch:
         ValueError: a stream occurs twice, only some of the samples belong to streams, have segments, a direction or an
             order, or they are remembered to different lengths.
     """
+    counts = add_counts(samples)
+    samples = [sequence for number, sample in enumerate(samples) for sequence in sample.sequences(number)]
     samples = sorted(samples, key=lambda sample: (bool(sample.backward), len(sample)))
     backward = _count_backward(samples)
     streams = [sample.stream for sample in samples if sample.stream is not None]
@@ -260,7 +307,7 @@ def collate(samples: Sequence[Sample]) -> Batch:
             name: torch.from_numpy(np.concatenate([sample.labels[name] for sample in samples]))
             for name in samples[0].labels
         },
-        counts=add_counts(samples),
+        counts=counts,
         streams=torch.tensor(streams) if streams else None,
         fresh=torch.tensor([sample.fresh for sample in samples]) if streams else None,
     )

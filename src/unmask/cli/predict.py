@@ -23,6 +23,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--passage", nargs="+", metavar="TEXT", help="text that holds the answer to --question (hotpotqa: texts)"
     )
     parser.add_argument("--title", nargs="+", default=[], metavar="TEXT", help="titles of the texts (hotpotqa)")
+    parser.add_argument("--choices", nargs="+", metavar="TEXT", help="texts to choose from, about --passage")
     parser.add_argument(
         "--history",
         nargs="+",
@@ -85,7 +86,9 @@ def _check(options: argparse.Namespace) -> None:
     asked = options.question is not None or options.passage is not None
     if sum(map(bool, (options.texts, options.data, asked))) != 1:
         raise UserError("give exactly one of: texts, --question with --passage, --data FILE")
-    if asked and (options.question is None or options.passage is None):
+    if options.choices and (options.passage is None or options.history or options.title):
+        raise UserError("--choices goes with --passage and, if there is one, --question")
+    if asked and not options.choices and (options.question is None or options.passage is None):
         raise UserError("--question and --passage must be given together")
     for name in ("history", "title"):
         if getattr(options, name) and not asked:
@@ -119,6 +122,8 @@ def _check_out(out: Path, data: str | None) -> None:
 def _examples(predictor: Predictor, options: argparse.Namespace, notes: list[str]) -> list[Any]:
     from unmask.labelled.labelled_file import is_plain, parse_columns, read_texts
 
+    if options.choices:
+        return [predictor.choices(" ".join(options.passage), options.choices, options.question or "")]
     if options.question is not None:
         history = list(zip(options.history[::2], options.history[1::2], strict=True))
         passages = dict(zip(options.title, options.passage, strict=True)) if options.title else options.passage

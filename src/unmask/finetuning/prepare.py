@@ -180,6 +180,8 @@ def _resolve(job: Job, base: Model, data: Examples) -> FinetuningRecipe:
 
 def check_effects(recipe: FinetuningRecipe, body: Encoder, teacher: Teacher | None = None) -> None:
     """Raise an error for settings without effect, and for objectives that the model does not support."""
+    if recipe.frozen and recipe.task.part == "multiple_choice":
+        raise UserError("multiple choice does not work with a frozen encoder", remedy="omit --frozen")
     for name, settings in recipe.objectives.items():
         if recipe.frozen or recipe.downstream is not None:
             raise UserError(

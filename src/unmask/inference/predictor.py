@@ -15,12 +15,14 @@ from unmask.errors import InputWarning, UserError
 from unmask.inference.backend import Backend, TorchBackend
 from unmask.inference.features import Features, frame_words, write_features
 from unmask.inference.fill import HEADS, Filling, Mask, find_masks, most_probable, no_masked_lm
+from unmask.labelled.choices_file import Choices
 from unmask.labelled.labelled_file import Row
 from unmask.labelled.sentence import Sentence, join_words, split_text
 from unmask.labelled.squad_file import Question
 from unmask.model import Model, load_model
 from unmask.runs.display import Display
 from unmask.tasks.extraction import Extraction, Texts
+from unmask.tasks.multiple_choice import Chosen, MultipleChoice
 from unmask.tasks.rows import as_rows
 from unmask.tasks.task import Task
 from unmask.tasks.token_classification import Tagged, TokenClassification
@@ -32,7 +34,8 @@ class Predictor:
     """A loaded model ready for inference.
 
     `predict` and `run` perform the task that it was fine-tuned for, `tag` finds entities, `answer` answers a question,
-    `fill` fills masks, and `features` returns hidden states. The model is not changed: a copy of it computes.
+    `choose` chooses among texts, `fill` fills masks, and `features` returns hidden states. The model is not changed: a
+    copy of it computes.
 
     Args:
         model: encoder, tokenizer, heads.
@@ -133,6 +136,29 @@ class Predictor:
                 remedy="fine-tune it: unmask finetune question-answering --model MODEL --train FILE --out RUN",
             )
         return self.model.task.pose(question, passage, history)
+
+    def choose(self, passage: str, choices: Sequence[str], question: str = "") -> Chosen:
+        """Choose the text that fits best.
+
+        Args:
+            passage: what the choices are about.
+            choices: two or more texts.
+            question: a question that they answer, or the begun sentence that they continue.
+
+        Raises:
+            UserError: a text is empty, or the model was not fine-tuned for this.
+        """
+        chosen: Chosen = self._run_and_warn([self.choices(passage, choices, question)])[0]
+        return chosen
+
+    def choices(self, passage: str, choices: Sequence[str], question: str = "") -> Choices:
+        """Return a passage and choices as an example for `run`; see `choose`."""
+        if not isinstance(self.model.task, MultipleChoice):
+            raise UserError(
+                "this model was not fine-tuned for multiple choice",
+                remedy="fine-tune it: unmask finetune multiple-choice --model MODEL --train FILE --out RUN",
+            )
+        return self.model.task.pose(passage, choices, question)
 
     def run(self, examples: Sequence[Any], notes: list[str] | None = None) -> list[Any]:
         """Return the prediction for each example.

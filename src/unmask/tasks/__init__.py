@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from unmask.tasks.classification import Classification
     from unmask.tasks.coqa import Coqa
     from unmask.tasks.hotpotqa import Hotpotqa
+    from unmask.tasks.multiple_choice import MultipleChoice
     from unmask.tasks.quac import Quac
     from unmask.tasks.question_answering import QuestionAnswering
     from unmask.tasks.regression import Regression
@@ -24,7 +25,15 @@ if TYPE_CHECKING:
     from unmask.tasks.token_classification import TokenClassification
 
     AnyTask = (
-        Classification | Regression | QuestionAnswering | AnswerBeams | Quac | Coqa | Hotpotqa | TokenClassification
+        Classification
+        | Regression
+        | QuestionAnswering
+        | AnswerBeams
+        | Quac
+        | Coqa
+        | Hotpotqa
+        | MultipleChoice
+        | TokenClassification
     )
 
 CLASSES = {
@@ -35,6 +44,7 @@ CLASSES = {
     "quac": "unmask.tasks.quac:Quac",
     "coqa": "unmask.tasks.coqa:Coqa",
     "hotpotqa": "unmask.tasks.hotpotqa:Hotpotqa",
+    "multiple-choice": "unmask.tasks.multiple_choice:MultipleChoice",
     "token-classification": "unmask.tasks.token_classification:TokenClassification",
 }
 """Import path of the settings class of each built-in task, by name."""

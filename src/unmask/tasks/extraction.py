@@ -108,17 +108,7 @@ class Extraction(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def hold_out(self, examples: Sequence[Any], seed: int) -> tuple[list[Any], list[Any]]:
         """See `Task`: a tenth of the passages, with all their questions."""
-        passages = list(dict.fromkeys(example.passage for example in examples))
-        order = derive_rng(seed, "dev").permutation(len(passages))
-        chosen = {passages[index] for index in order[: round(DEV_SHARE * len(passages))]}
-        if not chosen:
-            raise UserError(
-                f"{len(passages)} passages are too few to hold out a tenth",
-                file=examples[0].file,
-                remedy="pass --dev FILE" + (", and --set task.threshold=0 instead of tuning it" if self.tunes else ""),
-            )
-        train = [example for example in examples if example.passage not in chosen]
-        return train, [example for example in examples if example.passage in chosen]
+        return hold_out_passages(examples, seed, ", and --set task.threshold=0 instead of tuning it" * self.tunes)
 
     def pose(self, question: str, passage: Texts, history: Sequence[tuple[str, str]] = ()) -> Question:
         """Return a question, asked from a program or a command line, as an example.
@@ -201,6 +191,27 @@ class Extraction(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
             for (text, (_, start, end)), probability in zip(rows, probabilities, strict=True)
         ]
         return tuple(listed), best
+
+
+def hold_out_passages(examples: Sequence[Any], seed: int, more: str = "") -> tuple[list[Any], list[Any]]:
+    """Split off a tenth of the passages, with all their questions; see `Task.hold_out`.
+
+    Args:
+        examples: examples with a `passage` and a `file`.
+        seed: seed of the random choice.
+        more: what the remedy also suggests if there are too few.
+    """
+    passages = list(dict.fromkeys(example.passage for example in examples))
+    order = derive_rng(seed, "dev").permutation(len(passages))
+    chosen = {passages[index] for index in order[: round(DEV_SHARE * len(passages))]}
+    if not chosen:
+        raise UserError(
+            f"{len(passages)} passages are too few to hold out a tenth",
+            file=examples[0].file,
+            remedy=f"pass --dev FILE{more}",
+        )
+    train = [example for example in examples if example.passage not in chosen]
+    return train, [example for example in examples if example.passage in chosen]
 
 
 def only_passage(task: Task, question: str, passage: Texts) -> str:

@@ -1,0 +1,187 @@
+"""Multiple choice: one softmax over the [CLS] of each choice; all parameters are tuned (Devlin et al. 2019, 4.4).
+
+Input: questions with their choices. Output: samples, the head with its loss, the chosen choice.
+
+Each choice is a sequence: [CLS] passage [SEP] question choice [SEP], of SWAG the first sentence and the continued
+second one, of RACE the article and the question with an option. The dot product of a vector with the pooled [CLS] is
+its score. In training the sequences of a question are one sample, so that they are in one batch (`Sample.parts`). The
+longer of the two texts is truncated at its end.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor
+
+from unmask.batches.batch import GROUP, Batch, Sample
+from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
+from unmask.errors import UserError
+from unmask.labelled.choices_file import Choices, read_choices
+from unmask.labelled.labelled_file import Row
+from unmask.metrics.intervals import Measure
+from unmask.objectives.objective import Part
+from unmask.tasks.extraction import hold_out_passages
+from unmask.tasks.mistake import Mistake, Passage
+from unmask.tasks.pooled_head import PooledHead
+from unmask.tasks.rows import frame_rows
+from unmask.tasks.task import Columns, Framed, Notes, Paths, Task
+from unmask.text.unicode import check_unicode
+from unmask.tokenizers.tokenizer import Tokenizer
+
+LABEL = "multiple_choice"
+"""Name of the label that tells whether a sequence has the right choice."""
+
+
+class Chosen(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A question with the chosen choice.
+
+    Attributes:
+        id: the id as given.
+        choice, text: the index of the most probable choice, from 0, and its text.
+        probabilities: the probability of each choice.
+        cut: whether a choice was truncated because it exceeds the task's `length`.
+    """
+
+    id: str
+    choice: int
+    text: str
+    probabilities: tuple[float, ...]
+    cut: bool = False
+
+
+class MultipleChoice(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="multiple-choice"):
+    """The recipe's [task] for `kind = "multiple-choice"`; see `Task`."""
+
+    part = "multiple_choice"
+    metric = "accuracy"
+    title = "A choice among several texts"
+    usage = '--passage "A text." --choices "An end." "Another."'
+
+    def read(
+        self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
+    ) -> list[Choices]:
+        """See `Task`."""
+        if columns or kind:
+            raise UserError("--columns and --format have no effect: choices are read in the format of SWAG or RACE")
+        return read_choices(paths, gold=gold)
+
+    def pose(self, passage: str, choices: Sequence[str], question: str = "") -> Choices:
+        """Return a question, asked from a program or a command line, as an example.
+
+        Raises:
+            UserError: a text is empty, or there are fewer than two choices.
+        """
+        check_unicode((passage, question, *choices))
+        if isinstance(choices, str) or len(choices) < 2:
+            raise UserError("there are fewer than two choices", remedy="give two or more")
+        if not passage.strip() or not all(choice.strip() for choice in choices):
+            raise UserError("the passage or a choice is empty", remedy="give all of them")
+        return Choices("", passage, question, tuple(choices))
+
+    def label_names(self, examples: Sequence[Choices]) -> tuple[str, ...]:
+        """See `Task`: none."""
+        return ()
+
+    def hold_out(self, examples: Sequence[Choices], seed: int) -> tuple[list[Choices], list[Choices]]:
+        """See `Task`: a tenth of the passages, with all their questions."""
+        return hold_out_passages(examples, seed)
+
+    def build(self, spec: HeadSpec, labels: Sequence[str]) -> MultipleChoiceHead:
+        """See `Task`."""
+        return MultipleChoiceHead(spec, 1, bias=spec.bias)
+
+    def frame(self, tokenizer: Tokenizer, examples: Sequence[Choices], labels: Sequence[str], *, gold: bool) -> Framed:
+        """See `Task`: with `gold`, a sample per question; otherwise, one per choice."""
+        rows = [Row({"text": one.passage, "text_b": text}, one.file, 0) for one in examples for text in _seconds(one)]
+        samples, cut, notes = frame_rows(tokenizer, rows, self.length, pairs=True)
+        ends = np.cumsum([0, *(len(one.choices) for one in examples)])
+        parts = [slice(start, end) for start, end in itertools.pairwise(ends)]
+
+        def read(logits: Sequence[np.ndarray]) -> list[Chosen]:
+            scores = [np.concatenate(logits[part])[:, 0] for part in parts]
+            return [_chosen(one, own, any(cut[part])) for one, own, part in zip(examples, scores, parts, strict=True)]
+
+        return Framed(_grouped(samples, examples, parts) if gold else samples, read, notes)
+
+    def measure(self, examples: Sequence[Choices], predictions: Sequence[Chosen], labels: Sequence[str]) -> Measure:
+        """See `Task`."""
+        right = np.array([one.gold == found.choice for one, found in zip(examples, predictions, strict=True)])
+        return lambda chosen: {"accuracy": 100 * float(right[chosen].mean())}
+
+    def details(
+        self, examples: Sequence[Choices], predictions: Sequence[Chosen], labels: Sequence[str]
+    ) -> dict[str, Any]:
+        """See `Task`: the accuracy of each part of the data set, if it has several."""
+        measure, parts = self.measure(examples, predictions, labels), np.array([one.part for one in examples])
+        by_type = {name: measure(np.flatnonzero(parts == name)) for name in sorted(set(parts.tolist()))}
+        return {"by_type": by_type} if len(by_type) > 1 else {}
+
+    def labelled(self, examples: Sequence[Choices], predictions: Sequence[Chosen]) -> list[Choices]:
+        """See `Task`."""
+        pairs = zip(examples, predictions, strict=True)
+        return [msgspec.structs.replace(one, gold=found.choice) for one, found in pairs]
+
+    def mistakes(
+        self, examples: Sequence[Choices], predictions: Sequence[Chosen], labels: Sequence[str]
+    ) -> list[Mistake]:
+        """See `Task`: the most confident mistakes first."""
+        found = [
+            Mistake(
+                (Passage(one.passage, "passage"), *([Passage(one.question, "question")] if one.question else ())),
+                caption=f"{one.file}: {one.id}",
+                score=guess.probabilities[guess.choice],
+                measure="probability",
+                gold=one.choices[one.gold or 0],
+                predicted=guess.text,
+                probabilities=dict(zip(one.choices, guess.probabilities, strict=True)),
+            )
+            for one, guess in zip(examples, predictions, strict=True)
+            if guess.choice != one.gold
+        ]
+        return sorted(found, key=lambda mistake: -mistake.score)
+
+    def line(self, prediction: Chosen) -> str:
+        """See `Task`."""
+        return f"{prediction.choice}\t{prediction.probabilities[prediction.choice]:.3f}\t{prediction.text}"
+
+
+class MultipleChoiceHead(PooledHead):
+    """Head of multiple choice with its loss: the cross-entropy of each question, over its choices."""
+
+    needs = frozenset({LABEL})
+
+    def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
+        """See `Objective`."""
+        logits = self.predict(encoder, encoded, batch).squeeze(1).float()  # (sequences,)
+        right, group = batch.labels[LABEL], batch.labels[GROUP]  # (sequences,) each
+        others = group[:, None] != group[None]  # (sequences, sequences)
+        table = logits.expand(len(logits), -1).masked_fill(others, -torch.inf)  # a row per sequence: its question's
+        loss = ((table.logsumexp(1) - logits) * right).sum()
+        best: Tensor = table.detach().argmax(1) == torch.arange(len(logits), device=logits.device)
+        return Part(loss, {"accuracy": (best & right.bool()).sum()})
+
+
+def _grouped(samples: Sequence[Sample], examples: Sequence[Choices], parts: Sequence[slice]) -> list[Sample]:
+    """Return a sample per question."""
+    made = []
+    for number, (one, part) in enumerate(zip(examples, parts, strict=True)):
+        right = np.arange(len(one.choices)) == one.gold
+        made.append(Sample.joined(samples[part], {LABEL: right.astype(np.int64)}).named((0, number)))
+    return made
+
+
+def _seconds(example: Choices) -> list[str]:
+    """Return the second text of each choice's sequence."""
+    return [f"{example.question} {choice}".strip() for choice in example.choices]
+
+
+def _chosen(example: Choices, logits: np.ndarray, cut: bool) -> Chosen:
+    probabilities = torch.from_numpy(logits).double().softmax(0).tolist()
+    best = int(logits.argmax())
+    return Chosen(example.id, best, example.choices[best], tuple(probabilities), cut)
