@@ -23,7 +23,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         required=True,
         metavar="FILE",
         help="labeled examples: .tsv, .csv or .jsonl (for token-classification also CoNLL columns; for "
-        "question-answering .json in SQuAD format), optionally compressed (.gz, .xz)",
+        "question-answering .json in SQuAD format, for quac, coqa and hotpotqa their own files, for multiple-choice "
+        "those of SWAG or RACE), optionally compressed (.gz, .xz)",
     )
     parser.add_argument(
         "--dev",
