@@ -40,6 +40,16 @@ class InputWarning(UserWarning):
     """A warning that counts inputs a model did not read completely: truncated texts, empty texts."""
 
 
+def printable(text: str) -> str:
+    """Return a text in which control characters are escaped, so that a terminal shows and does not obey them.
+
+    Texts of users and names of files appear in messages; a line end in them would forge another message.
+    """
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun, such as "1 document" or "2,000 documents"."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")

@@ -292,13 +292,18 @@ def read_recipe(source: str | Path, settings: Overrides | None = None) -> Recipe
     settings = settings or {}
     check_overrides(settings)
     text, name = recipe_text(source)
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"not valid TOML: {error}", file=name) from error
+    table = _parse(text, name)
     refuse_old(table, name)
     refuse_old_settings(settings)
     return convert(put(table, settings, Recipe), Recipe, name)
+
+
+def _parse(text: str, name: str) -> dict[str, Any]:
+    """Parse TOML; numbers of thousands of digits and deep nesting are not valid either."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"not valid TOML: {error}", file=name) from error
 
 
 def migrate_file(path: Path, out: Path | None = None) -> list[str]:
@@ -324,7 +329,7 @@ def migrate_file(path: Path, out: Path | None = None) -> list[str]:
         raise UserError("not UTF-8 text", file=path) from error
     try:
         new, changes = migrate_text(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UserError(f"not valid TOML: {error}", file=path) from error
     except ValueError as error:
         raise UserError(str(error), file=path) from error

@@ -31,7 +31,7 @@ def check_checksums(directory: Path) -> None:
         UserError: a file is missing or differs; the message names it.
     """
     path = directory / NAME
-    if not path.exists():
+    if not path.is_file():
         return
     try:
         wanted = msgspec.json.decode(path.read_bytes(), type=dict[str, str])
@@ -40,7 +40,7 @@ def check_checksums(directory: Path) -> None:
     for name, digest in wanted.items():
         file = directory / Path(name).name
         try:
-            same = sha256(file) == digest
+            same = file.is_file() and sha256(file) == digest
         except OSError as error:
             raise UserError(f"cannot be read ({error.strerror})", file=file, remedy=REMEDY) from error
         if not same:

@@ -7,7 +7,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-from unmask.cli.options import add_labelled, add_machine, add_model, add_text, machine, print_json, report, text_options
+from unmask.cli.options import (
+    add_labelled,
+    add_machine,
+    add_model,
+    add_text,
+    machine,
+    print_json,
+    refuse_input,
+    report,
+    text_options,
+)
 from unmask.errors import UserError
 
 
@@ -43,6 +53,7 @@ def run(options: argparse.Namespace) -> None:
 
     if options.errors:
         _check_page(Path(options.errors))
+        refuse_input(Path(options.errors), options.data, "--errors")
     model = load_model(options.model, allow_pickle=options.allow_pickle)
     other = load_model(options.against, allow_pickle=options.allow_pickle) if options.against else None
     start, display = time.perf_counter(), Display(quiet=options.quiet)

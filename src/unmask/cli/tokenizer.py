@@ -131,7 +131,12 @@ def _documents(options: argparse.Namespace) -> Iterator[Iterator[str]]:
         raise UserError("the directory is not empty", file=out, remedy="choose another --out")
     refuse_idle_options(options.files, text_options(options))
     skipped = Skipped()
-    yield refuse_none(read_documents(options.files, text_options(options), skipped), skipped)
+    try:
+        yield refuse_none(read_documents(options.files, text_options(options), skipped), skipped)
+    except OSError:  # such as that of a full disk; the directory was empty before
+        for path in out.iterdir() if out.is_dir() else ():
+            path.unlink()
+        raise
     if skipped.count:
         report(options, f"skipped: {counted(skipped.count, 'document')}: " + "; ".join(skipped.places))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,6 +12,7 @@ from unmask.distillation.comparison import BASELINE, measure_task, write_compari
 from unmask.distillation.general import distill_encoder
 from unmask.distillation.lesson import Lesson
 from unmask.distillation.task import prepare_baseline, prepare_lesson
+from unmask.environment import rank_and_size
 from unmask.errors import UserError
 from unmask.finetuning.finetune import run_prepared
 from unmask.finetuning.job import LabelledFiles
@@ -80,7 +80,7 @@ def distill(
         UserError: files, models, recipe and run are inconsistent.
         UnmaskError: the run was interrupted; it is saved.
     """
-    if baseline and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if baseline and rank_and_size()[1] > 1:
         raise UserError("--baseline works with a single process only", remedy="train it by unmask finetune or pretrain")
     if corpus is not None:
         given = {"train": train, "unlabelled": unlabelled, "dev": dev, "augment": augment, "settings": settings}

@@ -8,6 +8,7 @@ from typing import cast
 import torch
 
 from unmask.batches.rng import derive_seed
+from unmask.checkpoints.check import check_size
 from unmask.encoders.downstream import Downstream, DownstreamSettings, resolve_layers
 from unmask.encoders.encoder import POOLER, SEPARATE_LAYERS, WithPooler
 from unmask.errors import UserError
@@ -35,6 +36,8 @@ def build_learner(
     layers, chosen = base.encoder.num_layers, recipe.downstream
     if chosen is not None and chosen.plain(layers):
         chosen = None
+    if chosen is not None:
+        check_size(lambda: Downstream(chosen, base.encoder), "a downstream model")
     small = None if chosen is None else Downstream(chosen, base.encoder)
     body = base.encoder if small is None else small
     head = recipe.task.build(body.head, labels)
