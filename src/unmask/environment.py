@@ -1,12 +1,18 @@
-"""What the environment provides: the variables by which torchrun numbers its processes, and the memory."""
+"""The environment: the variables by which torchrun numbers its processes, the memory, and who can change files."""
 
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+import stat
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from unmask.errors import UserError
+from unmask.errors import SharedDirectoryWarning, UnmaskError, UserError
+
+SMALLER = "choose a smaller encoder.width, encoder.layers or tokenizer.vocabulary, or a machine with more memory"
+"""What to do about a model that does not fit into memory."""
 
 _REMEDY = "start it with torchrun, or unset RANK, WORLD_SIZE and LOCAL_RANK"
 
@@ -48,6 +54,42 @@ def total_memory() -> int:
         with suppress(OSError, ValueError):
             found = min(found, int((Path("/sys/fs/cgroup") / name).read_text(encoding="utf8")))
     return found
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error of Python, NumPy or torch says that memory could not be allocated."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(text in str(error) for text in ("out of memory", "allocate memory"))
+    )
+
+
+@contextmanager
+def naming_shortage(what: str, remedy: str) -> Iterator[None]:
+    """Convert errors for lack of memory into one that names a remedy.
+
+    Raises:
+        UnmaskError: out of memory.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise UnmaskError(f"out of memory {what}; {remedy}") from error
+
+
+def warn_if_shared(directory: Path) -> None:
+    """Warn if everybody on this machine can change a directory or a file in it, on systems with permissions.
+
+    Checksums detect damage only: whoever can change a file can change them, too.
+    """
+    if not hasattr(os, "geteuid"):
+        return
+    with suppress(OSError):
+        for path in (directory, *sorted(directory.iterdir())):
+            if path.stat().st_mode & stat.S_IWOTH:
+                warnings.warn(f"{path}: everybody on this machine can change it", SharedDirectoryWarning, stacklevel=2)
+                return
 
 
 def check_memory(needed: float, what: str, remedy: str) -> None:

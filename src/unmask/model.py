@@ -25,6 +25,7 @@ from unmask.checkpoints.heads import POOLED
 from unmask.durable import replace_file
 from unmask.encoders.downstream import Downstream, DownstreamSettings
 from unmask.encoders.encoder import Encoder
+from unmask.environment import SMALLER, naming_shortage, warn_if_shared
 from unmask.errors import UserError
 from unmask.families import BodySettings
 from unmask.fingerprint import fingerprint
@@ -185,6 +186,7 @@ def _read(directory: Path, *, allow_pickle: bool) -> tuple[huggingface.Pretraine
     Raises:
         UserError: a file is damaged.
     """
+    warn_if_shared(directory)
     with ThreadPoolExecutor(1) as pool:  # while the files are read
         checked = pool.submit(check_checksums, directory)
         if published := allennlp.is_directory(directory):
@@ -363,7 +365,8 @@ def build_encoder(
         settings = msgspec.structs.replace(settings, dropout=dropout, head_dropout=head)
     check_size(lambda: settings.build(vocabulary), "an encoder")
     torch.manual_seed(derive_seed(seed, "encoder"))
-    return settings.build(vocabulary)
+    with naming_shortage("while the encoder was built", SMALLER):
+        return settings.build(vocabulary)
 
 
 def save_model(directory: str | Path, model: Model, card: str) -> None:

@@ -2,14 +2,18 @@
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
+import unmask.cli
 from unmask.cli.main import main
 from unmask.runs.directory import RunDirectory
 
@@ -125,6 +129,7 @@ def test_E4_names_that_are_not_utf8_are_refused_at_once(text_file, tokenizer_dir
         (["pretrain", "bert-tiny", "--corpus", "c", "--out", "r", "--restarts", "-1"], "'-1' is not a whole number"),
         (["pretrain", "bert-tiny", "--corpus", "c", "--out", "r", "--workers", "-1"], "'-1' is not a whole number"),
         (["pretrain", "bert-tiny", "--corpus", "c", "--out", "r", "--workers", "9" * 5000], "is not a whole number"),
+        (["corpus", "build", "a.txt", "--tokenizer", "t", "--out", "c", "--workers", "1000000"], "from 0 to 999"),
     ],
 )
 def test_E9_numbers_of_the_command_line(capsys, arguments, message):
@@ -212,3 +217,46 @@ def test_E3_a_backend_that_does_not_exist_costs_nothing(line, tmp_path, monkeypa
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "other" / "dev.json").exists()
+
+
+@pytest.mark.parametrize("width", [100_000, 2**63])
+def test_E9_the_width_of_a_downstream_model(line, tmp_path, capsys, width):
+    given = ["finetune", "classification", "--model", line / "run", "--train", line / "train.tsv", "--frozen"]
+    more = ["--downstream", "rnn", "--set", f"downstream.width={width}", "--out", tmp_path / "run", "--quiet"]
+    assert main([*map(str, given), *map(str, more)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_E9_a_lone_surrogate_in_a_configuration(small, tmp_path, capsys):
+    model = shutil.copytree(small / "model", tmp_path / "model")
+    (model / "checksums.json").unlink()
+    config = (model / "config.json").read_text()
+    (model / "config.json").write_text(config.replace("{", '{"note": "\\ud800",', 1))
+    assert main(["fill", "--model", str(model), "[MASK]"]) == 2
+    assert "config.json: a text contains a lone surrogate" in capsys.readouterr().err
+
+
+def test_E9_memory_that_runs_out_anywhere_is_one_line(monkeypatch, capsys):
+    def short(options):
+        raise MemoryError
+
+    monkeypatch.setattr("unmask.cli.recipes.run", short)
+    assert main(["recipes", "list"]) == 1
+    assert capsys.readouterr().err == "unmask: out of memory; choose smaller sizes, or a machine with more memory\n"
+
+
+def test_E10_every_command_prints_through_the_functions_that_escape():
+    for path in Path(unmask.cli.__file__).parent.glob("*.py"):
+        direct = re.findall(r"(?<![\w.])print\(", path.read_text(encoding="utf8"))
+        assert len(direct) == {"main.py": 1, "options.py": 1}.get(path.name, 0), path.name
+
+
+@pytest.mark.filterwarnings("default")
+def test_C10_a_model_that_everybody_can_change_is_reported(small, tmp_path, capsys):
+    model = shutil.copytree(small / "model", tmp_path / "model")
+    assert main(["fill", "--model", str(model), "[MASK]"]) == 0
+    assert capsys.readouterr().err == ""
+    (model / "config.json").chmod(0o666)
+    assert main(["fill", "--model", str(model), "[MASK]"]) == 0
+    warning = f"unmask: warning: {model}/config.json: everybody on this machine can change it\n"
+    assert capsys.readouterr().err == warning

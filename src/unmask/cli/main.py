@@ -12,12 +12,16 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib import import_module
 from types import FrameType
+from typing import Any
 
-from unmask.errors import UnmaskError, printable
+from unmask.environment import is_out_of_memory
+from unmask.errors import SharedDirectoryWarning, UnmaskError, printable
 from unmask.processor import Times, read_times
 from unmask.text.unicode import check_unicode
 from unmask.version import __version__
@@ -70,11 +74,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file = error.filename or ("standard output" if _discard_output() else "")
             _complain(f"{file}: {error.strerror or error}" if file else f"{error.strerror or error}")
             return 2 if isinstance(error, PATH_ERRORS) else 1
-        except Exception:  # what C code that was being imported makes of Ctrl-C
-            if not interrupted:
-                raise
-            _complain("interrupted")
-            return 130
+        except Exception as error:
+            if interrupted:  # what C code that was being imported makes of Ctrl-C
+                _complain("interrupted")
+                return 130
+            if is_out_of_memory(error):
+                _complain("out of memory; choose smaller sizes, or a machine with more memory")
+                return 1
+            raise
         finally:
             _discard_output()
 
@@ -83,7 +90,10 @@ def _run(given: list[str], started: Times | None) -> int:
     check_unicode(given)  # texts, and names of files, which are recorded
     options = parse(given)
     options.given, options.started = given, started
-    import_module(f"unmask.cli.{options.verb}").run(options)
+    with warnings.catch_warnings():
+        shown = warnings.showwarning
+        warnings.showwarning = partial(_warn, shown)
+        import_module(f"unmask.cli.{options.verb}").run(options)
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -91,6 +101,14 @@ def _run(given: list[str], started: Times | None) -> int:
     except OSError as error:
         raise UnmaskError(f"standard output: {error.strerror or error}") from error
     return 0
+
+
+def _warn(shown: Callable[..., None], message: Warning | str, category: type[Warning], *where: Any) -> None:
+    """Print a warning to the user as one line; others, which are for programmers, as Python does."""
+    if issubclass(category, SharedDirectoryWarning):
+        _complain(f"warning: {message}")
+    else:
+        shown(message, category, *where)
 
 
 def _complain(text: str) -> None:

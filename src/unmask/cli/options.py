@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 
@@ -158,9 +158,15 @@ def refuse_input(out: Path, inputs: Iterable[str], flag: str) -> None:
             raise UserError(f"{flag} is the same file as --data", file=out, remedy="name another file")
 
 
-def print_text(text: str) -> None:
-    """Print a result for people; control characters in it, apart from tabs, are escaped."""
-    print("\t".join(map(printable, text.split("\t"))))
+def print_text(text: str, stream: TextIO | None = None) -> None:
+    """Print a line for people, on standard output by default; control characters in it, but tabs, are escaped."""
+    print("\t".join(map(printable, text.split("\t"))), file=stream)
+
+
+def print_lines(text: str, stream: TextIO | None = None) -> None:
+    """Print a text of several lines as `print_text`."""
+    for line in text.split("\n"):
+        print_text(line, stream)
 
 
 def count(text: str) -> int:
@@ -169,12 +175,12 @@ def count(text: str) -> int:
     Raises:
         ArgumentTypeError: it is something else.
     """
-    if not (text.isascii() and text.isdecimal() and len(text) < 10):
-        raise argparse.ArgumentTypeError(f"'{text[:40]}' is not a whole number from 0 to 999999999")
+    if not (text.isascii() and text.isdecimal() and len(text) < 4):
+        raise argparse.ArgumentTypeError(f"'{text[:40]}' is not a whole number from 0 to 999")
     return int(text)
 
 
 def report(options: argparse.Namespace, text: str) -> None:
     """Print a message that is not a result on standard error, unless --quiet is given."""
     if not getattr(options, "quiet", False):
-        print("\n".join(map(printable, text.split("\n"))), file=sys.stderr)
+        print_lines(text, sys.stderr)

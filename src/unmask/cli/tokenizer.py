@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unmask.cli.options import TEXT_FILES, add_action, add_quiet, add_text, print_json, report, text_options
+from unmask.cli.options import TEXT_FILES, add_action, add_quiet, add_text, print_json, print_text, report, text_options
 from unmask.errors import UserError, counted
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def _encode(options: argparse.Namespace) -> None:
             if options.json:
                 print_json(encoded)
             else:
-                print(*encoded["ids" if options.ids else "tokens"])
+                print_text(" ".join(map(str, encoded["ids" if options.ids else "tokens"])))
 
 
 def _load(source: str, *, special: bool) -> Tokenizer:

@@ -273,5 +273,5 @@ def _lock(folder: Path) -> FileLock:
 def _read(path: Path) -> Progress:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Progress)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"is damaged ({error})", file=path, remedy="remove its folder to start from scratch") from error

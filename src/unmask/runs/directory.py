@@ -377,7 +377,7 @@ class RunDirectory:
             inside = sorted(self.path.glob("*/recipe.toml"))  # runs of several seeds that are not finished
             remedy = f"pass a run in it: {inside[0].parent}" if inside else "pass the --out of a run"
             raise UserError(f"this is not a run: there is no {name}", file=self.path, remedy=remedy) from error
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UserError(f"the file is damaged ({error})", file=self.path / name) from error
 
 

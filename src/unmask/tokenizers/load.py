@@ -234,6 +234,8 @@ def _read_spiece(path: Path, config: Mapping[str, Any]) -> tokenizers.Tokenizer:
             lowercase=bool(config.get("do_lower_case", True)),
             accents=bool(config.get("keep_accents", False)),
         )
+    check_bounds(library, path)
+    with _refusing_damage(path, "SentencePiece model"):
         library.normalizer.normalize_str(SAMPLE)
     return library
 

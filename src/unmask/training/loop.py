@@ -21,7 +21,7 @@ from unmask.batches.batch import Batch, Sample, collate
 from unmask.batches.rng import derive_seed
 from unmask.batches.sources import Source
 from unmask.batches.steps import report_lost_workers
-from unmask.environment import check_memory
+from unmask.environment import SMALLER, check_memory, naming_shortage
 from unmask.errors import UnmaskError, UserError
 from unmask.objectives.learner import Learner
 from unmask.runs.directory import RunDirectory
@@ -133,7 +133,8 @@ class Trainer:
         check_memory(TOKEN_BYTES * tokens, f"a step of {tokens:,} tokens", "lower batch.tokens or batch.sequences")
         if tokens > PROBE:
             keep_few_kernels(machine.precision)
-        self.replicas = replicate(learner, machine, self.processes)
+        with naming_shortage("for the weights", SMALLER):
+            self.replicas = replicate(learner, machine, self.processes)
         self.replicas.copy.encoder.recompute = settings.batch.recompute
         self.feed = StepFeed(source, settings.batch, prepare, self.processes, machine.workers)
         self.carry = CarryTable(source.streams, self.processes)
