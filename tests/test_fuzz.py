@@ -108,7 +108,7 @@ ENCODE = ["tokenizer", "encode", "the dog sees a cat", "--tokenizer"]
 EVALUATE, PREDICT = ["evaluate", "--model", "model", "--data"], ["predict", "--model", "model", "the dog"]
 TARGETS = {
     **{name: [*EVALUATE, name] for name in ("a.tsv", "a.csv", "a.jsonl")},
-    "a.conll": lambda: read_sentences(["a.conll"]),
+    "a.conll": lambda: read_sentences(["a.conll"], columns={}),
     "a.json": lambda: read_squad(["a.json"]),
     "a.txt": lambda: texts("a.txt"),
     "a.toml": lambda: read_recipe("a.toml"),
@@ -117,7 +117,7 @@ TARGETS = {
     **{f"bpe/{name}": [*ENCODE, "bpe"] for name in ("vocab.json", "merges.txt", "special_tokens_map.json")},
     **{f"corpus/{name}": ["corpus", "info", "corpus"] for name in ("manifest.json", "tokenizer/tokenizer.json")},
     **{f"checkpoints/step-00000001/{name}": newest for name in ("manifest.json", "progress.json", "model.safetensors")},
-    **{f"targets/{name}": lambda: TargetStore("targets", {"teacher": "a"}) for name in ("manifest.json",)},
+    "targets/manifest.json": lambda: TargetStore("targets", {"teacher": "a"}),
 }
 """What reads each file: a command, or a function that raises an error for users."""
 
@@ -194,7 +194,7 @@ def test_C16_mutated_files_are_read_or_refused(files, tmp_path, monkeypatch):
         finally:
             (files / name).write_bytes(valid)
         if status not in (0, 2) or "Traceback" in printed or "panicked" in printed:
-            failures.append(f"case {number}, {name}: status {status}: {printed[-300:]}")
+            failures.append(f"seed {SEED}, case {number}, {name}: status {status}: {printed[-300:]}")
             (tmp_path / f"case-{number}").write_bytes(mutated)
         if CASES < 1000 and time.monotonic() - started > SAMPLE_SECONDS:
             break

@@ -252,8 +252,8 @@ def test_E10_every_command_prints_through_the_functions_that_escape():
 
 
 @pytest.mark.filterwarnings("default")
-def test_C10_a_model_that_everybody_can_change_is_reported(small, tmp_path, capsys):
-    model = shutil.copytree(small / "model", tmp_path / "model")
+def test_C10_a_model_that_everybody_can_change_is_reported(line, tmp_path, capsys):
+    model = shutil.copytree(line / "run" / "model", tmp_path / "model")
     assert main(["fill", "--model", str(model), "[MASK]"]) == 0
     assert capsys.readouterr().err == ""
     (model / "config.json").chmod(0o666)

@@ -40,8 +40,10 @@ def check_checksums(directory: Path) -> None:
         raise UserError(f"the file is damaged ({error})", file=path, remedy=REMEDY) from error
     for name, digest in wanted.items():
         file = directory / Path(name).name
+        if not file.is_file():  # reading a pipe could block for ever
+            raise UserError("cannot be read: there is no such file", file=file, remedy=REMEDY)
         try:
-            same = file.is_file() and sha256(file) == digest
+            same = sha256(file) == digest
         except OSError as error:
             raise UserError(f"cannot be read ({error.strerror})", file=file, remedy=REMEDY) from error
         if not same:

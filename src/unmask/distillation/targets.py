@@ -83,7 +83,7 @@ class TargetStore:
         remedy = "remove the directory, or choose another --targets"
         try:
             self.manifest = msgspec.json.decode(read_whole(path), type=Manifest)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise UserError(f"damaged ({error})", file=path, remedy=remedy) from error
         for name, value in of.items():
             if (stored := self.manifest.of.get(name)) != value:
@@ -94,7 +94,7 @@ class TargetStore:
                 )
         for name, digest in self.manifest.files.items():
             file = self.directory / name
-            if not file.exists() or sha256(file) != digest:
+            if not file.is_file() or sha256(file) != digest:
                 raise UserError("the file was altered or truncated", file=file, remedy=remedy)
             self._index(file)
 

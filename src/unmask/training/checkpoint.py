@@ -209,7 +209,7 @@ def check_checkpoint(path: Path) -> None:
         for name, digest in manifest.files.items():
             if sha256(path / name) != digest:
                 raise UserError("the file was altered or truncated", file=path / name)
-    except (OSError, msgspec.DecodeError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"damaged checkpoint ({error})", file=path) from error
 
 
