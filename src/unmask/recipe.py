@@ -323,6 +323,8 @@ def migrate_file(path: Path, out: Path | None = None) -> list[str]:
     if path.is_dir() and is_locked(path / ".lock"):
         raise UserError("another program is writing to this run", file=path, remedy="wait for it")
     path = path / "recipe.toml" if path.is_dir() else path
+    if out is not None and out.exists() and path.exists() and out.samefile(path):
+        raise UserError("--out is the recipe itself", file=out, remedy="omit --out: the old version is then kept")
     try:
         text = path.read_text(encoding="utf8")
     except UnicodeDecodeError as error:
