@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from unmask.corpus.corpus import Corpus
-from unmask.distillation.comparison import BASELINE, measure_task, write_comparison
+from unmask.distillation.comparison import BASELINE, measure, of_task, write_comparison
 from unmask.distillation.general import distill_encoder
 from unmask.distillation.lesson import Lesson
 from unmask.distillation.task import prepare_baseline, prepare_lesson
 from unmask.errors import UserError
 from unmask.finetuning.finetune import run_prepared
 from unmask.finetuning.job import LabelledFiles
+from unmask.model import load_model
 from unmask.recipe import Recipe
 from unmask.runs.display import Display
 from unmask.settings import Overrides
@@ -140,6 +140,7 @@ def distill_lesson(
         models["without a teacher"] = run / BASELINE
     if processes.is_main and ready.data.held:
         exact, held = replace(machine, precision="float32"), ready.data.held
-        measure = partial(measure_task, examples=held, machine=exact, allow_pickle=lesson.allow_pickle)
-        write_comparison(run, [measure(name, source) for name, source in models.items()], display.say)
+        loaded = {name: load_model(one, allow_pickle=lesson.allow_pickle) for name, one in models.items()}
+        subjects = [of_task(name, models[name], model, held, exact) for name, model in loaded.items()]
+        write_comparison(run, measure(subjects, held), display.say)
     return finished
