@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from unmask.corpus.corpus import Corpus
 from unmask.distillation.comparison import BASELINE, measure, of_task, write_comparison
@@ -82,39 +83,17 @@ def distill(
     """
     if baseline and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("--baseline works with a single process only", remedy="train it by unmask finetune or pretrain")
+    student: dict[str, Any] = {"init": init, "layers": layers, "targets": targets, "allow_pickle": allow_pickle}
+    run: dict[str, Any] = {"baseline": baseline, "resume": resume, "machine": machine, "quiet": quiet}
     if corpus is not None:
-        given = {"train": train, "unlabelled": unlabelled, "dev": dev, "augment": augment, "settings": settings}
+        given: dict[str, Any] = {"train": train, "unlabelled": unlabelled, "dev": dev, "columns": columns, "kind": kind}
+        given |= {"augment": augment, "masked_lm": masked_lm, "settings": settings}
         if idle := [name for name, value in given.items() if value]:
             raise UserError(f"{idle[0]} has no effect with a corpus", remedy="remove it")
-        return distill_encoder(
-            recipe,
-            teacher,
-            corpus,
-            out,
-            init=init,
-            layers=layers,
-            targets=targets,
-            baseline=baseline,
-            allow_pickle=allow_pickle,
-            resume=resume,
-            machine=machine,
-            quiet=quiet,
-        )
+        return distill_encoder(recipe, teacher, corpus, out, **student, **run)
     files = LabelledFiles(as_paths(train), as_paths(dev), columns or {}, kind)
-    lesson = Lesson(
-        recipe,
-        teacher,
-        files,
-        as_paths(unlabelled),
-        init,
-        layers,
-        augment,
-        masked_lm,
-        targets,
-        settings or {},
-        allow_pickle,
-    )
-    return distill_lesson(lesson, out, baseline=baseline, resume=resume, machine=machine, quiet=quiet)
+    student |= {"settings": settings or {}, "augment": augment, "masked_lm": masked_lm}
+    return distill_lesson(Lesson(recipe, teacher, files, as_paths(unlabelled), **student), out, **run)
 
 
 def distill_lesson(

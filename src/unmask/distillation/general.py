@@ -102,9 +102,9 @@ def distill_encoder(
         train_encoder(alone, corpus, run / BASELINE, other, resume=again, machine=machine, quiet=quiet)
         models["without a teacher"] = run / BASELINE
     if Processes.launched().is_main:
-        samples, batches = _heldout(recipe, corpus)
         exact = replace(machine, precision="float32")
         loaded = {name: load_model(one, allow_pickle=allow_pickle) for name, one in models.items()}
+        samples, batches = _heldout(recipe, corpus)
         subjects = [of_text(name, models[name], model, batches, exact) for name, model in loaded.items()]
         write_comparison(run, measure(subjects, samples), display.say)
     return finished
