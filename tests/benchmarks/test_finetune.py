@@ -27,7 +27,7 @@ FIELDS = {
     "curriculum": {"start", "task", "method", "seed", "factor", "metric", "score", "learning_rate", "seconds"},
     "parity": {"task", "method", "seed", "metric", "score", "learning_rate", "epochs", "step_seconds", "seconds"},
     "regularization": {"data", "method", "seed", "metric", "score", "seconds"},
-    "distill": {"data", "method", "seed", "metric", "score", "interval", "seconds"},
+    "distill": {"data", "method", "seed", "metric", "score", "interval", "trained_on", "step_seconds", "seconds"},
 }
 """Fields that the tables read."""
 ONLY = {
@@ -140,7 +140,7 @@ def test_the_learning_rate_is_chosen_on_examples_held_out(bench, run):
 def test_students_are_compared_with_their_teacher(run):
     compared = {record["method"]: record.get("compared") for record in run("distill")}
     assert compared.pop("alone") is None
-    assert compared.keys() == {"soft-targets", "distilbert", "tinybert"}
+    assert compared.keys() == {"soft-targets", "distilbert", "tinybert", "unlabelled"}
     for found in compared.values():
         assert found["student"]["parameters"] < found["teacher"]["parameters"]
 
