@@ -66,6 +66,7 @@ class Data(Table, frozen=True):
     dev: tuple[str, ...] = ()  # evaluated on along the way, and scored at the end
     test: tuple[str, ...] = ()  # scored instead, after training
     held: tuple[str, ...] = ()  # to choose by; a split of the training data where `prepare` makes one
+    unlabelled: tuple[str, ...] = ()  # for students with `unlabelled`, which do not see the labels
     prepare: str = ""  # what is made of the files first: see Bench.files
     examples: int | None = None  # to train on, at most
     each: int | None = None  # of the training sentences, one in `each` is used
@@ -120,6 +121,7 @@ class Method(Table, frozen=True):
     recipe: str = ""  # of a student of `layers` layers, which learns from the start fine-tuned on the same data,
     layers: int = 0
     alone: bool = False  # or which is trained on the labels alone, from the same weights
+    unlabelled: bool = False  # also on the data's unlabelled examples
 
 
 class Comparison(Table, frozen=True):
@@ -208,7 +210,7 @@ class Bench:
                 for method_name, method in comparison.methods.items():
                     names = {"data": data_name, "start": start_name, "method": method_name}
                     labels = {**names, **start.labels, "data": data.label or data_name}
-                    if self._wanted(names, labels, data, start) and (not self.work.toy or names.items() - seen):
+                    if self._wanted(names, labels) and (not self.work.toy or names.items() - seen):
                         seen |= names.items()
                         case = read_cases()[1].get(start.model)
                         unit, _, amount = case.budget.partition("=") if case else ("", "", "")
@@ -299,6 +301,7 @@ class Bench:
             unmask.read_recipe(task.method.recipe),
             teacher,
             LabelledFiles(files.train, files.dev),
+            self.work.files(task.data.unlabelled) if task.method.unlabelled else (),
             layers=1 if self.work.toy else task.method.layers,
             settings=given["settings"],
         )
@@ -338,9 +341,13 @@ class Bench:
             "recipe": recipe,
         }
 
-    def _wanted(self, names: dict[str, str], labels: dict[str, Any], data: Data, start: Start) -> bool:
-        """Return whether --only, the start and what is optional let a combination be run."""
+    def _wanted(self, names: dict[str, str], labels: dict[str, Any]) -> bool:
+        """Return whether --only, the parts themselves and what is optional let a combination be run."""
+        parts = self.comparison
+        data, start, method = parts.data[names["data"]], parts.starts[names["start"]], parts.methods[names["method"]]
         if (start.data and names["data"] not in start.data) or (start.methods and names["method"] not in start.methods):
+            return False
+        if method.unlabelled and not data.unlabelled:
             return False
         known = {"examples": data.examples, **labels}
         if any(not values & {str(known.get(key)), names.get(key)} for key, values in self.only.items()):

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from unmask.distillation import comparison
 from unmask.distillation.comparison import HEADING, Measured, summary, table, write_comparison
 from unmask.distillation.distill import distill
 from unmask.errors import UserError
@@ -49,6 +50,24 @@ def test_the_report_has_the_comparison_once(tmp_path, monkeypatch):
     assert "![quality over latency](plots/comparison.png)" in report
     assert said[:2] == summary([TEACHER, STUDENT])
     assert [one["name"] for one in json.loads((tmp_path / "comparison.json").read_text())] == ["teacher", "student"]
+
+
+def test_models_are_timed_in_turns_and_a_slow_round_does_not_count(teacher, teacher_model, monkeypatch):
+    clock, order = [0.0], []
+    monkeypatch.setattr(comparison, "ROUNDS", 3)
+    monkeypatch.setattr(comparison.time, "perf_counter", lambda: clock[0])
+
+    def run_of(name, seconds):
+        def run(texts):
+            order.append(name)
+            clock[0] += len(texts) * seconds * (100 if len(order) < 6 else 1)  # another program, at first
+
+        return comparison.Subject(name, teacher, teacher_model, run, {})
+
+    found = comparison.measure([run_of("teacher", 0.004), run_of("student", 0.001)], ["a", "b", "c"])
+    assert [round(one.milliseconds, 6) for one in found] == [4.0, 1.0]
+    assert [round(one.per_second) for one in found] == [250, 1000]
+    assert order[2:8] == ["teacher", "student"] * 3
 
 
 def compared(run):

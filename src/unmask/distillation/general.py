@@ -20,7 +20,7 @@ from unmask.batches.batch import Batch, Sample
 from unmask.batches.feed import Feed
 from unmask.batches.masking import MASKED
 from unmask.corpus.corpus import Corpus
-from unmask.distillation.comparison import BASELINE, MANY, measure_encoder, write_comparison
+from unmask.distillation.comparison import BASELINE, MANY, measure, of_text, write_comparison
 from unmask.distillation.student import student_of, student_settings
 from unmask.distillation.targets import StoringTeacher, TargetStore
 from unmask.environment import rank_and_size
@@ -102,10 +102,11 @@ def distill_encoder(
         train_encoder(alone, corpus, run / BASELINE, other, resume=again, machine=machine, quiet=quiet)
         models["without a teacher"] = run / BASELINE
     if Processes.launched().is_main:
-        samples, batches = _heldout(recipe, corpus)
         exact = replace(machine, precision="float32")
-        measure = partial(measure_encoder, samples=samples, batches=batches, machine=exact, allow_pickle=allow_pickle)
-        write_comparison(run, [measure(name, source) for name, source in models.items()], display.say)
+        loaded = {name: load_model(one, allow_pickle=allow_pickle) for name, one in models.items()}
+        samples, batches = _heldout(recipe, corpus)
+        subjects = [of_text(name, models[name], model, batches, exact) for name, model in loaded.items()]
+        write_comparison(run, measure(subjects, samples), display.say)
     return finished
 
 
