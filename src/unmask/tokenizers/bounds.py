@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import tokenizers
 
 from unmask.errors import UserError
@@ -36,13 +37,12 @@ def check_bounds(library: tokenizers.Tokenizer, path: Path) -> None:
     Raises:
         UserError: it does not.
     """
-    content = json.loads(library.to_str())
-    model = content["model"]
-    if model.get("dropout"):
+    model, normalizer = library.model, library.normalizer
+    if getattr(model, "dropout", None):
         raise UserError("drops merges at random (dropout), so that a text is split differently each time", file=path)
-    if (longest := model.get("max_input_chars_per_word") or 0) > MAX_WORD:
+    if (longest := getattr(model, "max_input_chars_per_word", None) or 0) > MAX_WORD:
         raise UserError(f"max_input_chars_per_word is {longest:,}, more than {MAX_WORD:,}", file=path)
-    steps = list(_steps(content["normalizer"]))
+    steps = list(_steps(None if normalizer is None else json.loads(normalizer.__getstate__())))  # as it is pickled
     if len(steps) > MAX_STEPS:
         raise UserError(f"has {len(steps)} steps of normalization, more than {MAX_STEPS}", file=path)
     for step in steps:
@@ -57,15 +57,14 @@ def check_ids(text: str, path: Path) -> None:
         UserError: an id is larger than the number of tokens, or the file is not JSON.
     """
     try:
-        content = json.loads(text)
+        content = msgspec.json.decode(text)
         vocabulary, added = content["model"]["vocab"], content.get("added_tokens") or []
         scored = not isinstance(vocabulary, dict)  # a list of tokens with scores, whose ids are their indices
-        names = {token["content"] for token in added} | {token[0] if scored else token for token in vocabulary}
-        ids = [token["id"] for token in added] + ([] if scored else list(vocabulary.values()))
-        largest, size = max(map(int, ids), default=0), max(len(names), len(vocabulary))
+        ids = [[token["id"] for token in added], [] if scored else vocabulary.values()]
+        largest, size = int(max(max(found, default=0) for found in ids)), len(vocabulary)
     except (ValueError, OverflowError, RecursionError, LookupError, TypeError, AttributeError) as error:
         raise UserError(f"is not a valid tokenizer ({error})", file=path, remedy="copy it again") from error
-    if largest >= max(1, size):
+    if largest > size + len(ids[0]):
         raise UserError(f"has the id {largest}: the ids of the vocabulary are not 0 to {size - 1}", file=path)
 
 
