@@ -16,7 +16,7 @@ from unmask.objectives.teacher import Teacher
 from unmask.recipe import read_recipe
 from unmask.runs.directory import RunDirectory
 
-from .conftest import CPU, recipe_of
+from .conftest import CPU, FILES, recipe_of
 
 OFF = {"objective.hidden_cosine": False}
 
@@ -136,8 +136,6 @@ def test_T1_a_resumed_run_with_stored_predictions_equals_an_unbroken_one(teacher
 
 @pytest.mark.parametrize("kind", ["classification", "token-classification", "question-answering"])
 def test_a_second_student_of_a_task_needs_no_teacher(kind, tuned, examples, tmp_path, monkeypatch):
-    from .test_task import FILES
-
     given = {"train": examples / FILES[kind], "layers": 2, "machine": CPU, "quiet": True}
     settings, seen = {**OFF, "budget.steps": 3}, counting(monkeypatch)
     runs = []
