@@ -161,6 +161,13 @@ def test_what_cannot_work_is_refused_with_the_reason(teacher, teacher_model, cor
         (tiny, "headless", foreign, {"init": tmp_path / "foreign"}, "the vocabulary of the student is not that of"),
         (tiny, "short", corpus, {"layers": 2}, "length 48 exceeds the 32 positions of .*short"),
         (tiny, "gpt", corpus, {}, "reads the vector of a text at its extract token, but the student at its first one"),
+        (
+            recipe_of("tinybert-mini", objective__layer_matching__layers=[3]),
+            "headless",
+            corpus,
+            {"layers": 2},
+            "layers must name one of the teacher's layers 1 to 4 for each of the student's 2 layers, not",
+        ),
         (tiny, "headless", corpus, {"layers": 9}, "--layers 9, but the teacher has 4 layers"),
         (recipe_of("bert-tiny"), "headless", corpus, {}, "no objective of the recipe bert-tiny learns from a teacher"),
     ):

@@ -73,7 +73,7 @@ def prepare_lesson(lesson: Lesson, machine: Machine, display: Display) -> Prepar
     if lesson.targets is not None:
         check_targets(phases[-1].objectives)
         data_of = hashlib.sha256("".join(data.fingerprints().values()).encode()).hexdigest()
-        store = TargetStore(lesson.targets, {"teacher": identity, "data": data_of})
+        store = TargetStore(lesson.targets, {"teacher": identity, "data set": data_of})
     if why or store is not None:
         ready = with_predictions(ready, model, exact, display, store, same=not why)
     read = not why and (store is None or len(phases) > 1)
@@ -129,7 +129,7 @@ def phases_of(recipe: FinetuningRecipe) -> tuple[Phase, ...]:
 def _student(lesson: Lesson, teacher: Model) -> tuple[Model, str]:
     """Return the student before it learns, and a line about it."""
     given = lesson.settings.get("seed", 0)
-    seed = given if isinstance(given, int) else 0  # others are refused with the other settings
+    seed = given if isinstance(given, int) and given >= 0 else 0  # others are refused with the other settings
     if lesson.init is None:
         shape = student_settings(lesson.recipe.encoder, teacher.encoder.settings, lesson.layers)
         return student_of(teacher, shape, f"{lesson.teacher}", seed=seed)
