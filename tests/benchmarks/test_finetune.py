@@ -27,12 +27,14 @@ FIELDS = {
     "curriculum": {"start", "task", "method", "seed", "factor", "metric", "score", "learning_rate", "seconds"},
     "parity": {"task", "method", "seed", "metric", "score", "learning_rate", "epochs", "step_seconds", "seconds"},
     "regularization": {"data", "method", "seed", "metric", "score", "seconds"},
+    "distillation": {"start", "task", "seed", "metric", "score", "interval", "learning_rate", "step", "step_seconds"},
     "distill": {"data", "method", "seed", "metric", "score", "interval", "trained_on", "step_seconds", "seconds"},
 }
 """Fields that the tables read."""
 ONLY = {
     "minutes": ["start=unmask", "start=random"],
     "curriculum": ["start=electra"],
+    "distillation": ["start=distilled"],
     "pretraining_pays": ["start=random", "start=longer-adapted"],
     "family": [
         *(f"start={name}" for name in ("bert", "gpt", "elmo", "xlnet", "static", "random-albert")),

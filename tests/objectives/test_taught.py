@@ -16,6 +16,7 @@ from unmask.families.electra import ElectraSettings
 from unmask.families.modernbert import ModernBertSettings
 from unmask.families.roberta import RobertaSettings
 from unmask.families.roformer import RoFormerSettings
+from unmask.families.xlnet import XlnetSettings
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
@@ -37,6 +38,7 @@ FAMILIES = {
     "distilbert": DistilBertSettings(**SHAPE, feed_forward=32),
     "roformer": RoFormerSettings(**SHAPE, feed_forward=64),
     "modernbert": ModernBertSettings(**SHAPE | {"layers": 4}, feed_forward=48, window=4),
+    "xlnet": XlnetSettings(**SHAPE, feed_forward=64),
 }
 
 
@@ -63,8 +65,10 @@ def test_any_family_learns_from_any_other(teacher, student):
     taught = Teacher(Learner(other.build(VOCABULARY), {"masked_lm": build("masked_lm", settings=other)}))
     built = {"masked_lm": build("masked_lm", settings=settings)}
     context = BuildContext(settings.build(VOCABULARY), taught, built=built)
-    local = "modernbert" in (teacher, student)  # some of its layers attend to fewer tokens
-    more = {"attention": 0.0 if local else 1.0, "layers": (1, 2, 2, 2) if student == "modernbert" != teacher else ()}
+    # Some layers of a ModernBERT attend to fewer tokens, and the scores of an XLNet are those of distances, too.
+    other_scores = {"modernbert", "xlnet"} & {teacher, student}
+    more = {"attention": 0.0 if other_scores else 1.0}
+    more |= {"layers": (1, 2, 2, 2)} if student == "modernbert" != teacher else {}
     for name in NAMES:
         chosen = more if name == "layer_matching" else {}
         built[name] = OBJECTIVES[name](**chosen).build(context)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.corpus.corpus import Corpus
-from unmask.distillation.comparison import BASELINE, measure, of_task, write_comparison
+from unmask.distillation.comparison import BASELINE, SAME_ALONE, measure, of_task, write_comparison
 from unmask.distillation.general import distill_encoder
 from unmask.distillation.lesson import Lesson
 from unmask.distillation.task import prepare_baseline, prepare_lesson
@@ -114,6 +114,7 @@ def distill_lesson(
     finished = run_prepared(ready, run, machine, processes, display, resume=resume)
     models = {"teacher": lesson.teacher, "student": run}
     if alone is not None:
+        display.say(SAME_ALONE)
         again = resume and (run / BASELINE / "checkpoints").is_dir()
         run_prepared(alone, run / BASELINE, machine, processes, display, resume=again)
         models["without a teacher"] = run / BASELINE

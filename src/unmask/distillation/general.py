@@ -20,12 +20,12 @@ from unmask.batches.batch import Batch, Sample
 from unmask.batches.feed import Feed
 from unmask.batches.masking import MASKED
 from unmask.corpus.corpus import Corpus
-from unmask.distillation.comparison import BASELINE, MANY, measure, of_text, write_comparison
+from unmask.distillation.comparison import BASELINE, MANY, SAME_ALONE, measure, of_text, write_comparison
 from unmask.distillation.student import student_of, student_settings
 from unmask.distillation.targets import StoringTeacher, TargetStore
 from unmask.environment import rank_and_size
 from unmask.errors import UserError
-from unmask.model import Model, load_model
+from unmask.model import Model, build_encoder, load_model
 from unmask.objectives.hidden_cosine import NAME as HIDDEN_COSINE
 from unmask.objectives.layer_matching import NAME as LAYER_MATCHING
 from unmask.objectives.learner import Learner
@@ -98,6 +98,7 @@ def distill_encoder(
     models = {"teacher": teacher, "student": run}
     if alone is not None:
         again = resume and (run / BASELINE / "checkpoints").is_dir()
+        display.say(SAME_ALONE)
         other = replace(begin()[1], how="Pretrained from the same weights, without a teacher,")
         train_encoder(alone, corpus, run / BASELINE, other, resume=again, machine=machine, quiet=quiet)
         models["without a teacher"] = run / BASELINE
@@ -131,7 +132,17 @@ def _begin(
     check_student(student, model, f"{teacher}")
     check_corpus(model, corpus, recipe, f"{teacher}")
     check_shape(student.encoder.settings, recipe, "the student")
+    if getattr(student.encoder.settings, "memory", 0):
+        student, about = without_memory(student), f"{about}; it has no memory, as samples are independent"
     return model, Start(student, f"{init or teacher}", how, [about], inputs, tokens=student.tokens)
+
+
+def without_memory(model: Model) -> Model:
+    """Return an XLNet that reads each sample by itself."""
+    shape = msgspec.structs.replace(model.encoder.settings, memory=0, window=None)
+    encoder = build_encoder(shape, model.encoder.vocabulary)
+    encoder.load_state_dict(model.encoder.state_dict())
+    return replace(model, encoder=encoder)
 
 
 @contextmanager
@@ -245,4 +256,7 @@ def check_corpus(teacher: Model, corpus: Corpus, recipe: Recipe, source: str) ->
             remedy=f"pass --set layout.length={longest}",
         )
     if recipe.layout.num_streams:
-        raise UserError("a teacher reads independent samples, not contiguous streams", remedy="choose another layout")
+        raise UserError(
+            "a teacher reads independent samples, not contiguous streams",
+            remedy="pass --set layout.kind=document_sentences, or for an XLNet use the recipe distilxlnet-mini",
+        )
