@@ -21,6 +21,7 @@ import msgspec
 import torch
 
 import unmask
+from unmask.distillation.comparison import FILE as COMPARED
 from unmask.model import load_model
 from unmask.runs.directory import RunDirectory
 from unmask.settings import write as write_recipe
@@ -79,6 +80,12 @@ def add(name: str, record: dict[str, Any], *, instead: Sequence[str] = ()) -> No
 def logged(run: Path, kind: str = "train") -> list[dict[str, Any]]:
     """Return the lines of one kind in a run's metrics.jsonl, in order."""
     return RunDirectory(run).read_metrics(kind)
+
+
+def compared(run: Path) -> dict[str, Any]:
+    """Return, for a student, how it compares with its teacher, as a field of its record; {} for other runs."""
+    path = run / COMPARED
+    return {"compared": {one["name"]: one for one in json.loads(path.read_bytes())}} if path.exists() else {}
 
 
 def about() -> dict[str, Any]:

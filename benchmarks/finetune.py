@@ -18,15 +18,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import trainer_finetune
-from common import HERE, add, logged, random_start
+from common import add, compared, logged, random_start
+from comparison import COMPARISONS, Data, Start, Task, read_comparison
 from pretrain import checkpoint, read_cases, tokenizer_of
 from quality import (
     TOY_FINETUNING,
-    Table,
     Workspace,
     excerpt,
     move,
@@ -54,86 +54,6 @@ from unmask.tasks.question_answering import QuestionAnswering
 from unmask.training.machine import choose_machine
 from unmask.training.processes import Processes
 
-COMPARISONS = HERE / "comparisons"
-
-
-class Data(Table, frozen=True):
-    """A data set; with `optional` it runs only where --only names it."""
-
-    task: str
-    metric: str  # the score that is shown
-    train: tuple[str, ...] = ()
-    dev: tuple[str, ...] = ()  # evaluated on along the way, and scored at the end
-    test: tuple[str, ...] = ()  # scored instead, after training
-    held: tuple[str, ...] = ()  # to choose by; a split of the training data where `prepare` makes one
-    prepare: str = ""  # what is made of the files first: see Bench.files
-    examples: int | None = None  # to train on, at most
-    each: int | None = None  # of the training sentences, one in `each` is used
-    watched: int | None = None  # number of dev sentences
-    label: str = ""  # what records call it, if not by its name
-    ask: tuple[str, str] | None = None  # a pair of texts that the finished model is asked about
-    probe: str = ""  # the downstream model where a method leaves it to the data
-    factors: tuple[float, ...] = ()  # of the rule's learning rate for classification, in a grid
-    epochs: tuple[float, ...] = ()  # in a grid
-    settings: tuple[str, ...] = ()
-    choosing: dict[str, Any] = msgspec.field(
-        default_factory=dict
-    )  # what is different in runs that serve the choice of a learning rate
-    choosing_seeds: int = 1  # by the mean of how many seeds it is chosen
-    failed: dict[str, tuple[float, ...]] = msgspec.field(
-        default_factory=dict
-    )  # by start, the factors that are not chosen
-    optional: bool = False
-
-
-class Start(Table, frozen=True):
-    """The weights to start from: of `model`, or random ones; with `optional` it runs only where --only names it."""
-
-    model: str = ""  # "minilm", or a case of pretraining.toml
-    body: str = ""  # the same, whose body and vocabulary random weights have
-    recipe: str = ""  # whose body random weights have,
-    tokenizer: str = ""  # with the vocabulary of a text of pretraining.toml or of a model
-    labels: dict[str, Any] = msgspec.field(
-        default_factory=dict
-    )  # fields of its records; `start` is its name unless it is here
-    data: tuple[str, ...] = ()  # that it is for, if not for all
-    methods: tuple[str, ...] = ()  # the same
-    settings: tuple[str, ...] = ()
-    optional: bool = False
-
-
-class Method(Table, frozen=True):
-    """How a start learns a data set.
-
-    Attributes:
-        rates: "rule": the default learning rate; "best": the best of `factors` times that of classification from
-            pretrained weights, chosen with the data's first seeds; "grid": each of the data's factors and numbers of
-            epochs, scored by `held`.
-    """
-
-    frozen: str = ""  # the downstream model on the frozen encoder, or "probe" of the data; empty: fine-tuning
-    rates: Literal["rule", "best", "grid"] = "rule"
-    factors: tuple[float, ...] = ()
-    digits: int = 0  # significant ones, to which the learning rate is rounded; 0: not rounded
-    settings: tuple[str, ...] = ()
-    trainer: bool = False  # by the Hugging Face Trainer instead (see trainer_finetune.py)
-    recipe: str = ""  # of a student of `layers` layers, which learns from the start fine-tuned on the same data,
-    layers: int = 0
-    alone: bool = False  # or which is trained on the labels alone, from the same weights
-
-
-class Comparison(Table, frozen=True):
-    """A file of comparisons/; what is in its [defaults] is in all of its data sets."""
-
-    key: tuple[str, ...]  # the fields of a record that tell it from others ("NAME" or "NAME=VALUE'S NAME")
-    record: tuple[str, ...]  # the other ones
-    data: dict[str, Data]
-    starts: dict[str, Start]
-    methods: dict[str, Method]
-    seeds: tuple[int, ...] = (0, 1, 2)
-    settings: tuple[str, ...] = ()
-    keep: bool = False  # whether run directories are kept
-
 
 class Files(NamedTuple):
     """What a run reads: see `Data`."""
@@ -142,23 +62,6 @@ class Files(NamedTuple):
     dev: list[Path]
     test: list[Path]
     held: list[Path]
-
-
-class Task(NamedTuple):
-    """A data set, a start and a method, with their labels in records."""
-
-    data: Data
-    start: Start
-    method: Method
-    labels: dict[str, Any]
-
-
-def read_comparison(name: str) -> Comparison:
-    """Return a comparison."""
-    table = tomllib.loads((COMPARISONS / f"{name}.toml").read_text(encoding="utf8"))
-    shared = table.pop("defaults", {})
-    table["data"] = {name: {**shared, **own} for name, own in table["data"].items()}
-    return msgspec.convert(table, Comparison)
 
 
 class Bench:
@@ -208,7 +111,7 @@ class Bench:
                 for method_name, method in comparison.methods.items():
                     names = {"data": data_name, "start": start_name, "method": method_name}
                     labels = {**names, **start.labels, "data": data.label or data_name}
-                    if self._wanted(names, labels, data, start) and (not self.work.toy or names.items() - seen):
+                    if self._wanted(names, labels) and (not self.work.toy or names.items() - seen):
                         seen |= names.items()
                         case = read_cases()[1].get(start.model)
                         unit, _, amount = case.budget.partition("=") if case else ("", "", "")
@@ -299,6 +202,7 @@ class Bench:
             unmask.read_recipe(task.method.recipe),
             teacher,
             LabelledFiles(files.train, files.dev),
+            self.work.files(task.data.unlabelled) if task.method.unlabelled else (),
             layers=1 if self.work.toy else task.method.layers,
             settings=given["settings"],
         )
@@ -313,8 +217,7 @@ class Bench:
         """Return what records can have."""
         last, recipe = logged(out)[-1], tomllib.loads((out / "recipe.toml").read_text(encoding="utf8"))
         outcome: dict[str, Any] = json.loads((out / "dev.json").read_bytes()) | {"dev": None}
-        if (compared := out / "comparison.json").exists():  # of a student with its teacher
-            outcome["compared"] = {one["name"]: one for one in json.loads(compared.read_bytes())}
+        outcome |= compared(out)
         if "held" in self.comparison.record:
             outcome["held"] = evaluate(out, files.held)
         if files.test and not self.choosing:
@@ -338,9 +241,13 @@ class Bench:
             "recipe": recipe,
         }
 
-    def _wanted(self, names: dict[str, str], labels: dict[str, Any], data: Data, start: Start) -> bool:
-        """Return whether --only, the start and what is optional let a combination be run."""
+    def _wanted(self, names: dict[str, str], labels: dict[str, Any]) -> bool:
+        """Return whether --only, the parts themselves and what is optional let a combination be run."""
+        parts = self.comparison
+        data, start, method = parts.data[names["data"]], parts.starts[names["start"]], parts.methods[names["method"]]
         if (start.data and names["data"] not in start.data) or (start.methods and names["method"] not in start.methods):
+            return False
+        if method.unlabelled and not data.unlabelled:
             return False
         known = {"examples": data.examples, **labels}
         if any(not values & {str(known.get(key)), names.get(key)} for key, values in self.only.items()):

@@ -27,7 +27,7 @@ import common
 import msgspec
 import torch
 import trainer
-from common import HERE, logged
+from common import HERE, compared, logged
 from quality import Table, Workspace, pick, workspace
 
 import unmask
@@ -73,6 +73,7 @@ class Case(Table, frozen=True):
     settings: tuple[str, ...] = ()
     start: str = ""  # the weights it starts from: another case or "minilm"; empty: random weights
     body: str = ""  # whose body it has in place of the recipe's
+    teacher: str = ""  # the case that it learns from, and begins with layers of
     factors: tuple[float, ...] = ()  # of the learning rate, of which the best one is searched,
     share: int = 1  # each with 1 / share of the budget
     first: tuple[str, ...] = ()  # settings of a first part,
@@ -251,7 +252,12 @@ class Pretraining:
             if self.case.trainer is not None:
                 trainer.pretrain(self.recipe(*settings), corpus, out, self.case.trainer)
                 return logged(out, "heldout")
-            unmask.pretrain(self.recipe(*settings), corpus, out, init=init, resume=resume, quiet=self.work.toy)
+            recipe = self.recipe(*settings)
+            how: dict[str, Any] = {"resume": resume, "quiet": self.work.toy}
+            if self.case.teacher:
+                unmask.distill(recipe, checkpoint(self.case.teacher, self.work), out, corpus=corpus, **how)
+            else:
+                unmask.pretrain(recipe, corpus, out, init=init, **how)
         return logged(out, "heldout")
 
     def _record(self) -> dict[str, Any]:
@@ -269,6 +275,7 @@ class Pretraining:
             "corpus_tokens": corpus.train.num_tokens,
             "most_frequent_token": corpus.tokenizer.decode([corpus.manifest.most_frequent_token.id]),
             "guess": (logged(self.out, "guess") or [{}])[0],
+            **compared(self.out),
             **{name: before + lines[-1][name] for name, before in self.before.items()},
             "heldout": [
                 line | {"tokens": self.before["tokens"] + line["tokens"], "seconds": seconds.get(line["step"], 0)}

@@ -7,7 +7,8 @@ import json
 import lzma
 import random
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -28,8 +29,8 @@ from unmask.settings import parse_overrides
 from unmask.settings import write as write_recipe
 
 ROOT = common.HERE.parent
-WHOLE = 15
-"""A phrase of SST-2 with this many words or more counts as a sentence."""
+WHOLE = 4
+"""Number of words from which on a text of SST-2 that is part of no other one counts as a sentence."""
 MOVED = 3
 """One question in this many is moved to a passage without its answer."""
 TOY_BODY: dict[str, Any] = {"layers": 2, "width": 32, "heads": 2, "feed_forward": 64, "positions": 1024}
@@ -145,7 +146,7 @@ def toy_body(body: Any) -> Any:
 
 SPLITS: dict[str, tuple[str, dict[str, str], int]] = {
     "reviews": ("src/unmask/samples/reviews/train.tsv", {}, 150),
-    "sst2": ("classification/sst2/train.tsv.xz", {}, 2000),
+    "sst2": ("classification/sst2/train.tsv.xz", {}, 1000),
     "cola": ("classification/cola/in_domain_train.tsv", {"text": "3", "label": "1"}, 1500),
 }
 """Training sets that are split: their file, its columns, and the number of examples that are held out."""
@@ -155,7 +156,7 @@ def split(name: str, examples: int, folder: Path, work: Workspace | None = None)
     """Write a seeded split of a training set as two files, to train on and to choose by.
 
     SST-2's training set holds sentences and the phrases that they are made of: its split holds whole sentences out, and
-    none of their phrases of more than two words is trained on.
+    none of their phrases that is in no other sentence is trained on.
     """
     file, columns, dev = SPLITS[name]
     files = (work or Workspace(Path())).files([file])
@@ -164,10 +165,10 @@ def split(name: str, examples: int, folder: Path, work: Workspace | None = None)
     dev = min(dev, len(rows) // 4)
     train, held = rows[dev:], rows[:dev]
     if name == "sst2":
-        sentences = [row for row in rows if len(row[0].split()) >= WHOLE]
-        held = sentences[:dev]
-        inside = {" ".join(words) for text, _ in held for words in _phrases(text.split())}
-        train = [(text, label) for text, label in rows if text not in inside]
+        sources = sources_of([text for text, _ in rows])
+        held = [row for row in rows if sources[row[0]] == [row[0]] and len(row[0].split()) >= WHOLE][:dev]
+        apart = {text for text, _ in held}
+        train = [row for row in rows if not apart.issuperset(sources[row[0]])]
     written = folder / f"{name}-train.tsv", folder / f"{name}-dev.tsv"
     for path, part in zip(written, (train[:examples], held), strict=True):
         lines = [f"{text}\t{label}\n" for text, label in part]
@@ -243,9 +244,18 @@ def _opened(path: Path) -> TextIO:
     return io.TextIOWrapper(lzma.open(path) if path.suffix == ".xz" else path.open("rb"), encoding="utf8")
 
 
-def _phrases(words: list[str]) -> list[list[str]]:
-    """Return all stretches of more than two words."""
-    return [words[i:j] for i in range(len(words)) for j in range(i + 3, len(words) + 1)]
+def sources_of(texts: Iterable[str]) -> dict[str, list[str]]:
+    """Return for each text the longest ones that it is a part of; itself if it is a part of no other."""
+    sources: dict[str, list[str]] = {}
+    by_word: dict[str, list[str]] = defaultdict(list)
+    for text in sorted(set(texts), key=len, reverse=True):
+        words = set(text.split())
+        candidates = min((by_word[word] for word in words), key=len, default=[])
+        sources[text] = [longer for longer in candidates if f" {text} " in f" {longer} "] or [text]
+        if sources[text] == [text]:
+            for word in words:
+                by_word[word].append(text)
+    return sources
 
 
 def _shortened(line: str) -> str:

@@ -48,6 +48,7 @@ PAPERS = {  # layers, width, heads
     "adapt": (12, 768, 12),
     "distilbert": (6, 768, 12),
     "distilbert-mini": (3, 384, 12),
+    "distilxlnet-mini": (2, 256, 4),
     "tinybert-4": (4, 312, 12),
     "tinybert-6": (6, 768, 12),
     "tinybert-mini": (3, 384, 12),

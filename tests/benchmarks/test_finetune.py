@@ -27,12 +27,14 @@ FIELDS = {
     "curriculum": {"start", "task", "method", "seed", "factor", "metric", "score", "learning_rate", "seconds"},
     "parity": {"task", "method", "seed", "metric", "score", "learning_rate", "epochs", "step_seconds", "seconds"},
     "regularization": {"data", "method", "seed", "metric", "score", "seconds"},
-    "distill": {"data", "method", "seed", "metric", "score", "interval", "seconds"},
+    "distillation": {"start", "task", "seed", "metric", "score", "interval", "learning_rate", "step", "step_seconds"},
+    "distill": {"data", "method", "seed", "metric", "score", "interval", "trained_on", "step_seconds", "seconds"},
 }
 """Fields that the tables read."""
 ONLY = {
     "minutes": ["start=unmask", "start=random"],
     "curriculum": ["start=electra"],
+    "distillation": ["start=distilled"],
     "pretraining_pays": ["start=random", "start=longer-adapted"],
     "family": [
         *(f"start={name}" for name in ("bert", "gpt", "elmo", "xlnet", "static", "random-albert")),
@@ -140,7 +142,7 @@ def test_the_learning_rate_is_chosen_on_examples_held_out(bench, run):
 def test_students_are_compared_with_their_teacher(run):
     compared = {record["method"]: record.get("compared") for record in run("distill")}
     assert compared.pop("alone") is None
-    assert compared.keys() == {"soft-targets", "distilbert", "tinybert"}
+    assert compared.keys() == {"soft-targets", "distilbert", "tinybert", "unlabelled"}
     for found in compared.values():
         assert found["student"]["parameters"] < found["teacher"]["parameters"]
 
@@ -204,12 +206,29 @@ def test_a_split_of_sst2_holds_out_sentences_with_their_phrases(bench, shared, t
     import quality
 
     monkeypatch.setattr(quality.common, "SHARED", shared / "data")
-    train, held = (path.read_text(encoding="utf8").splitlines()[1:] for path in quality.split("sst2", 70_000, tmp_path))
-    assert (len(train), len(held)) == (52_696, 2_000)
-    sentences = [line.rpartition("\t")[0] for line in held]
-    assert min(len(text.split()) for text in sentences) == quality.WHOLE
-    phrases = {" ".join(sentences[0].split()[i : i + 3]) for i in range(quality.WHOLE - 2)}
-    assert not phrases & {line.rpartition("\t")[0] for line in train}
+    written = quality.split("sst2", 70_000, tmp_path)
+    train, held = ([row.values["text"] for row in quality.read_rows([path], columns={})] for path in written)
+    assert (len(train), len(held)) == (58_118, 1_000)
+    together = "\n".join(f" {text} " for text in train)
+    for sentence in held:
+        words = sentence.split()
+        assert len(words) >= quality.WHOLE
+        assert f" {sentence} " not in together
+        assert len(words) < 12 or " ".join(words[:-2]) not in train
+
+
+def test_the_sources_of_phrases_are_the_longest_texts_with_them():
+    import quality
+
+    texts = ["a good film", "good", "a good film about nothing", "film about nothing", "good films", "not", "good"]
+    assert quality.sources_of(texts) == {
+        "a good film about nothing": ["a good film about nothing"],
+        "a good film": ["a good film about nothing"],
+        "film about nothing": ["a good film about nothing"],
+        "good films": ["good films"],
+        "good": ["a good film about nothing", "good films"],
+        "not": ["not"],
+    }
 
 
 @pytest.mark.shared

@@ -27,6 +27,7 @@ CURVE = {
     "curriculum": {"case", "settings", "learning_rate", "searched", "step"},
     "plateau": {"case", "step", "end"},
     "lengths": {"case", "settings", "step", "epochs", "guess"},
+    "distillation": {"case", "settings", "step", "end"},
     "family": {"member", "budget", "learning_rate", "searched", "guess", "step", "epochs"},
 }
 """Fields that the tables read, beside heldout, tokens and seconds."""
@@ -122,6 +123,29 @@ def test_xlnet_reads_streams_in_both_directions_and_starts_local(bench):
     full = pretrain.Pretraining(pretrain.read_cases()[1]["family/xlnet"], pretrain.Workspace(Path())).recipe()
     assert (full.layout.length, full.layout.reuse, full.layout.streams, full.batch.sequences) == (128, 64, 8, 8)
     assert (full.encoder.initial_offsets, full.encoder.dropout, full.optimizer.kind) == ((-1, 1), 0, "adamw")
+
+
+def test_a_distilled_student_learns_from_its_teacher_what_the_other_one_learns_alone(bench):
+    pretrain, folder = bench
+    pretrain.main(["distillation", "--toy", "--runs", str(folder)])
+    runs = {record["case"]: record for record in records(folder, "distillation")}
+    assert runs["distilled"]["compared"].keys() == {"teacher", "student"}
+    assert not any("compared" in runs[name] for name in ("teacher", "scratch"))
+    assert "soft_targets_loss" in runs["distilled"]["heldout"][-1]
+    assert "masked_lm_loss" in runs["scratch"]["heldout"][-1]
+    teacher = load_model(folder / "pretrain/distillation/teacher").fingerprint()
+    provenance = json.loads((folder / "pretrain/distillation/distilled/provenance.json").read_bytes())
+    assert provenance["inputs"]["teacher"] == teacher
+    full = {
+        name: pretrain.Pretraining(
+            pretrain.read_cases()[1][f"distillation/{name}"], pretrain.Workspace(Path())
+        ).recipe()
+        for name in runs
+    }
+    fields = pretrain.msgspec.structs.asdict
+    others = [key for key, value in fields(full["scratch"]).items() if value != fields(full["distilled"])[key]]
+    assert others == ["objective"], "the same student, in the same time"
+    assert full["scratch"].encoder == pretrain.msgspec.structs.replace(full["teacher"].encoder, layers=2)
 
 
 def test_elmo_reads_streams_of_whole_words(bench):

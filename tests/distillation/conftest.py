@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from unmask.distillation import comparison
+from unmask.distillation.distill import distill
 from unmask.families.bert import BertSettings
 from unmask.metrics import intervals
 from unmask.model import Model, save_model
@@ -16,6 +17,7 @@ from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import BuildContext
 from unmask.recipe import read_recipe
 from unmask.runs import directory, plots
+from unmask.runs.directory import RunDirectory
 from unmask.tasks.classification import Classification
 from unmask.tasks.question_answering import QuestionAnswering
 from unmask.tasks.regression import Regression
@@ -62,6 +64,9 @@ TASKS_OF = {
     "token-classification": TokenClassification(length=32),
 }
 """The task of each kind of teacher."""
+FILES = {kind: f"{kind}.tsv" for kind in TASKS_OF}
+FILES |= {"token-classification": "token-classification.conll", "question-answering": "question-answering.json"}
+"""Its files of examples."""
 
 
 @pytest.fixture(scope="session")
@@ -114,3 +119,11 @@ def answer_in(text):
 def recipe_of(name, **settings):
     """Return a recipe that trains in seconds."""
     return read_recipe(name, {**SMALL, **{key.replace("__", "."): value for key, value in settings.items()}})
+
+
+def learn(recipe, teacher, out, *, settings=None, layers=2, **more):
+    """Distill a student of a task in four steps, and return its run."""
+    chosen = {"budget.steps": 4, "batch.sequences": 16, **(settings or {})}
+    more |= {} if "init" in more else {"layers": layers}
+    distill(read_recipe(recipe), teacher, out, settings=chosen, machine=CPU, quiet=True, **more)
+    return RunDirectory(out)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from unmask.distillation import comparison
 from unmask.distillation.comparison import HEADING, Measured, summary, table, write_comparison
 from unmask.distillation.distill import distill
 from unmask.errors import UserError
@@ -51,6 +52,24 @@ def test_the_report_has_the_comparison_once(tmp_path, monkeypatch):
     assert [one["name"] for one in json.loads((tmp_path / "comparison.json").read_text())] == ["teacher", "student"]
 
 
+def test_models_are_timed_in_turns_and_a_slow_round_does_not_count(teacher, teacher_model, monkeypatch):
+    clock, order = [0.0], []
+    monkeypatch.setattr(comparison, "ROUNDS", 3)
+    monkeypatch.setattr(comparison.time, "perf_counter", lambda: clock[0])
+
+    def run_of(name, seconds):
+        def run(texts):
+            order.append(name)
+            clock[0] += len(texts) * seconds * (100 if len(order) < 6 else 1)  # another program, at first
+
+        return comparison.Subject(name, teacher, teacher_model, run, {})
+
+    found = comparison.measure([run_of("teacher", 0.004), run_of("student", 0.001)], ["a", "b", "c"])
+    assert [round(one.milliseconds, 6) for one in found] == [4.0, 1.0]
+    assert [round(one.per_second) for one in found] == [250, 1000]
+    assert order[2:10] == [*["teacher", "student"] * 2, *["student", "teacher"] * 2], "another one is the first"
+
+
 def compared(run):
     found = {one["name"]: one for one in json.loads((run.parent / "comparison.json").read_text())}
     assert all(one["milliseconds"] > 0 and one["per_second"] > 0 for one in found.values())
@@ -84,7 +103,7 @@ def test_text_with_its_baseline(teacher, corpus, tmp_path):
     recipe, given = recipe_of("distilbert-mini", budget__steps=2), {"layers": 2, "machine": CPU, "quiet": True}
     found = compared(distill(recipe, teacher, tmp_path / "run", corpus=corpus, baseline=True, **given))
     assert all(0 <= one["interval"][0] <= one["score"] <= one["interval"][1] <= 100 for one in found.values())
-    assert found["without a teacher"]["metric"] == "masked tokens right, %"
+    assert found["without a teacher"]["metric"] == "accuracy at masked tokens"
     found = compared(distill(recipe_of("tinybert-mini"), teacher, tmp_path / "tiny", corpus=corpus, **given))
     assert found.keys() == {"teacher", "student"} and all(one["score"] is None for one in found.values())
 
@@ -97,6 +116,7 @@ def test_a_baseline_needs_something_to_learn_from(teacher, corpus, tuned, exampl
         distill(read_recipe("tinybert-mini"), tuned("classification"), tmp_path / "run",
                 unlabelled=examples / "plain.txt", **given)  # fmt: skip
     monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
     with pytest.raises(UserError, match="--baseline works with a single process only"):
         distill(recipe_of("distilbert-mini"), teacher, tmp_path / "run", corpus=corpus, **given)
     assert not (tmp_path / "run").exists()

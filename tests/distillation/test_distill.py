@@ -2,11 +2,29 @@
 
 import pytest
 
+import unmask
 from unmask.distillation.distill import distill
 from unmask.errors import UserError
 from unmask.recipe import read_recipe
 
+from .conftest import CPU, recipe_of
+
 RECIPE = read_recipe("distilbert-mini")
+
+
+def test_it_is_public():
+    assert unmask.distill is distill
+
+
+def test_the_source_decides(teacher, tuned, corpus, examples, tmp_path):
+    given = {"layers": 1, "machine": CPU, "quiet": True}
+    recipe = recipe_of("tinybert-mini", budget__steps=1)
+    assert distill(recipe, teacher, tmp_path / "text", corpus=corpus, **given) == tmp_path / "text/model"
+    files = {"train": str(examples / "classification.tsv"), "unlabelled": [examples / "plain.txt"]}
+    found = distill(recipe, tuned("classification"), tmp_path / "task", **files, settings={"budget.steps": 2}, **given)
+    assert found == tmp_path / "task/model"
+    for run in ("text", "task"):
+        assert "The student is" in (tmp_path / run / "report.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -15,7 +33,10 @@ RECIPE = read_recipe("distilbert-mini")
         ("train", "train.tsv"),
         ("unlabelled", ["texts.txt"]),
         ("dev", "dev.tsv"),
+        ("columns", {"text": "review"}),
+        ("kind", "tsv"),
         ("augment", 2),
+        ("masked_lm", "model"),
         ("settings", {"seed": 1}),
     ],
 )
@@ -32,5 +53,6 @@ def test_without_a_corpus_or_examples_there_is_nothing_to_learn_from(tmp_path):
 
 def test_a_baseline_needs_a_single_process(tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
     with pytest.raises(UserError, match="--baseline works with a single process only"):
         distill(RECIPE, tmp_path, tmp_path / "run", train="train.tsv", baseline=True)

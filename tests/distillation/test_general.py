@@ -11,8 +11,12 @@ from unmask.corpus.build import build_corpus
 from unmask.distillation.general import distill_encoder
 from unmask.errors import UserError
 from unmask.families.gpt import GptSettings
+from unmask.families.xlnet import XlnetSettings
 from unmask.model import Model, load_model, save_model
+from unmask.objectives.objective import BuildContext
+from unmask.objectives.permutation_lm import PermutationLMSettings
 from unmask.objectives.teacher import Teacher
+from unmask.recipe import read_recipe
 from unmask.runs.directory import RunDirectory
 from unmask.tokenizers.wordpiece import train_wordpiece
 
@@ -91,6 +95,47 @@ def test_a_student_continues_from_another_model(teacher, corpus, tmp_path):
     assert load_model(tmp_path / "second").fingerprint() != load_model(tmp_path / "first").fingerprint()
 
 
+@pytest.fixture
+def xlnet(tokenizer, tmp_path):
+    """The directory of an XLNet with memory."""
+    torch.manual_seed(0)
+    shape = XlnetSettings(layers=4, width=32, heads=2, feed_forward=64, memory=16, window=32, init_std=0.2)
+    encoder = shape.build(tokenizer.size)
+    head = PermutationLMSettings().build(BuildContext(encoder))
+    save_model(tmp_path / "xlnet", Model(encoder, tokenizer, {"permutation_lm": head.state_dict()}), "")
+    return tmp_path / "xlnet"
+
+
+def test_an_xlnet_teaches_what_it_predicts_in_any_order(xlnet, corpus, tmp_path):
+    distill(recipe_of("distilxlnet-mini", budget__steps=20), xlnet, corpus, tmp_path / "run", layers=2)
+    lines = RunDirectory(tmp_path / "run").read_metrics("heldout")
+    assert lines[-1]["soft_targets_loss"] < 0.9 * lines[0]["soft_targets_loss"]
+    student = load_model(tmp_path / "run")
+    assert student.heads.keys() == {"permutation_lm"} and student.encoder.settings.memory == 0
+    assert "it has no memory, as samples are independent" in (tmp_path / "run/report.md").read_text()
+    states = {"objective__layer_matching__attention": 0}
+    distill(recipe_of("tinybert-mini", **states), xlnet, corpus, tmp_path / "tiny", layers=2)
+    distill(recipe_of("tinybert-mini", **states), xlnet, corpus, tmp_path / "again", init=xlnet)
+    assert load_model(tmp_path / "again").encoder.num_layers == 4
+
+
+def test_what_an_xlnet_cannot_teach_is_refused_with_the_reason(xlnet, corpus, tmp_path):
+    streams = read_recipe("xlnet-mini", {"objective.soft_targets.weight": 1})
+    for recipe, more, message in (
+        (
+            recipe_of("tinybert-mini"),
+            {"layers": 2},
+            "has no attention scores to compare; pass --set objective.lay",
+        ),
+        (recipe_of("distilbert-mini"), {"layers": 2}, "the teacher has no masked_lm head; adapt it first"),
+        (recipe_of("distilbert-mini"), {}, "at its last token, but the student at its first one"),
+        (streams, {"layers": 2}, "independent samples, not contiguous streams; pass --set layout.kind=document_sen"),
+    ):
+        with pytest.raises(UserError, match=message):
+            distill(recipe, xlnet, corpus, tmp_path / "run", **more)
+    assert not (tmp_path / "run").exists()
+
+
 def test_what_cannot_work_is_refused_with_the_reason(teacher, teacher_model, corpus, documents, tmp_path):
     tokenizer = teacher_model.tokenizer
     save_model(tmp_path / "headless", Model(SHAPE.build(tokenizer.size), tokenizer), "")
@@ -116,6 +161,13 @@ def test_what_cannot_work_is_refused_with_the_reason(teacher, teacher_model, cor
         (tiny, "headless", foreign, {"init": tmp_path / "foreign"}, "the vocabulary of the student is not that of"),
         (tiny, "short", corpus, {"layers": 2}, "length 48 exceeds the 32 positions of .*short"),
         (tiny, "gpt", corpus, {}, "reads the vector of a text at its extract token, but the student at its first one"),
+        (
+            recipe_of("tinybert-mini", objective__layer_matching__layers=[3]),
+            "headless",
+            corpus,
+            {"layers": 2},
+            "layers must name one of the teacher's layers 1 to 4 for each of the student's 2 layers, not",
+        ),
         (tiny, "headless", corpus, {"layers": 9}, "--layers 9, but the teacher has 4 layers"),
         (recipe_of("bert-tiny"), "headless", corpus, {}, "no objective of the recipe bert-tiny learns from a teacher"),
     ):

@@ -1,5 +1,7 @@
 """Students begin with the weights of their teacher wherever shapes and kinds of layers agree."""
 
+from copy import copy
+
 import msgspec
 import pytest
 import torch
@@ -12,8 +14,10 @@ from unmask.encoders.encoder import Keep
 from unmask.errors import UserError
 from unmask.families.albert import AlbertSettings
 from unmask.families.distilbert import DistilBertSettings
+from unmask.families.elmo import ElmoSettings
 from unmask.families.modernbert import ModernBertSettings
 from unmask.families.roberta import RobertaSettings
+from unmask.families.xlnet import XlnetSettings
 from unmask.model import Model, save_model
 from unmask.recipe import read_recipe
 
@@ -107,6 +111,25 @@ def test_other_families(tokenizer):
     assert "layers 1, 2, 3, 7 and" in student_of(teacher, msgspec.structs.replace(modern, layers=4), "T")[1]
     assert "layers" not in student_of(teacher, msgspec.structs.replace(modern, layers=3), "T")[1].partition("begins")[2]
     assert "random weights" in student_of(teacher, SHAPE, "T")[1]
+
+
+def test_a_student_of_another_family_frames_texts_in_its_own_way(tokenizer):
+    xlnet = XlnetSettings(layers=2, width=32, heads=2, feed_forward=64)
+    words = copy(tokenizer)
+    words.summary = "last"
+    teacher = Model(xlnet.build(tokenizer.size), words)
+    student, _ = student_of(teacher, SHAPE, "T")
+    assert (student.tokenizer.summary, teacher.tokenizer.summary) == ("first", "last")
+    assert student_of(teacher, xlnet, "T")[0].tokenizer.summary == "last"
+
+
+def test_a_body_that_cannot_read_the_vocabulary_is_refused(teacher_model):
+    roberta = RobertaSettings(layers=2, width=32, heads=2, feed_forward=64)
+    with pytest.raises(UserError, match="does not match the vocabulary, in which the padding token has id 0; pass"):
+        student_of(teacher_model, roberta, "T")
+    elmo = ElmoSettings(layers=2, width=32, cells=24, characters=4, filters=((1, 8),))
+    with pytest.raises(UserError, match="an encoder of the kind elmo cannot read a vocabulary of the kind wordpiece"):
+        student_of(teacher_model, elmo, "T")
 
 
 def test_the_shape_of_a_student_by_its_number_of_layers():

@@ -16,7 +16,7 @@ from unmask.objectives.teacher import Teacher
 from unmask.recipe import read_recipe
 from unmask.runs.directory import RunDirectory
 
-from .conftest import CPU, recipe_of
+from .conftest import CPU, FILES, recipe_of
 
 OFF = {"objective.hidden_cosine": False}
 
@@ -136,8 +136,6 @@ def test_T1_a_resumed_run_with_stored_predictions_equals_an_unbroken_one(teacher
 
 @pytest.mark.parametrize("kind", ["classification", "token-classification", "question-answering"])
 def test_a_second_student_of_a_task_needs_no_teacher(kind, tuned, examples, tmp_path, monkeypatch):
-    from .test_task import FILES
-
     given = {"train": examples / FILES[kind], "layers": 2, "machine": CPU, "quiet": True}
     settings, seen = {**OFF, "budget.steps": 3}, counting(monkeypatch)
     runs = []
@@ -150,7 +148,7 @@ def test_a_second_student_of_a_task_needs_no_teacher(kind, tuned, examples, tmp_
     for name, value in runs[0].items():
         torch.testing.assert_close(value, runs[1][name], rtol=1e-4, atol=1e-6)
         assert torch.equal(runs[1][name], runs[2][name])
-    with pytest.raises(UserError, match="these predictions are of another data"):
+    with pytest.raises(UserError, match="these predictions are of another data set: "):
         more = {**given, "dev": examples / FILES[kind]}
         distill(read_recipe("distilbert-mini"), tuned(kind), tmp_path / "run", targets=tmp_path / "targets",
                 settings=settings, **more)  # fmt: skip
@@ -176,5 +174,6 @@ def test_what_cannot_be_stored_is_refused(teacher, corpus, documents, tmp_path, 
     with pytest.raises(UserError, match="these predictions are of another teacher: "):
         distill(soft, tmp_path / "changed", tmp_path / "run", **given)
     monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
     with pytest.raises(UserError, match="--targets works with a single process only"):
         distill(soft, teacher, tmp_path / "run", **given)

@@ -1,9 +1,7 @@
 """Task distillation: every kind of task, two parts, texts without labels, other vocabularies, exact resume."""
 
 import json
-import re
 import tomllib
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,30 +9,15 @@ import torch
 import transformers
 
 from unmask.distillation.distill import distill
-from unmask.distillation.lesson import Lesson
-from unmask.distillation.task import prepare_lesson
 from unmask.errors import UserError
-from unmask.finetuning.job import LabelledFiles
-from unmask.inference.backend import TorchBackend
 from unmask.inference.predictor import Predictor
 from unmask.model import Model, load_model, save_model
 from unmask.recipe import read_recipe
-from unmask.runs.directory import RunDirectory
-from unmask.runs.display import Display
 from unmask.tokenizers.wordpiece import train_wordpiece
 
-from .conftest import CPU, SHAPE, TASKS_OF
+from .conftest import CPU, FILES, SHAPE, TASKS_OF, learn
 
-FILES = {kind: f"{kind}.tsv" for kind in TASKS_OF}
-FILES |= {"token-classification": "token-classification.conll", "question-answering": "question-answering.json"}
 BOTH = ("soft_targets", "layer_matching")
-
-
-def learn(recipe, teacher, out, *, settings=None, layers=2, **more):
-    chosen = {"budget.steps": 4, "batch.sequences": 16, **(settings or {})}
-    more |= {} if "init" in more else {"layers": layers}
-    distill(read_recipe(recipe), teacher, out, settings=chosen, machine=CPU, quiet=True, **more)
-    return RunDirectory(out)
 
 
 @pytest.mark.parametrize("kind", TASKS_OF)
@@ -138,49 +121,10 @@ def test_only_the_used_rows_of_student_and_teacher_give_the_same_student(tuned, 
         torch.testing.assert_close(value, second[name], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["classification", "regression", "token-classification"])
-def test_predictions_are_learned_across_vocabularies(kind, tuned, examples, documents, tmp_path):
-    other = train_wordpiece(documents, size=120)
-    save_model(tmp_path / "init", Model(SHAPE.build(other.size), other), "")
-    settings = {"objective.layer_matching": False, "optimizer.learning_rate": 1e-3, "budget.steps": 12}
-    given = {"init": tmp_path / "init", "unlabelled": examples / FILES[kind], "dev": examples / FILES[kind]}
-    run = learn("tinybert-mini", tuned(kind), tmp_path / "run", settings=settings, **given)
-    student, heldout = load_model(run.path), run.read_metrics("heldout")
-    assert student.tokenizer.size == 120
-    assert heldout[-1]["soft_targets_loss"] < 0.9 * heldout[0]["soft_targets_loss"]
-
-
-def test_the_predictions_across_vocabularies_are_those_of_the_same_words(tuned, examples, documents, tmp_path):
-    other = train_wordpiece(documents, size=120)
-    save_model(tmp_path / "init", Model(SHAPE.build(other.size), other), "")
-    seen = {}
-    for init in (None, tmp_path / "init"):
-        files = LabelledFiles([examples / FILES["token-classification"]])
-        lesson = Lesson(read_recipe("tinybert-mini"), tuned("token-classification"), files, init=init)
-        lesson = replace(lesson, settings={"objective.layer_matching": False})
-        seen[init] = prepare_lesson(lesson, CPU, Display(quiet=True))
-    backend = TorchBackend(load_model(tuned("token-classification")), CPU)
-    ours = np.concatenate(backend.logits("token_classification", seen[None].train.samples))
-    theirs = np.concatenate([one.labels["soft_targets"] for one in seen[tmp_path / "init"].train.samples])
-    np.testing.assert_allclose(theirs.reshape(ours.shape), ours, atol=1e-4)
-    assert seen[None].teacher is not None and seen[tmp_path / "init"].teacher is None
-
-
 def test_a_student_continues_from_a_general_one(tuned, teacher, examples, tmp_path):
     run = learn("tinybert-mini", tuned("classification"), tmp_path / "run", init=teacher,
                 train=examples / FILES["classification"])  # fmt: skip
     assert load_model(run.path).encoder.num_layers == 4
-
-
-@pytest.mark.parametrize("kind", ["pairs", "token-classification", "question-answering"])
-def test_variants_of_examples_are_learned_from(kind, tuned, teacher, examples, tmp_path):
-    given = {"train": examples / FILES[kind], "dev": examples / FILES[kind], "augment": 2}
-    plain = learn("distilbert-mini", tuned(kind), tmp_path / "plain", **given)
-    run = learn("distilbert-mini", tuned(kind), tmp_path / "run", masked_lm=teacher, **given)
-    number = int(re.search(r"on (\d+) examples", (run.model / "README.md").read_text())[1])
-    assert 300 < number <= 360 and "2 variants of each example" in (run.model / "README.md").read_text()
-    prints = [json.loads((one.path / "provenance.json").read_text())["inputs"]["train"] for one in (plain, run)]
-    assert prints[0] != prints[1], "other words without a masked LM"
 
 
 def test_what_cannot_work_is_refused_with_the_reason(tuned, teacher, examples, documents, tmp_path):
@@ -207,6 +151,9 @@ def test_what_cannot_work_is_refused_with_the_reason(tuned, teacher, examples, d
         ("regression", {"train": examples / FILES["regression"]}, {"objective.soft_targets.temperature": 2},
          "temperature=… has no effect on regression"),
         ("classification", {"train": row}, {"objective.soft_targets.all_tokens": True}, "all_tokens=… has no effect"),
+        ("classification", {"train": row}, {"seed": -3}, "seed must be a whole number >= 0, not -3"),
+        ("classification", {"train": row}, {"objective.layer_matching.layers": [1, 5]},
+         "layers must name one of the teacher's layers 1 to 4 for each of the student's 2 layers, not"),
         ("classification", {"train": row}, {"budget.patience": 2}, "goes with a single part: set distillation.inter"),
         ("classification", {"train": row}, {"objective.soft_targets": False}, "the student learns no predictions"),
         ("classification", {"train": row, "masked_lm": teacher}, {}, "--masked-lm has no effect without --augment"),

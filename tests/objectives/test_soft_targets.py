@@ -12,7 +12,7 @@ from unmask.objectives.objective import BuildContext
 from unmask.objectives.soft_targets import SoftTargetsSettings
 from unmask.objectives.teacher import Teacher
 
-from .test_objective import CAUSAL, HEADS, SETTINGS, VOCABULARY, build, empty, samples
+from .test_objective import HEADS, OTHER_BODIES, SETTINGS, VOCABULARY, build, empty, samples
 
 
 def pair(name="masked_lm", settings=SETTINGS, **chosen):
@@ -48,10 +48,10 @@ def divergence(theirs, ours, temperature):
 
 @pytest.mark.parametrize("chunk", [1 << 23, 3 * VOCABULARY])
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
-@pytest.mark.parametrize("name", ["masked_lm", "causal_lm"])
+@pytest.mark.parametrize("name", ["masked_lm", "causal_lm", "permutation_lm"])
 def test_the_loss_of_a_language_model_is_that_of_the_formula(name, temperature, chunk, monkeypatch):
     monkeypatch.setitem(vocabulary.CHUNK, "cpu", chunk)
-    learner, teacher = pair(name, CAUSAL if name == "causal_lm" else SETTINGS, temperature=temperature)
+    learner, teacher = pair(name, OTHER_BODIES.get(name, SETTINGS), temperature=temperature)
     batch = batch_of(learner)
     part = learner(batch)["soft_targets"]
     theirs, ours = logits_of(teacher.learner, name, batch), logits_of(learner, name, batch)

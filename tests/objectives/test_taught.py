@@ -9,6 +9,14 @@ import pytest
 import torch
 
 from unmask.batches.batch import add_counts, collate
+from unmask.families.albert import AlbertSettings
+from unmask.families.bert import BertSettings
+from unmask.families.distilbert import DistilBertSettings
+from unmask.families.electra import ElectraSettings
+from unmask.families.modernbert import ModernBertSettings
+from unmask.families.roberta import RobertaSettings
+from unmask.families.roformer import RoFormerSettings
+from unmask.families.xlnet import XlnetSettings
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
@@ -19,6 +27,19 @@ from .test_objective import SETTINGS, SPLITS, VOCABULARY, assert_same_gradient, 
 NAMES = [name for name, one in OBJECTIVES.items() if TEACHER in one.asks]
 COMBINATIONS = [(name,) for name in NAMES] + [("masked_lm", "next_sentence", *NAMES)]
 DEEP = msgspec.structs.replace(SETTINGS, layers=4)
+
+
+SHAPE = {"layers": 2, "width": 32, "heads": 2, "positions": 64, "dropout": 0.0}
+FAMILIES = {
+    "bert": BertSettings(**SHAPE, feed_forward=64),
+    "roberta": RobertaSettings(**SHAPE, feed_forward=64, offset=2),
+    "albert": AlbertSettings(**SHAPE, feed_forward=48, embedding=16, shared="all"),
+    "electra": ElectraSettings(**SHAPE, feed_forward=64, embedding=16),
+    "distilbert": DistilBertSettings(**SHAPE, feed_forward=32),
+    "roformer": RoFormerSettings(**SHAPE, feed_forward=64),
+    "modernbert": ModernBertSettings(**SHAPE | {"layers": 4}, feed_forward=48, window=4),
+    "xlnet": XlnetSettings(**SHAPE, feed_forward=64),
+}
 
 
 def learner_of(dtype=torch.float32):
@@ -34,6 +55,30 @@ def learner_of(dtype=torch.float32):
 
 def prepared(learner, names):
     return [learner.prepare(sample, names) for sample in samples()]
+
+
+@pytest.mark.parametrize("student", FAMILIES)
+@pytest.mark.parametrize("teacher", FAMILIES)
+def test_any_family_learns_from_any_other(teacher, student):
+    settings, other = FAMILIES[student], FAMILIES[teacher]
+    torch.manual_seed(0)
+    taught = Teacher(Learner(other.build(VOCABULARY), {"masked_lm": build("masked_lm", settings=other)}))
+    built = {"masked_lm": build("masked_lm", settings=settings)}
+    context = BuildContext(settings.build(VOCABULARY), taught, built=built)
+    # Some layers of a ModernBERT attend to fewer tokens, and the scores of an XLNet are those of distances, too.
+    other_scores = {"modernbert", "xlnet"} & {teacher, student}
+    more = {"attention": 0.0 if other_scores else 1.0}
+    more |= {"layers": (1, 2, 2, 2)} if student == "modernbert" != teacher else {}
+    for name in NAMES:
+        chosen = more if name == "layer_matching" else {}
+        built[name] = OBJECTIVES[name](**chosen).build(context)
+    learner = Learner(context.body, built).eval()
+    parts = learner(collate(prepared(learner, NAMES)))
+    sum(part.sum for part in parts.values()).backward()
+    assert all(torch.isfinite(part.sum) and part.sum > 0 for part in parts.values())
+    reached = gradient(learner)
+    assert reached["encoder.embeddings.words.weight"].any()
+    assert any(value.any() for name, value in reached.items() if "blocks.1." in name or "blocks.0." in name)
 
 
 def test_they_are_those_of_the_two_papers():

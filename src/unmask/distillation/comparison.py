@@ -1,8 +1,7 @@
 """What a student costs and is worth, beside its teacher and the same student without a teacher.
 
-Input: their directories, and how each is scored and run. Output: RUN/comparison.json, a table in RUN/report.md and
-RUN/plots/comparison.png. Times are those of this machine in float32: the median of single texts, and the best of
-several rounds over many.
+Input: the models, and texts. Output: RUN/comparison.json, a table in RUN/report.md and RUN/plots/comparison.png. Times
+are those of this machine in float32, the best of several rounds: the median of single texts, and many texts together.
 """
 
 from __future__ import annotations
@@ -10,22 +9,22 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import msgspec
 import numpy as np
 import torch
 
-from unmask.batches.batch import Batch, Sample
+from unmask.batches.batch import Batch
 from unmask.batches.masking import MASKED
 from unmask.durable import replace_file
 from unmask.evaluation.model import score_examples
 from unmask.inference.backend import TorchBackend, inference_copy
 from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import intervals
-from unmask.model import Model, find, load_model
+from unmask.model import Model, find
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import BuildContext
@@ -36,10 +35,12 @@ HEADING = "## Teacher and student"
 FILE = "comparison.json"
 BASELINE = "baseline"
 """Folder of a run with the same student, trained without a teacher."""
+SAME_ALONE = "now the same student without a teacher:"
 SINGLE, MANY = 50, 256
 """Numbers of texts that are run one by one, and together."""
-ROUNDS = 3
-MASKED_RIGHT = "masked tokens right, %"
+ROUNDS = 4
+MASKED_ACCURACY = "accuracy at masked tokens"
+"""Share of the masked tokens that are predicted, in percent."""
 COLORS = {"teacher": GREY, "student": BLUE, "without a teacher": ORANGE}
 
 
@@ -65,60 +66,76 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     interval: Sequence[float] | None = None
 
 
-def measure_task(
-    name: str, source: str | Path, examples: Sequence[Any], machine: Machine, *, allow_pickle: bool = False
-) -> Measured:
-    """Measure a fine-tuned model on the examples that it is scored on."""
-    model = load_model(source, allow_pickle=allow_pickle)
+@dataclass(frozen=True)
+class Subject:
+    """A model that is compared.
+
+    Attributes:
+        name: see `Measured`.
+        source, model: its directory, and what is in it.
+        run: computes its outputs of some texts.
+        scored: metric, score and interval; empty if it was not scored.
+    """
+
+    name: str
+    source: str | Path
+    model: Model
+    run: Callable[[Sequence[Any]], Any]
+    scored: Mapping[str, Any]
+
+
+def of_task(name: str, source: str | Path, model: Model, examples: Sequence[Any], machine: Machine) -> Subject:
+    """Return a fine-tuned model, scored on examples."""
     assert model.task is not None
-    predictor = Predictor(model, machine)
-    scores, metric = score_examples(predictor, examples), model.task.metric
-    return Measured(
-        name=name,
-        **_size(source, model),
-        **_times(predictor.run, examples),
-        metric=metric,
-        score=scores["metrics"][metric],
-        interval=scores["intervals"].get(metric),
-    )
+    predictor, metric = Predictor(model, machine), model.task.metric
+    found = score_examples(predictor, examples)
+    scored = {"metric": metric, "score": found["metrics"][metric], "interval": found["intervals"].get(metric)}
+    return Subject(name, source, model, predictor.run, scored)
 
 
-def measure_encoder(
-    name: str,
-    source: str | Path,
-    samples: Sequence[Sample],
-    batches: Sequence[Batch],
-    machine: Machine,
-    *,
-    allow_pickle: bool = False,
-) -> Measured:
-    """Measure an encoder.
+def of_text(name: str, source: str | Path, model: Model, batches: Sequence[Batch], machine: Machine) -> Subject:
+    """Return an encoder; its masked-LM head is scored on batches with masked tokens, if there are both."""
+    backend, scored = TorchBackend(model, machine), dict[str, Any]()
+    if batches and "masked_lm" in model.heads:
+        head = MaskedLM(BuildContext(model.encoder, tokenizer_size=model.tokenizer.size))
+        if not model.take("masked_lm", head):
+            learner = inference_copy(Learner(model.encoder, {"masked_lm": head}), machine)
+            scored = {"metric": MASKED_ACCURACY, **_with_interval(*_masked(learner, batches, machine))}
+    last = [model.encoder.num_layers]
+    return Subject(name, source, model, lambda samples: list(backend.layers(samples, last)), scored)
+
+
+def measure(subjects: Sequence[Subject], texts: Sequence[Any]) -> list[Measured]:
+    """Measure models on the same texts, in turns, so that other programs slow down none of them alone.
 
     Args:
-        name: its name in the comparison.
-        source: MODEL.
-        samples: what is timed.
-        batches: what its masked-LM head is scored on, if it has one.
-        machine: device and precision.
-        allow_pickle: whether it may contain pickled weights.
+        subjects: the models.
+        texts: what they can run, at least one.
     """
-    model = load_model(source, allow_pickle=allow_pickle)
-    backend, scored = TorchBackend(model, machine), dict[str, Any]()
-    head = MaskedLM(BuildContext(model.encoder, tokenizer_size=model.tokenizer.size))
-    if batches and not model.take("masked_lm", head):
-        correct, masked = _masked(
-            inference_copy(Learner(model.encoder, {"masked_lm": head}), machine), batches, machine
+    single, many = texts[:SINGLE], texts[:MANY]
+    for subject in subjects:
+        subject.run(single[:1])  # what is done once does not count
+    one = [[_turn(subjects, [text], first) for text in single] for first in range(ROUNDS)]
+    together = [_turn(subjects, many, first) for first in range(ROUNDS)]
+    best = np.median(np.min(one, axis=0), axis=0)  # (subjects,), of the fastest round of each text
+    return [
+        Measured(
+            name=subject.name,
+            **_size(subject),
+            milliseconds=1000 * float(best[index]),
+            per_second=len(many) / float(np.min(together, axis=0)[index]),
+            **subject.scored,
         )
-        scored = {"metric": MASKED_RIGHT, **_with_interval(correct, masked)}
-    times = _times(lambda some: list(backend.layers(some, [model.encoder.num_layers])), samples)
-    return Measured(name=name, **_size(source, model), **times, **scored)
+        for index, subject in enumerate(subjects)
+    ]
 
 
 def write_comparison(run: Path, found: Sequence[Measured], say: Callable[[str], None]) -> None:
     """Write comparison.json, and add the table and the plot to the report."""
     replace_file(run / FILE, msgspec.json.format(msgspec.json.encode(found)))
     lines, path = table(found), run / "plots" / "comparison.png"
-    try_to_draw(lambda: plot(found, path), say)
+    if any(one.score is not None for one in found):
+        try_to_draw(lambda: plot(found, path), say)
     lines += ["", "![quality over latency](plots/comparison.png)"] if path.exists() else []
     report = run / "report.md"
     before = report.read_text(encoding="utf8").partition(HEADING)[0].rstrip()
@@ -201,24 +218,21 @@ def _with_interval(correct: np.ndarray, masked: np.ndarray) -> Mapping[str, Any]
     return {"score": measure(np.arange(number))["share"], "interval": intervals(measure, number)["share"]}
 
 
-def _size(source: str | Path, model: Model) -> Mapping[str, Any]:
+def _size(subject: Subject) -> Mapping[str, Any]:
     """Return the number of parameters of a model, and the size of its weights on disk."""
+    model, folder = subject.model, find(subject.source)
     heads = sum(value.numel() for head in model.heads.values() for value in head.values())
     weights = sum(value.numel() for value in model.encoder.parameters())
-    files = [path for name in ("model.safetensors", "pytorch_model.bin") if (path := find(source) / name).exists()]
+    files = [path for name in ("model.safetensors", "pytorch_model.bin") if (path := folder / name).exists()]
     return {"parameters": weights + heads, "bytes": files[0].stat().st_size}
 
 
-def _times(run: Callable[[Sequence[Any]], Any], items: Sequence[Any]) -> Mapping[str, Any]:
-    """Return the median time of running one item, and how many run per second together."""
-    single, many = items[:SINGLE], items[:MANY]
-    run(single[:1])  # what is done once does not count
-    seconds = [_time(run, [item]) for item in single]
-    best = min(_time(run, many) for _ in range(ROUNDS))
-    return {"milliseconds": 1000 * median(seconds), "per_second": len(many) / best}
-
-
-def _time(run: Callable[[Sequence[Any]], Any], items: Sequence[Any]) -> float:
-    start = time.perf_counter()
-    run(items)
-    return time.perf_counter() - start
+def _turn(subjects: Sequence[Subject], texts: Sequence[Any], first: int) -> list[float]:
+    """Return the seconds of each model, of which another one is the first in each round: it is often interrupted."""
+    seconds = [0.0] * len(subjects)
+    for number in range(len(subjects)):
+        index = (first + number) % len(subjects)
+        start = time.perf_counter()
+        subjects[index].run(texts)
+        seconds[index] = time.perf_counter() - start
+    return seconds

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 from unmask.corpus.corpus import Corpus
-from unmask.distillation.comparison import BASELINE, measure_task, write_comparison
+from unmask.distillation.comparison import BASELINE, SAME_ALONE, measure, of_task, write_comparison
 from unmask.distillation.general import distill_encoder
 from unmask.distillation.lesson import Lesson
 from unmask.distillation.task import prepare_baseline, prepare_lesson
+from unmask.environment import rank_and_size
 from unmask.errors import UserError
 from unmask.finetuning.finetune import run_prepared
 from unmask.finetuning.job import LabelledFiles
+from unmask.model import load_model
 from unmask.recipe import Recipe
 from unmask.runs.display import Display
 from unmask.settings import Overrides
@@ -80,41 +81,19 @@ def distill(
         UserError: files, models, recipe and run are inconsistent.
         UnmaskError: the run was interrupted; it is saved.
     """
-    if baseline and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if baseline and rank_and_size()[1] > 1:
         raise UserError("--baseline works with a single process only", remedy="train it by unmask finetune or pretrain")
+    student: dict[str, Any] = {"init": init, "layers": layers, "targets": targets, "allow_pickle": allow_pickle}
+    run: dict[str, Any] = {"baseline": baseline, "resume": resume, "machine": machine, "quiet": quiet}
     if corpus is not None:
-        given = {"train": train, "unlabelled": unlabelled, "dev": dev, "augment": augment, "settings": settings}
+        given: dict[str, Any] = {"train": train, "unlabelled": unlabelled, "dev": dev, "columns": columns, "kind": kind}
+        given |= {"augment": augment, "masked_lm": masked_lm, "settings": settings}
         if idle := [name for name, value in given.items() if value]:
             raise UserError(f"{idle[0]} has no effect with a corpus", remedy="remove it")
-        return distill_encoder(
-            recipe,
-            teacher,
-            corpus,
-            out,
-            init=init,
-            layers=layers,
-            targets=targets,
-            baseline=baseline,
-            allow_pickle=allow_pickle,
-            resume=resume,
-            machine=machine,
-            quiet=quiet,
-        )
+        return distill_encoder(recipe, teacher, corpus, out, **student, **run)
     files = LabelledFiles(as_paths(train), as_paths(dev), columns or {}, kind)
-    lesson = Lesson(
-        recipe,
-        teacher,
-        files,
-        as_paths(unlabelled),
-        init,
-        layers,
-        augment,
-        masked_lm,
-        targets,
-        settings or {},
-        allow_pickle,
-    )
-    return distill_lesson(lesson, out, baseline=baseline, resume=resume, machine=machine, quiet=quiet)
+    student |= {"settings": settings or {}, "augment": augment, "masked_lm": masked_lm}
+    return distill_lesson(Lesson(recipe, teacher, files, as_paths(unlabelled), **student), out, **run)
 
 
 def distill_lesson(
@@ -135,11 +114,13 @@ def distill_lesson(
     finished = run_prepared(ready, run, machine, processes, display, resume=resume)
     models = {"teacher": lesson.teacher, "student": run}
     if alone is not None:
+        display.say(SAME_ALONE)
         again = resume and (run / BASELINE / "checkpoints").is_dir()
         run_prepared(alone, run / BASELINE, machine, processes, display, resume=again)
         models["without a teacher"] = run / BASELINE
     if processes.is_main and ready.data.held:
         exact, held = replace(machine, precision="float32"), ready.data.held
-        measure = partial(measure_task, examples=held, machine=exact, allow_pickle=lesson.allow_pickle)
-        write_comparison(run, [measure(name, source) for name, source in models.items()], display.say)
+        loaded = {name: load_model(one, allow_pickle=lesson.allow_pickle) for name, one in models.items()}
+        subjects = [of_task(name, models[name], model, held, exact) for name, model in loaded.items()]
+        write_comparison(run, measure(subjects, held), display.say)
     return finished

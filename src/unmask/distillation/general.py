@@ -7,7 +7,6 @@ It is pretraining with a teacher: everything after the student's initial weights
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,11 +20,12 @@ from unmask.batches.batch import Batch, Sample
 from unmask.batches.feed import Feed
 from unmask.batches.masking import MASKED
 from unmask.corpus.corpus import Corpus
-from unmask.distillation.comparison import BASELINE, MANY, measure_encoder, write_comparison
+from unmask.distillation.comparison import BASELINE, MANY, SAME_ALONE, measure, of_text, write_comparison
 from unmask.distillation.student import student_of, student_settings
 from unmask.distillation.targets import StoringTeacher, TargetStore
+from unmask.environment import rank_and_size
 from unmask.errors import UserError
-from unmask.model import Model, load_model
+from unmask.model import Model, build_encoder, load_model
 from unmask.objectives.hidden_cosine import NAME as HIDDEN_COSINE
 from unmask.objectives.layer_matching import NAME as LAYER_MATCHING
 from unmask.objectives.learner import Learner
@@ -98,14 +98,16 @@ def distill_encoder(
     models = {"teacher": teacher, "student": run}
     if alone is not None:
         again = resume and (run / BASELINE / "checkpoints").is_dir()
+        display.say(SAME_ALONE)
         other = replace(begin()[1], how="Pretrained from the same weights, without a teacher,")
         train_encoder(alone, corpus, run / BASELINE, other, resume=again, machine=machine, quiet=quiet)
         models["without a teacher"] = run / BASELINE
     if Processes.launched().is_main:
-        samples, batches = _heldout(recipe, corpus)
         exact = replace(machine, precision="float32")
-        measure = partial(measure_encoder, samples=samples, batches=batches, machine=exact, allow_pickle=allow_pickle)
-        write_comparison(run, [measure(name, source) for name, source in models.items()], display.say)
+        loaded = {name: load_model(one, allow_pickle=allow_pickle) for name, one in models.items()}
+        samples, batches = _heldout(recipe, corpus)
+        subjects = [of_text(name, models[name], model, batches, exact) for name, model in loaded.items()]
+        write_comparison(run, measure(subjects, samples), display.say)
     return finished
 
 
@@ -130,7 +132,17 @@ def _begin(
     check_student(student, model, f"{teacher}")
     check_corpus(model, corpus, recipe, f"{teacher}")
     check_shape(student.encoder.settings, recipe, "the student")
+    if getattr(student.encoder.settings, "memory", 0):
+        student, about = without_memory(student), f"{about}; it has no memory, as samples are independent"
     return model, Start(student, f"{init or teacher}", how, [about], inputs, tokens=student.tokens)
+
+
+def without_memory(model: Model) -> Model:
+    """Return an XLNet that reads each sample by itself."""
+    shape = msgspec.structs.replace(model.encoder.settings, memory=0, window=None)
+    encoder = build_encoder(shape, model.encoder.vocabulary)
+    encoder.load_state_dict(model.encoder.state_dict())
+    return replace(model, encoder=encoder)
 
 
 @contextmanager
@@ -182,7 +194,7 @@ def _heldout(recipe: Recipe, corpus: Corpus) -> tuple[list[Sample], list[Batch]]
 
 def check_targets(objectives: Iterable[str]) -> None:
     """Raise an error if predictions cannot be stored, or if storing them has no effect."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if rank_and_size()[1] > 1:
         raise UserError("--targets works with a single process only", remedy="omit it")
     for name in (HIDDEN_COSINE, LAYER_MATCHING):
         if name in objectives:
@@ -244,4 +256,7 @@ def check_corpus(teacher: Model, corpus: Corpus, recipe: Recipe, source: str) ->
             remedy=f"pass --set layout.length={longest}",
         )
     if recipe.layout.num_streams:
-        raise UserError("a teacher reads independent samples, not contiguous streams", remedy="choose another layout")
+        raise UserError(
+            "a teacher reads independent samples, not contiguous streams",
+            remedy="pass --set layout.kind=document_sentences, or for an XLNet use the recipe distilxlnet-mini",
+        )

@@ -11,6 +11,7 @@ embeddings are then those of the teacher; in the authors' code it is lost.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import replace
 
 import msgspec
@@ -22,6 +23,7 @@ from unmask.families import BodySettings
 from unmask.families.bert import BertSettings
 from unmask.families.distilbert import DistilBertSettings
 from unmask.model import Model, build_encoder
+from unmask.pretraining.checks import check_vocabulary
 from unmask.pretraining.start import select_tensors, spread
 
 PARTS = {"embeddings.": "the embeddings", "blocks.": "the layers", "pooler.": "the pooler"}
@@ -56,7 +58,13 @@ def student_of(teacher: Model, settings: BodySettings, source: str, *, seed: int
         settings: shape of the student.
         source: name of the teacher in the line.
         seed: seed of newly initialized weights.
+
+    Raises:
+        UserError: such a body cannot read the vocabulary of the teacher.
     """
+    tokenizer = copy(teacher.tokenizer)
+    tokenizer.summary = settings.summary
+    check_vocabulary(settings, tokenizer.pad, tokenizer.kind.name)
     encoder = build_encoder(settings, teacher.encoder.vocabulary, seed=seed)
     kept = _kept(settings, teacher.encoder.settings)
     given = _given(encoder, teacher.encoder, kept)
@@ -73,7 +81,9 @@ def student_of(teacher: Model, settings: BodySettings, source: str, *, seed: int
         replace(
             teacher,
             encoder=encoder,
+            tokenizer=tokenizer,
             heads=heads if inherits else {},
+            labels=teacher.labels if inherits else (),
             created=(),
             downstream=None,
             tokens=teacher.tokens if inherits else 0,

@@ -11,28 +11,21 @@ fine-tuning.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import msgspec
-import numpy as np
 
-from unmask.batches.batch import Sample
-from unmask.distillation.augment import Proposer, augment
+from unmask.distillation.examples import read_lesson
 from unmask.distillation.general import check_targets, vocabulary_difference
 from unmask.distillation.lesson import Lesson
+from unmask.distillation.predictions import with_predictions
 from unmask.distillation.student import student_of, student_settings
-from unmask.distillation.targets import TargetStore, sample_key
+from unmask.distillation.targets import TargetStore
 from unmask.errors import UserError, counted
-from unmask.finetuning.examples import HOLD_OUT_SEED, Examples
+from unmask.finetuning.examples import Examples
 from unmask.finetuning.prepare import Phase, Prepared, assemble, check_effects
 from unmask.finetuning.rule import defaults
-from unmask.inference.backend import TorchBackend
-from unmask.inference.fill import no_masked_lm
-from unmask.inference.predictor import Predictor
-from unmask.labelled.labelled_file import is_plain, read_texts
 from unmask.migration import refuse_old_settings
 from unmask.model import Model, load_model
 from unmask.objectives.layer_matching import NAME as LAYER_MATCHING
@@ -43,7 +36,7 @@ from unmask.recipe import FinetuningRecipe, Objectives
 from unmask.runs.display import Display
 from unmask.settings import convert, put
 from unmask.tasks.regularization import NONE
-from unmask.tasks.task import Framed, Task
+from unmask.tasks.task import Task
 from unmask.training.machine import Machine
 
 INTERMEDIATE = 0.5
@@ -57,33 +50,32 @@ def prepare_lesson(lesson: Lesson, machine: Machine, display: Display) -> Prepar
         UserError: they are inconsistent.
     """
     lesson.check()
-    seed = int(lesson.settings.get("seed", 0))
-    model = load_model(lesson.teacher, allow_pickle=lesson.allow_pickle, seed=seed)
+    model = load_model(lesson.teacher, allow_pickle=lesson.allow_pickle)
     if model.task is None:
         raise UserError(
             f"{lesson.teacher} was not fine-tuned for a task",
             remedy="fine-tune it first: unmask finetune, or distill it on text: --corpus or --text",
         )
-    student, about = _student(lesson, model, seed)
+    student, about = _student(lesson, model)
     exact = replace(machine, precision="float32")
     notes = [about]
     data = read_lesson(lesson, model.task, model, exact, display, notes)
     taught = teacher_of_task(model)
     recipe = _resolve(lesson, model.task, student, data, taught)
-    why = vocabulary_difference(model, student) or _other_frame(model, student)
+    why = _difference(lesson, model, student)
     if why:
-        _check_predictions_alone(recipe, f"{lesson.teacher}", why)
+        _check_predictions_alone(recipe, why)
     identity = model.fingerprint()
-    ready = assemble(student, recipe, data, f"{lesson.init or lesson.teacher}", machine, taught)
+    ready = assemble(student, recipe, data, "", machine, taught)
     assert recipe.distillation is not None
     ready.learner.parts[recipe.task.part].weight = recipe.distillation.gold
     phases, store = phases_of(recipe), None
     if lesson.targets is not None:
         check_targets(phases[-1].objectives)
         data_of = hashlib.sha256("".join(data.fingerprints().values()).encode()).hexdigest()
-        store = TargetStore(lesson.targets, {"teacher": identity, "data": data_of})
+        store = TargetStore(lesson.targets, {"teacher": identity, "data set": data_of})
     if why or store is not None:
-        ready = _with_predictions(ready, model, exact, display, store, same=not why)
+        ready = with_predictions(ready, model, exact, display, store, same=not why)
     read = not why and (store is None or len(phases) > 1)
     taught.to(machine.device, machine.dtype)
     return replace(
@@ -106,12 +98,12 @@ def prepare_baseline(lesson: Lesson, machine: Machine, display: Display) -> Prep
         raise UserError("without --train there are no labels for --baseline to learn from", remedy="omit it")
     model = load_model(lesson.teacher, allow_pickle=lesson.allow_pickle)
     assert model.task is not None
-    student, _ = _student(lesson, model, int(lesson.settings.get("seed", 0)))
+    student, about = _student(lesson, model)
     own = replace(lesson, unlabelled=(), augment=0, masked_lm=None)
     data = read_lesson(own, model.task, model, machine, display, [])
     recipe = _resolve(own, model.task, student, data, teacher_of_task(model))
     recipe = msgspec.structs.replace(recipe, objective=Objectives(), distillation=None)
-    return assemble(student, recipe, data, f"{lesson.init or lesson.teacher}", machine)
+    return replace(assemble(student, recipe, data, "", machine), notes=(about,))
 
 
 def teacher_of_task(model: Model) -> Teacher:
@@ -134,64 +126,10 @@ def phases_of(recipe: FinetuningRecipe) -> tuple[Phase, ...]:
     return Phase(share, (LAYER_MATCHING,)), Phase(1 - share, (*own, *others))
 
 
-def read_lesson(
-    lesson: Lesson, task: Task, model: Model, machine: Machine, display: Display, notes: list[str]
-) -> Examples:
-    """Return the examples to train on and those to evaluate on; texts without labels have those of the teacher.
-
-    Without dev files a tenth of the labeled examples is held out, or if there are none, a tenth of the others.
-
-    Raises:
-        UserError: a file cannot be read, or is not suitable for the task.
-    """
-    files = lesson.files
-    read = partial(task.read, columns=files.columns, kind=files.kind, notes=notes)
-    train = read(files.train) if files.train else []
-    texts = [one for path in lesson.unlabelled for one in _read_unlabelled(path, task, lesson, notes)]
-    found = task.labelled(texts, Predictor(model, machine, display).run(texts, notes)) if texts else []
-    if files.dev:
-        held = read(files.dev)
-    elif train:
-        train, held = task.hold_out(train, HOLD_OUT_SEED)
-    else:
-        found, held = task.hold_out(found, HOLD_OUT_SEED)
-        notes.append("scored by how often the student agrees with the teacher: there are no labeled examples")
-    train = [*train, *found]
-    if lesson.augment:
-        train += _variants(lesson, train, model, machine, display, notes)
-    return Examples(train, held, model.labels, notes)
-
-
-def _variants(
-    lesson: Lesson, train: Sequence[Any], model: Model, machine: Machine, display: Display, notes: list[str]
-) -> list[Any]:
-    """Return variants of the training examples; see augment.py."""
-    proposing = model
-    if lesson.masked_lm is not None:
-        proposing = load_model(lesson.masked_lm, allow_pickle=lesson.allow_pickle)
-        if "masked_lm" not in proposing.heads:
-            raise no_masked_lm(proposing)
-    elif "masked_lm" not in model.heads:
-        notes.append(
-            f"words are replaced by those with similar embeddings, as {lesson.teacher} cannot fill masks; for words "
-            "that fit their context, pass --masked-lm MODEL"
-        )
-    found = augment(train, lesson.augment, Proposer(proposing, machine), int(lesson.settings.get("seed", 0)), display)
-    notes.append(f"{len(found):,} variants of {len(train):,} training examples")
-    return found
-
-
-def _read_unlabelled(path: Any, task: Task, lesson: Lesson, notes: list[str]) -> list[Any]:
-    """Return the examples of a file of texts, or of examples whose labels are ignored."""
-    files = lesson.files
-    columns = {ours: theirs for ours, theirs in files.columns.items() if ours != "label"}
-    if is_plain(path, files.kind) and not getattr(task, "pairs", None):
-        return task.from_texts(read_texts(path, columns=columns, notes=notes))
-    return task.read([path], columns=columns, kind=files.kind, gold=False, notes=notes)
-
-
-def _student(lesson: Lesson, teacher: Model, seed: int) -> tuple[Model, str]:
+def _student(lesson: Lesson, teacher: Model) -> tuple[Model, str]:
     """Return the student before it learns, and a line about it."""
+    given = lesson.settings.get("seed", 0)
+    seed = given if isinstance(given, int) and given >= 0 else 0  # others are refused with the other settings
     if lesson.init is None:
         shape = student_settings(lesson.recipe.encoder, teacher.encoder.settings, lesson.layers)
         return student_of(teacher, shape, f"{lesson.teacher}", seed=seed)
@@ -234,77 +172,25 @@ def _untuned(task: Task) -> Task:
     return msgspec.structs.replace(task, **{name: value for name, value in own.items() if hasattr(task, name)})
 
 
-def _other_frame(teacher: Model, student: Model) -> str:
-    """Return why a student frames texts in another way than its teacher; "" if it does not."""
-    ours, theirs = student.encoder.settings.summary, teacher.encoder.settings.summary
-    return "" if ours == theirs else f"it reads texts at their {ours} token, not the {theirs} one"
+def _difference(lesson: Lesson, teacher: Model, student: Model) -> str:
+    """Return why a student reads texts in another way than its teacher; "" if it does not."""
+    if why := vocabulary_difference(teacher, student):
+        return f"the vocabulary of the student is not that of {lesson.teacher}: {why}"
+    ours, theirs = (one.encoder.settings.summary for one in (student, teacher))
+    if ours == theirs:
+        return ""
+    return f"the student reads the vector of a text at its {ours} token, and {lesson.teacher} at the {theirs} one"
 
 
-def _check_predictions_alone(recipe: FinetuningRecipe, source: str, why: str) -> None:
+def _check_predictions_alone(recipe: FinetuningRecipe, why: str) -> None:
     """Raise an error if more than predictions of texts or words is to be learned by a student that reads otherwise."""
-    known = f"the vocabulary of the student is not that of {source}: {why}"
     for name in recipe.objectives:
         if name != SOFT_TARGETS:
-            raise UserError(
-                f"objective.{name} compares tokens, but {known}", remedy=f"pass --set objective.{name}=false"
-            )
+            raise UserError(f"objective.{name} compares tokens, but {why}", remedy=f"pass --set objective.{name}=false")
     if recipe.task.part == "question_answering":
-        raise UserError(f"answers are predicted as tokens, but {known}", remedy="choose a student of its vocabulary")
-
-
-def _with_predictions(
-    ready: Prepared, model: Model, machine: Machine, display: Display, store: TargetStore | None, *, same: bool
-) -> Prepared:
-    """Return samples with the teacher's predictions as labels.
-
-    Args:
-        ready: the student's samples.
-        model: the teacher.
-        machine: device and precision.
-        display: shows the progress.
-        store: what was predicted before.
-        same: whether the teacher reads the student's samples; otherwise it reads the examples in its own vocabulary.
-    """
-    task, backend = ready.recipe.task, TorchBackend(model, machine, display)
-    at, evaluated = ready.learner.parts[task.part].at, (ready.split if ready.stops_early else ready.data).held
-
-    def predicted(framed: Framed, examples: Sequence[Any]) -> Framed:
-        theirs = framed if same else task.frame(model.tokenizer, examples, model.labels, gold=True)
-        compute = partial(backend.logits, task.part)
-        logits = compute(theirs.samples) if store is None else stored(store, theirs.samples, at, compute)
-        return replace(framed, samples=attach(framed.samples, logits, at))
-
-    found = replace(ready, train=predicted(ready.train, ready.split.train), held=predicted(ready.held, evaluated))
-    if store is not None:
-        store.flush()
-    return found
-
-
-def stored(
-    store: TargetStore, samples: Sequence[Sample], at: str, compute: Callable[[list[Sample]], list[np.ndarray]]
-) -> list[np.ndarray]:
-    """Return the logits of each sample, (targets, classes), and store those that had to be computed."""
-    keys = [sample_key(sample.ids, sample.segments, sample.positions[at]) for sample in samples]
-    new = {key: sample for key, sample in zip(keys, samples, strict=True) if key not in store}
-    for key, logits in zip(new, compute(list(new.values())), strict=True):
-        store.put(key, logits)
-    return [store[key][0] for key in keys]
-
-
-def attach(samples: Sequence[Sample], logits: Sequence[np.ndarray], at: str) -> list[Sample]:
-    """Return samples with the logits of their targets as labels.
-
-    Args:
-        samples: the samples.
-        logits: those of all targets in the order of the samples, in arrays of any lengths, (targets, classes) each.
-        at: name of the targets' positions.
-    """
-    if not samples:
-        return []
-    rows, ends = np.concatenate(logits), np.cumsum([len(sample.positions[at]) for sample in samples])
-    assert len(rows) == ends[-1], "teacher and student predict the same targets"
-    own = np.split(rows, ends[:-1])
-    return [sample.add(labels={SOFT_TARGETS: some.ravel()}) for sample, some in zip(samples, own, strict=True)]
+        raise UserError(
+            f"answers are predicted as tokens, but {why}", remedy="choose a student of its family: pass --layers N"
+        )
 
 
 def _how(lesson: Lesson) -> str:

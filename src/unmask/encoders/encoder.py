@@ -162,6 +162,35 @@ class HeadSpec:
     summary: Summary = "first"
 
 
+class Shape(Protocol):
+    """The part of a family's settings that every body is built from."""
+
+    @property
+    def layers(self) -> int:
+        """Number of layers."""
+        ...
+
+    @property
+    def width(self) -> int:
+        """Width of the layers."""
+        ...
+
+    @property
+    def positions(self) -> int:
+        """Maximum sequence length in tokens."""
+        ...
+
+    @property
+    def head(self) -> HeadSpec:
+        """Properties of its heads."""
+        ...
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """Capabilities; see `Encoder`."""
+        ...
+
+
 class Encoder(nn.Module):
     """Base class of all bodies: modules that encode tokens.
 
@@ -186,6 +215,16 @@ class Encoder(nn.Module):
     head: HeadSpec
     gives: frozenset[str] = frozenset()
     chosen: Any = None
+
+    def take(self, settings: Shape, vocabulary: int) -> None:
+        """Set the attributes of a body that is built from the settings of a family."""
+        self.settings = settings
+        self.width = settings.width
+        self.num_layers = settings.layers
+        self.vocabulary = vocabulary
+        self.longest = settings.positions
+        self.head = settings.head
+        self.gives = settings.gives
 
     @property
     def reads(self) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from unmask.batches.batch import Tokens
-from unmask.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, HeadSpec, Keep
+from unmask.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, Keep, Shape
 from unmask.layers.block import Block
 from unmask.layers.embeddings import Embeddings
 from unmask.layers.linear import fill_up
@@ -25,33 +25,8 @@ from unmask.layers.pre_norm_block import PreNormBlock
 Layer: TypeAlias = Block | PreNormBlock
 
 
-class Shape(Protocol):
-    """The part of a family's settings that a body needs."""
-
-    @property
-    def layers(self) -> int:
-        """Number of layers."""
-        ...
-
-    @property
-    def width(self) -> int:
-        """Width of the layers."""
-        ...
-
-    @property
-    def positions(self) -> int:
-        """Maximum sequence length in tokens."""
-        ...
-
-    @property
-    def head(self) -> HeadSpec:
-        """Properties of its heads."""
-        ...
-
-    @property
-    def gives(self) -> frozenset[str]:
-        """Capabilities; see `Encoder`."""
-        ...
+class BlockShape(Shape, Protocol):
+    """The part of a family's settings that this body is built from."""
 
     def block(
         self, number: int, *, width: int | None = None, heads: int | None = None, inner: int | None = None
@@ -73,20 +48,14 @@ class Transformer(Encoder):
 
     def __init__(
         self,
-        settings: Shape,
+        settings: BlockShape,
         vocabulary: int,
         embeddings: Embeddings,
         blocks: Sequence[Layer],
         pooler: Pooler | NormedPooler | None,
     ) -> None:
         super().__init__()
-        self.settings = settings
-        self.width = settings.width
-        self.num_layers = settings.layers
-        self.vocabulary = vocabulary
-        self.longest = settings.positions
-        self.head = settings.head
-        self.gives = settings.gives
+        self.take(settings, vocabulary)
         self.embeddings = embeddings
         self.blocks: Sequence[Layer] = nn.ModuleList(blocks)  # type: ignore[assignment]  # used as a sequence
         self.pooler = pooler

@@ -11,13 +11,12 @@ only the language model of that direction reads them: its states are then the ou
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from unmask.batches.batch import Tokens
-from unmask.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, Keep
+from unmask.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, Keep, Shape
 from unmask.layers.characters import CharacterCnn
 from unmask.layers.dropout import Dropout
 from unmask.layers.lstm import Lstm, LstmState
@@ -38,7 +37,7 @@ class TwoLms(Encoder):
 
     def __init__(
         self,
-        settings: Any,
+        settings: Shape,
         vocabulary: int,
         characters: CharacterCnn,
         forward_lm: Sequence[Lstm],
@@ -47,13 +46,7 @@ class TwoLms(Encoder):
         residual: bool = True,
     ) -> None:
         super().__init__()
-        self.settings = settings
-        self.width = settings.width
-        self.num_layers = settings.layers
-        self.vocabulary = vocabulary
-        self.longest = settings.positions
-        self.head = settings.head
-        self.gives = settings.gives
+        self.take(settings, vocabulary)
         self.characters = characters
         self.forward_lm: Sequence[Lstm] = nn.ModuleList(forward_lm)  # type: ignore[assignment]  # used as a sequence
         self.backward_lm: Sequence[Lstm] = nn.ModuleList(backward_lm)  # type: ignore[assignment]

@@ -25,7 +25,7 @@ from torch.utils.checkpoint import checkpoint
 
 from unmask.batches.batch import Tokens
 from unmask.batches.windows import cut_windows
-from unmask.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, HeadSpec, Keep
+from unmask.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, Keep, Shape
 from unmask.layers.dropout import Dropout
 from unmask.layers.embeddings import Embeddings
 from unmask.layers.linear import fill_up
@@ -38,23 +38,8 @@ REMEMBERED = "remembered"
 """Name, in the state, of how many tokens of memory a stream has."""
 
 
-class Shape(Protocol):
-    """The part of a family's settings that a body needs."""
-
-    @property
-    def width(self) -> int:
-        """Width of the layers."""
-        ...
-
-    @property
-    def layers(self) -> int:
-        """Number of layers."""
-        ...
-
-    @property
-    def positions(self) -> int:
-        """Maximum sequence length in tokens."""
-        ...
+class MemoryShape(Shape, Protocol):
+    """The part of a family's settings that this body is built from."""
 
     @property
     def memory(self) -> int:
@@ -71,16 +56,6 @@ class Shape(Protocol):
         """Dropout rate."""
         ...
 
-    @property
-    def head(self) -> HeadSpec:
-        """Properties of its heads."""
-        ...
-
-    @property
-    def gives(self) -> frozenset[str]:
-        """Capabilities; see `Encoder`."""
-        ...
-
 
 class TwoStreams(Encoder):
     """See the module; implements `Encoder`, `WithTokenEmbeddings`, `WithPooler` and `WithCarry`.
@@ -95,20 +70,14 @@ class TwoStreams(Encoder):
 
     def __init__(
         self,
-        settings: Shape,
+        settings: MemoryShape,
         vocabulary: int,
         embeddings: Embeddings,
         blocks: Sequence[RelativeBlock],
         pooler: Pooler,
     ) -> None:
         super().__init__()
-        self.settings = settings
-        self.width = settings.width
-        self.num_layers = settings.layers
-        self.vocabulary = vocabulary
-        self.longest = settings.positions
-        self.head = settings.head
-        self.gives = settings.gives
+        self.take(settings, vocabulary)
         self.embeddings = embeddings
         self.query = nn.Parameter(torch.zeros(settings.width))
         self.blocks: Sequence[RelativeBlock] = nn.ModuleList(blocks)  # type: ignore[assignment]  # used as a sequence

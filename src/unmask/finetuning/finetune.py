@@ -311,9 +311,12 @@ def _announce(ready: Prepared, display: Display) -> None:
     own = f" (its own is for {', '.join(base.labels)})" if base.labels else ""
     new = [*base.created, *(() if ready.kept else (f"the {title} head{own}",))]
     labels = f", labels: {', '.join(data.labels)}" if data.labels else ""
+    lacking = f", as {source} lacks it" if source else ""
+    weights = f"newly initialized{lacking}: {', '.join(new)}" if new else f"all weights from {source}" if source else ""
     display.say(
         f"{len(ready.split.train):,} training examples, {len(data.held):,} evaluation examples{labels}\n"
         f"learning rate {recipe.optimizer.learning_rate:g}, {recipe.batch.sequences or recipe.batch.tokens} "
-        f"{'sequences' if recipe.batch.sequences else 'tokens'} per step, seed {recipe.seed}\n"
-        + (f"newly initialized, as {source} lacks it: {', '.join(new)}" if new else f"all weights from {ready.source}")
+        f"{'sequences' if recipe.batch.sequences else 'tokens'} per step, seed {recipe.seed}"
     )
+    if weights:
+        display.say(weights)

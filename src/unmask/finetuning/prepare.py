@@ -57,7 +57,7 @@ class Prepared:
         kept: whether the head is that of the model.
         train, held: samples to train on, and samples to evaluate on during training.
         inputs: fingerprints of model and examples.
-        source: name of what the model was made of, in messages.
+        source: name of what the model was made of, in messages; empty: `notes` name it.
         how: what the run does, for the card of its model.
         notes: lines to print at the start.
         teacher: what objectives learn from, if they do.
@@ -119,7 +119,7 @@ def assemble(
         base: the model to fine-tune.
         recipe: the recipe with all settings resolved.
         data: the examples.
-        source: name of what the model was made of.
+        source: see `Prepared`.
         machine: the device of the learner.
         teacher: what objectives learn from.
 

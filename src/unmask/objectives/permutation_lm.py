@@ -20,6 +20,7 @@ from unmask.encoders.encoder import TOKEN_EMBEDDINGS, TWO_STREAMS, Encoded, Enco
 from unmask.layers.vocabulary import vocabulary_loss
 from unmask.objectives.objective import (
     BuildContext,
+    Decoding,
     Objective,
     ObjectiveSettings,
     Part,
@@ -65,18 +66,17 @@ class PermutationLM(Objective):
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return logits over the vocabulary for the targets, (targets, vocabulary)."""
-        return linear(self._rows(encoded), decoder_of(encoder), self.bias)
+        return linear(*self.decoding(encoder, encoded, batch))
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
-        loss, correct = vocabulary_loss(self._rows(encoded), decoder_of(encoder), self.bias, batch.labels[TARGETS])
+        loss, correct = vocabulary_loss(*self.decoding(encoder, encoded, batch), batch.labels[TARGETS])
         return Part(loss, {"accuracy": correct})
 
-    @staticmethod
-    def _rows(encoded: Encoded) -> Tensor:
-        """Return the query stream, (targets, width)."""
+    def decoding(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Decoding:
+        """See `Objective`; the rows are the query stream, (targets, width)."""
         assert encoded.queries is not None, "the masking gives targets"
-        return encoded.queries
+        return Decoding(encoded.queries, decoder_of(encoder), self.bias)
 
     def baseline(self, name: str, batches: Sequence[Batch], token: int) -> Mapping[str, float]:
         """See `Objective`."""

@@ -40,7 +40,6 @@ from unmask.runs.earlier import Earlier
 from unmask.runs.plots import plot_training, try_to_draw
 from unmask.runs.report import Remarks, model_card, pretraining_report
 from unmask.settings import write
-from unmask.training.checkpoint import Progress
 from unmask.training.evaluate import evaluate
 from unmask.training.loop import Trainer, open_run
 from unmask.training.machine import Machine, choose_machine
@@ -153,16 +152,7 @@ def train_encoder(
         trainer.complete(resume=resume)
         if not processes.is_main:
             return run.model
-        metrics = evaluate(learner, heldout, machine) if heldout else {}
-        trained = _trained(recipe, curriculum, trainer.progress.total)
-        remarks = _remarks(learner, run, metrics, trained, trainer, start)
-        published = [name for name in trained if TEACHER not in recipe.all_objectives[name].asks]
-        heads = {name: learner.parts[name].published() for name in published}
-        tokens = None if start.tokens is None else start.tokens + trainer.progress.tokens
-        model = Model(learner.encoder, corpus.tokenizer, heads, tokens=tokens)
-        about = f"{start.how} with unmask {__version__}: {', '.join(trained)}."
-        save_model(run.model, model, model_card(recipe.name, about, metrics))
-        _write_report(run, recipe, trainer.progress, remarks, display)
+        remarks = _finish(run, recipe, corpus, curriculum, trainer, start, heldout, display)
     for warning in remarks.warnings:
         display.say(warning)
     display.say(f"model: {run.model}")
@@ -254,12 +244,32 @@ def _remarks(
     )
 
 
-def _write_report(run: RunDirectory, recipe: Recipe, progress: Progress, remarks: Remarks, display: Display) -> None:
-    """Write the report of a finished run, and then the plot, which may fail."""
+def _finish(
+    run: RunDirectory,
+    recipe: Recipe,
+    corpus: Corpus,
+    curriculum: Curriculum,
+    trainer: Trainer,
+    start: Start,
+    heldout: Sequence[Batch],
+    display: Display,
+) -> Remarks:
+    """Write the results of a finished run: model, report, and then the plot, which may fail."""
+    learner, progress = trainer.learner, trainer.progress
+    metrics = evaluate(learner, heldout, trainer.machine) if heldout else {}
+    trained = _trained(recipe, curriculum, progress.total)
+    remarks = _remarks(learner, run, metrics, trained, trainer, start)
+    published = [name for name in trained if TEACHER not in recipe.all_objectives[name].asks]
+    heads = {name: learner.parts[name].published() for name in published}
+    tokens = None if start.tokens is None else start.tokens + progress.tokens
+    about = f"{start.how} with unmask {__version__}: {', '.join(trained)}."
+    model = Model(learner.encoder, corpus.tokenizer, heads, tokens=tokens)
+    save_model(run.model, model, model_card(recipe.name, about, metrics))
     shutil.rmtree(run.plots, ignore_errors=True)  # from before the run was extended
     run.report(pretraining_report(run, recipe.name, progress, remarks))
     try_to_draw(lambda: plot_training(run), display.say)
     run.report(pretraining_report(run, recipe.name, progress, remarks))  # again, with the plot
+    return remarks
 
 
 def fingerprint(corpus: Corpus) -> str:
