@@ -24,6 +24,7 @@ import msgspec
 import trainer_finetune
 from common import add, compared, logged, random_start
 from comparison import COMPARISONS, Data, Start, Task, read_comparison
+from dialogues import held_out, write_made
 from pretrain import checkpoint, read_cases, tokenizer_of
 from quality import (
     TOY_FINETUNING,
@@ -271,7 +272,8 @@ class Bench:
         `prepare` is one of: "sample", the first of the shuffled training examples; "split NAME", of a training set (see
         quality.split); "sentences": one in `each` is trained on; "last tenth": of the sentences, is held out;
         "questions": those about a tenth of the passages are held out; "moved questions": beside that, a third of them
-        are moved to another passage.
+        are moved to another passage; "made FORM": what dialogues.py makes of the questions, those of the test file
+        among them except about the articles that are scored.
         """
         names = (data.train, data.dev, data.test, data.held)
         train, dev, test, held = (self.work.files(some) for some in names)
@@ -295,6 +297,11 @@ class Bench:
             parts = {name: move(part) for name, part in parts.items()} if what == "moved" else parts
             train, held, test = ([write_squad(folder / f"{name}.json", part)] for name, part in parts.items())
             dev = held
+        elif what == "made":
+            rest, apart = held_out(read_squad(dev))
+            scored = "hotpotqa" if name == "unsupported" else name
+            train = [write_made(name, folder / "train.json", [*read_squad(train), *rest])]
+            dev = [write_made(scored, folder / "dev.json", apart)]
         return Files(train, dev, test, held)
 
 

@@ -18,6 +18,7 @@ FIELDS = {
     "pairs": {"set", "start", "seed", "metrics", "intervals", "examples", "step", *LENGTH},
     "token_classification": {"data", "each", "start", "body", "seed", "metrics", "intervals", "by_type", *LENGTH},
     "question_answering": {"variant", "start", "seed", "set", "held", "dev", "steps", *LENGTH},
+    "dialogues": {"data", "seed", "metrics", "intervals", "examples", "step", *LENGTH},
     "cmrc": {"seed", "dev", "step", "epochs", "tokens", "seconds"},
     "features": {"data", "start", "method", "seed", "metric", "score", "interval", "examples", "epochs", "seconds"},
     "finetuning_rule": {"data", "model", "examples", "width", "learning_rate", "factor", "epochs", "seed", "score"},

@@ -118,6 +118,7 @@ def test_no_other_span_of_words_is_better():
         ({"data": content(COLOR)["data"] * 2}, r"story 2 \(id s\): the id 's' is also that of story 1"),
         (content((" ", answer("x"))), "the input_text is empty"),
         (content(COLOR, DOG, more={"0": [answer("x")]}), "1 answers to 2 questions"),
+        (content(COLOR, more={"0": [answer("x") | {"turn_id": 2}]}), "'turn_id' is 1, that of its answer 2"),
         (content(("why?", {"input_text": "x"})), "'span_start' is missing"),
     ],
 )

@@ -60,6 +60,8 @@ def test_what_is_left_out_is_counted(tmp_path):
     found = read(
         tmp_path, question("Paris", id="a", context=empty), question(facts=[("Eve", 9), ("Eve", 1)], id="b"), question()
     )
+    (twice,) = read(tmp_path, question(context=[*CONTEXT, ["Rome", ["Rome is old."]]]))
+    assert describe_paragraphs([twice]) == ["sentences whose title and number another one has: 1 (1 questions)"]
     assert found[0].passage == found[2].passage
     assert describe_paragraphs(found) == [
         "paragraphs left out because they have no sentence: 2 (3 questions)",

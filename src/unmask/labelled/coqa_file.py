@@ -57,7 +57,7 @@ def read_coqa(paths: Sequence[str | Path], *, gold: bool = True) -> list[CoqaQue
 
     Raises:
         UserError: a file does not have this format, a story or question is empty, an id occurs twice in a file, or the
-            numbers of questions and answers differ; the message names the location.
+            numbers of questions and answers, or of a turn and its answer, differ; the message names the location.
     """
     questions = [question for path in paths for question in _read_file(path, gold)]
     if not questions:
@@ -143,6 +143,9 @@ def _read_file(path: str | Path, gold: bool) -> Iterator[CoqaQuestion]:
                 source=source,
             )
             answers = [column[number] for column in columns]
+            for answer in answers:
+                if answer.get("turn_id", turn) != turn:
+                    inner.refuse(f"'turn_id' is {turn}, that of its answer {answer['turn_id']}", place.remedy)
             yield _with_answers(found, answers, inner) if gold else found
             history.append(_turn(found.question, answers, inner))
 

@@ -89,6 +89,9 @@ def describe_paragraphs(questions: Sequence[HotpotQuestion]) -> list[str]:
         "answers that occur nowhere in their paragraphs, and are used only for scoring": sum(
             bool(one.answer) and one.answer not in CLOSED and not one.answers for one in questions
         ),
+        "sentences whose title and number another one has": sum(
+            len(one.sentences) - len(facts) for one, facts in zip(questions, known, strict=True)
+        ),
         "supporting facts that name no sentence, and are used only for scoring": sum(
             fact not in facts for one, facts in zip(questions, known, strict=True) for fact in one.support
         ),

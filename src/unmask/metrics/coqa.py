@@ -1,4 +1,4 @@
-"""The metrics of CoQA, times 100, as its official scorer computes them (evaluate-v1.0.py; Reddy et al. 2019, 5.1).
+"""The metrics of CoQA, times 100, as its official scorer computes them (evaluate-v1.0.py; Reddy et al. 2019).
 
 Input: predicted answers and the gold answers of each question. Output: exact match and F1, of all questions and of
 those of each domain.

@@ -1,4 +1,4 @@
-"""The metrics of QuAC, times 100, as its official scorer computes them (scorer.py on quac.ai; Choi et al. 2018, 4).
+"""The metrics of QuAC, times 100, as its official scorer computes them (scorer.py on quac.ai; Choi et al. 2018).
 
 Input: predicted spans and dialogue acts, and the gold answers of each question. Output: F1 and the share of questions
 (HEQ-Q) and of dialogues (HEQ-D) for which the model is as good as humans are.

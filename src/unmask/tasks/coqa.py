@@ -5,7 +5,7 @@ spans of the story, "yes", "no" or "unknown".
 
 Spans and windows as in `question_answering`, a history (`history`), and a classifier of the kind of the answer
 (`answer_kinds`). A model that extracts can give free answers only as spans: those with the best F1 in the rationale are
-learned. Reddy et al. 2019, section 5, also generate answers from the rationale, which an encoder does not.
+learned. Reddy et al. 2019 also generate answers from the rationale, which an encoder does not.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
 Input: questions with the earlier turns of their dialogues. Output: what is asked about the passage of each.
 
-Prepended: [CLS] question [SEP] answer [SEP] … question [SEP] passage [SEP], with the current question last (Choi et al.
-2018, section 5.1, and Reddy et al. 2019, section 5, prepend the last turns, too). Marked: the question alone, and the
-earlier answers enclosed in [MASK] tokens in the passage. Qu et al. 2019 ("history answer embedding") add an embedding
-to the tokens of earlier answers instead, which needs a body of its own; a token works with any body.
+Prepended: [CLS] question [SEP] answer [SEP] … question [SEP] passage [SEP], with the current question last (Reddy et
+al. 2019 also put earlier turns before it: gen_seq2seq_data.py of stanfordnlp/coqa-baselines). Marked: the question
+alone, and the earlier answers enclosed in [MASK] tokens in the passage. Choi et al. 2018 (dialog_qa.py of AllenNLP) and
+Qu et al. 2019 ("history answer embedding") add an embedding to the tokens of earlier answers instead, which needs a
+body of its own; a token works with any body.
 """
 
 from __future__ import annotations

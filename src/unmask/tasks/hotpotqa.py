@@ -4,8 +4,8 @@ Input: questions with all paragraphs as one passage. Output: samples, the head w
 "yes" or "no", and the sentences that support them.
 
 Spans and windows as in `question_answering`, a classifier of the kind of the answer (`answer_kinds`), and a logit for
-the first token of each sentence, whether it supports the answer (Yang et al. 2018, section 5.2, with an encoder in
-place of their recurrent layers). A window with a supporting sentence contains what answers yes or no. A sentence has
+the first token of each sentence, whether it supports the answer (as in Yang et al. 2018, with an encoder in place of
+their recurrent layers). A window with a supporting sentence contains what answers yes or no. A sentence has
 its highest logit of all windows; it is predicted if this exceeds a threshold, which is tuned for the F1 of support.
 
 Paragraphs are read together as far as they are in one window: `length` limits over how many a question can reason.
