@@ -6,8 +6,8 @@ Input: questions of SQuAD. Output: JSON files as these data sets publish them. W
   that were said replaced by "it", and then "When was that?" or "Was that in 1952?". The sentences have several years,
   or none: which one is meant, or whether there is none, follows from the turns before alone.
 - Questions that need two paragraphs: a question that one sentence answers by a name, "and in which room is that shown?"
-  A paragraph that is made up tells in which rooms this name and those of two other sentences are shown, and whether
-  they are open.
+  A paragraph that is made up tells in which rooms this name and three others are shown, and whether they are open. The
+  others are in none of the sentences, so that a model need not understand the question, but must read both paragraphs.
 """
 
 from __future__ import annotations
@@ -24,13 +24,17 @@ from unmask.text.sentences import split_sentences
 
 YEAR = re.compile(r"\b(?:1\d|20)\d\d\b")
 TIME = re.compile(r"\b(?:when|years?|date|time)\b", re.IGNORECASE)
-NAME = re.compile(r"(?<=\s)[A-Z][\w.'-]+(?: [A-Z][\w.'-]+)*")
+PROPER = re.compile(r"(?<=\s)[A-Z][\w.'-]+(?: [A-Z][\w.'-]+)*")
 WORDS = range(6, 41)
 """Numbers of words that sentences may have."""
 HELD = 4
 """One article in this many is held out to be scored."""
 TOGETHER = 3
 """Number of sentences that are joined."""
+NAMES = 4
+"""Number of names in the paragraph that is made up."""
+CLOSED = 0.3
+"""Share of the questions about paragraphs that ask for yes or no."""
 GUIDE = "Guide"
 """Title of the paragraph that is made up."""
 
@@ -144,7 +148,7 @@ def _talk(source: Source, years: Sequence[str], rng: random.Random) -> Iterator[
 
 def _shortened(question: str, before: str) -> str:
     """Return a question with the longest name that was said before as a pronoun."""
-    names = [name for name in NAME.findall(question) if name in before]
+    names = [name for name in PROPER.findall(question) if name in before]
     return question.replace(max(names, key=len), "it", 1) if names else question
 
 
@@ -172,30 +176,30 @@ def _coqa(name: str, text: str, turns: Sequence[Turn]) -> dict[str, Any]:
 
 
 def _bridges(sources: Sequence[Source]) -> Iterator[dict[str, Any]]:
-    """Yield records of HotpotQA's files: about each sentence of three, what the guide tells about its answer."""
+    """Yield records of HotpotQA's files: a text that answers a question, another text, and a guide to some names."""
     rng = random.Random(2)
     named = [(one.text, *one.asked[0]) for one in sources if _is_name(*one.asked[0])]
-    for start in range(0, len(named) - TOGETHER + 1, TOGETHER):
-        chosen = named[start : start + TOGETHER]
-        names = [name for _, _, name in chosen]
-        if any(name in text for name in names for text, _, other in chosen if other != name) or len(set(names)) < 3:
+    for number, (text, question, name) in enumerate(named):
+        other = named[number - 1][0]
+        strange = [it for _, _, it in named if it not in text + other and name not in it and it not in name]
+        if name in other or len(set(strange)) < NAMES - 1:
             continue
-        rooms = rng.sample(range(10, 100), TOGETHER)
-        states = [rng.choice(("open", "closed")) for _ in names]
-        order = rng.sample(range(TOGETHER), TOGETHER)
-        lines = [f" {names[at]} is shown in room {rooms[at]}, which is {states[at]}." for at in order]
-        context = [[f"Text {place}", [text]] for place, (text, _, _) in enumerate(chosen, start=1)]
-        for at, (_, question, _) in enumerate(chosen):
-            closed, stem = rng.random() < 0.3, question.rstrip(" ?")
-            yield {
-                "_id": f"b{start + at}",
-                "question": f"{stem}, and {'is the room of that open' if closed else 'in which room is that shown'}?",
-                "answer": ("yes" if states[at] == "open" else "no") if closed else str(rooms[at]),
-                "type": "comparison" if closed else "bridge",
-                "level": "medium",
-                "context": [*context, [GUIDE, [line.strip() if not n else line for n, line in enumerate(lines)]]],
-                "supporting_facts": [[f"Text {at + 1}", 0], [GUIDE, order.index(at)]],
-            }
+        names = [name, *rng.sample(sorted(set(strange)), NAMES - 1)]
+        rng.shuffle(names)
+        rooms, states = rng.sample(range(10, 100), NAMES), rng.choices(("open", "closed"), k=NAMES)
+        lines = [f"{it} is shown in room {room}, which is {state}." for it, room, state in zip(names, rooms, states)]
+        texts = [text, other] if rng.random() < 0.5 else [other, text]
+        context = [[f"Text {place}", [it]] for place, it in enumerate(texts, start=1)]
+        at, closed, stem = names.index(name), rng.random() < CLOSED, question.rstrip(" ?")
+        yield {
+            "_id": f"b{number}",
+            "question": f"{stem}, and {'is the room of that open' if closed else 'in which room is that shown'}?",
+            "answer": ("yes" if states[at] == "open" else "no") if closed else str(rooms[at]),
+            "type": "comparison" if closed else "bridge",
+            "level": "medium",
+            "context": [*context, [GUIDE, [lines[0], *(f" {line}" for line in lines[1:])]]],
+            "supporting_facts": [[f"Text {texts.index(text) + 1}", 0], [GUIDE, at]],
+        }
 
 
 def _is_name(question: str, answer: str) -> bool:

@@ -294,6 +294,6 @@ def _made_up(name: str) -> str:
 
 def _made_up_questions() -> Iterator[Question]:
     for number in range(2 * TOY_PASSAGES):
-        passage = f"The dog Rex{number // 2} sees Avon{number // 2 + 500} near a house in {1900 + number // 2}."
+        passage = f"The dog Rex{number // 2:02} sees Avon{number // 2 + 500} near a house in {1900 + number // 2}."
         text = passage.split()[2 + 2 * (number % 2)]
         yield Question(str(number), f"Which {number % 2} is it?", passage, (Answer(text, passage.index(text)),))

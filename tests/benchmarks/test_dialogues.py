@@ -86,7 +86,11 @@ def test_questions_need_the_text_and_the_guide(dialogues, questions, tmp_path):
         )
         name = guide.split(" is shown")[0]
         assert name in text and name not in one.question
-        assert one.passage.count(" is shown in room ") == 3
+        assert one.passage.count(" is shown in room ") == dialogues.NAMES
+        lines = [one.passage[it.start : it.end] for it in one.sentences if it.title == dialogues.GUIDE]
+        texts = one.passage[: one.passage.index(lines[0])]
+        shown = [line.split(" is shown")[0] for line in lines]
+        assert [it for it in shown if it in texts] == [name], "the texts tell which one is meant"
         assert one.answer in guide or {"yes": "open", "no": "closed"}[one.answer] in guide
 
 

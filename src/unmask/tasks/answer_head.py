@@ -5,7 +5,8 @@ Input: windows of passages. Output: their loss, or logits in columns: start, end
 Devlin et al. 2019, section 4.2: a dot product of each token with a vector for the start, and one for the end. What
 questions have beside a span (yes or no, whether to ask on) is a classifier on the pooled [CLS], as for whole texts.
 Sentences that support an answer are found by a dot product with the first token of each (Yang et al. 2018 read
-both ends of a sentence in a recurrent layer, sp_model.py of hotpotqa/hotpot; an encoder reads the whole sentence in any of its tokens).
+both ends of a sentence in a recurrent layer, sp_model.py of hotpotqa/hotpot; an encoder reads the whole sentence in any
+of its tokens).
 """
 
 from __future__ import annotations
