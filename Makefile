@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench tables clean
+.PHONY: help demo test check bench fuzz tables clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -23,6 +23,9 @@ check: $(VENV)/.ready-test ## run ruff, mypy and all tests
 
 bench: $(VENV)/.ready-bench ## run the benchmarks (hours); each writes benchmarks/results/NAME.json
 	sh benchmarks/all.sh $(abspath $(BIN)/python)
+
+fuzz: $(VENV)/.ready-test ## 10,000 mutated files and settings: no traceback, no hang, bounded memory
+	FUZZ_CASES=10000 $(BIN)/python -m pytest tests/test_fuzz.py --timeout 0
 
 tables: $(VENV)/.ready-test ## write the tables of README.md and docs from benchmarks/results
 	$(BIN)/python benchmarks/tables.py

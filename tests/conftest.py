@@ -149,12 +149,6 @@ def _environment(monkeypatch):
     monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
 
 
-@pytest.fixture(autouse=True)
-def _environment(monkeypatch):
-    """Undo what a command line that runs in this process sets for processes that it starts."""
-    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
-
-
 @pytest.fixture
 def stopped_at(monkeypatch):
     """Interrupts a run after saving it, as a signal does: `with stopped_at(step): ...`."""

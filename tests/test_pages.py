@@ -87,6 +87,6 @@ def test_links():
 def test_the_ids_of_faults_in_names_of_tests_are_explained():
     sources = [path.read_text(encoding="utf8") for path in (ROOT / "tests").rglob("test_*.py")]
     names = [name for source in sources for name in re.findall(r"def (test_\w+)", source)]
-    used = {fault for name in names for fault in re.findall(r"_([TDCSP]\d+)(?=_)", name)}
+    used = {fault for name in names for fault in re.findall(r"_([TDCSPE]\d+)(?=_)", name)}
     explained = re.findall(r"^\| ([A-Z]\d+) \|", (ROOT / "tests/README.md").read_text(encoding="utf8"), re.MULTILINE)
     assert sorted(explained) == sorted(used)

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 OPENS_FOLDERS = hasattr(os, "O_DIRECTORY")
 """Whether directories can be opened to make the names in them durable; not on Windows."""
@@ -44,6 +45,15 @@ def named(path: Path) -> Iterator[None]:
         raise type(error)(error.errno, error.strerror or str(error), str(path)) from error
 
 
+def create(path: Path) -> BinaryIO:
+    """Create a temporary file for writing, in place of one that an interrupted program has left.
+
+    A link of this name is removed, not followed: in a shared folder somebody else may have put it there.
+    """
+    path.unlink(missing_ok=True)
+    return path.open("xb")
+
+
 def replace_file(path: Path, content: bytes) -> None:
     """Write a temporary file and rename it, so that readers see either the old or the new content in full.
 
@@ -53,7 +63,8 @@ def replace_file(path: Path, content: bytes) -> None:
     temporary = path.with_name(f".{path.name}.part")
     try:
         with named(path):
-            temporary.write_bytes(content)
+            with create(temporary) as file:
+                file.write(content)
             sync(temporary)
             temporary.replace(path)
     except OSError:

@@ -7,8 +7,12 @@ are bugs, and are shown with a traceback.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from os import PathLike
+
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters, ends of lines, what reverses the direction of writing, and lone surrogates."""
 
 
 class UnmaskError(Exception):
@@ -38,6 +42,18 @@ class UserError(UnmaskError):
 
 class InputWarning(UserWarning):
     """A warning that counts inputs a model did not read completely: truncated texts, empty texts."""
+
+
+class SharedDirectoryWarning(UserWarning):
+    """A warning that others can change the files of a model."""
+
+
+def printable(text: str) -> str:
+    """Return a text in which control characters are escaped, so that a terminal shows and does not obey them.
+
+    Texts of users and names of files appear in messages; a line end in them would forge another message.
+    """
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def counted(number: int, noun: str) -> str:

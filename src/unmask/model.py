@@ -19,12 +19,13 @@ from torch import Tensor
 
 from unmask.batches.rng import derive_seed
 from unmask.checkpoints import allennlp, huggingface
-from unmask.checkpoints.check import WithoutDraws, body_on_meta
+from unmask.checkpoints.check import WithoutDraws, body_on_meta, check_size
 from unmask.checkpoints.checksums import check_checksums, write_checksums
 from unmask.checkpoints.heads import POOLED
 from unmask.durable import replace_file
 from unmask.encoders.downstream import Downstream, DownstreamSettings
 from unmask.encoders.encoder import Encoder
+from unmask.environment import SMALLER, naming_shortage, warn_if_shared
 from unmask.errors import UserError
 from unmask.families import BodySettings
 from unmask.fingerprint import fingerprint
@@ -38,6 +39,9 @@ from unmask.tokenizers.load import ALL_FILES as TOKENIZER_FILES
 from unmask.tokenizers.load import load_tokenizer, read_length
 from unmask.tokenizers.tokenizer import Tokenizer
 from unmask.tokenizers.word_level import without_words
+
+MAX_NEW = 100
+"""Maximum number of added tokens that may lack weights, which are then newly initialized."""
 
 
 @dataclass(frozen=True)
@@ -152,47 +156,14 @@ def load_model(
     if tokenizer is not None:
         raise UserError("--tokenizer has no effect: the model has its own", remedy="remove it")
     directory = find(source)
-    with ThreadPoolExecutor(1) as pool:  # while the files are read
-        checked = pool.submit(check_checksums, directory)
-        if published := allennlp.is_directory(directory):
-            words = load_tokenizer(directory) if (directory / "vocab.txt").exists() else without_words()
-            found = allennlp.read(directory, words.size)
-        else:
-            found = huggingface.read(directory, allow_pickle=allow_pickle)
-        checked.result()
-    if not published:
-        words = load_tokenizer(directory)
-    known = {*OBJECTIVES, "downstream", *(task().part for task in TASKS.values())}
-    if unknown := sorted(found.heads.keys() - known):
-        raise UserError(f"unknown head '{unknown[0]}'", file=directory / "model.safetensors")
-    words.summary = found.settings.summary
-    if not found.settings.reads(words.kind.name):
-        raise UserError(
-            f"the model cannot read the tokenizer beside it, which is of the kind {words.kind.name}",
-            file=directory,
-            remedy="use the tokenizer that belongs to the model",
-        )
-    if found.settings.mismatch(words.pad):
-        raise UserError(
-            f"the padding id in config.json differs from that of the tokenizer, {words.pad}",
-            file=directory,
-            remedy="use the tokenizer that belongs to the model",
-        )
-    new = max(0, words.size - found.vocabulary)
-    if new > words.added:
-        raise UserError(
-            f"the tokenizer has {words.size} tokens, but the model {found.vocabulary}",
-            file=directory,
-            remedy="use the tokenizer that belongs to the model",
-        )
+    found, words = _read(directory, allow_pickle=allow_pickle)
+    new = _num_new(found, words, directory)
     complete = not new and body_on_meta(found.settings, 1).state_dict().keys() <= found.encoder.keys()
     with WithoutDraws() if complete else nullcontext():
         encoder = build_encoder(
             found.settings, found.vocabulary + new, dropout=dropout, keep_head_dropout=keep_head_dropout, seed=seed
         )
-    body, heads = found.encoder, found.heads
-    if new:
-        body, heads = _extend(found, decoder_of(encoder).detach())
+    body, heads = _extend(found, decoder_of(encoder).detach()) if new else (found.encoder, found.heads)
     missing = encoder.load_state_dict(body, strict=False).missing_keys
     if missing and (reads := sorted(POOLED & found.heads.keys())):
         raise UserError(
@@ -207,6 +178,50 @@ def load_model(
     if downstream is not None:
         _check_downstream(model, directory)
     return model
+
+
+def _read(directory: Path, *, allow_pickle: bool) -> tuple[huggingface.Pretrained, Tokenizer]:
+    """Return the contents of the files of a model, of whichever program, and its tokenizer.
+
+    Raises:
+        UserError: a file is damaged.
+    """
+    warn_if_shared(directory)
+    with ThreadPoolExecutor(1) as pool:  # while the files are read
+        checked = pool.submit(check_checksums, directory)
+        if published := allennlp.is_directory(directory):
+            words = load_tokenizer(directory) if (directory / "vocab.txt").exists() else without_words()
+            found = allennlp.read(directory, words.size)
+        else:
+            found = huggingface.read(directory, allow_pickle=allow_pickle)
+        checked.result()
+    if not published:
+        words = load_tokenizer(directory)
+    known = {*OBJECTIVES, "downstream", *(task().part for task in TASKS.values())}
+    if unknown := sorted(found.heads.keys() - known):
+        raise UserError(f"unknown head '{unknown[0]}'", file=directory / "model.safetensors")
+    words.summary = found.settings.summary
+    return found, words
+
+
+def _num_new(found: huggingface.Pretrained, words: Tokenizer, directory: Path) -> int:
+    """Return how many added tokens of the tokenizer lack weights.
+
+    Raises:
+        UserError: the tokenizer is not that of the model.
+    """
+    new, wrong = max(0, words.size - found.vocabulary), ""
+    if not found.settings.reads(words.kind.name):
+        wrong = f"the model cannot read the tokenizer beside it, which is of the kind {words.kind.name}"
+    elif found.settings.mismatch(words.pad):
+        wrong = f"the padding id in config.json differs from that of the tokenizer, {words.pad}"
+    elif new > words.added:
+        wrong = f"the tokenizer has {words.size} tokens, but the model {found.vocabulary}"
+    elif new > MAX_NEW:
+        wrong = f"the tokenizer has {new:,} added tokens without weights, more than {MAX_NEW}"
+    if wrong:
+        raise UserError(wrong, file=directory, remedy="use the tokenizer that belongs to the model")
+    return new
 
 
 def _untrained(source: str, tokenizer: str | Path | None, dropout: float | None, seed: int) -> Model:
@@ -348,8 +363,10 @@ def build_encoder(
     if dropout is not None:
         head = settings.before_last if keep_head_dropout else None
         settings = msgspec.structs.replace(settings, dropout=dropout, head_dropout=head)
+    check_size(lambda: settings.build(vocabulary), "an encoder")
     torch.manual_seed(derive_seed(seed, "encoder"))
-    return settings.build(vocabulary)
+    with naming_shortage("while the encoder was built", SMALLER):
+        return settings.build(vocabulary)
 
 
 def save_model(directory: str | Path, model: Model, card: str) -> None:

@@ -292,13 +292,18 @@ def read_recipe(source: str | Path, settings: Overrides | None = None) -> Recipe
     settings = settings or {}
     check_overrides(settings)
     text, name = recipe_text(source)
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"not valid TOML: {error}", file=name) from error
+    table = _parse(text, name)
     refuse_old(table, name)
     refuse_old_settings(settings)
     return convert(put(table, settings, Recipe), Recipe, name)
+
+
+def _parse(text: str, name: str) -> dict[str, Any]:
+    """Parse TOML; numbers of thousands of digits and deep nesting are not valid either."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"not valid TOML: {error}", file=name) from error
 
 
 def migrate_file(path: Path, out: Path | None = None) -> list[str]:
@@ -318,13 +323,15 @@ def migrate_file(path: Path, out: Path | None = None) -> list[str]:
     if path.is_dir() and is_locked(path / ".lock"):
         raise UserError("another program is writing to this run", file=path, remedy="wait for it")
     path = path / "recipe.toml" if path.is_dir() else path
+    if out is not None and out.exists() and path.exists() and out.samefile(path):
+        raise UserError("--out is the recipe itself", file=out, remedy="omit --out: the old version is then kept")
     try:
         text = path.read_text(encoding="utf8")
     except UnicodeDecodeError as error:
         raise UserError("not UTF-8 text", file=path) from error
     try:
         new, changes = migrate_text(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UserError(f"not valid TOML: {error}", file=path) from error
     except ValueError as error:
         raise UserError(str(error), file=path) from error

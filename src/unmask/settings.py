@@ -48,7 +48,7 @@ def parse_overrides(texts: Sequence[str]) -> dict[str, Any]:
             raise UserError(f"--set {text}: not KEY=VALUE", remedy="for example --set budget.steps=100")
         try:
             typed = tomllib.loads(f"x = {value}")["x"]
-        except tomllib.TOMLDecodeError:
+        except (ValueError, RecursionError):  # no TOML, or numbers of thousands of digits, or too deep
             typed = value
         if found.get(key) != typed:  # the last value wins, in its position in the order
             found.pop(key, None)

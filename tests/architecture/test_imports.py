@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "unmask"
 ORDER = [
     {"errors", "version", "durable", "fingerprint", "lock", "processor"},
-    {"settings"},
+    {"settings", "environment"},
     {"text", "samples", "runs", "metrics", "plugins", "requirements", "migration"},
     {"tokenizers", "labelled"},
     {"corpus"},
@@ -36,7 +36,7 @@ ORDER = [
 RANK = {package: rank for rank, packages in enumerate(ORDER) for package in packages}
 NO_TORCH = (
     *("text", "tokenizers", "corpus", "samples", "metrics", "labelled"),
-    *("durable", "errors", "lock", "processor", "settings", "version"),
+    *("durable", "environment", "errors", "lock", "processor", "settings", "version"),
 )
 
 
@@ -88,7 +88,7 @@ def test_text_and_labelled_files_are_read_without_torch():
 
 
 def test_the_training_loop_is_independent_of_models_and_objectives():
-    allowed = {"batches", "durable", "errors", "fingerprint", "runs", "training"}
+    allowed = {"batches", "durable", "errors", "fingerprint", "environment", "runs", "training"}
     for path in (PACKAGE / "training").glob("*.py"):
         for module in imports(path):
             if module.startswith("unmask."):

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from unmask.checkpoints import allennlp
 from unmask.families.elmo import ElmoSettings
 from unmask.model import Model, load_model, save_model
 from unmask.tokenizers.word_level import train_words
@@ -41,6 +42,20 @@ def test_allennlps_files(elmo, tmp_path):
         "the directory is not empty"
         in run("export", "allennlp", "--model", elmo, "--out", tmp_path / "out", status=2).err
     )
+
+
+def test_C13_a_link_at_the_place_of_a_file_is_not_followed(elmo, tmp_path):
+    (tmp_path / "secret").write_text("mine")
+    before = set(tmp_path.rglob("*"))
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "weights.hdf5").symlink_to(tmp_path / "secret")
+    run("export", "allennlp", "--model", elmo, "--out", out, status=2)
+    allennlp.write(out, load_model(elmo).encoder, ["../secret"])  # whatever the words are
+    assert (tmp_path / "secret").read_text() == "mine"
+    assert not (out / "weights.hdf5").is_symlink()
+    written = {out, *(out / name for name in ("options.json", "weights.hdf5", "vocab.txt"))}
+    assert set(tmp_path.rglob("*")) == before | written
 
 
 def test_another_family_is_refused(small, tmp_path):

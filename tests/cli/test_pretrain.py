@@ -155,6 +155,7 @@ def test_E1_a_supervised_process_runs_no_code_of_the_current_folder(planted, tmp
 
 def test_several_processes_are_not_supervised(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
     with pytest.raises(UserError, match="--restarts works with a single process only; use --max-restarts of torchrun"):
         pretrain.supervise(argparse.Namespace(restarts=1, given=[]))
 
@@ -220,6 +221,7 @@ def test_a_users_mistake_is_one_line_and_status_2(refused, arguments, message):
 
 def test_text_is_read_by_a_single_process(refused, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
     arguments = ("pretrain", "bert-tiny", "--text", "{line}/train.tsv", "--out", "{here}/r")
     refused(arguments, "--text works with a single process only; build the corpus first, then pass --corpus")
     arguments = ("pretrain", *CORPUS, "--out", "{here}/r")

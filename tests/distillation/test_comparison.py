@@ -116,6 +116,7 @@ def test_a_baseline_needs_something_to_learn_from(teacher, corpus, tuned, exampl
         distill(read_recipe("tinybert-mini"), tuned("classification"), tmp_path / "run",
                 unlabelled=examples / "plain.txt", **given)  # fmt: skip
     monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
     with pytest.raises(UserError, match="--baseline works with a single process only"):
         distill(recipe_of("distilbert-mini"), teacher, tmp_path / "run", corpus=corpus, **given)
     assert not (tmp_path / "run").exists()

@@ -174,5 +174,6 @@ def test_what_cannot_be_stored_is_refused(teacher, corpus, documents, tmp_path, 
     with pytest.raises(UserError, match="these predictions are of another teacher: "):
         distill(soft, tmp_path / "changed", tmp_path / "run", **given)
     monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
     with pytest.raises(UserError, match="--targets works with a single process only"):
         distill(soft, teacher, tmp_path / "run", **given)

@@ -141,6 +141,7 @@ def test_impossible_options_are_refused(job, tmp_path, options, message):
 
 def test_several_processes_are_refused(job, tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
     with pytest.raises(UserError, match="torchrun"):
         several(job, tmp_path / "runs", seeds=2)
 

@@ -5,7 +5,6 @@ import json
 import os
 import struct
 import tomllib
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -177,11 +176,11 @@ def test_T9_a_full_disk_at_a_resume_leaves_the_recipe(tmp_path, monkeypatch):
     run = RunDirectory.resume(path, "a = 2\n", {}, frozenset({"a"}))
     assert run.changed == {"a"}
 
-    def full(self, content):
+    def full(path):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
-        patch.setattr(Path, "write_bytes", full)
+        patch.setattr("unmask.durable.sync", full)
         run.settle()
     assert run.read_recipe() == {"a": 1}
     run.settle()

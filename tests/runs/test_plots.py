@@ -122,8 +122,8 @@ def test_labels_that_the_font_lacks_are_numbers(labels, shown, tmp_path, monkeyp
 def test_a_plot_is_written_completely_or_not_at_all(tmp_path, monkeypatch):
     drawing, _ = plots.figure(1)
 
-    def cut_short(path, **options):
-        path.write_bytes(b"\x89PNG")
+    def cut_short(file, **options):
+        file.write(b"\x89PNG")
         raise OSError("no space left")
 
     monkeypatch.setattr(drawing, "savefig", cut_short)

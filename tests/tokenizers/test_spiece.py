@@ -42,6 +42,13 @@ def test_a_damaged_table_of_characters_is_named(tmp_path):
     assert damaged
 
 
+def test_C11_a_table_that_lengthens_texts_is_refused(tmp_path):
+    pieces = [("<unk>", 0.0), ("[CLS]", 0.0), ("[SEP]", 0.0), ("<pad>", 0.0), ("[MASK]", 0.0), (f"{SPACE}a", -1.0)]
+    (tmp_path / "spiece.model").write_bytes(spiece(pieces, struct.pack("<II", 4, 0) + b"x" * 100 + b"\0"))
+    with pytest.raises(UserError, match=r"spiece\.model: (its normalizer has a character table|is not a valid)"):
+        load_tokenizer(tmp_path)
+
+
 @pytest.mark.shared
 def test_damaged_models_are_named(shared, tmp_path):
     """Truncated anywhere or with any byte changed, a model is refused or read as another vocabulary."""

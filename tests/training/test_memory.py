@@ -7,6 +7,7 @@ import torch
 from unmask.batches.batch import collate
 from unmask.batches.feed import Feed
 from unmask.errors import UnmaskError
+from unmask.families.bert import BertSettings
 from unmask.objectives.learner import Learner
 from unmask.pretraining.learner import build_learner
 from unmask.pretraining.pretrain import pretrain
@@ -174,6 +175,22 @@ def test_T23_out_of_memory_keeps_the_checkpoint_and_names_the_setting(corpus, tm
     remedied = changed("batch.micro_tokens=150", "batch.recompute=true")
     pretrain(remedied, corpus, out, machine=CPU, quiet=True, resume=True)
     assert len([line for line in metrics(out) if line["kind"] == "train"]) == 3
+
+
+@pytest.mark.parametrize("place", ["unmask.families.bert.BertSettings.build", "unmask.training.loop.replicate"])
+def test_T23_out_of_memory_while_the_model_is_built(corpus, tmp_path, monkeypatch, place):
+    original = BertSettings.build
+
+    def short(settings, vocabulary, *more):
+        if torch.get_default_device().type == "meta":  # where sizes are computed, without memory
+            return original(settings, vocabulary)
+        raise RuntimeError("[enforce fail at alloc_cpu.cpp:116] DefaultCPUAllocator: can't allocate memory")
+
+    recipe, out = changed("batch.micro_tokens=300"), tmp_path / "run"
+    with monkeypatch.context() as patch, pytest.raises(UnmaskError, match=r"out of memory .*encoder\.width"):
+        patch.setattr(place, short)
+        pretrain(recipe, corpus, out, machine=CPU, quiet=True)
+    pretrain(recipe, corpus, out, machine=CPU, quiet=True)  # the same command, on a machine with more memory
 
 
 def test_another_error_is_not_reported_as_out_of_memory(corpus, tmp_path, monkeypatch):

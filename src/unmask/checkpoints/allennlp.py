@@ -10,6 +10,7 @@ tensors, whose size says nothing about how much memory they take.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from torch import Tensor
 from unmask.checkpoints.check import body_on_meta
 from unmask.checkpoints.huggingface import Pretrained
 from unmask.checkpoints.safetensors_file import checked
+from unmask.durable import replace_file
 from unmask.encoders.encoder import Encoder
 from unmask.errors import UserError
 from unmask.families.elmo import ElmoSettings
@@ -145,9 +147,11 @@ def write(directory: Path, encoder: Encoder, vocabulary: Iterable[str]) -> None:
         raise UserError("only an ELMo can be written as AllenNLP's files", remedy="use its own directory")
     h5py = _h5py()
     directory.mkdir(parents=True, exist_ok=True)
-    with h5py.File(directory / WEIGHTS, "w") as file:
+    content = io.BytesIO()
+    with h5py.File(content, "w") as file:
         for name, value in _theirs(settings, encoder.state_dict()).items():
             file[name] = value.detach().cpu().float().numpy()
+    replace_file(directory / WEIGHTS, content.getvalue())
     lstm = _Lstm(settings.cells, settings.width // 2, settings.layers, settings.residual, settings.clip, settings.clip)
     words = _Characters(
         embedding=_Embedding(settings.characters),
@@ -158,8 +162,8 @@ def write(directory: Path, encoder: Encoder, vocabulary: Iterable[str]) -> None:
         activation=settings.activation,
     )
     options = msgspec.to_builtins(_Options(lstm, words, settings.dropout))
-    (directory / OPTIONS).write_text(json.dumps(options, indent=2) + "\n", encoding="utf8")
-    (directory / "vocab.txt").write_text("".join(f"{word}\n" for word in vocabulary), encoding="utf8", newline="\n")
+    replace_file(directory / OPTIONS, f"{json.dumps(options, indent=2)}\n".encode())
+    replace_file(directory / "vocab.txt", "".join(f"{word}\n" for word in vocabulary).encode())
 
 
 def _theirs(settings: ElmoSettings, state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from unmask.checkpoints.heads import OWN_POOLER, head_name
 from unmask.encoders.encoder import Encoder
+from unmask.environment import check_memory
 from unmask.errors import UserError
 from unmask.families import BodySettings
 from unmask.families.format import TASK_HEADS, Format
@@ -50,6 +51,20 @@ def body_on_meta(settings: BodySettings, vocabulary: int) -> Encoder:
     """Return a body on the meta device, without memory, for the names and shapes of its tensors."""
     with on_meta():
         return settings.build(vocabulary)
+
+
+def check_size(build: Callable[[], nn.Module], what: str) -> None:
+    """Check that the weights of a module fit into the memory of the machine, before they are allocated.
+
+    Raises:
+        UserError: they do not.
+    """
+    try:
+        with on_meta():
+            parameters = sum(value.numel() for value in build().parameters())
+    except (RuntimeError, OverflowError, TypeError) as error:  # a tensor of more than 2**63 elements
+        raise UserError(f"{what} is too large ({str(error).splitlines()[0]})", remedy="choose smaller sizes") from error
+    check_memory(4 * parameters, f"{what} of {parameters:,} parameters", "choose smaller sizes")
 
 
 def check(form: Format, settings: BodySettings, vocabulary: int, shapes: Shapes, path: Path) -> None:

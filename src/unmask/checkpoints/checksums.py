@@ -13,6 +13,7 @@ import msgspec
 
 from unmask.durable import replace_file, sha256
 from unmask.errors import UserError
+from unmask.text.files import read_whole
 
 NAME = "checksums.json"
 REMEDY = f"copy the directory again, or, if the change was made on purpose, remove {NAME}"
@@ -31,14 +32,16 @@ def check_checksums(directory: Path) -> None:
         UserError: a file is missing or differs; the message names it.
     """
     path = directory / NAME
-    if not path.exists():
+    if not path.is_file():
         return
     try:
-        wanted = msgspec.json.decode(path.read_bytes(), type=dict[str, str])
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        wanted = msgspec.json.decode(read_whole(path), type=dict[str, str])
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"the file is damaged ({error})", file=path, remedy=REMEDY) from error
     for name, digest in wanted.items():
         file = directory / Path(name).name
+        if not file.is_file():  # reading a pipe could block for ever
+            raise UserError("cannot be read: there is no such file", file=file, remedy=REMEDY)
         try:
             same = sha256(file) == digest
         except OSError as error:

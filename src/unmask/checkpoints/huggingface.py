@@ -38,6 +38,7 @@ from unmask.encoders.encoder import Encoder
 from unmask.errors import UserError, nearest
 from unmask.families import FAMILIES, BodySettings, Family, family_of
 from unmask.families.format import SHARED_KEY, Format
+from unmask.text.files import read_whole
 
 OUR_KEY = "unmask"
 """Key of config.json for the settings of the task."""
@@ -211,13 +212,17 @@ def _pooler(form: Format, architecture: str, prefix: str, heads: Sequence[str]) 
 
 def _read_config(path: Path) -> dict[str, Any]:
     try:
-        config = json.loads(path.read_text(encoding="utf8"))
+        config = json.loads(read_whole(path).decode())
     except OSError as error:
         raise UserError(f"cannot be read ({error.strerror})", file=path) from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"not valid JSON ({error})", file=path) from error
     if not isinstance(config, dict):
         raise UserError("not a JSON object", file=path)
+    try:
+        json.dumps(config, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise UserError("a text contains a lone surrogate, which is not a valid character", file=path) from error
     return config
 
 
@@ -259,10 +264,10 @@ def _settings(family: Family, config: Mapping[str, Any], path: Path) -> tuple[Bo
 
 def _open(directory: Path, allow_pickle: bool) -> tuple[Path, dict[str, tuple[int, ...]], dict[str, Tensor] | None]:
     path = directory / "model.safetensors"
-    if path.exists():
+    if path.is_file():
         return path, read_shapes(path), None
     path = directory / "pytorch_model.bin"
-    if not path.exists():
+    if not path.is_file():
         raise UserError("no model.safetensors in this directory", file=directory)
     if not allow_pickle:
         raise UserError(

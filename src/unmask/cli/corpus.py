@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from unmask.cli.options import TEXT_FILES, add_action, add_quiet, add_text, report, text_options
+from unmask.cli.options import TEXT_FILES, add_action, add_quiet, add_text, count, print_text, report, text_options
 from unmask.errors import UserError, counted
 from unmask.processor import num_cores
 
@@ -27,7 +27,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     build.add_argument(
         "--workers",
-        type=int,
+        type=count,
         default=num_cores(),
         metavar="N",
         help="number of processes that tokenize (default: one per core)",
@@ -69,12 +69,12 @@ def _info(directory: str) -> None:
     corpus.verify()
     manifest, tokenizer = corpus.manifest, corpus.tokenizer
     for name, part in (("train", manifest.train), ("heldout", manifest.heldout)):
-        print(f"{name}: {part.amounts}, {counted(len(part.shards), 'shard')}")
+        print_text(f"{name}: {part.amounts}, {counted(len(part.shards), 'shard')}")
     frequent = manifest.most_frequent_token
-    print(f"tokenizer: {tokenizer.size:,} tokens, {'uncased' if tokenizer.lowercase else 'cased'}")
-    print(f"most frequent token: {tokenizer.token(frequent.id)} ({100 * frequent.share:.2f} %)")
-    print(f"sources: {', '.join(manifest.sources)}")
-    print(f"skipped: {manifest.skipped.count}")
+    print_text(f"tokenizer: {tokenizer.size:,} tokens, {'uncased' if tokenizer.lowercase else 'cased'}")
+    print_text(f"most frequent token: {tokenizer.token(frequent.id)} ({100 * frequent.share:.2f} %)")
+    print_text(f"sources: {', '.join(manifest.sources)}")
+    print_text(f"skipped: {manifest.skipped.count}")
     for reason in manifest.skipped.places:
-        print(f"  {reason}")
-    print("all checksums match", file=sys.stderr)
+        print_text(f"  {reason}")
+    print_text("all checksums match", sys.stderr)

@@ -7,7 +7,18 @@ import time
 from pathlib import Path
 from typing import Any
 
-from unmask.cli.options import add_labelled, add_machine, add_model, add_text, machine, print_json, report, text_options
+from unmask.cli.options import (
+    add_labelled,
+    add_machine,
+    add_model,
+    add_text,
+    machine,
+    print_json,
+    print_text,
+    refuse_input,
+    report,
+    text_options,
+)
 from unmask.errors import UserError
 
 
@@ -43,6 +54,7 @@ def run(options: argparse.Namespace) -> None:
 
     if options.errors:
         _check_page(Path(options.errors))
+        refuse_input(Path(options.errors), options.data, "--errors")
     model = load_model(options.model, allow_pickle=options.allow_pickle)
     other = load_model(options.against, allow_pickle=options.allow_pickle) if options.against else None
     start, display = time.perf_counter(), Display(quiet=options.quiet)
@@ -79,14 +91,14 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print_json(result)
         return
-    print(f"{result['task']}: {result['examples']:,} examples, {result['seconds']:.1f} s")
+    print_text(f"{result['task']}: {result['examples']:,} examples, {result['seconds']:.1f} s")
     for name, value in result["metrics"].items():
         low, high = result["intervals"].get(name, (None, None))
-        print(f"  {name:24} {value:.4g}" + ("" if low is None else f"  (95 %: {low:.4g} to {high:.4g})"))
+        print_text(f"  {name:24} {value:.4g}" + ("" if low is None else f"  (95 %: {low:.4g} to {high:.4g})"))
     if scorer := result.get("scorer"):
-        print(f"  scored by the rules of {scorer}")
+        print_text(f"  scored by the rules of {scorer}")
     for part, scores in {**result.get("by_type", {}), **result.get("by_kind", {})}.items():
-        print(f"  {part:24} " + ", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
+        print_text(f"  {part:24} " + ", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
     if other:
         _print_differences(options.against, result)
 
@@ -101,10 +113,10 @@ def _check_page(path: Path) -> None:
 
 def _print_differences(name: str, result: dict[str, Any]) -> None:
     """Print the second model's scores and the differences, one line per metric."""
-    print(f"compared with {name}, by a paired bootstrap:")
-    print(f"  {'':24} {'other model':12} {'this minus other [95 %]':32} p")
+    print_text(f"compared with {name}, by a paired bootstrap:")
+    print_text(f"  {'':24} {'other model':12} {'this minus other [95 %]':32} p")
     for metric, found in result["against"]["differences"].items():
         low, high = found["interval"]
         value = result["against"]["metrics"][metric]
         difference = f"{found['difference']:+.4g} [{low:+.4g}, {high:+.4g}]"
-        print(f"  {metric:24} {f'{value:.4g}':12} {difference:32} {found['p']:.2g}")
+        print_text(f"  {metric:24} {f'{value:.4g}':12} {difference:32} {found['p']:.2g}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from unmask.cli.options import add_machine, add_model, machine, print_json
+from unmask.cli.options import add_machine, add_model, machine, print_json, print_text
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> None:
         if options.json:
             print_json(filling)
             continue
-        print(filling.text)
+        print_text(filling.text)
         for mask in filling.masks:
             found = ", ".join(f"{candidate.token} {candidate.probability:.3f}" for candidate in mask.candidates)
-            print(f"  at {mask.position}: {found}")
+            print_text(f"  at {mask.position}: {found}")

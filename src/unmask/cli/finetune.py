@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
-from unmask.cli.options import RANDOM_TOKENIZER, RESUME, add_labelled, add_machine, add_model, add_workers, machine
+from unmask.cli.options import (
+    RANDOM_TOKENIZER,
+    RESUME,
+    add_labelled,
+    add_machine,
+    add_model,
+    add_workers,
+    machine,
+    report,
+)
 from unmask.encoders.downstream_kind import DOWNSTREAM_KINDS
 from unmask.settings import parse_overrides
 from unmask.tasks import TASKS
@@ -97,5 +105,4 @@ def run(options: argparse.Namespace) -> None:
         return
     seeds = 1 if options.seeds is None else options.seeds
     run_trials(job, options.out, seeds=seeds, search=options.search, resume=options.resume)
-    if not options.quiet:
-        print((Path(options.out) / "report.md").read_text(encoding="utf8"), file=sys.stderr)
+    report(options, (Path(options.out) / "report.md").read_text(encoding="utf8"))

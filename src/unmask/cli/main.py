@@ -7,13 +7,23 @@ from __future__ import annotations
 
 import argparse
 import gc
+import io
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from importlib import import_module
+from types import FrameType
+from typing import Any
 
-from unmask.errors import UnmaskError
-from unmask.processor import read_times
+from unmask.environment import is_out_of_memory
+from unmask.errors import SharedDirectoryWarning, UnmaskError, printable
+from unmask.processor import Times, read_times
+from unmask.text.unicode import check_unicode
 from unmask.version import __version__
 
 VERBS = {
@@ -48,25 +58,111 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     os.environ["PYTHONSAFEPATH"] = "1"  # Python processes that this one starts import nothing from the current folder
     gc.set_threshold(GARBAGE)
-    try:
-        options = parse(given)
-        options.given, options.started = given, started
+    _open_streams()
+    with _noting_interrupts() as interrupted:
+        try:
+            return _run(given, started)
+        except UnmaskError as error:
+            _complain(str(error))
+            return error.status
+        except KeyboardInterrupt:
+            _complain("interrupted")
+            return 130
+        except BrokenPipeError:  # the reader of our output has closed it
+            return 0
+        except OSError as error:
+            file = error.filename or ("standard output" if _discard_output() else "")
+            _complain(f"{file}: {error.strerror or error}" if file else f"{error.strerror or error}")
+            return 2 if isinstance(error, PATH_ERRORS) else 1
+        except Exception as error:
+            if interrupted:  # what C code that was being imported makes of Ctrl-C
+                _complain("interrupted")
+                return 130
+            if is_out_of_memory(error):
+                _complain("out of memory; choose smaller sizes, or a machine with more memory")
+                return 1
+            raise
+        finally:
+            _discard_output()
+
+
+def _run(given: list[str], started: Times | None) -> int:
+    check_unicode(given)  # texts, and names of files, which are recorded
+    options = parse(given)
+    options.given, options.started = given, started
+    with warnings.catch_warnings():
+        shown = warnings.showwarning
+        warnings.showwarning = partial(_warn, shown)
         import_module(f"unmask.cli.{options.verb}").run(options)
+    try:
         sys.stdout.flush()
-    except UnmaskError as error:
-        print(f"unmask: {error}", file=sys.stderr)
-        return error.status
-    except KeyboardInterrupt:
-        print("unmask: interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # the reader of our output has closed it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except BrokenPipeError:
+        raise
     except OSError as error:
-        file = f"{error.filename}: " if error.filename else ""
-        print(f"unmask: {file}{error.strerror or error}", file=sys.stderr)
-        return 2 if isinstance(error, PATH_ERRORS) else 1
+        raise UnmaskError(f"standard output: {error.strerror or error}") from error
     return 0
+
+
+def _warn(shown: Callable[..., None], message: Warning | str, category: type[Warning], *where: Any) -> None:
+    """Print a warning to the user as one line; others, which are for programmers, as Python does."""
+    if issubclass(category, SharedDirectoryWarning):
+        _complain(f"warning: {message}")
+    else:
+        shown(message, category, *where)
+
+
+def _complain(text: str) -> None:
+    """Print an error, whatever is in it, as one line."""
+    with suppress(OSError):
+        print(f"unmask: {printable(text)}", file=sys.stderr, flush=True)
+
+
+def _open_streams() -> None:
+    """Replace streams that the caller has closed, and let characters that a stream cannot encode be escaped."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            with suppress(OSError):
+                os.fstat(number)
+                continue
+            os.open(os.devnull, os.O_RDONLY)  # the lowest free number, which no other file may get
+            if number == 1:
+                sys.stdout = open(1, "w", encoding="utf8", closefd=False)  # noqa: SIM115 (writing is an error)
+            elif number == 2:
+                sys.stderr = open(os.devnull, "w", encoding="utf8")  # noqa: PTH123, SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _discard_output() -> bool:
+    """Return whether standard output cannot be written; what it still holds is then lost, so that the end is quiet."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
+
+
+@contextmanager
+def _noting_interrupts() -> Iterator[list[int]]:
+    """Yield a list that is not empty once Ctrl-C was pressed, even if KeyboardInterrupt became another error."""
+    seen: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        seen.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    own = threading.current_thread() is threading.main_thread() and before is signal.default_int_handler
+    if own:
+        signal.signal(signal.SIGINT, note)
+    try:
+        yield seen
+    finally:
+        if own:
+            signal.signal(signal.SIGINT, before)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 
-from unmask.errors import counted
+from unmask.errors import UserError, counted, printable
 from unmask.processor import busy_cores, num_cores, read_times
 from unmask.text.documents import TextOptions
 
@@ -57,7 +60,7 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
     """Add the number of processes that prepare batches."""
     parser.add_argument(
         "--workers",
-        type=int,
+        type=count,
         metavar="N",
         help="number of processes that prepare batches in advance, without effect on the results (default: 2 on a "
         "GPU, 0 on a CPU)",
@@ -136,10 +139,48 @@ def add_labelled(parser: argparse.ArgumentParser, *more: str) -> None:
 
 def print_json(value: object) -> None:
     """Print a value as one line of JSON on standard output."""
-    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    text = msgspec.json.encode(value).decode()
+    try:
+        text.encode(sys.stdout.encoding or "utf8")
+    except UnicodeEncodeError:
+        text = json.dumps(msgspec.json.decode(text))  # only ASCII
+    sys.stdout.write(text + "\n")
+
+
+def refuse_input(out: Path, inputs: Iterable[str], flag: str) -> None:
+    """Refuse to overwrite an input, whatever its name: a link to it is the same file.
+
+    Raises:
+        UserError: a file to write is one of the files that are read.
+    """
+    for path in map(Path, inputs):
+        if out.exists() and path.exists() and out.samefile(path):
+            raise UserError(f"{flag} is the same file as --data", file=out, remedy="name another file")
+
+
+def print_text(text: str, stream: TextIO | None = None) -> None:
+    """Print a line for people, on standard output by default; control characters in it, but tabs, are escaped."""
+    print("\t".join(map(printable, text.split("\t"))), file=stream)
+
+
+def print_lines(text: str, stream: TextIO | None = None) -> None:
+    """Print a text of several lines as `print_text`."""
+    for line in text.split("\n"):
+        print_text(line, stream)
+
+
+def count(text: str) -> int:
+    """Parse a whole number from 0 of the command line.
+
+    Raises:
+        ArgumentTypeError: it is something else.
+    """
+    if not (text.isascii() and text.isdecimal() and len(text) < 4):
+        raise argparse.ArgumentTypeError(f"'{text[:40]}' is not a whole number from 0 to 999")
+    return int(text)
 
 
 def report(options: argparse.Namespace, text: str) -> None:
     """Print a message that is not a result on standard error, unless --quiet is given."""
     if not getattr(options, "quiet", False):
-        print(text, file=sys.stderr)
+        print_lines(text, sys.stderr)

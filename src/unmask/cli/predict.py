@@ -6,7 +6,16 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unmask.cli.options import add_labelled, add_machine, add_model, machine, print_json, report
+from unmask.cli.options import (
+    add_labelled,
+    add_machine,
+    add_model,
+    machine,
+    print_json,
+    print_text,
+    refuse_input,
+    report,
+)
 from unmask.durable import replace_file
 from unmask.errors import UserError
 
@@ -68,7 +77,7 @@ def run(options: argparse.Namespace) -> None:
         if options.json:
             print_json(prediction)
         else:
-            print(predictor.task.line(prediction))
+            print_text(predictor.task.line(prediction))
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -91,8 +100,8 @@ def _check(options: argparse.Namespace) -> None:
 
 def _check_out(out: Path, data: str | None) -> None:
     """Raise an error early if the output cannot be written, or would overwrite the input."""
-    if data is not None and out.exists() and Path(data).exists() and out.samefile(data):
-        raise UserError("--out is the same file as --data", file=out, remedy="name another file")
+    for written in (out, out.with_name(f"{out.name}.nbest.json")):
+        refuse_input(written, [data] if data else [], "--out")
     if out.is_dir():
         raise UserError("--out is a directory", file=out, remedy="name a file")
     if not out.parent.is_dir():

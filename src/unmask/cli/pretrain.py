@@ -19,12 +19,15 @@ from unmask.cli.options import (
     add_model,
     add_text,
     add_workers,
+    count,
     machine,
     report,
     text_options,
 )
+from unmask.environment import rank_and_size, whole
 from unmask.errors import UserError
 from unmask.processor import num_cores
+from unmask.training.interrupt import Interrupt
 
 if TYPE_CHECKING:
     from unmask.corpus.corpus import Corpus
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 
 ATTEMPT = "UNMASK_ATTEMPT"
 """Environment variable with the number of earlier attempts of a supervised process."""
-FINAL = (0, 2, 130, 143, -signal.SIGINT, -signal.SIGTERM)
+FINAL = (0, 2, 129, 130, 143, -1, -signal.SIGINT, -signal.SIGTERM)
 """Exit statuses after which there is no other attempt: success, a user error, stopped by a person or a scheduler."""
 
 
@@ -77,7 +80,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, metavar="RUN", help="run directory to write")
     parser.add_argument(
         "--restarts",
-        type=int,
+        type=count,
         default=0,
         metavar="N",
         help="after a crash, restart and resume at most N times (default: 0)",
@@ -100,7 +103,7 @@ def run(options: argparse.Namespace) -> None:
 
     out = Path(options.out)
     resume = options.resume or (restarted() and started(out))
-    if restarted() and not resume and os.environ.get("RANK", "0") == "0":
+    if restarted() and not resume and rank_and_size()[0] == 0:
         RunDirectory.forget_unstarted(out)
     _refuse_idle(options)
     settings, chosen = parse_overrides(options.set), machine(options)
@@ -169,12 +172,12 @@ def _corpus(options: argparse.Namespace, recipe: Recipe, out: Path, *, resume: b
 
 def processes() -> int:
     """Return the number of processes that torchrun has started."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    return rank_and_size()[1]
 
 
 def restarted() -> bool:
     """Return whether `supervise`, or torchrun with --max-restarts, has restarted this process after a crash."""
-    return any(int(os.environ.get(name, "0")) > 0 for name in (ATTEMPT, "TORCHELASTIC_RESTART_COUNT"))
+    return any(whole(name, 0) > 0 for name in (ATTEMPT, "TORCHELASTIC_RESTART_COUNT"))
 
 
 def started(out: Path) -> bool:
@@ -185,7 +188,7 @@ def started(out: Path) -> bool:
 def supervise(options: argparse.Namespace) -> int:
     """Run the same command in a child process, restarting it after a crash, and return its last exit status.
 
-    User errors and signals are final. Ctrl-C and SIGTERM are left to the child process, whose end is awaited.
+    User errors and signals are final. Ctrl-C, SIGTERM and SIGHUP are left to the child process, whose end is awaited.
     """
     if processes() > 1:
         raise UserError("--restarts works with a single process only", remedy="use --max-restarts of torchrun")
@@ -195,11 +198,12 @@ def supervise(options: argparse.Namespace) -> int:
     def stop(number: int, frame: FrameType | None) -> None:
         nonlocal stopped
         stopped = True
-        if number == signal.SIGTERM and process is not None:  # Ctrl-C is sent to both by the terminal
-            process.terminate()
+        if number != signal.SIGINT and process is not None:  # Ctrl-C is sent to both by the terminal
+            process.send_signal(number)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
+    for number in Interrupt.signals:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as SIGHUP under nohup
+            signal.signal(number, stop)
     for attempt in range(options.restarts + 1):
         command = [sys.executable, "-P", "-m", "unmask", *options.given]  # -P: not a numpy.py of the current folder
         process = subprocess.Popen(command, env=os.environ | {ATTEMPT: str(attempt)})

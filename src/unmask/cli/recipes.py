@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import sys
 from pathlib import Path
 
-from unmask.cli.options import add_action
+from unmask.cli.options import add_action, print_lines, print_text
 from unmask.errors import UserError
 
 
@@ -41,20 +42,20 @@ def run(options: argparse.Namespace) -> None:
     from unmask.settings import write_lines
 
     if options.action == "list":
-        print(*_table(), sep="\n")
+        print_lines("\n".join(_table()))
     elif options.action == "show":
-        print(recipe_text(options.name)[0], end="")
+        sys.stdout.write(recipe_text(options.name)[0])
     elif options.action == "migrate":
         if options.out is not None and len(options.files) > 1:
             raise UserError("--out accepts only one recipe", remedy="migrate them one at a time")
         for path in options.files:
             changes = migrate_file(path, options.out)
-            print(f"{path}: " + ("; ".join(changes) or "already of this version, not changed"))
+            print_text(f"{path}: " + ("; ".join(changes) or "already of this version, not changed"))
     else:
         first, second = (write_lines(read_recipe(name)) for name in (options.first, options.second))
         for line in difflib.unified_diff(first, second, options.first, options.second, lineterm="", n=0):
             if not line.startswith("@@"):  # each line names its table
-                print(line)
+                print_text(line)
 
 
 def _table() -> list[str]:

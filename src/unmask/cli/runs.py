@@ -6,8 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from unmask.cli.options import add_action
-from unmask.errors import UserError
+from unmask.cli.options import add_action, print_lines, print_text
+from unmask.errors import UserError, printable
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> None:
         _list([Path(folder) for folder in options.folders])
     elif options.action == "show":
         seeds = read_seeds(path := Path(options.run))
-        print(describe_seeds(path, seeds) if seeds else describe_run(read_run(path)))
+        print_lines(describe_seeds(path, seeds) if seeds else describe_run(read_run(path)))
     else:
         out = Path(options.out)
         if out.suffix != ".png":
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> None:
             seeds = read_seeds(path)
             paths += [path / name for name in seeds.seeds] if seeds else [path]
         plot_runs([read_run(path) for path in paths], out, metric=options.metric, over=options.over)
-        print(f"plot: {out}", file=sys.stderr)
+        print_text(f"plot: {out}", sys.stderr)
 
 
 def _list(folders: list[Path]) -> None:
@@ -66,6 +66,6 @@ def _list(folders: list[Path]) -> None:
             f"there is no run in {', '.join(map(str, folders))} or its subdirectories", remedy="name the --out of a run"
         )
     if runs:
-        print(list_runs(runs))
+        print_lines(list_runs(runs))
     if damaged:
-        print(f"runs that cannot be read: {len(damaged)}", *damaged, sep="\n  ", file=sys.stderr)
+        print_lines("\n  ".join([f"runs that cannot be read: {len(damaged)}", *map(printable, damaged)]), sys.stderr)

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unmask.cli.options import TEXT_FILES, add_action, add_quiet, add_text, print_json, report, text_options
+from unmask.cli.options import TEXT_FILES, add_action, add_quiet, add_text, print_json, print_text, report, text_options
 from unmask.errors import UserError, counted
 
 if TYPE_CHECKING:
@@ -131,7 +131,12 @@ def _documents(options: argparse.Namespace) -> Iterator[Iterator[str]]:
         raise UserError("the directory is not empty", file=out, remedy="choose another --out")
     refuse_idle_options(options.files, text_options(options))
     skipped = Skipped()
-    yield refuse_none(read_documents(options.files, text_options(options), skipped), skipped)
+    try:
+        yield refuse_none(read_documents(options.files, text_options(options), skipped), skipped)
+    except OSError:  # such as that of a full disk; the directory was empty before
+        for path in out.iterdir() if out.is_dir() else ():
+            path.unlink()
+        raise
     if skipped.count:
         report(options, f"skipped: {counted(skipped.count, 'document')}: " + "; ".join(skipped.places))
 
@@ -155,7 +160,7 @@ def _encode(options: argparse.Namespace) -> None:
             if options.json:
                 print_json(encoded)
             else:
-                print(*encoded["ids" if options.ids else "tokens"])
+                print_text(" ".join(map(str, encoded["ids" if options.ids else "tokens"])))
 
 
 def _load(source: str, *, special: bool) -> Tokenizer:

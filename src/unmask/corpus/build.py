@@ -19,15 +19,19 @@ import msgspec
 from unmask.corpus.corpus import Corpus, open_corpus
 from unmask.corpus.encode import Encoder, encode_documents
 from unmask.corpus.manifest import VERSION, Manifest, SkippedEntry, TokenizerEntry
-from unmask.corpus.partial import PartialCorpus
+from unmask.corpus.partial import INSIDE, PartialCorpus
+from unmask.durable import replace_file
 from unmask.errors import UserError, counted
 from unmask.text.documents import Skipped, TextOptions, read_documents, refuse_idle_options, resolve_documents
 from unmask.text.files import as_paths, display_name
+from unmask.text.unicode import check_unicode
 from unmask.tokenizers.tokenizer import Tokenizer
 from unmask.version import __version__
 
 ALWAYS_HELD = 2
 """Minimum number of documents held out of a corpus that is large enough."""
+OF_VOLUMES = {INSIDE, "lost+found"}
+"""What may be in an otherwise empty directory that is a mount point."""
 _HELDOUT_BELOW = 2**64 // 100  # 1 % of the hashes
 
 
@@ -72,7 +76,7 @@ def build_corpus(
     paths, heldout = as_paths(paths), None if heldout is None else as_paths(heldout)
     check_sources([*paths, *(heldout or ())], options)
     given, out = out, Path(out).resolve()
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if out.exists() and (not out.is_dir() or {path.name for path in out.iterdir()} - OF_VOLUMES):
         raise UserError("exists and is not empty", file=given, remedy="choose another --out or remove it")
     skipped = Skipped()
     documents = _divide(paths, heldout, options, skipped, report)
@@ -100,7 +104,7 @@ def build_corpus(
         _check_yield(manifest, heldout, skipped.remedy)
         tokenizer.save(partial.corpus / "tokenizer")
         content = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
-        (partial.corpus / "manifest.json").write_bytes(content)
+        replace_file(partial.corpus / "manifest.json", content)
         partial.publish()
     _report_yield(manifest, report)
     return open_corpus(out)
@@ -153,10 +157,11 @@ def check_sources(paths: Sequence[str | Path], options: TextOptions) -> None:
     refuse_idle_options(paths, options)
     seen: set[Path] = set()
     for path in paths:
+        check_unicode([str(path)])  # the manifest names it
         resolved = Path(path) if str(path) == "-" else Path(path).resolve()
         if resolved in seen:
             raise UserError("is given twice", file=display_name(path), remedy="give each file once")
-        if str(path) != "-" and not resolved.exists():
+        if str(path) != "-" and not Path(path).exists():  # not `resolved`, which for a pipe is no path
             raise UserError("does not exist", file=path)
         if resolved.is_dir():
             raise UserError("is a directory", file=path, remedy=f"give its files, as in {path}/*.txt")

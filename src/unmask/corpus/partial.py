@@ -6,6 +6,8 @@ complete or not at all.
     OUT.partial/corpus/          is renamed to OUT once all of it is on disk
     OUT.partial/progress.json    the full shards, and a digest of the text that each was made from
 
+If OUT is a mount point, OUT/.partial takes the place of OUT.partial, and its files are moved, the manifest last.
+
 A build that is run again reuses the full shards. It reads the text that they were made from again, which is fast, and
 compares its digest. So the text must be the same, not the names or dates of the files: a line after it may have been
 fixed, and the text may come from standard input. The `settings` are everything else that determines the bytes. The last
@@ -27,14 +29,16 @@ import msgspec
 from filelock import FileLock
 
 from unmask.corpus.encode import Encoded
-from unmask.corpus.manifest import FrequentToken, PartEntry, ShardEntry
+from unmask.corpus.manifest import NAME, FrequentToken, PartEntry, ShardEntry
 from unmask.corpus.shard_writer import ShardWriter, WholeShard
 from unmask.corpus.verify import verify_shard
-from unmask.durable import sync
+from unmask.durable import create, named, sync
 from unmask.errors import UserError, counted
 from unmask.lock import acquire
 
 PARTS = ("train", "heldout")
+INSIDE = ".partial"
+"""Name of the folder inside OUT, if that is a mount point: the disk that is mounted there is then the only one used."""
 
 _PROGRESS, _ASIDE, _LOCK = "progress.json", "progress.part", ".lock"
 _SAME_COMMAND = "run the command that started it to resume it, or remove the folder to start from scratch"
@@ -99,7 +103,7 @@ class PartialCorpus:
         report: Callable[[str], None],
     ) -> None:
         self._out = out
-        self._folder = out.with_name(out.name + ".partial")
+        self._folder = out / INSIDE if out.is_mount() else out.with_name(out.name + ".partial")
         self._file = self._folder / _PROGRESS
         self._report = report
         self.corpus = self._folder / "corpus"
@@ -185,6 +189,11 @@ class PartialCorpus:
         """Rename the corpus once all of it is on disk, so that OUT is either complete or does not exist."""
         for path in [*self.corpus.rglob("*"), self.corpus]:
             sync(path)
+        if self._folder.parent == self._out:  # a mount point, which cannot be replaced
+            for path in sorted(self.corpus.iterdir(), key=lambda path: path.name == NAME):  # the manifest last
+                path.replace(self._out / path.name)
+            sync(self._out)
+            return
         with suppress(FileNotFoundError):
             self._out.rmdir()  # an empty one, which Windows would not replace
         self.corpus.replace(self._out)
@@ -231,7 +240,8 @@ class PartialCorpus:
 
     def _save(self) -> None:
         aside = self._folder / _ASIDE
-        aside.write_bytes(msgspec.json.encode(self._progress))
+        with named(self._file), create(aside) as file:
+            file.write(msgspec.json.encode(self._progress))
         sync(aside)
         aside.replace(self._file)
 
@@ -263,5 +273,5 @@ def _lock(folder: Path) -> FileLock:
 def _read(path: Path) -> Progress:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Progress)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"is damaged ({error})", file=path, remedy="remove its folder to start from scratch") from error

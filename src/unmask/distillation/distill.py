@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from unmask.distillation.comparison import BASELINE, SAME_ALONE, measure, of_tas
 from unmask.distillation.general import distill_encoder
 from unmask.distillation.lesson import Lesson
 from unmask.distillation.task import prepare_baseline, prepare_lesson
+from unmask.environment import rank_and_size
 from unmask.errors import UserError
 from unmask.finetuning.finetune import run_prepared
 from unmask.finetuning.job import LabelledFiles
@@ -81,7 +81,7 @@ def distill(
         UserError: files, models, recipe and run are inconsistent.
         UnmaskError: the run was interrupted; it is saved.
     """
-    if baseline and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if baseline and rank_and_size()[1] > 1:
         raise UserError("--baseline works with a single process only", remedy="train it by unmask finetune or pretrain")
     student: dict[str, Any] = {"init": init, "layers": layers, "targets": targets, "allow_pickle": allow_pickle}
     run: dict[str, Any] = {"baseline": baseline, "resume": resume, "machine": machine, "quiet": quiet}

@@ -7,7 +7,6 @@ It is pretraining with a teacher: everything after the student's initial weights
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,6 +23,7 @@ from unmask.corpus.corpus import Corpus
 from unmask.distillation.comparison import BASELINE, MANY, SAME_ALONE, measure, of_text, write_comparison
 from unmask.distillation.student import student_of, student_settings
 from unmask.distillation.targets import StoringTeacher, TargetStore
+from unmask.environment import rank_and_size
 from unmask.errors import UserError
 from unmask.model import Model, build_encoder, load_model
 from unmask.objectives.hidden_cosine import NAME as HIDDEN_COSINE
@@ -194,7 +194,7 @@ def _heldout(recipe: Recipe, corpus: Corpus) -> tuple[list[Sample], list[Batch]]
 
 def check_targets(objectives: Iterable[str]) -> None:
     """Raise an error if predictions cannot be stored, or if storing them has no effect."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if rank_and_size()[1] > 1:
         raise UserError("--targets works with a single process only", remedy="omit it")
     for name in (HIDDEN_COSINE, LAYER_MATCHING):
         if name in objectives:

@@ -35,6 +35,7 @@ from unmask.layers.vocabulary import CHUNK, SoftTargets
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import Decoding, Distributions
 from unmask.objectives.teacher import Teacher
+from unmask.text.files import read_whole
 
 TOP = 32
 """Number of tokens that are kept of a language model's distribution."""
@@ -81,8 +82,8 @@ class TargetStore:
         """Read the manifest, and index all files."""
         remedy = "remove the directory, or choose another --targets"
         try:
-            self.manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
-        except msgspec.DecodeError as error:
+            self.manifest = msgspec.json.decode(read_whole(path), type=Manifest)
+        except (ValueError, RecursionError) as error:
             raise UserError(f"damaged ({error})", file=path, remedy=remedy) from error
         for name, value in of.items():
             if (stored := self.manifest.of.get(name)) != value:
@@ -93,7 +94,7 @@ class TargetStore:
                 )
         for name, digest in self.manifest.files.items():
             file = self.directory / name
-            if not file.exists() or sha256(file) != digest:
+            if not file.is_file() or sha256(file) != digest:
                 raise UserError("the file was altered or truncated", file=file, remedy=remedy)
             self._index(file)
 

@@ -20,6 +20,7 @@ from unmask.batches.sentence_streams import DIRECTIONS, SentenceStreamsSettings
 from unmask.batches.token_masking import TokenMaskingSettings
 from unmask.corpus.build import build_corpus
 from unmask.corpus.corpus import Corpus, Documents
+from unmask.durable import replace_file
 from unmask.errors import UserError
 from unmask.evaluation.errors_page import errors_page
 from unmask.inference.backend import inference_copy
@@ -89,7 +90,7 @@ def evaluate_task(
         }
     if errors is not None:
         mistakes = model.task.mistakes(examples, predictions, model.labels)
-        Path(errors).write_text(_errors_page(mistakes, paths, result), encoding="utf8")
+        replace_file(Path(errors), _errors_page(mistakes, paths, result).encode())
     return result
 
 

@@ -8,6 +8,7 @@ from typing import cast
 import torch
 
 from unmask.batches.rng import derive_seed
+from unmask.checkpoints.check import check_size, on_meta
 from unmask.encoders.downstream import Downstream, DownstreamSettings, resolve_layers
 from unmask.encoders.encoder import POOLER, SEPARATE_LAYERS, WithPooler
 from unmask.errors import UserError
@@ -35,11 +36,14 @@ def build_learner(
     layers, chosen = base.encoder.num_layers, recipe.downstream
     if chosen is not None and chosen.plain(layers):
         chosen = None
+    if chosen is not None:
+        check_size(lambda: Downstream(chosen, base.encoder), "a downstream model")
+        with on_meta():
+            at = recipe.task.build(Downstream(chosen, base.encoder).head, labels).at
+        _check_downstream(chosen, layers, recipe.task.part, at)
     small = None if chosen is None else Downstream(chosen, base.encoder)
     body = base.encoder if small is None else small
     head = recipe.task.build(body.head, labels)
-    if chosen is not None:
-        _check_downstream(chosen, layers, recipe.task.part, head.at)
     kept = tuple(base.labels) == tuple(labels) and base.downstream == chosen and not base.take(recipe.task.part, head)
     if kept and small is not None:
         small.load_own(base.heads["downstream"])

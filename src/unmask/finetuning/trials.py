@@ -8,7 +8,6 @@ examples, by the runs RUN/rate-…. Only the score of the best seed is biased by
 
 from __future__ import annotations
 
-import os
 import shutil
 import statistics
 import tomllib
@@ -19,6 +18,8 @@ from typing import Any
 
 import msgspec
 
+from unmask.durable import replace_file
+from unmask.environment import rank_and_size
 from unmask.errors import UserError
 from unmask.finetuning.finetune import run_job
 from unmask.finetuning.frozen import FEATURES
@@ -67,8 +68,8 @@ def run_trials(job: Job, out: str | Path, *, seeds: int, search: bool = False, r
     best = max(found, key=lambda name: found[name][_metric(job.task)])
     _copy_model(out / best / "model", out / "model")
     shutil.rmtree(out / FEATURES, ignore_errors=True)
-    (out / "seeds.json").write_bytes(msgspec.json.format(msgspec.json.encode({"rates": rates, "seeds": found})))
-    (out / "report.md").write_text(_report(out, job.task, rates, found, best), encoding="utf8")
+    replace_file(out / "seeds.json", msgspec.json.format(msgspec.json.encode({"rates": rates, "seeds": found})))
+    replace_file(out / "report.md", _report(out, job.task, rates, found, best).encode())
     return out / "model"
 
 
@@ -76,7 +77,7 @@ def _check(job: Job, out: Path, seeds: int, search: bool, resume: bool) -> None:
     """Raise an error for options that are impossible or have no effect."""
     if seeds < 1:
         raise UserError(f"--seeds is {seeds}, but at least one seed is needed", remedy="pass --seeds 1 or more")
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if rank_and_size()[1] > 1:
         raise UserError("--seeds and --search do not run under torchrun", remedy="start each seed separately")
     if job.all_examples:
         raise UserError("--all leaves no scores for --seeds and --search to choose by", remedy="remove it")

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from unmask.batches.batch import Sample
 from unmask.batches.frame import Frame
-from unmask.durable import sync
+from unmask.durable import create, named, sync
 from unmask.errors import UnmaskError, UserError
 from unmask.labelled.labelled_file import NAMES, Row
 from unmask.tasks.rows import are_pairs, cut_and_wrap
@@ -120,7 +120,7 @@ def write_features(
     aside = path.with_name(f".{path.name}.part")
     row_bytes = shape[0] * shape[1] * np.dtype(TYPES[kind]).itemsize
     try:
-        with aside.open("wb") as file:
+        with named(path), create(aside) as file:
             file.write(header)
             for name, numbers in others.items():
                 file.seek(len(header) + starts[name])

@@ -63,6 +63,8 @@ def parse_columns(text: str | None) -> dict[str, str]:
             raise UserError(f"--columns {text}: '{part}' is not NAME=COLUMN", remedy="for example text=3,label=1")
         if ours not in NAMES:
             raise UserError(f"--columns {text}: unknown '{ours}'", remedy=nearest(ours, NAMES))
+        if theirs.isdecimal() and len(theirs) > 6:
+            raise UserError(f"--columns {ours}={theirs[:20]}…: there is no such column")
         columns[ours] = theirs
     return columns
 

@@ -24,6 +24,7 @@ from unmask.pretraining.checks import check_init, check_layers, check_shape, che
 from unmask.recipe import Recipe, TokenizerSettings
 from unmask.runs.directory import PREPARED, RunDirectory
 from unmask.text.documents import Skipped, TextOptions, read_documents, refuse_none
+from unmask.text.files import display_name
 from unmask.tokenizers.extend import extend_tokenizer
 from unmask.tokenizers.load import load_tokenizer
 from unmask.tokenizers.tokenizer import Tokenizer
@@ -99,9 +100,9 @@ def _check(
         raise UserError("--extend has no effect without --init", remedy="pass --set tokenizer.vocabulary=N")
     if extend is not None and extend < 1:
         raise UserError(f"--extend must be at least 1, not {extend}")
+    check_sources(paths, options)
     if init is None or extend is not None:
         refuse_standard_input(paths)
-    check_sources(paths, options)
     if init is None:
         kind = recipe.tokenizer.kind
         check_vocabulary(recipe.encoder, PADDING[kind], kind)
@@ -113,12 +114,14 @@ def _check(
 
 
 def refuse_standard_input(paths: Sequence[str | Path]) -> None:
-    """Raise an error if text that is read several times comes from standard input."""
-    if "-" in map(str, paths):
-        raise UserError(
-            "standard input can be read only once, but --text reads it twice, for the tokenizer and for the corpus",
-            remedy="write it to a file first",
-        )
+    """Raise an error if text that is read several times comes from standard input or from a pipe."""
+    for path in paths:
+        if str(path) == "-" or (Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir()):
+            raise UserError(
+                f"{display_name(path)} can be read only once, but --text reads it twice, for the tokenizer and for the "
+                "corpus",
+                remedy="write it to a file first",
+            )
 
 
 def _started_on(paths: Sequence[str | Path], out: Path, extend: int | None) -> Corpus:

@@ -22,7 +22,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 from filelock import FileLock
@@ -46,11 +46,14 @@ MARK = ".made-by-unmask"
 FIRST = "step-00000000"
 """Checkpoint that is written before the first step."""
 UNSTARTED = {
-    *("recipe.toml", "provenance.json", ".provenance.json.part"),
+    *("recipe.toml", ".recipe.toml.part", "provenance.json", ".provenance.json.part"),
     *("metrics.jsonl", "events", "checkpoints", "features"),
 }
 """Entries that may exist in a run directory before the first checkpoint."""
 LIBRARIES = ("torch", "numpy", "tokenizers", "safetensors")
+
+_KEPT: dict[Path, FileLock] = {}
+"""Locks of the directories in which runs were prepared, until they start: another program must not start them first."""
 
 _Read = TypeVar("_Read")
 
@@ -132,11 +135,11 @@ class RunDirectory:
             cls.check_empty(path)
             path.mkdir(parents=True, exist_ok=True)
             run._lock()
-            (path / "recipe.toml").write_text(recipe, encoding="utf8")
+            replace_file(path / "recipe.toml", recipe.encode())
             run._write_provenance(
                 Provenance(
                     unmask=__version__,
-                    command=sys.argv,
+                    command=[word.encode("utf8", "backslashreplace").decode() for word in sys.argv],
                     python=platform.python_version(),
                     platform=platform.platform(),
                     libraries={name: importlib.metadata.version(name) for name in LIBRARIES},
@@ -180,7 +183,7 @@ class RunDirectory:
     @classmethod
     @contextmanager
     def reserved(cls, path: Path, made_from: bytes = b"") -> Iterator[Path]:
-        """Yield the folder in which to prepare a run; meanwhile no other program can start a run there.
+        """Yield the folder in which to prepare a run; until this process has, no other one can start a run there.
 
         Args:
             path: directory of the run.
@@ -202,8 +205,10 @@ class RunDirectory:
             if not made_from or cls.prepared_from(path) != made_from:
                 _empty(folder, made_from)
             yield folder
-        finally:
+        except BaseException:
             run.close()
+            raise
+        _KEPT[path.resolve()] = cast(FileLock, run._held)
 
     @staticmethod
     def prepared_from(path: Path) -> bytes:
@@ -285,7 +290,7 @@ class RunDirectory:
 
     def report(self, text: str) -> None:
         """Write report.md."""
-        (self.path / "report.md").write_text(text, encoding="utf8")
+        replace_file(self.path / "report.md", text.encode())
 
     def log(self, metrics: Mapping[str, Any]) -> None:
         """Append a line to metrics.jsonl and, if TensorBoard is installed, to its events.
@@ -349,7 +354,7 @@ class RunDirectory:
     def _lock(self) -> None:
         if not self.is_main:
             return
-        self._held = acquire(self.path / ".lock")
+        self._held = _KEPT.pop(self.path.resolve(), None) or acquire(self.path / ".lock")
         if self._held is None:
             raise UserError(
                 "another program is writing to this run", file=self.path, remedy="wait for it or choose another --out"
@@ -372,7 +377,7 @@ class RunDirectory:
             inside = sorted(self.path.glob("*/recipe.toml"))  # runs of several seeds that are not finished
             remedy = f"pass a run in it: {inside[0].parent}" if inside else "pass the --out of a run"
             raise UserError(f"this is not a run: there is no {name}", file=self.path, remedy=remedy) from error
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UserError(f"the file is damaged ({error})", file=self.path / name) from error
 
 

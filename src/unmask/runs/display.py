@@ -11,6 +11,8 @@ from typing import Protocol, TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from unmask.errors import printable
+
 LINE_SECONDS = 30
 """Interval between lines if there is no terminal."""
 
@@ -38,7 +40,7 @@ class Display:
 
     def say(self, text: str) -> None:
         """Print a line."""
-        self.console.print(text, markup=False)
+        self.console.print("\n".join(map(printable, text.split("\n"))), markup=False)
 
     def show_evaluation(self, progress: RunProgress, metrics: Mapping[str, float]) -> None:
         """Print the result of an evaluation."""

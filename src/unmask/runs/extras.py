@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
@@ -12,6 +15,17 @@ INSTALL = "pip install 'unmask[plots]'"
 def has_matplotlib() -> bool:
     """Return whether matplotlib is installed, without importing it, which takes half a second."""
     return find_spec("matplotlib") is not None
+
+
+@contextmanager
+def own_backend() -> Iterator[None]:
+    """Import matplotlib without its variable MPLBACKEND: the backend that it names may not exist, and none is used."""
+    before = os.environ.pop("MPLBACKEND", None)
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ["MPLBACKEND"] = before
 
 
 def event_writer() -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -9,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from unmask.durable import replace_file
 from unmask.errors import UserError, nearest
 from unmask.runs.directory import RunDirectory
-from unmask.runs.extras import INSTALL, has_matplotlib
+from unmask.runs.extras import INSTALL, has_matplotlib, own_backend
 from unmask.runs.summary import Summary, metric_names
 
 if TYPE_CHECKING:
@@ -35,9 +37,12 @@ def figure(columns: int, *, width: float = 5.0, height: float = 3.6) -> tuple[Fi
     """
     if not has_matplotlib():
         raise UserError("plots need matplotlib, which is not installed", remedy=INSTALL)
-    from matplotlib.figure import Figure
+    with own_backend():
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
 
     drawing = Figure(figsize=(width * columns, height), dpi=120, layout="constrained")
+    FigureCanvasAgg(drawing)  # whatever backend is configured
     panels = list(np.atleast_1d(drawing.subplots(1, columns)))
     for panel in panels:
         panel.spines[["top", "right"]].set_visible(False)
@@ -48,12 +53,9 @@ def figure(columns: int, *, width: float = 5.0, height: float = 3.6) -> tuple[Fi
 def save(drawing: Figure, path: Path) -> None:
     """Write a figure atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.part")
-    try:
-        drawing.savefig(aside, format="png")
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
+    content = io.BytesIO()
+    drawing.savefig(content, format="png")
+    replace_file(path, content.getvalue())
 
 
 def try_to_draw(draw: Callable[[], None], say: Callable[[str], None]) -> None:
@@ -99,10 +101,14 @@ def plot_training(run: RunDirectory) -> None:
 
 
 def can_draw(labels: Sequence[str]) -> bool:
-    """Return whether matplotlib's font has all characters of some labels."""
-    from matplotlib.font_manager import FontProperties, findfont, get_font
+    """Return whether matplotlib's font has all characters of some labels; not if its configuration is broken."""
+    try:
+        with own_backend():
+            from matplotlib.font_manager import FontProperties, findfont, get_font
 
-    font = get_font(findfont(FontProperties()))
+        font = get_font(findfont(FontProperties()))
+    except Exception:  # of a configuration file, for example
+        return False
     return all(font.get_char_index(ord(character)) > 0 for label in labels for character in label)
 
 

@@ -146,7 +146,7 @@ def read_seeds(path: Path) -> Seeds | None:
         return msgspec.json.decode(file.read_bytes(), type=Seeds)
     except OSError:
         return None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"the file is damaged ({error})", file=file) from error
 
 

@@ -208,6 +208,22 @@ def _first_length(text: bytes) -> int:
     return len(text) if end < 0 else end
 
 
+def read_whole(path: Path) -> bytes:
+    """Read a file that is a single JSON value, or as small, such as a vocabulary.
+
+    Raises:
+        UserError: it is no regular file (reading a pipe could block for ever), or has more than `MAX_JSON` bytes.
+        OSError: it cannot be read.
+    """
+    if path.exists() and not path.is_file():
+        raise UserError("is not a regular file", file=path)
+    with path.open("rb") as file:
+        content = file.read(MAX_JSON + 1)
+    if len(content) > MAX_JSON:
+        raise UserError(f"has more than {MAX_JSON:,} bytes", file=path)
+    return content
+
+
 def decode_object(line: str | bytes, name: str, number: int) -> dict[str, Any]:
     """Decode a line of JSON Lines.
 

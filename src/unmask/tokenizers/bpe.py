@@ -21,7 +21,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from unmask.errors import UserError, refuse_string
-from unmask.tokenizers.kind import Kind, Starts
+from unmask.tokenizers.kind import Kind, Starts, write_model
 from unmask.tokenizers.tokenizer import Tokenizer
 from unmask.tokenizers.wordpiece import SPECIAL_TOKENS
 from unmask.tokenizers.words import WordStarts
@@ -74,7 +74,7 @@ def _starts(tokens: Sequence[str | None]) -> Starts:
 
 
 def _save(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
-    library.model.save(str(directory))  # vocab.json and merges.txt
+    write_model(library, directory)
     prefix = library.pre_tokenizer.add_prefix_space
     return {"tokenizer_class": "RobertaTokenizerFast", "add_prefix_space": prefix, "trim_offsets": True}
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +15,9 @@ import numpy.typing as npt
 import tokenizers
 from tokenizers import decoders
 
+from unmask.durable import replace_file
 from unmask.errors import UserError
+from unmask.text.files import read_whole
 
 Starts = Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]
 """Maps the ids of a text to whether a word begins at each."""
@@ -53,7 +57,7 @@ def read_text(path: Path) -> str:
         UserError: it cannot be read, or is not UTF-8.
     """
     try:
-        return path.read_bytes().decode()
+        return read_whole(path).decode()
     except OSError as error:
         raise UserError(f"cannot be read ({error.strerror})", file=path) from error
     except UnicodeDecodeError as error:
@@ -79,4 +83,19 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write a JSON object, indented for reading."""
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    replace_file(path, f"{json.dumps(content, indent=2, ensure_ascii=False)}\n".encode())
+
+
+def write_model(library: tokenizers.Tokenizer, directory: Path) -> None:
+    """Write the files of the library's model, vocab.json and merges.txt.
+
+    Raises:
+        OSError: they cannot be written; the library raises an `Exception` of its own.
+    """
+    try:
+        library.model.save(str(directory))
+    except Exception as error:
+        found = re.search(r"os error (\d+)", str(error))
+        if not found:
+            raise
+        raise OSError(int(found[1]), os.strerror(int(found[1])), str(directory)) from error

@@ -17,6 +17,7 @@ import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
 from unmask.errors import UserError
+from unmask.tokenizers.bounds import check_bounds, check_ids, check_special
 from unmask.tokenizers.bpe import BERT_BPE, BPE, byte_bpe
 from unmask.tokenizers.kind import Kind, read_json, read_text
 from unmask.tokenizers.spiece import read_spiece
@@ -79,6 +80,7 @@ def load_tokenizer(directory: str | Path) -> Tokenizer:
         case _:
             library = _read_merges(path, config, special)
     kind = _kind(library, path)
+    check_special(special, path)
     if kind is UNIGRAM and json.loads(library.to_str())["model"]["unk_id"] is None:
         raise UserError("does not name the unknown token (unk_id)", file=path)
     tokens = library.get_vocab()
@@ -123,8 +125,11 @@ def _special_names(content: Mapping[str, Any]) -> dict[str, str]:
 
 def _read_library(path: Path) -> tokenizers.Tokenizer:
     text = read_text(path)
+    check_ids(text, path)
     with _refusing_damage(path, "tokenizer"):
         library = tokenizers.Tokenizer.from_str(text)
+    check_bounds(library, path)
+    with _refusing_damage(path, "tokenizer"):
         if library.normalizer is not None:
             library.normalizer.normalize_str(SAMPLE)
     return library
@@ -229,6 +234,8 @@ def _read_spiece(path: Path, config: Mapping[str, Any]) -> tokenizers.Tokenizer:
             lowercase=bool(config.get("do_lower_case", True)),
             accents=bool(config.get("keep_accents", False)),
         )
+    check_bounds(library, path)
+    with _refusing_damage(path, "SentencePiece model"):
         library.normalizer.normalize_str(SAMPLE)
     return library
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unmask.errors import UserError
+from unmask.text.files import read_whole
 
 _PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
 _PIECE, _SCORE, _TYPE = 1, 2, 3
@@ -45,7 +46,7 @@ def read_spiece(path: Path) -> SentencePieceModel:
         UserError: it cannot be read, is not a SentencePiece model, or not a unigram model.
     """
     try:
-        content = path.read_bytes()
+        content = read_whole(path)
     except OSError as error:
         raise UserError(f"cannot be read ({error.strerror})", file=path) from error
     pieces: list[tuple[str, float]] = []

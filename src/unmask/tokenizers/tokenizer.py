@@ -21,6 +21,7 @@ import numpy.typing as npt
 import tokenizers
 from tokenizers import AddedToken, models, processors, trainers
 
+from unmask.durable import replace_file
 from unmask.tokenizers.kind import Kind, Starts, write_json
 
 Ids = npt.NDArray[np.int32]
@@ -255,7 +256,7 @@ class Tokenizer:
         usual = not self.ends_twice
         segments = usual if segments is None else segments and summary != "extract"
         self._library.post_processor = self._frame(summary, segments)
-        self._library.save(str(directory / "tokenizer.json"))
+        replace_file(directory / "tokenizer.json", self._library.to_str(pretty=True).encode())
         self._library.post_processor = frame
         config = self.kind.save(self._library, directory)
         if summary != "first" or segments != usual:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
+from unmask.errors import UserError
 from unmask.tokenizers.bpe import train_bpe
 from unmask.tokenizers.coverage import COVERAGE
 from unmask.tokenizers.tokenizer import Tokenizer
@@ -16,6 +17,8 @@ Trained = Literal["wordpiece", "bpe", "unigram", "words"]
 """Kinds of vocabulary that can be trained."""
 CASED = ("bpe", "words")
 """Those that are always cased, and have tokens for all characters."""
+MAX_SIZE = 10_000_000
+"""Maximum size of a vocabulary; the largest published ones have a few hundred thousand tokens."""
 PADDING: dict[Trained, int] = {"wordpiece": 0, "bpe": 1, "unigram": 0, "words": 2}
 """The id of the padding token in a trained vocabulary."""
 
@@ -35,6 +38,8 @@ def train_tokenizer(
     Raises:
         UserError: there is no text, or `size` is too small.
     """
+    if size > MAX_SIZE:  # the library would allocate memory for all of it
+        raise UserError(f"a vocabulary of {size:,} tokens is larger than {MAX_SIZE:,}", remedy="choose a smaller one")
     match kind:
         case "bpe":
             return train_bpe(texts, size=size, progress=progress)

@@ -17,7 +17,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from unmask.tokenizers.bpe import BPE_SPECIAL_TOKENS
-from unmask.tokenizers.kind import Kind, Starts
+from unmask.tokenizers.kind import Kind, Starts, write_model
 
 END = "</w>"
 """Suffix of the last token of a word."""
@@ -50,7 +50,7 @@ def _starts(tokens: Sequence[str | None]) -> Starts:
 
 
 def _save(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
-    library.model.save(str(directory))  # vocab.json and merges.txt
+    write_model(library, directory)
     return {"tokenizer_class": "PreTrainedTokenizerFast"}  # GPT's own class in transformers adds no special tokens
 
 

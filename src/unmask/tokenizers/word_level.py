@@ -19,6 +19,7 @@ import numpy.typing as npt
 import tokenizers
 from tokenizers import Encoding, decoders, models, pre_tokenizers
 
+from unmask.durable import replace_file
 from unmask.errors import UserError, counted, refuse_string
 from unmask.tokenizers.kind import Kind, Starts
 from unmask.tokenizers.spelling import BEGIN_SENTENCE, END_SENTENCE, LONGEST, Spelling, is_cut, spell
@@ -48,7 +49,7 @@ def _starts(tokens: Sequence[str | None]) -> Starts:
 def _save(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
     tokens = sorted(library.get_vocab().items(), key=lambda item: item[1])
     lines = "".join(f"{token}\n" for token, _ in tokens)
-    (directory / "vocab.txt").write_text(lines, encoding="utf-8", newline="\n")
+    replace_file(directory / "vocab.txt", lines.encode())
     return {"tokenizer_class": "PreTrainedTokenizerFast"}
 
 

@@ -19,6 +19,7 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
+from unmask.durable import replace_file
 from unmask.errors import UserError, refuse_string
 from unmask.tokenizers.coverage import COVERAGE, covered_words
 from unmask.tokenizers.kind import Kind, Starts, read_text
@@ -45,7 +46,7 @@ def _starts(tokens: Sequence[str | None]) -> Starts:
 def _save(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
     tokens = sorted(library.get_vocab().items(), key=lambda item: item[1])
     lines = "".join(f"{token}\n" for token, _ in tokens)
-    (directory / "vocab.txt").write_text(lines, encoding="utf-8", newline="\n")
+    replace_file(directory / "vocab.txt", lines.encode())
     normalizer = library.normalizer
     return {
         # transformers rebuilds the tokenizer from the vocabulary and these settings; only this class returns segment

@@ -21,7 +21,7 @@ import safetensors.torch
 from torch import Tensor
 
 from unmask.batches.sources import Cursor
-from unmask.durable import sha256, sync
+from unmask.durable import create, sha256, sync
 from unmask.errors import UnmaskError, UserError
 
 CARRY_FILE = "carry.safetensors"
@@ -154,9 +154,11 @@ def save_checkpoint(
         sync(folder)
     except OSError as error:
         shutil.rmtree(aside, ignore_errors=True)
+        earlier = any(folder.glob("step-*"))
+        remedy = "the previous one is intact: free some space, then continue with --resume"
         raise UnmaskError(
-            f"{final}: the checkpoint could not be written ({error.strerror or error}); the previous one is intact: "
-            "free some space, then continue with --resume"
+            f"{final}: the checkpoint could not be written ({error.strerror or error}); "
+            f"{remedy if earlier else 'free some space, then start the run again'}"
         ) from error
     for old in [*sorted(folder.glob("step-*"))[:-KEPT], folder / f".replaced-{final.name}"]:
         shutil.rmtree(old, ignore_errors=True)
@@ -207,7 +209,7 @@ def check_checkpoint(path: Path) -> None:
         for name, digest in manifest.files.items():
             if sha256(path / name) != digest:
                 raise UserError("the file was altered or truncated", file=path / name)
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"damaged checkpoint ({error})", file=path) from error
 
 
@@ -226,7 +228,7 @@ def load_carry(path: Path) -> dict[str, Tensor]:
 
 
 def _write(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
+    with create(path) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

@@ -1,4 +1,4 @@
-"""Handling of Ctrl-C and SIGTERM: finish the step, save, and exit with the status that shells expect."""
+"""Handling of Ctrl-C, SIGTERM and SIGHUP: finish the step, save, and exit with the status that shells expect."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unmask.errors import UnmaskError
 
 
 class Interrupted(UnmaskError):
-    """Raised when a signal ended the run, after saving it: status 130 after Ctrl-C, 143 after SIGTERM."""
+    """Raised when a signal ended the run, after saving it: status 130 after Ctrl-C, 143 after SIGTERM, 129, SIGHUP."""
 
     def __init__(self, message: str, number: int) -> None:
         super().__init__(message)
@@ -29,7 +29,11 @@ class Interrupt:
         signal: number of the signal, 0 if there was none.
     """
 
-    signals = (signal.SIGINT, signal.SIGTERM)
+    signals = tuple(
+        getattr(signal, name)
+        for name in ("SIGINT", "SIGTERM", "SIGHUP")  # the last when a terminal closes; not on Windows
+        if hasattr(signal, name)
+    )
 
     def __init__(self) -> None:
         self.signal = 0
@@ -37,7 +41,10 @@ class Interrupt:
     def __enter__(self) -> Interrupt:
         self.before = {}
         if threading.current_thread() is threading.main_thread():  # handlers can only be set there
-            self.before = {number: signal.signal(number, self._record) for number in self.signals}
+            ignored = [number for number in self.signals if signal.getsignal(number) is signal.SIG_IGN]  # by nohup
+            self.before = {
+                number: signal.signal(number, self._record) for number in self.signals if number not in ignored
+            }
         return self
 
     def __exit__(self, *error: object) -> None:

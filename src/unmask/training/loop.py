@@ -21,6 +21,7 @@ from unmask.batches.batch import Batch, Sample, collate
 from unmask.batches.rng import derive_seed
 from unmask.batches.sources import Source
 from unmask.batches.steps import report_lost_workers
+from unmask.environment import SMALLER, check_memory, naming_shortage
 from unmask.errors import UnmaskError, UserError
 from unmask.objectives.learner import Learner
 from unmask.runs.directory import RunDirectory
@@ -48,6 +49,8 @@ SAVE_SECONDS = 300
 """Maximum time between checkpoints."""
 SAVE_PAUSE = 30
 """Minimum time between checkpoints, which are normally written after evaluations."""
+TOKEN_BYTES = 16
+"""Memory that a token of a step takes at least, before any layer: its ids and positions, for samples and batches."""
 MAX_SKIPPED = 10
 """Number of consecutive steps with a loss or gradient that is not finite after which a run stops."""
 
@@ -126,9 +129,12 @@ class Trainer:
         self.display = display
         self.processes = processes or Processes()
         longest = max(stage.length for stage in source.stages)
-        if (settings.batch.tokens or (settings.batch.sequences or 0) * longest) > PROBE:
+        tokens = settings.batch.tokens or (settings.batch.sequences or 0) * longest
+        check_memory(TOKEN_BYTES * tokens, f"a step of {tokens:,} tokens", "lower batch.tokens or batch.sequences")
+        if tokens > PROBE:
             keep_few_kernels(machine.precision)
-        self.replicas = replicate(learner, machine, self.processes)
+        with naming_shortage("for the weights", SMALLER):
+            self.replicas = replicate(learner, machine, self.processes)
         self.replicas.copy.encoder.recompute = settings.batch.recompute
         self.feed = StepFeed(source, settings.batch, prepare, self.processes, machine.workers)
         self.carry = CarryTable(source.streams, self.processes)

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from unmask.environment import whole
 from unmask.errors import UserError
 
 GPU_WORKERS = 2
@@ -167,7 +168,7 @@ def choose_machine(device: str = "auto", precision: str = "auto", workers: int |
     if device == "cpu":
         keep_memory()
         return Machine(torch.device(device), precision, workers or 0)
-    local = torch.device(device, int(os.environ.get("LOCAL_RANK", "0")))  # one of several under torchrun
+    local = torch.device(device, whole("LOCAL_RANK", 0))  # one of several under torchrun
     torch.cuda.set_device(local)
     return Machine(local, precision, GPU_WORKERS * can_fork if workers is None else workers)
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-
-import torch
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 from unmask.batches.batch import Sample
-from unmask.errors import UnmaskError
+from unmask.environment import naming_shortage
 from unmask.training.machine import Machine
 
 SMALL, PROBE = 2048, 8192
@@ -58,19 +56,10 @@ def _longest(samples: Sequence[Sample], limit: int) -> list[Sample]:
     return chosen
 
 
-@contextmanager
-def name_remedy(micro_tokens: int) -> Iterator[None]:
-    """Convert out-of-memory errors into an error that names the settings to change.
-
-    Raises:
-        UnmaskError: out of memory.
-    """
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "allocate memory" not in str(error):
-            raise
-        raise UnmaskError(
-            f"out of memory with {micro_tokens:,} tokens at once; the newest checkpoint is intact: continue with "
-            f"--resume and --set batch.micro_tokens={max(1, micro_tokens // 2)}, or --set batch.recompute=true"
-        ) from error
+def name_remedy(micro_tokens: int) -> AbstractContextManager[None]:
+    """Return a context that converts out-of-memory errors into an error that names the settings to change."""
+    return naming_shortage(
+        f"with {micro_tokens:,} tokens at once; the newest checkpoint is intact",
+        f"continue with --resume and --set batch.micro_tokens={max(1, micro_tokens // 2)}, or --set "
+        "batch.recompute=true",
+    )

@@ -21,6 +21,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
+from unmask.environment import rank_and_size, whole
 from unmask.errors import UnmaskError
 
 TIMEOUT = "UNMASK_TIMEOUT"
@@ -49,8 +50,12 @@ class Processes:
 
     @classmethod
     def launched(cls) -> Processes:
-        """Return the processes that torchrun started; without torchrun a single process."""
-        return cls(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
+        """Return the processes that torchrun started; without torchrun a single process.
+
+        Raises:
+            UserError: torchrun's variables are inconsistent.
+        """
+        return cls(*rank_and_size())
 
     def __enter__(self) -> Processes:
         """Connect to the other processes.
@@ -59,7 +64,7 @@ class Processes:
             UnmaskError: the others did not connect in time.
         """
         if self.size > 1:
-            seconds = float(os.environ.get(TIMEOUT, "600"))
+            seconds = whole(TIMEOUT, 600)
             try:
                 self._connect(timedelta(seconds=seconds))
             except RuntimeError as error:
