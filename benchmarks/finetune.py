@@ -50,7 +50,7 @@ from unmask.finetuning.rule import defaults
 from unmask.labelled.squad_file import read_squad
 from unmask.model import load_model
 from unmask.runs.display import Display
-from unmask.settings import parse_overrides
+from unmask.settings import Overrides, parse_overrides
 from unmask.tasks.question_answering import QuestionAnswering
 from unmask.training.machine import choose_machine
 from unmask.training.processes import Processes
@@ -140,43 +140,24 @@ class Bench:
             epochs: None: those of the defaults.
             choosing: whether the run serves the choice of a factor.
         """
-        data, comparison, toy = task.data, self.comparison, self.work.toy
+        data, toy = task.data, self.work.toy
         if choosing:
             data = msgspec.convert({**msgspec.to_builtins(data), **data.choosing}, Data)
-        values: dict[str, Any] = {
-            "examples": data.examples,
-            "each": data.each,
-            "factor": factor,
-            "epochs": epochs,
-            "seed": seed,
-        }
-        values |= {**task.labels, "choosing": choosing, **({"method": "choosing"} if choosing else {})}
-        key = pick({name: value for name, value in values.items() if value is not None}, comparison.key)
-        key |= {"set": list(self.settings)} if self.settings else {}
-        key |= {"choosing": True} if self.choosing else {}
+            task = task._replace(data=data)
+        key = self._key(task, seed, factor, epochs, choosing=choosing)
         if known := self.work.find(self.name, key):
             return float(known.get("score", known.get("accuracy", 0)))
         files, (model, tokenizer) = self.files(data), self._model(task.start)
         if choosing or epochs is not None:
             files = Files(files.train, files.held, [], [])
-        settings = [*comparison.settings, *data.settings, *task.method.settings, *task.start.settings]
-        if factor is not None:
-            shape = load_model(model, tokenizer=tokenizer).encoder.settings
-            pretrained = task.method.rates == "best" or bool(task.start.model)
-            rule: Any = defaults("classification", shape, examples=1, pretrained=pretrained)
-            rate = factor * rule["optimizer"]["learning_rate"]
-            rate = float(f"{rate:.{task.method.digits}g}") if task.method.digits else rate
-            settings.append(f"optimizer.learning_rate={rate}")
-        settings += [] if epochs is None else [f"budget.epochs={epochs}"]
-        settings += [*self.settings, f"seed={seed}", *(TOY_FINETUNING if toy else ())]
-        settings += [f"task.length={192 if data.task == 'question-answering' else 48}"] if toy else []
+        settings = self._settings(task, seed, epochs, None if factor is None else self._rate(task, factor))
         downstream = data.probe if task.method.frozen == "probe" else task.method.frozen
         parts = [f"{part:g}" if isinstance(part, float) else str(part) for part in key.values()]
         out = self.work.runs / "finetune" / self.name / "-".join(parts).replace("/", "_")
         started = time.time()
         given: dict[str, Any] = {"dev": files.dev, "tokenizer": tokenizer, "settings": parse_overrides(settings)}
         if task.method.recipe:
-            self._distill(task, files, out, given)
+            self._distill(task, files, out, given["settings"])
         elif task.method.trainer:
             trainer_finetune.finetune(data.task, model, files.train, out, **given)
         else:
@@ -184,12 +165,41 @@ class Bench:
             resume = (out / "recipe.toml").exists()
             unmask.finetune(data.task, model, files.train, out, resume=resume, **given)
         outcome = {"seconds": round(time.time() - started, 1), **self._outcome(out, data, files)}
-        add(self.name, key | pick(outcome, [name for name in comparison.record if name not in key]))
-        if not (comparison.keep or toy):
+        add(self.name, key | pick(outcome, [name for name in self.comparison.record if name not in key]))
+        if not (self.comparison.keep or toy):
             shutil.rmtree(out)
         return float(outcome["score"])
 
-    def _distill(self, task: Task, files: Files, out: Path, given: dict[str, Any]) -> None:
+    def _key(
+        self, task: Task, seed: int, factor: float | None, epochs: float | None, *, choosing: bool
+    ) -> dict[str, Any]:
+        """Return the fields that tell the record of a run from others; the arguments are those of `score`."""
+        numbers = {"examples": task.data.examples, "each": task.data.each, "factor": factor, "epochs": epochs}
+        values: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}
+        values |= {"seed": seed, **task.labels, "choosing": choosing, **({"method": "choosing"} if choosing else {})}
+        key = pick(values, self.comparison.key)
+        key |= {"set": list(self.settings)} if self.settings else {}
+        return key | ({"choosing": True} if self.choosing else {})
+
+    def _rate(self, task: Task, factor: float) -> float:
+        """Return a factor times the learning rate by which the rule would learn classification."""
+        model, tokenizer = self._model(task.start)
+        shape = load_model(model, tokenizer=tokenizer).encoder.settings
+        pretrained = task.method.rates == "best" or bool(task.start.model)
+        rule: Any = defaults("classification", shape, examples=1, pretrained=pretrained)
+        rate = factor * float(rule["optimizer"]["learning_rate"])
+        return float(f"{rate:.{task.method.digits}g}") if task.method.digits else rate
+
+    def _settings(self, task: Task, seed: int, epochs: float | None, rate: float | None) -> list[str]:
+        """Return the settings of a run; None: those of the defaults."""
+        data, length = task.data, 192 if task.data.task == "question-answering" else 48
+        settings = [*self.comparison.settings, *data.settings, *task.method.settings, *task.start.settings]
+        settings += [] if rate is None else [f"optimizer.learning_rate={rate}"]
+        settings += [] if epochs is None else [f"budget.epochs={epochs}"]
+        settings += [*self.settings, f"seed={seed}"]
+        return [*settings, *TOY_FINETUNING, f"task.length={length}"] if self.work.toy else settings
+
+    def _distill(self, task: Task, files: Files, out: Path, settings: Overrides) -> None:
         """Train a student of the fine-tuned start, which is fine-tuned where that is not done."""
         names = f"{task.labels['data']}-{task.labels['start']}"
         teacher = self.work.runs / "teachers" / self.name / names.replace("/", "_")
@@ -205,7 +215,7 @@ class Bench:
             LabelledFiles(files.train, files.dev),
             self.work.files(task.data.unlabelled) if task.method.unlabelled else (),
             layers=1 if self.work.toy else task.method.layers,
-            settings=given["settings"],
+            settings=settings,
         )
         machine, display, resume = choose_machine(), Display(quiet=self.work.toy), (out / "recipe.toml").exists()
         if task.method.alone:

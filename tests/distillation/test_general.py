@@ -8,8 +8,9 @@ import torch
 from transformers import AutoModelForMaskedLM
 
 from unmask.corpus.build import build_corpus
-from unmask.distillation.general import distill_encoder
+from unmask.distillation.general import check_student, distill_encoder
 from unmask.errors import UserError
+from unmask.families.elmo import ElmoSettings
 from unmask.families.gpt import GptSettings
 from unmask.families.xlnet import XlnetSettings
 from unmask.model import Model, load_model, save_model
@@ -134,6 +135,15 @@ def test_what_an_xlnet_cannot_teach_is_refused_with_the_reason(xlnet, corpus, tm
         with pytest.raises(UserError, match=message):
             distill(recipe, xlnet, corpus, tmp_path / "run", **more)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_body_that_needs_streams_is_refused(tokenizer):
+    elmo = ElmoSettings(layers=2, width=32, cells=24, characters=4, filters=((1, 8),))
+    model = Model(elmo.build(tokenizer.size), tokenizer)
+    with pytest.raises(
+        UserError, match="the student needs contiguous streams, but on text a teacher reads independent"
+    ):
+        check_student(model, model, "elmo")
 
 
 def test_what_cannot_work_is_refused_with_the_reason(teacher, teacher_model, corpus, documents, tmp_path):

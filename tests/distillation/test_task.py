@@ -8,6 +8,7 @@ import pytest
 import torch
 import transformers
 
+from unmask.distillation import task
 from unmask.distillation.distill import distill
 from unmask.errors import UserError
 from unmask.inference.predictor import Predictor
@@ -54,6 +55,25 @@ def test_a_student_learns_what_the_teacher_predicts(tuned, examples, tmp_path):
     agreement = np.mean([one.label == other.label for one, other in zip(teacher, student, strict=True)])
     assert agreement > 0.75
     assert json.loads((run.path / "dev.json").read_text())["examples"] == 12, "a tenth, labeled by the teacher"
+
+
+def test_the_teacher_is_not_changed(tuned, examples, tmp_path, monkeypatch):
+    seen, real = [], task.teacher_of_task
+
+    def remember(model):
+        teacher = real(model)
+        seen.append((teacher, {name: value.clone() for name, value in teacher.learner.state_dict().items()}))
+        return teacher
+
+    monkeypatch.setattr(task, "teacher_of_task", remember)
+    learn("tinybert-mini", tuned("classification"), tmp_path / "run", train=examples / FILES["classification"])
+    ((teacher, before),) = seen
+    rows = "encoder.embeddings.words.weight"  # only those of the examples' tokens are kept in training
+    for name, value in teacher.learner.state_dict().items():
+        assert torch.equal(value, before[name]) or name == rows, "bit for bit"
+    assert all(value.grad is None for value in teacher.learner.parameters())
+    kept = {tuple(row) for row in before[rows].tolist()}
+    assert kept >= {tuple(row) for row in teacher.learner.state_dict()[rows].tolist()}
 
 
 def test_the_settings_are_those_of_teacher_recipe_and_rule(tuned, examples, tmp_path):

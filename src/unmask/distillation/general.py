@@ -129,11 +129,11 @@ def _begin(
     else:
         student = load_base(init, recipe, corpus, allow_pickle=allow_pickle)
         inputs, about = {"init": student.fingerprint()}, f"the student continues from {init}"
+    if getattr(student.encoder.settings, "memory", 0):
+        student, about = without_memory(student), f"{about}; it has no memory, as samples are independent"
     check_student(student, model, f"{teacher}")
     check_corpus(model, corpus, recipe, f"{teacher}")
     check_shape(student.encoder.settings, recipe, "the student")
-    if getattr(student.encoder.settings, "memory", 0):
-        student, about = without_memory(student), f"{about}; it has no memory, as samples are independent"
     return model, Start(student, f"{init or teacher}", how, [about], inputs, tokens=student.tokens)
 
 
@@ -229,6 +229,11 @@ def check_student(student: Model, teacher: Model, source: str) -> None:
             f"{source} reads the vector of a text at its {theirs.summary} token, but the student at its {ours.summary} "
             "one, so that they frame texts differently",
             remedy="choose a student of the teacher's family: pass --layers N",
+        )
+    if ours.asks:
+        raise UserError(
+            f"the student needs {', '.join(sorted(ours.asks))}, but on text a teacher reads independent samples",
+            remedy="pretrain it without a teacher, or choose a student of another family",
         )
 
 
