@@ -3,10 +3,10 @@
 Input: questions of SQuAD. Output: JSON files as these data sets publish them. What is made:
 
 - Dialogues about three sentences of different passages: about each, one or two of its questions in their order, names
-  that were said replaced by "it", and then "When was that?" or "Was that in 1952?". The sentences have several years,
+  of the turns before replaced by "it", and then "When was that?" or "Was that in 1952?". The sentences have several years,
   or none: which one is meant, or whether there is none, follows from the turns before alone.
-- Questions that need two paragraphs: a question that one sentence answers by a name, "and in which room is that shown?"
-  A paragraph that is made up tells in which rooms this name and three others are shown, and whether they are open. The
+- Questions that need two paragraphs: a question that one sentence answers by a name, "and in which hall is that shown?"
+  A paragraph that is made up tells in which halls this name and three others are shown, and whether they are open. The
   others are in none of the sentences, so that a model need not understand the question, but must read both paragraphs.
 """
 
@@ -147,7 +147,7 @@ def _talk(source: Source, years: Sequence[str], rng: random.Random) -> Iterator[
 
 
 def _shortened(question: str, before: str) -> str:
-    """Return a question with the longest name that was said before as a pronoun."""
+    """Return a question with the longest name of the turns before as a pronoun."""
     names = [name for name in PROPER.findall(question) if name in before]
     return question.replace(max(names, key=len), "it", 1) if names else question
 
@@ -186,15 +186,16 @@ def _bridges(sources: Sequence[Source]) -> Iterator[dict[str, Any]]:
             continue
         names = [name, *rng.sample(sorted(set(strange)), NAMES - 1)]
         rng.shuffle(names)
-        rooms, states = rng.sample(range(10, 100), NAMES), rng.choices(("open", "closed"), k=NAMES)
-        lines = [f"{it} is shown in room {room}, which is {state}." for it, room, state in zip(names, rooms, states)]
+        halls, states = rng.sample(range(10, 100), NAMES), rng.choices(("open", "closed"), k=NAMES)
+        facts = zip(names, halls, states, strict=True)
+        lines = [f"{it} is shown in hall {hall}, which is {state}." for it, hall, state in facts]
         texts = [text, other] if rng.random() < 0.5 else [other, text]
         context = [[f"Text {place}", [it]] for place, it in enumerate(texts, start=1)]
         at, closed, stem = names.index(name), rng.random() < CLOSED, question.rstrip(" ?")
         yield {
             "_id": f"b{number}",
-            "question": f"{stem}, and {'is the room of that open' if closed else 'in which room is that shown'}?",
-            "answer": ("yes" if states[at] == "open" else "no") if closed else str(rooms[at]),
+            "question": f"{stem}, and {'is the hall of that open' if closed else 'in which hall is that shown'}?",
+            "answer": ("yes" if states[at] == "open" else "no") if closed else str(halls[at]),
             "type": "comparison" if closed else "bridge",
             "level": "medium",
             "context": [*context, [GUIDE, [lines[0], *(f" {line}" for line in lines[1:])]]],

@@ -53,14 +53,14 @@ def test_follow_ups_need_the_turns_before(dialogues, questions, tmp_path):
     assert len(follow) >= 9
     seen = Counter()
     for one in follow:
-        said = one.history[-1].answer
-        (sentence,) = (text for text in re.split(r"(?<=\d\.)|(?<=Beller\.)", one.passage) if said in text)
+        earlier = one.history[-1].answer
+        (sentence,) = (text for text in re.split(r"(?<=\d\.)|(?<=Beller\.)", one.passage) if earlier in text)
         year = "".join(re.findall(r"\b17\d\d\b", sentence)) or "CANNOTANSWER"
         assert one.references == (year,)
         assert one.yesno == {True: "y", False: "n"}[year in one.question] if "Was" in one.question else one.yesno == "x"
         seen[one.yesno, one.impossible] += 1
     assert seen.keys() == {("x", False), ("x", True), ("y", False), ("n", False)}
-    assert any(one.question == "What did it see?" for one in made), "a name that was said is a pronoun"
+    assert any(one.question == "What did it see?" for one in made), "a name of the turns before is a pronoun"
     assert not any(one.answers and one.answers[0].moved for one in made)
 
 
@@ -86,7 +86,7 @@ def test_questions_need_the_text_and_the_guide(dialogues, questions, tmp_path):
         )
         name = guide.split(" is shown")[0]
         assert name in text and name not in one.question
-        assert one.passage.count(" is shown in room ") == dialogues.NAMES
+        assert one.passage.count(" is shown in hall ") == dialogues.NAMES
         lines = [one.passage[it.start : it.end] for it in one.sentences if it.title == dialogues.GUIDE]
         texts = one.passage[: one.passage.index(lines[0])]
         shown = [line.split(" is shown")[0] for line in lines]
