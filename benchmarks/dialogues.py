@@ -3,8 +3,8 @@
 Input: questions of SQuAD. Output: JSON files as these data sets publish them. What is made:
 
 - Dialogues about three sentences of different passages: about each, one or two of its questions in their order, names
-  of the turns before replaced by "it", and then "When was that?" or "Was that in 1952?". The sentences have several years,
-  or none: which one is meant, or whether there is none, follows from the turns before alone.
+  of the turns before replaced by "it", and then "When was that?" or "Was that in 1952?". Two or all of the sentences
+  have a year: which one is meant, or whether there is none, follows from the turns before alone.
 - Questions that need two paragraphs: a question that one sentence answers by a name, "and in which hall is that shown?"
   A paragraph that is made up tells in which halls this name and three others are shown, and whether they are open. The
   others are in none of the sentences, so that a model need not understand the question, but must read both paragraphs.
