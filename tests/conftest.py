@@ -2,6 +2,7 @@
 
 import os
 import random
+import signal
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,6 +27,9 @@ from unmask.training.loop import Trainer
 hypothesis.settings.register_profile("untimed", deadline=None)  # cores may be busy with other programs
 hypothesis.settings.load_profile("untimed")
 torch.set_num_threads(1)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+if hasattr(signal, "SIGHUP"):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as does what nohup starts
 
 NOUNS = "dog cat river house teacher engine market letter garden window doctor village mountain poem bridge".split()  # noqa: SIM905
 VERBS = "sees finds likes carries paints follows answers builds forgets opens".split()  # noqa: SIM905

@@ -47,7 +47,7 @@ def encoder(**settings):
     return {"layers": 2, "width": 32, "heads": 2, "feed_forward": 64, "kind": "transformer", **settings}
 
 
-NEW = ("modernbert", "elmo", "xlnet", "distilbert", "tinybert")
+NEW = ("modernbert", "elmo", "xlnet", "distil", "tinybert")
 """Recipes that earlier versions did not have."""
 
 

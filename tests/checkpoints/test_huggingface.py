@@ -197,7 +197,7 @@ def test_C1_a_folder_in_place_of_the_file(directory):
     (directory / "model.safetensors").unlink()
     assert_load_refused(directory, directory, "no model.safetensors")
     (directory / "model.safetensors").mkdir()
-    assert_load_refused(directory, directory / "model.safetensors", "cannot be read")
+    assert_load_refused(directory, directory / "model.safetensors", "is not a regular file")
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])

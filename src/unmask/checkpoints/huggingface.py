@@ -38,7 +38,7 @@ from unmask.encoders.encoder import Encoder
 from unmask.errors import UserError, nearest
 from unmask.families import FAMILIES, BodySettings, Family, family_of
 from unmask.families.format import SHARED_KEY, Format
-from unmask.text.files import read_whole
+from unmask.text.files import read_whole, require_regular
 
 OUR_KEY = "unmask"
 """Key of config.json for the settings of the task."""
@@ -264,10 +264,12 @@ def _settings(family: Family, config: Mapping[str, Any], path: Path) -> tuple[Bo
 
 def _open(directory: Path, allow_pickle: bool) -> tuple[Path, dict[str, tuple[int, ...]], dict[str, Tensor] | None]:
     path = directory / "model.safetensors"
-    if path.is_file():
+    require_regular(path)
+    if path.exists():
         return path, read_shapes(path), None
     path = directory / "pytorch_model.bin"
-    if not path.is_file():
+    require_regular(path)
+    if not path.exists():
         raise UserError("no model.safetensors in this directory", file=directory)
     if not allow_pickle:
         raise UserError(

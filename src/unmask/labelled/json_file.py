@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from unmask.errors import UserError
-from unmask.text.files import MAX_JSON, open_bytes
+from unmask.text.files import MAX_JSON, open_bytes, read_at_most
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def decode_json(path: str | Path, top: Place) -> Any:
         UserError: it is too large, or broken; names the line.
     """
     with open_bytes(path) as stream:
-        raw = stream.read(MAX_JSON + 1)
+        raw = read_at_most(stream, MAX_JSON + 1)
     if len(raw) > MAX_JSON:
         top.refuse(f"more than {MAX_JSON:,} bytes of JSON", "split it into several files")
     raw = raw.removeprefix(b"\xef\xbb\xbf")

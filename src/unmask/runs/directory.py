@@ -120,8 +120,11 @@ class RunDirectory:
     def __enter__(self) -> RunDirectory:
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         self.close()
+        failed = kind is not None and issubclass(kind, Exception)
+        if failed and self.is_main and not (self.path / "checkpoints").exists():
+            self.forget_unstarted(self.path)  # so that the same command can be given again
 
     @classmethod
     def create(cls, path: Path, recipe: str, inputs: Mapping[str, str], machine: Mapping[str, Any]) -> RunDirectory:

@@ -208,20 +208,33 @@ def _first_length(text: bytes) -> int:
     return len(text) if end < 0 else end
 
 
+def require_regular(path: Path) -> None:
+    """Raise a UserError if there is something other than a file: reading a pipe could block for ever."""
+    if path.exists() and not path.is_file():
+        raise UserError("is not a regular file", file=path)
+
+
 def read_whole(path: Path) -> bytes:
     """Read a file that is a single JSON value, or as small, such as a vocabulary.
 
     Raises:
-        UserError: it is no regular file (reading a pipe could block for ever), or has more than `MAX_JSON` bytes.
+        UserError: it is no regular file, or has more than `MAX_JSON` bytes.
         OSError: it cannot be read.
     """
-    if path.exists() and not path.is_file():
-        raise UserError("is not a regular file", file=path)
+    require_regular(path)
     with path.open("rb") as file:
-        content = file.read(MAX_JSON + 1)
+        content = read_at_most(file, MAX_JSON + 1)
     if len(content) > MAX_JSON:
         raise UserError(f"has more than {MAX_JSON:,} bytes", file=path)
     return content
+
+
+def read_at_most(file: BinaryIO, most: int) -> bytes:
+    """Read up to `most` bytes; unlike `file.read`, allocate no more than there are."""
+    content = bytearray()
+    while len(content) < most and (block := file.read(min(_BLOCK, most - len(content)))):
+        content += block
+    return bytes(content)
 
 
 def decode_object(line: str | bytes, name: str, number: int) -> dict[str, Any]:
