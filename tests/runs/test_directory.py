@@ -170,6 +170,19 @@ def test_a_run_that_ended_before_its_first_checkpoint_is_removed(tmp_path):
     assert (tmp_path / "mine/recipe.toml").exists(), "not made by unmask"
 
 
+def test_what_fails_before_its_first_checkpoint_is_removed_only_if_it_is_new(tmp_path):
+    def fail(run):
+        with pytest.raises(ValueError, match="short"), run:
+            raise ValueError("short")
+
+    fail(RunDirectory.create(tmp_path / "new", "seed = 0\n", {}, {}))
+    assert [path.name for path in (tmp_path / "new").iterdir()] in ([], [".lock"])
+    with RunDirectory.create(tmp_path / "earlier", "seed = 0\n", {}, {}) as run:
+        run.log({"kind": "train", "step": 1})
+    fail(RunDirectory.resume(tmp_path / "earlier", "seed = 0\n", {}, frozenset()))
+    assert metrics(tmp_path / "earlier") == [{"kind": "train", "step": 1}]
+
+
 def test_T9_a_full_disk_at_a_resume_leaves_the_recipe(tmp_path, monkeypatch):
     path = tmp_path / "run"
     RunDirectory.create(path, "a = 1\n", {}, {}).close()

@@ -40,7 +40,7 @@ def check_checksums(directory: Path) -> None:
         raise UserError(f"the file is damaged ({error})", file=path, remedy=REMEDY) from error
     for name, digest in wanted.items():
         file = directory / Path(name).name
-        if not file.is_file():  # reading a pipe could block for ever
+        if not file.is_file():  # reading a pipe could block forever
             raise UserError("cannot be read: there is no such file", file=file, remedy=REMEDY)
         try:
             same = sha256(file) == digest

@@ -98,6 +98,7 @@ class RunDirectory:
         self._writes_events = is_main
         self._recipe = ""
         self._held: FileLock | None = None
+        self._is_new = False
 
     @classmethod
     def open(
@@ -123,7 +124,7 @@ class RunDirectory:
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         self.close()
         failed = kind is not None and issubclass(kind, Exception)
-        if failed and self.is_main and not (self.path / "checkpoints").exists():
+        if failed and self._is_new and not self.checkpoints.exists():
             self.forget_unstarted(self.path)  # so that the same command can be given again
 
     @classmethod
@@ -134,6 +135,7 @@ class RunDirectory:
             UserError: the directory is not empty, is in use, or cannot be written.
         """
         run = cls(path)
+        run._is_new = True
         try:
             cls.check_empty(path)
             path.mkdir(parents=True, exist_ok=True)

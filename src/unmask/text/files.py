@@ -209,7 +209,7 @@ def _first_length(text: bytes) -> int:
 
 
 def require_regular(path: Path) -> None:
-    """Raise a UserError if there is something other than a file: reading a pipe could block for ever."""
+    """Raise a UserError if there is something other than a file: reading a pipe could block forever."""
     if path.exists() and not path.is_file():
         raise UserError("is not a regular file", file=path)
 
