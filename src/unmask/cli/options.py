@@ -19,7 +19,10 @@ from unmask.text.documents import TextOptions
 if TYPE_CHECKING:
     from unmask.training.machine import Machine
 
-TEXT_FILES = "plain text or JSON Lines (.jsonl), optionally compressed (.gz, .xz); - is standard input"
+TEXT_FILES = (
+    "plain text or JSON Lines (.jsonl), optionally compressed (.gz, .xz, .zst); Parquet, Arrow, or a directory of "
+    "datasets; - is standard input"
+)
 RANDOM_TOKENIZER = "directory of a tokenizer (or of a model or run) for --model random:RECIPE, an untrained model"
 RESUME = "continue the run in RUN from its last checkpoint"
 THREADS = "OMP_NUM_THREADS"

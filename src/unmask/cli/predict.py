@@ -110,7 +110,7 @@ def _check(options: argparse.Namespace) -> None:
         raise UserError("--json has no effect with --out, which writes JSON in any case", remedy="omit it")
     if not options.data and (options.columns or options.format):
         raise UserError("--columns and --format have no effect without --data")
-    if options.out and Path(options.out).suffix in (".gz", ".xz"):
+    if options.out and Path(options.out).suffix in (".gz", ".xz", ".zst"):
         raise UserError("predictions are not written compressed", file=options.out, remedy="omit the suffix")
     if options.out:
         _check_out(Path(options.out), options.data)

@@ -62,7 +62,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     encode.add_argument(
         "--data",
         metavar="FILE",
-        help="tokenize each line of a file, optionally compressed (.gz, .xz); - is standard input",
+        help="tokenize each line of a file, optionally compressed (.gz, .xz, .zst); - is standard input",
     )
     encode.add_argument(
         "--special", action="store_true", help="add the special tokens that the model expects around a text"

@@ -19,6 +19,8 @@ import msgspec
 
 from unmask.errors import UserError
 from unmask.labelled.json_file import Place, claim, decode_object
+from unmask.labelled.records import suffix_of
+from unmask.labelled.table import Source, refuse_tables
 from unmask.text.files import MAX_JSON, display_name, open_bytes
 
 ENDINGS = ("ending0", "ending1", "ending2", "ending3")
@@ -49,11 +51,11 @@ class Choices(msgspec.Struct, frozen=True):
     part: str = ""
 
 
-def read_choices(paths: Sequence[str | Path], *, gold: bool = True) -> list[Choices]:
+def read_choices(paths: Sequence[Source], *, gold: bool = True) -> list[Choices]:
     """Read all questions of some files; those that end in .csv are SWAG's, others RACE's.
 
     Args:
-        paths: files, optionally `.gz` or `.xz`, or directories.
+        paths: files, optionally compressed, or directories.
         gold: whether to read which choice is right; if not, it may be missing.
 
     Raises:
@@ -62,9 +64,8 @@ def read_choices(paths: Sequence[str | Path], *, gold: bool = True) -> list[Choi
     """
     seen: dict[str, str] = {}
     found = []
-    for path in _files(paths):
-        plain = Path(path).name.removesuffix(".gz").removesuffix(".xz")
-        for one, place in (_read_swag if plain.endswith(".csv") else _read_race)(path, gold):
+    for path in _files(refuse_tables(paths)):
+        for one, place in (_read_swag if suffix_of(path) == "csv" else _read_race)(path, gold):
             claim(seen, one.id, place)
             found.append(one)
     if not found:

@@ -23,6 +23,7 @@ from unmask.errors import UserError
 from unmask.labelled.dialogue import DialogueQuestion, Turn
 from unmask.labelled.json_file import Place, claim, decode_object
 from unmask.labelled.squad_file import Answer
+from unmask.labelled.table import Source, refuse_tables
 from unmask.metrics.question_answering import normalize, overlap
 from unmask.text.files import display_name
 
@@ -48,18 +49,18 @@ class CoqaQuestion(DialogueQuestion, frozen=True):
     rationale: bool = False
 
 
-def read_coqa(paths: Sequence[str | Path], *, gold: bool = True) -> list[CoqaQuestion]:
+def read_coqa(paths: Sequence[Source], *, gold: bool = True) -> list[CoqaQuestion]:
     """Read all questions of some files.
 
     Args:
-        paths: JSON files, optionally `.gz` or `.xz`; `-` is standard input.
+        paths: JSON files, optionally compressed; `-` is standard input.
         gold: whether to read answers; if not, they may be missing, but the history has those that are there.
 
     Raises:
         UserError: a file does not have this format, a story or question is empty, an id occurs twice in a file, or the
             numbers of questions and answers, or of a turn and its answer, differ; the message names the location.
     """
-    questions = [question for path in paths for question in _read_file(path, gold)]
+    questions = [question for path in refuse_tables(paths) for question in _read_file(path, gold)]
     if not questions:
         raise UserError("there are no questions in the file", file=", ".join(map(display_name, paths)))
     return questions

@@ -20,6 +20,7 @@ import msgspec
 from unmask.errors import UserError
 from unmask.labelled.json_file import Place, claim, decode_json
 from unmask.labelled.squad_file import Answer, Question
+from unmask.labelled.table import Source, refuse_tables
 from unmask.text.files import display_name
 
 Fact = tuple[str, int]
@@ -64,18 +65,18 @@ class HotpotQuestion(Question, frozen=True):
     without: int = 0
 
 
-def read_hotpotqa(paths: Sequence[str | Path], *, gold: bool = True) -> list[HotpotQuestion]:
+def read_hotpotqa(paths: Sequence[Source], *, gold: bool = True) -> list[HotpotQuestion]:
     """Read all questions of some files.
 
     Args:
-        paths: JSON files, optionally `.gz` or `.xz`; `-` is standard input.
+        paths: JSON files, optionally compressed; `-` is standard input.
         gold: whether to read answers; if not, they may be missing.
 
     Raises:
         UserError: a file does not have this format, a question is empty, has no sentence, or an id occurs twice in a
             file; the message names the location.
     """
-    questions = [question for path in paths for question in _read_file(path, gold)]
+    questions = [question for path in refuse_tables(paths) for question in _read_file(path, gold)]
     if not questions:
         raise UserError("there are no questions in the file", file=", ".join(map(display_name, paths)))
     return questions

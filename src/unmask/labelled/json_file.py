@@ -88,7 +88,7 @@ def decode_json(path: str | Path, top: Place) -> Any:
     """Return the content of a JSON file.
 
     Args:
-        path: a file, optionally `.gz` or `.xz`; `-` is standard input.
+        path: a file, optionally `.gz`, `.xz` or `.zst`; `-` is standard input.
         top: its location.
 
     Raises:

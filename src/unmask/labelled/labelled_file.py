@@ -1,6 +1,7 @@
-"""Reader of labeled files: rows of named or numbered columns, in TSV, CSV or JSON Lines, optionally compressed.
+"""Reader of labeled rows: named or numbered columns in TSV, CSV, JSON, Parquet or Arrow, or in memory.
 
-Input: files and, if the columns have other names or there is no header, `--columns text=NAME_OR_NUMBER,label=…`.
+Input: files, or tables in memory, and, if the columns have other names or there is no header, `--columns
+text=NAME_OR_NUMBER,label=…`.
 Output: rows with their file and line, so that errors can name them. A bad row is an error: no row is dropped, except
 those without a label according to a published format, which are counted.
 
@@ -16,14 +17,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Any, NoReturn
 
 from unmask.errors import UserError, nearest
 from unmask.labelled.columns import ACCEPTABILITY, LABELS, Found, Headerless, Wanted
+from unmask.labelled.records import has_records, read_records, suffix_of
+from unmask.labelled.table import Source, Table
 from unmask.text.files import (
     MAX_DOCUMENT,
     TOO_LONG,
     ExpansionError,
-    decode_object,
     display_name,
     expands_too_much,
     open_bytes,
@@ -33,21 +36,26 @@ from unmask.text.files import (
 NAMES = ("text", "text_b", "label")
 """Our names of the columns."""
 
-FORMATS = ("tsv", "csv", "jsonl")
+SEPARATOR = ","
+"""Separates the labels of a text in a cell of TSV or CSV, if it may have several."""
+
+FORMATS = ("tsv", "csv")
 
 
 @dataclass(frozen=True)
 class Row:
-    """An example of a file.
+    """An example.
 
     Attributes:
         values: the requested columns, by our names ("text", "label"; for pairs also "text_b").
-        file, line: its location.
+        file, line: its location; rows that are not lines are numbered from 1.
+        labels: all labels of the text, if it may have several; `values` then has no "label".
     """
 
     values: Mapping[str, str]
     file: str
     line: int
+    labels: tuple[str, ...] | None = None
 
 
 def parse_columns(text: str | None) -> dict[str, str]:
@@ -70,7 +78,7 @@ def parse_columns(text: str | None) -> dict[str, str]:
 
 
 def read_rows(
-    paths: Sequence[str | Path],
+    paths: Sequence[Source],
     *,
     columns: Mapping[str, str],
     kind: str | None = None,
@@ -78,11 +86,13 @@ def read_rows(
     labels: Sequence[str] = LABELS,
     headerless: Headerless = ACCEPTABILITY,
     notes: list[str] | None = None,
+    several: bool = False,
 ) -> list[Row]:
-    """Read all rows of some files, which must be either all single texts or all pairs.
+    """Read all rows of some files or tables, which must be either all single texts or all pairs.
 
     Args:
-        paths: `.tsv` or `.txt`, `.csv`, `.jsonl` or `.json`, each optionally followed by `.gz` or `.xz`; `-` is
+        paths: `.tsv` or `.txt`, `.csv`, `.jsonl` or `.json` (lines or one array), each optionally followed by `.gz`,
+            `.xz` or `.zst`; `.parquet`, `.arrow` or `.feather`; directories of `datasets`; tables in memory; `-` is
             standard input and requires `kind`.
         columns: our names to the names in the file, or to numbers from 0, which imply that there is no header.
         kind: the format, if it is not that of the suffix.
@@ -90,18 +100,22 @@ def read_rows(
         labels: possible names of the label column, unless `columns` gives another.
         headerless: the published format that needs no header.
         notes: receives a line for each file from which rows were omitted, as its format specifies.
+        several: whether a text may have several labels (see `Row.labels`): a list of names, which may be empty. A
+            single name stands for a list of one.
 
     Raises:
         UserError: a column is missing, a row is bad, or there are no rows; the message names file and line.
     """
     if columns.keys() - {"text", "text_b", *(("label",) if gold else ())}:
         raise UserError("--columns label=… has no effect: no labels are read")
-    wanted = Wanted(columns, tuple(labels) if gold else (), headerless)
+    wanted = Wanted(columns, tuple(labels) if gold else (), headerless, several)
     rows: list[Row] = []
     for path in paths:
         name, omitted = display_name(path), Counter[str]()
-        found = _format(path, kind)
-        rows += list((_read_jsonl if found == "jsonl" else _read)(path, found, wanted, name, omitted))
+        if has_records(path, kind):
+            rows += _read_records(path, kind, wanted, name, omitted)
+        else:
+            rows += _read(path, _format(path, kind), wanted, name, omitted)
         if notes is not None:
             notes += [f"{name}: omitted, as the format specifies: {count:,} {what}" for what, count in omitted.items()]
     if not rows:
@@ -117,9 +131,11 @@ def read_rows(
     return rows
 
 
-def is_plain(path: str | Path, kind: str | None) -> bool:
-    """Return whether a file has one text per line, for `read_texts`, by its suffix or the given format."""
-    return (kind or _suffix(path)) == "txt"
+def is_plain(path: Source, kind: str | None) -> bool:
+    """Return whether a source is a file of one text per line, for `read_texts`, by its suffix or the given format."""
+    if isinstance(path, Table):
+        return False
+    return (kind or suffix_of(path)) == "txt"
 
 
 def read_texts(path: str | Path, *, columns: Mapping[str, str], notes: list[str]) -> list[str]:
@@ -139,15 +155,10 @@ def read_texts(path: str | Path, *, columns: Mapping[str, str], notes: list[str]
     return texts
 
 
-def _suffix(path: str | Path) -> str:
-    """Return the suffix that determines a file's format, in lower case, without the dot and that of compression."""
-    suffixes = [suffix.lower().removeprefix(".") for suffix in Path(path).suffixes]
-    return next((suffix for suffix in reversed(suffixes) if suffix not in ("gz", "xz")), "")
-
-
-def _format(path: str | Path, kind: str | None) -> str:
-    found = kind or _suffix(path)
-    found = {"json": "jsonl", "ndjson": "jsonl", "txt": "tsv"}.get(found, found)
+def _format(path: Source, kind: str | None) -> str:
+    """Return the format of a file whose rows are cells."""
+    found = kind or suffix_of(path)
+    found = "tsv" if found == "txt" else found
     if found not in FORMATS:
         if kind:
             raise UserError(
@@ -156,12 +167,12 @@ def _format(path: str | Path, kind: str | None) -> str:
         raise UserError(
             "the format of labeled examples is determined by the file's suffix",
             file=display_name(path),
-            remedy="rename it to .tsv, .csv or .jsonl, or pass --format",
+            remedy="rename it to .tsv, .csv, .jsonl or .parquet, or pass --format",
         )
     return found
 
 
-def _read(path: str | Path, kind: str, wanted: Wanted, name: str, omitted: Counter[str]) -> Iterator[Row]:
+def _read(path: Source, kind: str, wanted: Wanted, name: str, omitted: Counter[str]) -> Iterator[Row]:
     """Yield the rows of a TSV or CSV file; count in `omitted` those that the format itself excludes."""
     lines = _split_csv(path, name) if kind == "csv" else _split_tsv(path)
     rows = ((line, cells) for line, cells in lines if cells not in ([], [""]))
@@ -183,7 +194,12 @@ def _read(path: str | Path, kind: str, wanted: Wanted, name: str, omitted: Count
                 line=line,
                 remedy="a tab inside a text? TSV has no quoting" if kind == "tsv" else "quote texts with commas",
             )
-        yield from _row({ours: cells[index] for ours, index in found.indices.items()}, name, line, found, omitted)
+        chosen = {ours: cells[index] for ours, index in found.indices.items()}
+        labels = None
+        if wanted.several and "label" in chosen:
+            names = [one for one in chosen.pop("label").split(SEPARATOR) if one.strip()]
+            labels = _Cell("label", "label", names).names(name, line)
+        yield from _row(chosen, name, line, found, omitted, labels)
 
 
 _Line = tuple[int, list[str]]
@@ -239,24 +255,60 @@ def _split_csv(path: str | Path, name: str) -> Iterator[tuple[int, list[str]]]:
             text.detach()
 
 
-def _read_jsonl(path: str | Path, kind: str, wanted: Wanted, name: str, omitted: Counter[str]) -> Iterator[Row]:
-    for number, line in read_text_lines(path):
-        if not line.strip():
-            continue
-        record = decode_object(line, name, number)
+def _read_records(source: Source, kind: str | None, wanted: Wanted, name: str, omitted: Counter[str]) -> Iterator[Row]:
+    """Yield the rows of a source of records; count in `omitted` those that the format itself excludes."""
+    for number, record in read_records(source, kind):
         found = wanted.named(list(record), name, number)
-        values = list(record.values())
-        chosen = {ours: values[index] for ours, index in found.indices.items()}
-        for ours, value in chosen.items():
-            if not isinstance(value, str | int | float) or (ours != "label" and not isinstance(value, str)):
-                raise UserError(f"'{ours}' is {type(value).__name__}, not text", file=name, line=number)
-        yield from _row({ours: str(value) for ours, value in chosen.items()}, name, number, found, omitted)
+        names, values = list(record), list(record.values())
+        chosen = {ours: _Cell(ours, names[index], values[index]) for ours, index in found.indices.items()}
+        labels = chosen.pop("label").names(name, number) if wanted.several and "label" in chosen else None
+        texts = {ours: cell.text(name, number) for ours, cell in chosen.items()}
+        yield from _row(texts, name, number, found, omitted, labels)
 
 
-def _row(values: Mapping[str, str], name: str, line: int, found: Found, omitted: Counter[str]) -> Iterator[Row]:
+@dataclass(frozen=True)
+class _Cell:
+    """The value of a record: our name of its column, the name there, and the value."""
+
+    ours: str
+    theirs: str
+    value: Any
+
+    def text(self, file: str, line: int) -> str:
+        """Return the value as text; only labels may be numbers."""
+        value = self.value
+        if value != value:  # what a data frame has in place of a missing value
+            self.refuse("is missing", file, line)
+        if not isinstance(value, str | int | float) or (self.ours != "label" and not isinstance(value, str)):
+            several = " (this task has one label per text)" if isinstance(value, list) else ""
+            self.refuse(f"is {type(value).__name__}, not text{several}", file, line)
+        return str(value)
+
+    def names(self, file: str, line: int) -> tuple[str, ...]:
+        """Return the value as several labels, each once."""
+        values = self.value if isinstance(self.value, list | tuple) else [self.value]
+        found = tuple(dict.fromkeys(_Cell(self.ours, self.theirs, one).text(file, line).strip() for one in values))
+        if "" in found:
+            self.refuse("has an empty name", file, line)
+        return found
+
+    def refuse(self, problem: str, file: str, line: int) -> NoReturn:
+        """Raise an error that names the column."""
+        column = "" if self.theirs == self.ours else f" (column '{self.theirs}')"
+        raise UserError(f"'{self.ours}'{column} {problem}", file=file, line=line)
+
+
+def _row(
+    values: Mapping[str, str],
+    name: str,
+    line: int,
+    found: Found,
+    omitted: Counter[str],
+    labels: tuple[str, ...] | None = None,
+) -> Iterator[Row]:
     """Yield the row, unless it is one that its format excludes."""
     values = {ours: value.strip() for ours, value in values.items()}
-    if found.unlabeled is not None and values["label"] == found.unlabeled:
+    if found.unlabeled is not None and values.get("label") == found.unlabeled:
         omitted["pairs without a label"] += 1
         return
     for ours, value in values.items():
@@ -265,4 +317,4 @@ def _row(values: Mapping[str, str], name: str, line: int, found: Found, omitted:
             return
         if not value:
             raise UserError(f"the {ours} is empty", file=name, line=line, remedy="fix or remove the row")
-    yield Row(values, name, line)
+    yield Row(values, name, line, labels)

@@ -22,6 +22,7 @@ from unmask.errors import UserError
 from unmask.labelled.dialogue import DialogueQuestion, Turn
 from unmask.labelled.json_file import Place, claim, decode_object
 from unmask.labelled.squad_file import read_answer
+from unmask.labelled.table import Source, refuse_tables
 from unmask.text.files import display_name
 
 CANNOT = "CANNOTANSWER"
@@ -43,18 +44,18 @@ class QuacQuestion(DialogueQuestion, frozen=True):
     followup: str = ""
 
 
-def read_quac(paths: Sequence[str | Path], *, gold: bool = True) -> list[QuacQuestion]:
+def read_quac(paths: Sequence[Source], *, gold: bool = True) -> list[QuacQuestion]:
     """Read all questions of some files.
 
     Args:
-        paths: JSON files, optionally `.gz` or `.xz`; `-` is standard input.
+        paths: JSON files, optionally compressed; `-` is standard input.
         gold: whether to read answers; if not, they may be missing, but the history has those that are there.
 
     Raises:
         UserError: a file does not have this format, a passage or question is empty, or an id occurs twice in a file;
             the message names the location.
     """
-    questions = [question for path in paths for question in _read_file(path, gold)]
+    questions = [question for path in refuse_tables(paths) for question in _read_file(path, gold)]
     if not questions:
         raise UserError("there are no questions in the file", file=", ".join(map(display_name, paths)))
     return questions

@@ -21,6 +21,7 @@ import msgspec
 
 from unmask.errors import UserError
 from unmask.labelled.json_file import Place, claim, decode_object
+from unmask.labelled.table import Source, refuse_tables
 from unmask.text.files import display_name
 
 
@@ -58,18 +59,18 @@ class Question(msgspec.Struct, frozen=True):
     place: str = ""
 
 
-def read_squad(paths: Sequence[str | Path], *, gold: bool = True) -> list[Question]:
+def read_squad(paths: Sequence[Source], *, gold: bool = True) -> list[Question]:
     """Read all questions of some files.
 
     Args:
-        paths: JSON files, optionally `.gz` or `.xz`; `-` is standard input.
+        paths: JSON files, optionally compressed; `-` is standard input.
         gold: whether to read answers; if not, they may be missing.
 
     Raises:
         UserError: a file does not have this format, a passage or question is empty, an id occurs twice in a file, or an
             answer is missing or given for an unanswerable question; the message names the location.
     """
-    questions = [question for path in paths for question in _read_file(path, gold)]
+    questions = [question for path in refuse_tables(paths) for question in _read_file(path, gold)]
     if not questions:
         raise UserError("there are no questions in the file", file=", ".join(map(display_name, paths)))
     return questions

@@ -1,4 +1,4 @@
-"""Reader and writer of files of tagged words: CoNLL's columns, or JSON Lines, optionally compressed.
+"""Reader and writer of tagged words: CoNLL's columns, JSON, Parquet or Arrow, optionally compressed, or in memory.
 
 Input: columns with one word per line (the first column is the word, the last one its tag; they are separated by spaces,
 or by tabs if the first line contains one; a blank line ends a sentence, a line -DOCSTART- begins a document); or rows
@@ -13,14 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError
+from unmask.labelled.records import has_records, read_records, suffix_of
 from unmask.labelled.sentence import Sentence, join_words, split_text
+from unmask.labelled.table import Source, Table
 from unmask.labelled.tag_schemes import PREFIXES, detect_scheme, write_tags
 from unmask.metrics.token_classification import chunks, split_tag
-from unmask.text.files import decode_object, display_name, read_text_lines
+from unmask.text.files import display_name, read_text_lines
 
 WORDS = ("words", "tokens")
 TAGS = ("tags", "ner_tags", "labels")
@@ -32,13 +33,14 @@ DOCUMENT = "-DOCSTART-"
 
 
 def read_sentences(
-    paths: Sequence[str | Path], *, columns: Mapping[str, str], kind: str | None = None, gold: bool = True
+    paths: Sequence[Source], *, columns: Mapping[str, str], kind: str | None = None, gold: bool = True
 ) -> list[Sentence]:
-    """Read all sentences of some files.
+    """Read all sentences of some files or tables.
 
     Args:
-        paths: `.jsonl`, `.json` or `.ndjson` are JSON Lines, all others are columns; each is optionally followed by
-            `.gz` or `.xz`; `-` is standard input.
+        paths: `.jsonl`, `.json` or `.ndjson` are JSON (lines or one array), `.parquet`, `.arrow` or `.feather` and
+            directories of `datasets` are what their names promise, all others are columns; text files are optionally
+            followed by `.gz`, `.xz` or `.zst`; `-` is standard input; tables are in memory.
         columns: "text" (the words) and "label" (their tags) to column numbers from 0, or to keys in JSON Lines.
         kind: "jsonl" or "conll", if it is not the format of the suffix; "tsv" means columns too.
         gold: whether to read tags.
@@ -51,8 +53,8 @@ def read_sentences(
         raise UserError(f"--columns {unknown[0]}=… has no effect: sentences are read {how} tags")
     sentences: list[Sentence] = []
     for path in paths:
-        name, read = display_name(path), _read_rows if _is_jsonl(path, kind) else _read_columns
-        found = list(read(path, columns, gold, _Tags(name)))
+        name, read = display_name(path), _read_rows if _has_rows(path, kind) else _read_columns
+        found = list(read(path, columns, gold, _Tags(name), kind))
         if not found:
             raise UserError("there are no sentences in the file", file=name)
         sentences += _in_iob2(found) if gold else found
@@ -76,12 +78,10 @@ def write_columns(sentence: Sentence, tags: Sequence[str]) -> str:
     return "".join(f"{word}\t{tag}\n" for word, tag in zip(sentence.words, tags, strict=True)) + "\n"
 
 
-def _is_jsonl(path: str | Path, kind: str | None) -> bool:
-    suffixes = [suffix for suffix in Path(path).suffixes if suffix.lower() not in (".gz", ".xz")]
-    found = kind or (suffixes[-1].lower().removeprefix(".") if suffixes else "")
-    if found == "csv":
+def _has_rows(path: Source, kind: str | None) -> bool:
+    if "csv" in (kind, suffix_of(str(path)) if kind is None else ""):
         raise UserError("tagged words cannot be read from CSV", file=display_name(path), remedy="use tabs, for example")
-    return found in ("jsonl", "json", "ndjson")
+    return has_records(path, kind)
 
 
 @dataclass
@@ -124,7 +124,10 @@ def _in_iob2(sentences: Sequence[Sentence]) -> list[Sentence]:
     ]
 
 
-def _read_columns(path: str | Path, columns: Mapping[str, str], gold: bool, known: _Tags) -> Iterator[Sentence]:
+def _read_columns(
+    path: Source, columns: Mapping[str, str], gold: bool, known: _Tags, kind: str | None
+) -> Iterator[Sentence]:
+    assert not isinstance(path, Table)
     name = known.name
     word_at, tag_at = (_number(columns, ours, default, name) for ours, default in (("text", 0), ("label", -1)))
     words: list[str] = []
@@ -178,14 +181,13 @@ def _check_cells(cells: Sequence[str], width: int, last: int, gold: bool, name: 
         raise UserError(f"there is no column {last}, counted from 0", file=name, line=line)
 
 
-def _read_rows(path: str | Path, columns: Mapping[str, str], gold: bool, known: _Tags) -> Iterator[Sentence]:
-    name = known.name
-    word_keys = (columns["text"],) if "text" in columns else WORDS if gold else (*WORDS, *TEXTS)
-    tag_keys = (columns["label"],) if "label" in columns else TAGS
-    for number, line in read_text_lines(path):
-        if not line.strip():
-            continue
-        record = decode_object(line, name, number)
+def _read_rows(
+    path: Source, columns: Mapping[str, str], gold: bool, known: _Tags, kind: str | None
+) -> Iterator[Sentence]:
+    name, in_memory = known.name, isinstance(path, Table)
+    word_keys = (columns["text"],) if "text" in columns else WORDS if gold and not in_memory else (*WORDS, *TEXTS)
+    tag_keys = (columns["label"],) if "label" in columns else (*TAGS, "label") if in_memory else TAGS
+    for number, record in read_records(path, kind):
         _, found = _value(record, word_keys, name, number)
         if isinstance(found, str) and not gold:
             yield replace(split_text(found), file=name, line=number)
@@ -218,6 +220,6 @@ def _value(record: Mapping[str, Any], keys: Sequence[str], name: str, line: int)
 
 def _strings(record: Mapping[str, Any], keys: Sequence[str], name: str, line: int) -> list[str]:
     key, values = _value(record, keys, name, line)
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+    if not isinstance(values, list | tuple) or not all(isinstance(value, str) for value in values):
         raise UserError(f"'{key}' is not a list of strings", file=name, line=line, remedy="give tags by name")
-    return values
+    return list(values)

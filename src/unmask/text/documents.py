@@ -1,22 +1,24 @@
 """Splitting of raw files into documents.
 
-Input: plain text or JSON Lines (`.jsonl`, `.ndjson`, `.json`), optionally compressed, and the text options of the
-command line. Output: the text of each document, with paragraphs separated by blank lines and no newlines inside a
-paragraph; and a record of the documents that were skipped.
+Input: plain text or JSON Lines (`.jsonl`, `.ndjson`, `.json`), optionally compressed, or Parquet, Arrow and directories
+of `datasets`; and the text options of the command line. Output: the text of each document, with paragraphs separated by
+blank lines and no newlines inside a paragraph; and a record of the documents that were skipped.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from unmask.errors import UserError, nearest
-from unmask.text.files import MAX_DOCUMENT, TOO_LONG, display_name, read_lines
+from unmask.text.arrow_file import is_arrow, read_arrow
+from unmask.text.files import COMPRESSED, MAX_DOCUMENT, TOO_LONG, display_name, read_lines
 
 Line = tuple[int, bytes | None]
 
@@ -82,7 +84,7 @@ def resolve_documents(paths: Sequence[str | Path], options: TextOptions) -> str:
 
     Returns:
         "file", "blank-line" or "line". "auto" resolves to "file" if there are several plain text files, to "blank-line"
-        if there is a single one, and to "line" if all files are JSON Lines.
+        if there is a single one, and to "line" if all files have records.
 
     Raises:
         UserError: `options.documents` has an unknown value.
@@ -91,7 +93,7 @@ def resolve_documents(paths: Sequence[str | Path], options: TextOptions) -> str:
         raise UserError(f"--documents {options.documents}: no such choice", remedy=nearest(options.documents, _MODES))
     if options.documents != "auto":
         return options.documents
-    texts = sum(not _is_json(path) for path in paths)
+    texts = sum(not _has_fields(path) for path in paths)
     return "line" if texts == 0 else "blank-line" if texts == 1 else "file"
 
 
@@ -101,7 +103,7 @@ def refuse_idle_options(paths: Sequence[str | Path], options: TextOptions) -> No
     Raises:
         UserError: an option has no effect.
     """
-    kinds = {_is_json(path) for path in paths}
+    kinds = {_has_fields(path) for path in paths}
     if kinds == {False} and options.field != "text":
         raise UserError("--field has no effect: none of the files is JSON Lines", remedy="leave it out")
     if kinds == {True} and options.documents in ("file", "blank-line"):
@@ -115,7 +117,8 @@ def read_documents(paths: Sequence[str | Path], options: TextOptions, skipped: S
     r"""Read documents one at a time, holding at most one in memory.
 
     Args:
-        paths: plain text or JSON Lines, optionally `.gz` or `.xz`; `-` is plain text on standard input.
+        paths: plain text or JSON Lines, optionally `.gz`, `.xz` or `.zst`; Parquet, Arrow, or a directory of
+            `datasets`; `-` is plain text on standard input.
         options: how they are read.
         skipped: records the documents that are skipped: those that are not UTF-8, are longer than `MAX_DOCUMENT` bytes,
             or are not a JSON object with a string in the text field. Empty documents are dropped and not recorded.
@@ -128,25 +131,46 @@ def read_documents(paths: Sequence[str | Path], options: TextOptions, skipped: S
     """
     mode = resolve_documents(paths, options)
     for path in paths:
-        is_json = _is_json(path)
+        if is_arrow(path):
+            yield from _read_rows(path, options, skipped)
+            continue
+        is_json = _has_fields(path)
         parse: Callable[[Iterator[Line]], str] = _json_parser(options.field) if is_json else _join
         for lines in _groups(read_lines(path), "line" if is_json else mode):
             try:
                 document = _tidy(parse(lines))
             except _Fault as fault:
-                if options.strict:
-                    raise UserError(
-                        fault.reason, file=display_name(path), line=fault.line, remedy=fault.remedy
-                    ) from fault
-                skipped.add(f"{display_name(path)}:{fault.line}: {fault.reason}", fault.remedy)
+                _skip(fault, path, options, skipped)
                 continue
             if document:
                 yield document
 
 
-def _is_json(path: str | Path) -> bool:
+def _skip(fault: _Fault, path: str | Path, options: TextOptions, skipped: Skipped) -> None:
+    """Record that a document is skipped, or raise an error if `strict` is set."""
+    if options.strict:
+        raise UserError(fault.reason, file=display_name(path), line=fault.line, remedy=fault.remedy) from fault
+    skipped.add(f"{display_name(path)}:{fault.line}: {fault.reason}", fault.remedy)
+
+
+def _read_rows(path: str | Path, options: TextOptions, skipped: Skipped) -> Iterator[str]:
+    """Yield the documents of a file of columns: one per row."""
+    for number, record in read_arrow(path):
+        try:
+            text = _text_of(record, options.field, number)
+        except _Fault as fault:
+            _skip(fault, path, options, skipped)
+            continue
+        if document := _tidy(text):
+            yield document
+
+
+def _has_fields(path: str | Path) -> bool:
+    """Return whether a file has one document per record."""
+    if is_arrow(path):
+        return True
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
-    if suffixes and suffixes[-1] in (".gz", ".xz"):
+    if suffixes and suffixes[-1] in COMPRESSED:
         suffixes.pop()
     return bool(suffixes) and suffixes[-1] in _JSON_SUFFIXES
 
@@ -200,15 +224,20 @@ def _json_parser(name: str) -> Callable[[Iterator[Line]], str]:
             raise _Fault(number, f"broken JSON ({error})") from error
         if not isinstance(record, dict):
             raise _Fault(number, "not a JSON object")
-        if name not in record:
-            known = f" (the line has: {', '.join(list(record)[:_SHOWN])})" if record else ""
-            raise _Fault(number, f"no field '{name}'", f"pass --field NAME{known}")
-        text = record[name]
-        if not isinstance(text, str):
-            raise _Fault(number, f"field '{name}' is not a string")
-        return text
+        return _text_of(record, name, number)
 
     return parse
+
+
+def _text_of(record: Mapping[str, Any], name: str, number: int) -> str:
+    """Return the text of a record."""
+    if name not in record:
+        known = f" (the line has: {', '.join(list(record)[:_SHOWN])})" if record else ""
+        raise _Fault(number, f"no field '{name}'", f"pass --field NAME{known}")
+    text = record[name]
+    if not isinstance(text, str):
+        raise _Fault(number, f"field '{name}' is not a string")
+    return text
 
 
 def _tidy(text: str) -> str:

@@ -1,6 +1,6 @@
 """Opening of raw and labeled files, and reading of their lines in bounded memory.
 
-Input: the path of a plain, `.gz` or `.xz` file, or `-` for standard input. Output: bytes, or numbered lines.
+Input: the path of a plain, `.gz`, `.xz` or `.zst` file, or `-` for standard input. Output: bytes, or numbered lines.
 
 Three limits bound what a file from elsewhere can make a reader allocate: `MAX_DOCUMENT` for a line, `MAX_JSON` for a
 file that is a single JSON value, and `MAX_RATIO` for what a compressed file may expand to. A plain file has no limit of
@@ -34,6 +34,9 @@ FREE = 1 << 24
 TOO_LONG = f"longer than {MAX_DOCUMENT:,} bytes"
 """What messages about such a document, line or record have in common."""
 
+COMPRESSED = (".gz", ".xz", ".zst")
+"""Suffixes of compressed files."""
+
 _BLOCK = 1 << 20
 _LINES = 1 << 16
 """Maximum number of bytes whose lines are in memory at once, besides a longer line."""
@@ -42,6 +45,10 @@ _MARK = b"\xef\xbb\xbf"
 
 class ExpansionError(Exception):
     """Raised while a compressed file is read that expands to more than `MAX_RATIO` times its size."""
+
+
+class DamagedError(Exception):
+    """Raised while a compressed file is read that is damaged."""
 
 
 class _Expanded(io.RawIOBase):
@@ -56,7 +63,12 @@ class _Expanded(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        count: int = self._archive.readinto(buffer)
+        try:
+            count: int = self._archive.readinto(buffer)
+        except OSError as error:
+            if error.errno is None and not isinstance(error, gzip.BadGzipFile):  # pyarrow's, of a damaged archive
+                raise DamagedError(str(error)) from error
+            raise
         self._size += count
         if self._size > max(FREE, MAX_RATIO * self._packed.tell()):
             raise ExpansionError
@@ -68,8 +80,8 @@ class _Expanded(io.RawIOBase):
         super().close()
 
 
-def display_name(path: str | Path) -> str:
-    """Return the name of a file for messages."""
+def display_name(path: object) -> str:
+    """Return the name of a file, or of examples in memory, for messages."""
     return "standard input" if str(path) == "-" else str(path)
 
 
@@ -78,7 +90,8 @@ def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
     """Open a file for reading, decompressed.
 
     Args:
-        path: a plain file, one that ends in `.gz` or `.xz`, or `-` for standard input (which is left open).
+        path: a plain file, one that ends in `.gz`, `.xz` or `.zst` (which needs pyarrow), or `-` for standard input
+            (which is left open).
 
     Yields:
         The stream of its bytes.
@@ -99,7 +112,7 @@ def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
     with stream:
         try:
             yield stream
-        except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+        except (EOFError, DamagedError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
             raise UserError(
                 f"the archive is damaged ({error})", file=path, remedy="download or compress it again"
             ) from error
@@ -124,8 +137,19 @@ def _open(path: Path) -> BinaryIO:
             return io.BufferedReader(_Expanded(path, lambda packed: gzip.GzipFile(fileobj=packed)), _BLOCK)
         case ".xz":
             return io.BufferedReader(_Expanded(path, lzma.LZMAFile), _BLOCK)
+        case ".zst":
+            return io.BufferedReader(_Expanded(path, _zstandard(path)), _BLOCK)
         case _:
             return path.open("rb", buffering=_BLOCK)
+
+
+def _zstandard(path: Path) -> Callable[[BinaryIO], Any]:
+    """Return what decompresses Zstandard: pyarrow, which raises OSError for a damaged archive."""
+    try:
+        from pyarrow import CompressedInputStream
+    except ImportError as error:
+        raise UserError("needs pyarrow", file=path, remedy="pip install 'unmask[arrow]'") from error
+    return lambda packed: CompressedInputStream(packed, "zstd")
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, bytes | None]]:
