@@ -291,11 +291,21 @@ def read_recipe(source: str | Path, settings: Overrides | None = None) -> Recipe
     """
     settings = settings or {}
     check_overrides(settings)
+    table, name = recipe_table(source)
+    refuse_old_settings(settings)
+    return convert(put(table, settings, Recipe), Recipe, name)
+
+
+def recipe_table(source: str | Path) -> tuple[dict[str, Any], str]:
+    """Return a recipe of this version as a table, and its name in errors.
+
+    Raises:
+        UserError: it does not exist, is not valid TOML, or is of an earlier version.
+    """
     text, name = recipe_text(source)
     table = _parse(text, name)
     refuse_old(table, name)
-    refuse_old_settings(settings)
-    return convert(put(table, settings, Recipe), Recipe, name)
+    return table, name
 
 
 def _parse(text: str, name: str) -> dict[str, Any]:

@@ -190,3 +190,16 @@ def test_documents_that_are_all_skipped_are_refused(tmp_path):
     ):
         list(refuse_none(documents, skipped))
     assert list(refuse_none(iter(["one"]), skipped)) == ["one"]
+
+
+def test_rows_of_parquet_are_documents(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"content": ["One\nparagraph.\n\nTwo.", None, " ", "Last."]}), path)
+    skipped, options = Skipped(), TextOptions(field="content")
+    assert resolve_documents([path], options) == "line"
+    assert list(read_documents([path], options, skipped)) == ["One paragraph.\n\nTwo.", "Last."]
+    assert skipped.places == [f"{path}:2: field 'content' is not a string"]
+    with pytest.raises(UserError, match=r"a\.parquet:1: no field 'text'; pass --field NAME \(the line has: content\)"):
+        list(read_documents([path], TextOptions(strict=True), skipped))

@@ -3,6 +3,7 @@
 import gzip
 import io
 import lzma
+import sys
 from pathlib import Path
 
 import pytest
@@ -78,3 +79,23 @@ def test_one_path_or_several():
     assert as_paths("a.txt") == ["a.txt"]
     assert as_paths(Path("a.txt")) == [Path("a.txt")]
     assert as_paths(("a.txt", Path("b.txt"))) == ["a.txt", Path("b.txt")]
+
+
+def test_zstandard_is_read_within_the_limits_and_damage_is_named(tmp_path, monkeypatch):
+    pyarrow = pytest.importorskip("pyarrow")
+    path = tmp_path / "a.txt.zst"
+    text = "".join(f"line {number}\n" for number in range(20_000))
+    packed = pyarrow.compress(text.encode(), "zstd", asbytes=True)
+    path.write_bytes(packed)
+    assert [line for _, line in files.read_text_lines(path)] == text.splitlines()
+    for damaged in (packed[: len(packed) // 2], b"not compressed at all"):
+        path.write_bytes(damaged)
+        with pytest.raises(UserError, match=r"a\.txt\.zst: the archive is damaged"):
+            list(files.read_text_lines(path))
+    monkeypatch.setattr(files, "FREE", 1000)
+    path.write_bytes(pyarrow.compress(b"x\n" * 5_000_000, "zstd", asbytes=True))
+    with pytest.raises(UserError, match="expands to more than"):
+        list(files.read_text_lines(path))
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(UserError, match=r"needs pyarrow; pip install"):
+        list(files.read_text_lines(path))

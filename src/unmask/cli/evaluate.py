@@ -47,45 +47,25 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Score the model and print the metrics."""
-    from unmask.evaluation.model import evaluate_encoder, evaluate_task
+    from unmask.evaluation.evaluate import evaluate
     from unmask.labelled.labelled_file import parse_columns
-    from unmask.model import load_model
-    from unmask.runs.display import Display
-    from unmask.text.documents import TextOptions
 
     if options.errors:
         _check_page(Path(options.errors))
         refuse_input(Path(options.errors), options.data, "--errors")
-    model = load_model(options.model, allow_pickle=options.allow_pickle)
-    other = load_model(options.against, allow_pickle=options.allow_pickle) if options.against else None
-    start, display = time.perf_counter(), Display(quiet=options.quiet)
-    if model.task:
-        if text_options(options) != TextOptions():
-            raise UserError(
-                "--field, --documents and --strict have no effect: the model is fine-tuned, so the data is labeled",
-                remedy="omit them",
-            )
-        result = evaluate_task(
-            model,
-            options.data,
-            columns=parse_columns(options.columns),
-            kind=options.format,
-            machine=machine(options),
-            against=other,
-            errors=options.errors,
-            names=(options.model, options.against or ""),
-            display=display,
-        )
-    else:
-        if idle := [f"--{name}" for name in ("columns", "format", "against", "errors") if getattr(options, name)]:
-            verb = "has" if len(idle) == 1 else "have"
-            raise UserError(
-                f"{', '.join(idle)} {verb} no effect: the model is not fine-tuned, so the data is plain text",
-                remedy="omit it" if len(idle) == 1 else "omit them",
-            )
-        result = evaluate_encoder(
-            model, options.data, options=text_options(options), machine=machine(options), display=display
-        )
+    start = time.perf_counter()
+    result = evaluate(
+        options.model,
+        options.data,
+        columns=parse_columns(options.columns),
+        kind=options.format,
+        against=options.against,
+        errors=options.errors,
+        options=text_options(options),
+        machine=machine(options),
+        allow_pickle=options.allow_pickle,
+        quiet=options.quiet,
+    )
     for note in result.get("notes", []):
         report(options, note)
     result["seconds"] = round(time.perf_counter() - start, 3)
@@ -101,7 +81,7 @@ def run(options: argparse.Namespace) -> None:
     parts = (result.get(name, {}).items() for name in ("by_type", "by_kind", "by_domain"))
     for part, scores in chain.from_iterable(parts):
         print_text(f"  {part:24} " + ", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
-    if other:
+    if options.against:
         _print_differences(options.against, result)
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from unmask.cli.options import RANDOM_TOKENIZER, add_labelled, add_machine, add_model, machine, report
-from unmask.errors import UserError
+from unmask.cli.options import RANDOM_TOKENIZER, add_labelled, add_machine, add_model, machine
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -33,26 +31,19 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Compute the hidden states and write them."""
-    from unmask.inference.features import FILE, parse_layers
-    from unmask.inference.predictor import Predictor
-    from unmask.labelled.labelled_file import is_plain, parse_columns, read_rows, read_texts
-    from unmask.model import load_model
-    from unmask.runs.display import Display
-    from unmask.tasks.rows import as_rows
+    from unmask.inference.commands import write_features
+    from unmask.inference.features import parse_layers
+    from unmask.labelled.labelled_file import parse_columns
 
-    out, layers, columns = Path(options.out), parse_layers(options.layers), parse_columns(options.columns)
-    if out.is_file() or (out.is_dir() and any(out.iterdir())):
-        raise UserError("the directory is not empty", file=out, remedy="choose another --out")
-    notes: list[str] = []
-    if is_plain(options.data, options.format):
-        rows = as_rows(read_texts(options.data, columns=columns, notes=notes))
-    else:
-        rows = read_rows([options.data], columns=columns, kind=options.format, gold=False, notes=notes)
-    model = load_model(options.model, tokenizer=options.tokenizer, allow_pickle=options.allow_pickle)
-    predictor = Predictor(model, machine(options), Display(quiet=options.quiet))
-    tokens, cut = predictor.write_features(rows, layers, out / FILE)
-    for note in notes:
-        report(options, note)
-    report(options, f"{tokens:,} tokens of {len(rows):,} texts: {out / FILE}")
-    if cut:
-        report(options, f"{cut:,} texts are longer than the model's {model.encoder.longest} tokens and were truncated")
+    write_features(
+        options.model,
+        options.data,
+        parse_layers(options.layers),
+        options.out,
+        columns=parse_columns(options.columns),
+        kind=options.format,
+        tokenizer=options.tokenizer,
+        machine=machine(options),
+        allow_pickle=options.allow_pickle,
+        quiet=options.quiet,
+    )

@@ -30,9 +30,10 @@ def add(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         required=True,
         metavar="FILE",
-        help="labeled examples: .tsv, .csv or .jsonl (for token-classification also CoNLL columns; for "
+        help="labeled examples: .tsv, .csv, .jsonl, .json, .parquet, .arrow or a directory of datasets (for "
+        "token-classification also CoNLL columns; for "
         "question-answering .json in SQuAD format, for quac, coqa and hotpotqa their own files, for multiple-choice "
-        "those of SWAG or RACE), optionally compressed (.gz, .xz)",
+        "those of SWAG or RACE), optionally compressed (.gz, .xz, .zst)",
     )
     parser.add_argument(
         "--dev",
@@ -76,6 +77,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="change a setting, for example budget.epochs=5; can be repeated",
     )
+    parser.add_argument(
+        "--recipe",
+        metavar="FILE",
+        help="recipe in place of the rule for defaults, such as the recipe.toml of an earlier run, to run it again",
+    )
     parser.add_argument("--resume", action="store_true", help=RESUME)
     parser.add_argument("--out", required=True, metavar="RUN", help="run directory to write")
     add_workers(parser)
@@ -100,6 +106,7 @@ def run(options: argparse.Namespace) -> None:
         machine(options),
         options.quiet,
         options.all,
+        options.recipe,
     )
     if options.seeds is None and not options.search:
         run_job(job, options.out, resume=options.resume)

@@ -129,7 +129,7 @@ def _check_out(out: Path, data: str | None) -> None:
 
 
 def _examples(predictor: Predictor, options: argparse.Namespace, notes: list[str]) -> list[Any]:
-    from unmask.labelled.labelled_file import is_plain, parse_columns, read_texts
+    from unmask.labelled.labelled_file import parse_columns
 
     if options.choices:
         return [predictor.choices(" ".join(options.passage), options.choices, options.question or "")]
@@ -140,7 +140,4 @@ def _examples(predictor: Predictor, options: argparse.Namespace, notes: list[str
     if options.texts:
         return predictor.task.from_texts(options.texts, options.text_b or None)
     columns = parse_columns(options.columns)
-    of_pairs = options.format is None and getattr(predictor.task, "pairs", None)  # one text per line cannot be a pair
-    if is_plain(options.data, options.format) and not of_pairs:
-        return predictor.task.from_texts(read_texts(options.data, columns=columns, notes=notes))
-    return predictor.task.read([options.data], columns=columns, kind=options.format, gold=False, notes=notes)
+    return predictor.read([options.data], columns=columns, kind=options.format, notes=notes)

@@ -16,11 +16,11 @@ from unmask.environment import rank_and_size
 from unmask.errors import UserError
 from unmask.finetuning.finetune import run_prepared
 from unmask.finetuning.job import LabelledFiles
+from unmask.labelled.table import Data, as_sources
 from unmask.model import load_model
 from unmask.recipe import Recipe
 from unmask.runs.display import Display
 from unmask.settings import Overrides
-from unmask.text.files import as_paths
 from unmask.training.machine import Machine, choose_machine
 from unmask.training.processes import Processes
 
@@ -33,9 +33,9 @@ def distill(
     out: str | Path,
     *,
     corpus: Corpus | None = None,
-    train: Files = (),
-    unlabelled: Files = (),
-    dev: Files = (),
+    train: Data = (),
+    unlabelled: Data = (),
+    dev: Data = (),
     columns: Mapping[str, str] | None = None,
     kind: str | None = None,
     augment: int = 0,
@@ -57,7 +57,7 @@ def distill(
         teacher: MODEL to learn from: fine-tuned for a task, if there are examples.
         out: the run directory.
         corpus: text to learn from, built with the teacher's tokenizer; None: examples are given.
-        train: labeled files.
+        train: labeled files or examples in memory, as for `finetune`.
         unlabelled: files of texts, or of examples without labels, which the teacher labels.
         dev: labeled files to evaluate on, not used for any choice; empty: a tenth of `train`.
         columns: mapping of our column names to those of the files.
@@ -91,9 +91,9 @@ def distill(
         if idle := [name for name, value in given.items() if value]:
             raise UserError(f"{idle[0]} has no effect with a corpus", remedy="remove it")
         return distill_encoder(recipe, teacher, corpus, out, **student, **run)
-    files = LabelledFiles(as_paths(train), as_paths(dev), columns or {}, kind)
+    files = LabelledFiles(as_sources(train), as_sources(dev), columns or {}, kind)
     student |= {"settings": settings or {}, "augment": augment, "masked_lm": masked_lm}
-    return distill_lesson(Lesson(recipe, teacher, files, as_paths(unlabelled), **student), out, **run)
+    return distill_lesson(Lesson(recipe, teacher, files, as_sources(unlabelled), **student), out, **run)
 
 
 def distill_lesson(

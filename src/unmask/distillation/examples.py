@@ -47,7 +47,7 @@ def read_lesson(
     train = [*train, *found]
     if lesson.augment:
         train += _variants(lesson, train, model, machine, display, notes)
-    return Examples(train, held, model.labels, notes)
+    return Examples(train, held, model.labels, notes, files.in_memory)
 
 
 def _variants(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from unmask.errors import UserError
 from unmask.finetuning.job import LabelledFiles
+from unmask.labelled.table import Source
 from unmask.recipe import Recipe
 from unmask.settings import Overrides, write_line
 
@@ -36,7 +37,7 @@ class Lesson:
     recipe: Recipe
     teacher: str | Path
     files: LabelledFiles
-    unlabelled: Sequence[str | Path] = ()
+    unlabelled: Sequence[Source] = ()
     init: str | Path | None = None
     layers: int | None = None
     augment: int = 0

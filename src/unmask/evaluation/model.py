@@ -25,6 +25,7 @@ from unmask.errors import UserError
 from unmask.evaluation.errors_page import errors_page
 from unmask.inference.backend import inference_copy
 from unmask.inference.predictor import Predictor
+from unmask.labelled.table import Data, Source, as_sources
 from unmask.metrics.intervals import Measure, differences, intervals, measure_all
 from unmask.model import Model
 from unmask.objectives import OBJECTIVES
@@ -33,14 +34,14 @@ from unmask.objectives.objective import BuildContext, Objective
 from unmask.runs.display import Display
 from unmask.tasks.mistake import Mistake
 from unmask.text.documents import TextOptions
-from unmask.text.files import as_paths, display_name
+from unmask.text.files import display_name
 from unmask.training.evaluate import evaluate
 from unmask.training.machine import Machine, choose_machine
 
 
 def evaluate_task(
     model: Model,
-    paths: str | Path | Sequence[str | Path],
+    data: Data,
     *,
     columns: Mapping[str, str] | None = None,
     kind: str | None = None,
@@ -54,7 +55,7 @@ def evaluate_task(
 
     Args:
         model: the model to evaluate.
-        paths: labeled files.
+        data: labeled files or examples in memory; see `unmask.labelled.table.as_sources`.
         columns: mapping of our column names to those of the files.
         kind: format of the files, if the suffix does not determine it.
         machine: device and precision; None: float32 on the best device.
@@ -76,8 +77,8 @@ def evaluate_task(
         raise UserError("this model was not fine-tuned for a task")
     if against is not None:
         _check_comparable(model, against, names)
-    paths, notes = as_paths(paths), list[str]()
-    examples = model.task.read(paths, columns=columns or {}, kind=kind, notes=notes)
+    sources, notes = as_sources(data), list[str]()
+    examples = model.task.read(sources, columns=columns or {}, kind=kind, notes=notes)
     predictions = Predictor(model, machine, display).run(examples, notes)
     result, first = _scores(model, examples, predictions)
     if notes:
@@ -90,7 +91,7 @@ def evaluate_task(
         }
     if errors is not None:
         mistakes = model.task.mistakes(examples, predictions, model.labels)
-        replace_file(Path(errors), _errors_page(mistakes, paths, result).encode())
+        replace_file(Path(errors), _errors_page(mistakes, sources, result).encode())
     return result
 
 
@@ -134,12 +135,12 @@ def _check_comparable(model: Model, other: Model, names: tuple[str, str]) -> Non
             )
 
 
-def _errors_page(mistakes: Sequence[Mistake], paths: Sequence[str | Path], result: Mapping[str, Any]) -> str:
+def _errors_page(mistakes: Sequence[Mistake], sources: Sequence[Source], result: Mapping[str, Any]) -> str:
     about = [
         f"{result['examples']:,} examples",
         ", ".join(f"{name} {value:.2f}" for name, value in result["metrics"].items()),
     ]
-    return errors_page(f"Mistakes: {result['task']}, {', '.join(map(display_name, paths))}", about, mistakes)
+    return errors_page(f"Mistakes: {result['task']}, {', '.join(map(display_name, sources))}", about, mistakes)
 
 
 def evaluate_encoder(

@@ -21,21 +21,26 @@ HOLD_OUT_SEED = 0
 
 @dataclass(frozen=True)
 class Examples:
-    """Examples to train on and to evaluate on (`held`), the labels, if any, and notes about what was left out."""
+    """Examples to train on and to evaluate on (`held`), the labels, if any, and notes about what was left out.
+
+    `in_memory` describes those that were not read from files; empty if all were.
+    """
 
     train: list[Any]
     held: list[Any]
     labels: tuple[str, ...]
     notes: list[str]
+    in_memory: str = ""
 
     def inner(self, task: Task) -> Examples:
         """Split off a tenth of the training examples as `held`, for choices that must not use the dev examples."""
-        return Examples(*task.hold_out(self.train, HOLD_OUT_SEED), self.labels, self.notes)
+        return Examples(*task.hold_out(self.train, HOLD_OUT_SEED), self.labels, self.notes, self.in_memory)
 
     def fingerprints(self) -> dict[str, str]:
-        """Return a hash of the examples of each part."""
+        """Return a hash of the examples of each part; `memory` describes those that were in memory, if any."""
         parts = {"train": self.train, "dev": self.held}
-        return {name: hashlib.sha256(msgspec.json.encode(part)).hexdigest() for name, part in parts.items()}
+        found = {name: hashlib.sha256(msgspec.json.encode(part)).hexdigest() for name, part in parts.items()}
+        return found | ({"memory": self.in_memory} if self.in_memory else {})
 
 
 def read_examples(task: Task, files: LabelledFiles, base: Model, *, hold_out: bool = True) -> Examples:
@@ -53,10 +58,10 @@ def read_examples(task: Task, files: LabelledFiles, base: Model, *, hold_out: bo
     if set(labels) == set(base.labels):
         labels = base.labels
     if files.dev:
-        return Examples(examples, read(files.dev), labels, notes)
+        return Examples(examples, read(files.dev), labels, notes, files.in_memory)
     if not hold_out:
-        return Examples(examples, [], labels, notes)
-    return Examples(*task.hold_out(examples, HOLD_OUT_SEED), labels, notes)
+        return Examples(examples, [], labels, notes, files.in_memory)
+    return Examples(*task.hold_out(examples, HOLD_OUT_SEED), labels, notes, files.in_memory)
 
 
 def frame_examples(task: Task, base: Model, examples: Sequence[Any], labels: Sequence[str], purpose: str) -> Framed:

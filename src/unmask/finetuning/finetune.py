@@ -29,6 +29,7 @@ from unmask.finetuning.prepare import Phase, Prepared, prepare
 from unmask.finetuning.used_rows import only_used_rows
 from unmask.inference.decisions import DecisionBackend
 from unmask.inference.predictor import Predictor
+from unmask.labelled.table import Data, as_sources
 from unmask.model import Model, save_model
 from unmask.recipe import FinetuningRecipe, resolve_migrated
 from unmask.runs.directory import RunDirectory
@@ -37,7 +38,6 @@ from unmask.runs.earlier import Earlier
 from unmask.runs.plots import plot_confusion, plot_training, try_to_draw
 from unmask.runs.report import finetuning_report, model_card
 from unmask.settings import Overrides, write
-from unmask.text.files import as_paths
 from unmask.training.checkpoint import Progress
 from unmask.training.loop import Trainer, open_run
 from unmask.training.machine import Machine, choose_machine
@@ -58,10 +58,10 @@ EVALUATION_TOKENS = 8192
 def finetune(
     task: str,
     model: str | Path,
-    train: str | Path | Sequence[str | Path],
+    train: Data,
     out: str | Path,
     *,
-    dev: str | Path | Sequence[str | Path] = (),
+    dev: Data = (),
     columns: Mapping[str, str] | None = None,
     kind: str | None = None,
     settings: Overrides | None = None,
@@ -73,15 +73,18 @@ def finetune(
     machine: Machine | None = None,
     quiet: bool = False,
     all_examples: bool = False,
+    recipe: str | Path | None = None,
+    seeds: int | None = None,
+    search: bool = False,
 ) -> Path:
     """Fine-tune a model for a task and write a run directory.
 
     Args:
         task: one of `unmask.tasks.TASKS`.
         model: MODEL: a run, a Hugging Face directory, or random:RECIPE with `tokenizer`.
-        train: labeled files.
+        train: labeled files or examples in memory; see `unmask.labelled.table.as_sources`.
         out: the run directory.
-        dev: labeled files to evaluate on, not used for any choice; empty: a tenth of `train`, the same for all seeds.
+        dev: likewise, to evaluate on, not used for any choice; empty: a tenth of `train`, the same for all seeds.
         columns: mapping of our column names to those of the files.
         kind: format of the files, if the suffix does not determine it.
         settings: settings that override the defaults, for example `{"seed": 1, "budget.epochs": 5}`.
@@ -94,6 +97,9 @@ def finetune(
         machine: device and precision; None: chosen automatically.
         quiet: whether to print nothing.
         all_examples: whether to train on all examples of `train`, without scores, instead of holding out a tenth.
+        recipe: a fine-tuning recipe, such as RUN/recipe.toml, in place of the rule for defaults.
+        seeds: number of seeds to train with in OUT/seed-0, …; the best model is then OUT/model. None: train once.
+        search: whether to choose among four learning rates first, by a tenth of the training examples.
 
     Returns:
         The directory of the model, RUN/model.
@@ -103,8 +109,12 @@ def finetune(
         UnmaskError: the run was interrupted; it is saved.
     """
     start = Start(model, tokenizer, allow_pickle)
-    files = LabelledFiles(as_paths(train), as_paths(dev), columns or {}, kind)
-    job = Job(task, start, files, settings or {}, frozen, downstream, machine, quiet, all_examples)
+    files = LabelledFiles(as_sources(train), as_sources(dev), columns or {}, kind)
+    job = Job(task, start, files, settings or {}, frozen, downstream, machine, quiet, all_examples, recipe)
+    if seeds is not None or search:
+        from unmask.finetuning.trials import run_trials  # which imports this module
+
+        return run_trials(job, out, seeds=1 if seeds is None else seeds, search=search, resume=resume)
     return run_job(job, out, resume=resume)
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from unmask.encoders.downstream_kind import DOWNSTREAM_KINDS
-from unmask.errors import UserError, nearest
+from unmask.errors import UserError, counted, nearest
+from unmask.labelled.table import Source, Table
 from unmask.settings import Overrides, check_overrides, write_line
 from unmask.tasks import TASKS
 from unmask.training.machine import Machine
@@ -35,7 +36,7 @@ class Start:
 
 @dataclass(frozen=True)
 class LabelledFiles:
-    """The files to train on and to evaluate on.
+    """The files, or examples in memory, to train on and to evaluate on.
 
     Attributes:
         train: labeled files.
@@ -44,10 +45,17 @@ class LabelledFiles:
         kind: format of the files, if the suffix does not determine it.
     """
 
-    train: Sequence[str | Path]
-    dev: Sequence[str | Path] = ()
+    train: Sequence[Source]
+    dev: Sequence[Source] = ()
     columns: Mapping[str, str] = field(default_factory=dict)
     kind: str | None = None
+
+    @property
+    def in_memory(self) -> str:
+        """A description of the examples that are not in files; empty if all are."""
+        parts = (("train", self.train), ("dev", self.dev))
+        tables = [(name, one) for name, part in parts for one in part if isinstance(one, Table)]
+        return "; ".join(f"{name}: {table.name}, {counted(len(table), 'row')}" for name, table in tables)
 
 
 @dataclass(frozen=True)
@@ -65,6 +73,7 @@ class Job:
         machine: device and precision; None: chosen automatically.
         quiet: whether to print nothing.
         all_examples: whether to train on all examples, without scores, instead of holding out a tenth.
+        recipe: a fine-tuning recipe, such as RUN/recipe.toml, in place of the rule for defaults; None: the rule.
     """
 
     task: str
@@ -76,6 +85,7 @@ class Job:
     machine: Machine | None = None
     quiet: bool = False
     all_examples: bool = False
+    recipe: str | Path | None = None
 
     def check(self) -> None:
         """Check whatever can be checked before any file is read.
@@ -93,7 +103,9 @@ class Job:
                 f"unknown downstream model '{self.downstream}'", remedy=nearest(self.downstream, DOWNSTREAM_KINDS)
             )
         small = self.frozen or self.downstream is not None
-        if not small and any(key.startswith("downstream.") for key in self.settings):
+        if self.recipe is not None and small:
+            raise UserError("--frozen and --downstream have no effect with --recipe", remedy="remove them")
+        if not small and self.recipe is None and any(key.startswith("downstream.") for key in self.settings):
             raise UserError(
                 "downstream.… has no effect without a downstream model", remedy="pass --frozen or --downstream KIND"
             )

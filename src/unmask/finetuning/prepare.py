@@ -6,7 +6,7 @@ Errors in files, settings and model are raised here, before a run directory is c
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -21,7 +21,7 @@ from unmask.migration import refuse_old_settings
 from unmask.model import Model, load_model
 from unmask.objectives.learner import Learner
 from unmask.objectives.teacher import TEACHER, Teacher
-from unmask.recipe import FinetuningRecipe
+from unmask.recipe import FinetuningRecipe, recipe_table
 from unmask.requirements import describe
 from unmask.runs.display import Display
 from unmask.settings import convert, put
@@ -148,7 +148,7 @@ class _LoadSettings(msgspec.Struct, frozen=True):
 
 
 def _load(job: Job) -> Model:
-    given = {key: value for key, value in job.settings.items() if key in ("seed", "dropout")}
+    given = {key: value for key, value in (_table(job) | dict(job.settings)).items() if key in ("seed", "dropout")}
     settings, start = convert(put({}, given, _LoadSettings), _LoadSettings, "--set"), job.start
     return load_model(
         start.model,
@@ -159,9 +159,27 @@ def _load(job: Job) -> Model:
     )
 
 
+def _table(job: Job) -> dict[str, Any]:
+    """Return the recipe that a job names, as a table; empty if it names none.
+
+    Raises:
+        UserError: it cannot be read, or is not a recipe of this task.
+    """
+    if job.recipe is None:
+        return {}
+    table, name = recipe_table(job.recipe)
+    kind = table["task"].get("kind") if isinstance(table.get("task"), dict) else None
+    if kind != job.task:
+        what = f"for {kind}" if kind else "not one of fine-tuning"
+        raise UserError(f"this recipe is {what}", file=name, remedy=f"name one for {job.task}")
+    if "distillation" in table:
+        raise UserError("this recipe is one of a distillation", file=name, remedy="use unmask distill")
+    return table
+
+
 def _resolve(job: Job, base: Model, data: Examples) -> FinetuningRecipe:
     """Return the recipe: the defaults, overridden by the user's settings, then resolved by the training examples."""
-    rule = defaults(
+    rule = _table(job) or defaults(
         job.task,
         base.encoder.settings,
         len(data.train),
@@ -171,7 +189,7 @@ def _resolve(job: Job, base: Model, data: Examples) -> FinetuningRecipe:
         downstream=job.downstream,
     )
     refuse_old_settings(job.settings)
-    recipe = convert(put(rule, job.settings, FinetuningRecipe), FinetuningRecipe, "--set")
+    recipe = convert(put(rule, job.settings, FinetuningRecipe), FinetuningRecipe, str(job.recipe or "--set"))
     if recipe.task.length > base.encoder.longest:
         raise UserError(f"length {recipe.task.length} exceeds the {base.encoder.longest} positions of the model")
     check_effects(recipe, base.encoder)

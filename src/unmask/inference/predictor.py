@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,10 @@ from unmask.inference.backend import Backend, TorchBackend
 from unmask.inference.features import Features, frame_words, write_features
 from unmask.inference.fill import HEADS, Filling, Mask, find_masks, most_probable, no_masked_lm
 from unmask.labelled.choices_file import Choices
-from unmask.labelled.labelled_file import Row
+from unmask.labelled.labelled_file import Row, is_plain, read_texts
 from unmask.labelled.sentence import Sentence, join_words, split_text
 from unmask.labelled.squad_file import Question
+from unmask.labelled.table import Data, Table, as_sources, is_table
 from unmask.model import Model, load_model
 from unmask.runs.display import Display
 from unmask.tasks.extraction import Extraction, Texts
@@ -74,14 +75,15 @@ class Predictor:
         """The labels that the model predicts, in the order of its logits; empty if its task has none."""
         return self.model.labels
 
-    def predict(self, texts: str | Sequence[str], texts_b: str | Sequence[str] | None = None) -> list[Any]:
+    def predict(self, texts: Data, texts_b: str | Sequence[str] | None = None) -> list[Any]:
         """Predict the label, the score or the entities of each text or pair, according to the model's task.
 
         Truncated and empty texts are counted in an `InputWarning`.
 
         Args:
-            texts: one or more texts; texts longer than the task's maximum length are truncated at their end, but a
-                token classifier reads them whole.
+            texts: one or more texts, or what has columns of them: a `Path`, a data frame, a data set (see
+                `unmask.labelled.table.as_sources`). Texts longer than the task's maximum length are truncated at their
+                end, but a token classifier reads them whole.
             texts_b: the second texts of pairs.
 
         Returns:
@@ -91,9 +93,41 @@ class Predictor:
         Raises:
             UserError: the model was not fine-tuned for one of these tasks.
         """
+        if texts_b is None and (isinstance(texts, Path) or is_table(texts)):
+            return self._run_and_warn(self.read(texts))
         first = [texts] if isinstance(texts, str) else texts
         second = [texts_b] if isinstance(texts_b, str) else texts_b
         return self._run_and_warn(self.task.from_texts(first, second))
+
+    def read(
+        self,
+        data: Data,
+        *,
+        columns: Mapping[str, str] | None = None,
+        kind: str | None = None,
+        notes: list[str] | None = None,
+    ) -> list[Any]:
+        """Return the examples of files or of a table, without their labels, for `run`.
+
+        Args:
+            data: see `unmask.labelled.table.as_sources`; a `.txt` file has one text per line, unless the model was
+                trained on pairs.
+            columns: mapping of our column names to those of the data.
+            kind: format of the files, if the suffix does not determine it.
+            notes: receives a line for each reason why rows were omitted.
+
+        Raises:
+            UserError: the data is malformed; names file and line, or row.
+        """
+        sources, found, columns = as_sources(data), list[Any](), columns or {}
+        notes = [] if notes is None else notes
+        of_pairs = kind is None and getattr(self.task, "pairs", None)  # one text per line cannot be a pair
+        for source in sources:
+            if not isinstance(source, Table) and is_plain(source, kind) and not of_pairs:
+                found += self.task.from_texts(read_texts(source, columns=columns, notes=notes))
+            else:
+                found += self.task.read([source], columns=columns, kind=kind, gold=False, notes=notes)
+        return found
 
     def tag(self, text: str | Sequence[str]) -> Tagged:
         """Find the entities of one text, or of a list of words, which are joined into a text.

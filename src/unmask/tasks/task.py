@@ -20,12 +20,14 @@ import numpy as np
 from unmask.batches.batch import Sample
 from unmask.encoders.encoder import HeadSpec
 from unmask.errors import UserError
+from unmask.labelled.table import Source
 from unmask.metrics.intervals import Measure
 from unmask.objectives.objective import Objective
 from unmask.tasks.mistake import Mistake
 from unmask.tokenizers.tokenizer import Tokenizer
 
-Paths = Sequence[str | Path]
+Paths = Sequence[Source]
+"""Labeled files, or examples in memory."""
 Columns = Mapping[str, str]
 """Mapping of our column names to those of a file."""
 Notes = list[str] | None
@@ -77,7 +79,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def read(
         self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
     ) -> list[Any]:
-        """Read examples from files, with gold labels if `gold` is true.
+        """Read examples from files or memory, with gold labels if `gold` is true.
 
         Entries that the format excludes, or that deviate from it, are reported in `notes`, one line each.
 

@@ -1,0 +1,108 @@
+"""Predictions and features of a model by its directory, for data in files or in memory: the calls of the commands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from unmask.durable import replace_file
+from unmask.errors import UserError
+from unmask.inference.features import FILE
+from unmask.inference.predictor import Predictor
+from unmask.labelled.labelled_file import is_plain, read_rows, read_texts
+from unmask.labelled.table import Data, as_sources
+from unmask.model import load_model
+from unmask.runs.display import Display
+from unmask.tasks.rows import as_rows
+from unmask.training.machine import Machine
+
+
+def predict(
+    model: str | Path,
+    data: Data,
+    *,
+    columns: Mapping[str, str] | None = None,
+    kind: str | None = None,
+    out: str | Path | None = None,
+    machine: Machine | None = None,
+    allow_pickle: bool = False,
+    quiet: bool = False,
+) -> list[Any]:
+    """Return the predictions of a fine-tuned model for the examples of files or of a table; see `Predictor`.
+
+    Args:
+        model: run or model directory.
+        data: files or examples in memory (see `unmask.labelled.table.as_sources`), whose labels are not read.
+        columns: mapping of our column names to those of the data.
+        kind: format of the files, if the suffix does not determine it.
+        out: file to write the predictions to, as the command does; None: they are only returned.
+        machine: device and precision; None: float32 on the best device.
+        allow_pickle: whether the model may contain pickled weights.
+        quiet: whether to print nothing.
+
+    Raises:
+        UserError: the model was not fine-tuned, or the data is malformed.
+    """
+    display, notes = Display(quiet=quiet), list[str]()
+    predictor = Predictor(load_model(model, allow_pickle=allow_pickle), machine, display)
+    examples = predictor.read(data, columns=columns, kind=kind, notes=notes)
+    predictions = predictor.run(examples, notes)
+    for note in notes:
+        display.say(note)
+    if out is not None:
+        for path, content in predictor.task.files(Path(out), examples, predictions).items():
+            replace_file(path, content)
+    return predictions
+
+
+def write_features(
+    model: str | Path,
+    data: Data,
+    layers: Sequence[int],
+    out: str | Path,
+    *,
+    columns: Mapping[str, str] | None = None,
+    kind: str | None = None,
+    tokenizer: str | Path | None = None,
+    machine: Machine | None = None,
+    allow_pickle: bool = False,
+    quiet: bool = False,
+) -> Path:
+    """Write an encoder's hidden states for each token of texts; see `unmask.inference.features`.
+
+    Args:
+        model: run or model directory, or random:RECIPE with `tokenizer`.
+        data: files or examples in memory, of texts or pairs; a `.txt` file has one text per line.
+        layers: layer numbers; 0 is the embeddings, negative numbers count from the last layer.
+        out: new directory for features.safetensors.
+        columns: mapping of our column names to those of the data.
+        kind: format of the files, if the suffix does not determine it.
+        tokenizer: tokenizer for random:RECIPE.
+        machine: device and precision; None: float32 on the best device.
+        allow_pickle: whether the model may contain pickled weights.
+        quiet: whether to print nothing.
+
+    Returns:
+        The file.
+
+    Raises:
+        UserError: the directory is not empty, the data is malformed, or the model has no such layer.
+    """
+    folder, notes, display = Path(out), list[str](), Display(quiet=quiet)
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        raise UserError("the directory is not empty", file=folder, remedy="choose another --out")
+    rows = []
+    for source in as_sources(data):
+        if isinstance(source, str | Path) and is_plain(source, kind):
+            rows += as_rows(read_texts(source, columns=columns or {}, notes=notes))
+        else:
+            rows += read_rows([source], columns=columns or {}, kind=kind, gold=False, notes=notes)
+    loaded = load_model(model, tokenizer=tokenizer, allow_pickle=allow_pickle)
+    tokens, cut = Predictor(loaded, machine, display).write_features(rows, layers, folder / FILE)
+    notes.append(f"{tokens:,} tokens of {len(rows):,} texts: {folder / FILE}")
+    if cut:
+        notes.append(f"{cut:,} texts are longer than the model's {loaded.encoder.longest} tokens and were truncated")
+    for note in notes:
+        display.say(note)
+    return folder / FILE
