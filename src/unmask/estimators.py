@@ -92,6 +92,19 @@ class _Estimator(BaseEstimator):
             )
             self.predictor_ = Predictor(load_model(out), choose_machine(self.device, "float32"))
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state to pickle, in which the model stands for what computes with it."""
+        state = dict(super().__getstate__())
+        if "predictor_" in state:
+            state["predictor_"] = state["predictor_"].model
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a pickled state."""
+        super().__setstate__(state)
+        if "predictor_" in state:
+            self.predictor_ = Predictor(state["predictor_"], choose_machine(self.device, "float32"))
+
     def __sklearn_tags__(self) -> Any:
         """Return what scikit-learn needs to know: texts are read, and not numbers."""
         tags = super().__sklearn_tags__()
@@ -136,7 +149,8 @@ class TextClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the most probable label of each text, (texts,)."""
-        return self.classes_[self.predict_proba(X).argmax(1)]
+        best = self.predict_proba(X).argmax(1)
+        return self.classes_[best]
 
 
 class TextRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]

@@ -16,7 +16,7 @@ from unmask.model import Model, save_model
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import BuildContext
 from unmask.recipe import read_recipe
-from unmask.runs import directory, plots
+from unmask.runs import plots, sinks
 from unmask.runs.directory import RunDirectory
 from unmask.tasks.classification import Classification
 from unmask.tasks.question_answering import QuestionAnswering
@@ -36,7 +36,7 @@ def _quick(monkeypatch):
     for name, value in (("SINGLE", 2), ("MANY", 4), ("ROUNDS", 1)):
         monkeypatch.setattr(comparison, name, value)
     monkeypatch.setattr(plots, "has_matplotlib", lambda: False)
-    monkeypatch.setattr(directory, "event_writer", lambda: None)
+    monkeypatch.setattr(sinks, "event_writer", lambda: None)
 
 
 @pytest.fixture(scope="session")

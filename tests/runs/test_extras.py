@@ -56,7 +56,7 @@ def test_what_is_missing_is_reported(hide, hidden, message):
 
 def test_tensorboard_is_imported_once_per_run(monkeypatch, tmp_path):
     calls = []
-    monkeypatch.setattr("unmask.runs.directory.event_writer", lambda: calls.append(1))
+    monkeypatch.setattr("unmask.runs.sinks.event_writer", lambda: calls.append(1))
     with RunDirectory.create(tmp_path / "run", "", {}, {}) as run:
         for step in range(3):
             run.log({"kind": "train", "step": step, "loss": 1.0})

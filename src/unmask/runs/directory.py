@@ -31,7 +31,7 @@ from unmask.durable import replace_file
 from unmask.errors import UserError
 from unmask.lock import acquire, is_locked
 from unmask.runs.earlier import Earlier
-from unmask.runs.extras import event_writer
+from unmask.runs.sinks import Sinks
 from unmask.settings import flatten
 from unmask.version import __version__
 
@@ -94,8 +94,7 @@ class RunDirectory:
         self.plots = path / "plots"
         self.metrics = path / "metrics.jsonl"
         self.changed: frozenset[str] = frozenset()
-        self._events: Any = None
-        self._writes_events = is_main
+        self._sinks = Sinks(path)
         self._recipe = ""
         self._held: FileLock | None = None
         self._is_new = False
@@ -298,7 +297,7 @@ class RunDirectory:
         replace_file(self.path / "report.md", text.encode())
 
     def log(self, metrics: Mapping[str, Any]) -> None:
-        """Append a line to metrics.jsonl and, if TensorBoard is installed, to its events.
+        """Append a line to metrics.jsonl, and pass it on to TensorBoard and other sinks (runs/sinks.py).
 
         Args:
             metrics: values by name, including "kind" and "step".
@@ -307,15 +306,7 @@ class RunDirectory:
             return
         with self.metrics.open("ab") as file:
             file.write(msgspec.json.encode(metrics) + b"\n")
-        if self._events is None and self._writes_events:
-            writer = event_writer()
-            self._writes_events = writer is not None
-            self._events = writer(self.path / "events", purge_step=metrics["step"]) if writer else None
-        if self._events is None:
-            return
-        for name, value in metrics.items():
-            if name not in ("kind", "step"):
-                self._events.add_scalar(f"{metrics['kind']}/{name}", value, metrics["step"])
+        self._sinks.write(metrics)
 
     def read_metrics(self, kind: str) -> list[dict[str, Any]]:
         """Return the lines of one kind ("train", "heldout") in order."""
@@ -348,10 +339,8 @@ class RunDirectory:
         return is_locked(self.path / ".lock")
 
     def close(self) -> None:
-        """Close the events and release the lock."""
-        if self._events is not None:
-            self._events.close()
-            self._events = None
+        """Close the sinks and release the lock."""
+        self._sinks.close()
         if self._held is not None:
             self._held.release()
             self._held = None
