@@ -37,7 +37,8 @@ VERBS = {
     "features": "write an encoder's hidden states for each token of texts, as features for other models",
     "fill": "predict the tokens at [MASK] in texts",
     "export": "write a model in the format of another program",
-    "recipes": "list, show and compare the shipped recipes, or migrate recipes of earlier versions",
+    "recipes": "list, show and compare the shipped recipes, migrate those of earlier versions, or print their schema",
+    "completion": "print the completion of a shell: bash, zsh or fish",
     "runs": "list runs, describe one, or plot the curves of several",
     "demo": "go from raw text to a sentiment classifier, using only this package",
 }
@@ -167,14 +168,19 @@ def _noting_interrupts() -> Iterator[list[int]]:
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse a command line, importing only the module of the verb that is called."""
+    called = next((word for word in arguments if not word.startswith("-")), None)
+    return command_parser(called).parse_args(arguments)
+
+
+def command_parser(called: str | None = None, *, all_verbs: bool = False) -> argparse.ArgumentParser:
+    """Return the parser of the command line, with the options of the verb that is called, or of all verbs."""
     parser = argparse.ArgumentParser(
         prog="unmask", description="Pretrain, adapt, fine-tune and use language encoders on your own text."
     )
     parser.add_argument("--version", action="version", version=f"unmask {__version__}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    called = next((word for word in arguments if not word.startswith("-")), None)
     for verb, summary in VERBS.items():
         inner = verbs.add_parser(verb, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
-        if verb == called:
+        if all_verbs or verb == called:
             import_module(f"unmask.cli.{verb}").add(inner)
-    return parser.parse_args(arguments)
+    return parser

@@ -1,9 +1,10 @@
-"""`unmask recipes list | show NAME | diff A B | migrate FILE…`: print, compare and migrate recipes."""
+"""`unmask recipes list | show NAME | diff A B | migrate FILE… | schema`: print, compare and migrate recipes."""
 
 from __future__ import annotations
 
 import argparse
 import difflib
+import json
 import sys
 from pathlib import Path
 
@@ -24,6 +25,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     diff = add_action(actions, "diff", "print the settings in which two recipes differ, in the syntax of --set")
     diff.add_argument("first", metavar="A", help="name of a shipped recipe or a .toml file")
     diff.add_argument("second", metavar="B", help="likewise")
+    add_action(actions, "schema", "print the JSON Schema of recipes, with which editors complete and check them")
     migrate = add_action(actions, "migrate", "rewrite recipes of earlier versions for this version")
     migrate.add_argument(
         "files", nargs="+", type=Path, metavar="FILE", help="recipe, or run directory with a recipe.toml"
@@ -45,6 +47,10 @@ def run(options: argparse.Namespace) -> None:
         print_lines("\n".join(_table()))
     elif options.action == "show":
         sys.stdout.write(recipe_text(options.name)[0])
+    elif options.action == "schema":
+        from unmask.schema import recipe_schema
+
+        sys.stdout.write(json.dumps(recipe_schema(), indent=2) + "\n")
     elif options.action == "migrate":
         if options.out is not None and len(options.files) > 1:
             raise UserError("--out accepts only one recipe", remedy="migrate them one at a time")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +14,8 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from unmask.errors import printable
 
+REWRITE_SECONDS = 0.2
+"""Interval between changes of the line in a notebook."""
 LINE_SECONDS = 30
 """Interval between lines if there is no terminal."""
 
@@ -36,7 +39,11 @@ class Display:
     """
 
     def __init__(self, *, quiet: bool = False) -> None:
-        self.console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
+        self.in_notebook = in_notebook()
+        plain = False if self.in_notebook else None  # rich would need ipywidgets
+        self.console = Console(
+            stderr=True, quiet=quiet, highlight=False, soft_wrap=True, force_jupyter=plain, force_terminal=plain
+        )
 
     def say(self, text: str) -> None:
         """Print a line."""
@@ -90,7 +97,13 @@ class Display:
 
     @contextmanager
     def _shown(self, first: int, total: int) -> Iterator[Callable[[int, str], None]]:
-        """Show the progress with a bar on a terminal, otherwise with a line every `LINE_SECONDS`."""
+        """Show the progress with a bar on a terminal, otherwise with a line every `LINE_SECONDS`.
+
+        A notebook shows one line, which is rewritten.
+        """
+        if self.in_notebook and not self.console.quiet:
+            yield from self._rewritten()
+            return
         printed = time.monotonic()
         columns = (BarColumn(), TextColumn("{task.fields[text]}"))
         with Progress(
@@ -106,6 +119,29 @@ class Display:
                     self.say(text)
 
             yield show
+
+    def _rewritten(self) -> Iterator[Callable[[int, str], None]]:
+        """Yield a function that shows a text in place of the one before; the last one is cleared at the end."""
+        shown, width = 0.0, 0
+
+        def show(done: int, text: str) -> None:
+            nonlocal shown, width
+            if (now := time.monotonic()) - shown >= REWRITE_SECONDS:
+                shown = now
+                self.console.file.write("\r" + printable(text).ljust(width))
+                self.console.file.flush()
+                width = max(width, len(text))
+
+        try:
+            yield show
+        finally:
+            self.console.file.write("\r" + " " * width + "\r")
+
+
+def in_notebook() -> bool:
+    """Return whether the program runs in a notebook: in a kernel of IPython, which has a connection to a front end."""
+    shell = getattr(builtins, "get_ipython", None)
+    return shell is not None and getattr(shell(), "kernel", None) is not None
 
 
 def speed(flops: float, peak: float | None = None) -> str:
