@@ -5,15 +5,18 @@ from dataclasses import replace
 import pytest
 
 from unmask.errors import UserError
-from unmask.finetuning.finetune import run_job
+from unmask.finetuning.finetune import finetune, run_job
 from unmask.finetuning.job import Job, LabelledFiles, Start
 from unmask.finetuning.prepare import prepare
+from unmask.model import load_model
+from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
 from unmask.settings import parse_overrides
 
 from .conftest import CPU, tune
 
 QUIET = Display(quiet=True)
+AGAIN = {"seed": 3, "budget.steps": 3, "task.length": 24, "optimizer.learning_rate": 0.001}
 
 
 @pytest.fixture
@@ -114,3 +117,29 @@ def test_settings_that_the_model_does_not_support_are_refused(job, tmp_path, set
     with pytest.raises(UserError, match=message):
         run_job(with_setting(job, setting), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_the_recipe_of_a_run_runs_again_exactly(classifier, rows, tmp_path):
+    first = finetune("classification", classifier, rows, tmp_path / "a", settings=AGAIN, machine=CPU, quiet=True)
+    recipe = tmp_path / "a" / "recipe.toml"
+    again = finetune("classification", classifier, rows, tmp_path / "b", recipe=recipe, machine=CPU, quiet=True)
+    assert (tmp_path / "b" / "recipe.toml").read_text() == recipe.read_text()
+    assert load_model(again).fingerprint() == load_model(first).fingerprint()
+    with pytest.raises(UserError, match=r"recipe\.toml: this recipe is for classification; name one for regression"):
+        finetune("regression", classifier, rows, tmp_path / "c", recipe=recipe, machine=CPU, quiet=True)
+    with pytest.raises(UserError, match="recipe bert-tiny: this recipe is not one of fine-tuning"):
+        finetune("classification", classifier, rows, tmp_path / "c", recipe="bert-tiny", machine=CPU, quiet=True)
+    with pytest.raises(UserError, match="--frozen and --downstream have no effect with --recipe"):
+        finetune("classification", classifier, rows, tmp_path / "c", recipe=recipe, frozen=True, machine=CPU)
+
+
+def test_examples_in_memory_train_like_those_of_a_file_and_are_recorded(classifier, rows, tmp_path):
+    lines = [line.split("\t") for line in rows.read_text().splitlines()[1:]]
+    data = {"text": [line[0] for line in lines], "label": [line[1] for line in lines]}
+    first = finetune("classification", classifier, rows, tmp_path / "a", settings=AGAIN, machine=CPU, quiet=True)
+    again = finetune("classification", classifier, data, tmp_path / "b", settings=AGAIN, machine=CPU, quiet=True)
+    assert load_model(again).fingerprint() == load_model(first).fingerprint()
+    inputs = RunDirectory(tmp_path / "b").read_provenance().inputs
+    assert inputs["memory"] == "train: <dict>, 120 rows"
+    assert len(inputs["train"]) == 64
+    assert "memory" not in RunDirectory(tmp_path / "a").read_provenance().inputs

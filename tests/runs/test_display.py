@@ -94,3 +94,28 @@ def test_the_items_are_yielded_unchanged_and_quiet_prints_nothing(monkeypatch, c
     assert list(Display(quiet=quiet).count([3, 1, 2], int)) == [3, 1, 2]
     assert list(Display(quiet=quiet).count([], int)) == []
     assert bool(capsys.readouterr().err) != quiet
+
+
+class Shell:
+    """A shell of IPython in a notebook, which has a kernel."""
+
+    kernel = object()
+
+
+@pytest.mark.parametrize(("shell", "rewritten"), [(Shell, True), (object, False), (None, False)])
+def test_a_notebook_shows_one_line_that_is_rewritten(monkeypatch, capsys, shell, rewritten):
+    monkeypatch.setattr(display, "REWRITE_SECONDS", 0)
+    if shell is not None:
+        monkeypatch.setattr("builtins.get_ipython", shell, raising=False)
+    assert display.in_notebook() is rewritten
+    shown = display.Display()
+    list(shown.count([1, 2], tokens=lambda size: size))
+    shown.say("done")
+    lines = capsys.readouterr().err.split("\r")
+    assert (len(lines) == 5) is rewritten
+    assert lines[-1] == "done\n"
+    if rewritten:
+        assert [line.split(" tokens")[0] for line in lines[1:3]] == ["1 of 3", "3 of 3"]
+        assert not lines[3].strip()
+    list(display.Display(quiet=True).count([1, 2], tokens=lambda size: size))
+    assert capsys.readouterr().err == ""
