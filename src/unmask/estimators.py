@@ -33,7 +33,7 @@ except ImportError as error:
     raise UserError("the estimators need scikit-learn", remedy="pip install 'unmask[sklearn]'") from error
 
 
-class _Estimator(BaseEstimator):
+class _Estimator(BaseEstimator):  # type: ignore[misc]
     """What the estimators have in common.
 
     Args:

@@ -112,7 +112,7 @@ def read_rows(
     rows: list[Row] = []
     for path in paths:
         name, omitted = display_name(path), Counter[str]()
-        if has_records(path, kind):
+        if isinstance(path, Table) or has_records(path, kind):
             rows += _read_records(path, kind, wanted, name, omitted)
         else:
             rows += _read(path, _format(path, kind), wanted, name, omitted)
@@ -155,7 +155,7 @@ def read_texts(path: str | Path, *, columns: Mapping[str, str], notes: list[str]
     return texts
 
 
-def _format(path: Source, kind: str | None) -> str:
+def _format(path: str | Path, kind: str | None) -> str:
     """Return the format of a file whose rows are cells."""
     found = kind or suffix_of(path)
     found = "tsv" if found == "txt" else found
@@ -172,7 +172,7 @@ def _format(path: Source, kind: str | None) -> str:
     return found
 
 
-def _read(path: Source, kind: str, wanted: Wanted, name: str, omitted: Counter[str]) -> Iterator[Row]:
+def _read(path: str | Path, kind: str, wanted: Wanted, name: str, omitted: Counter[str]) -> Iterator[Row]:
     """Yield the rows of a TSV or CSV file; count in `omitted` those that the format itself excludes."""
     lines = _split_csv(path, name) if kind == "csv" else _split_tsv(path)
     rows = ((line, cells) for line, cells in lines if cells not in ([], [""]))
