@@ -1,0 +1,50 @@
+"""Predictions and features by the directory of a model, for files and examples in memory."""
+
+import msgspec
+import pandas
+import pytest
+from safetensors.numpy import load_file
+
+from unmask.errors import UserError
+from unmask.inference.commands import predict, write_features
+from unmask.inference.predictor import Predictor
+from unmask.model import save_model
+
+from .conftest import CPU, TEXTS
+
+
+@pytest.fixture
+def saved(make, tmp_path):
+    save_model(tmp_path / "model", make(), "")
+    return tmp_path / "model"
+
+
+def test_predictions_of_a_table_equal_those_of_its_texts(saved, make, tmp_path, capsys):
+    frame, out = pandas.DataFrame({"body": TEXTS}), tmp_path / "out.jsonl"
+    found = predict(saved, frame, columns={"text": "body"}, out=out, machine=CPU, quiet=True)
+    predictor = Predictor(make(), CPU)
+    expected = predictor.predict(TEXTS)
+    assert [one.text for one in found] == TEXTS
+    assert [one.scores["yes"] for one in found] == pytest.approx([one.scores["yes"] for one in expected], abs=1e-6)
+    assert [msgspec.json.decode(line)["label"] for line in out.read_text().splitlines()] == [one.label for one in found]
+    assert predictor.predict(frame.rename(columns={"body": "text"})) == expected
+    assert predictor.predict(pandas.Series(TEXTS)) == expected
+
+
+def test_a_path_is_a_file_and_a_string_is_a_text(make, tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("the dog\n\nthe cat\n")
+    predictor = Predictor(make(), CPU)
+    assert [one.text for one in predictor.predict(path)] == ["the dog", "the cat"]
+    assert [one.text for one in predictor.predict("a.txt")] == ["a.txt"]
+    notes = []
+    assert len(predictor.read([path, path], notes=notes)) == 4
+    assert notes == [f"{path}: omitted: 1 empty lines"] * 2
+
+
+def test_features_of_a_table_are_written(saved, tmp_path):
+    out = write_features(saved, {"text": TEXTS}, [-1], tmp_path / "features", machine=CPU, quiet=True)
+    assert out == tmp_path / "features" / "features.safetensors"
+    assert len(load_file(out)["offsets"]) == len(TEXTS) + 1
+    with pytest.raises(UserError, match="the directory is not empty"):
+        write_features(saved, {"text": TEXTS}, [-1], tmp_path / "features", machine=CPU)
