@@ -316,7 +316,7 @@ def _parse(text: str, name: str) -> dict[str, Any]:
         raise UserError(f"not valid TOML: {error}", file=name) from error
 
 
-def migrate_file(path: Path, out: Path | None = None) -> list[str]:
+def migrate_file(path: str | Path, out: str | Path | None = None) -> list[str]:
     """Convert a recipe of an earlier version to the current one, keeping its comments and order.
 
     Args:
@@ -330,6 +330,7 @@ def migrate_file(path: Path, out: Path | None = None) -> list[str]:
         UserError: the recipe cannot be read, no current family has its combination of settings, or the run is in use.
             Nothing is written then.
     """
+    path, out = Path(path), None if out is None else Path(out)
     if path.is_dir() and is_locked(path / ".lock"):
         raise UserError("another program is writing to this run", file=path, remedy="wait for it")
     path = path / "recipe.toml" if path.is_dir() else path

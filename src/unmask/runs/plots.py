@@ -139,7 +139,7 @@ def plot_confusion(labels: Sequence[str], counts: np.ndarray, path: Path) -> Non
     save(drawing, path)
 
 
-def plot_runs(runs: Sequence[Summary], path: Path, *, metric: str = "loss", over: str = "tokens") -> None:
+def plot_runs(runs: Sequence[Summary], path: str | Path, *, metric: str = "loss", over: str = "tokens") -> None:
     """Draw one metric of several runs: training smoothed and pale, held out with a dot for each evaluation.
 
     Args:
@@ -169,7 +169,7 @@ def plot_runs(runs: Sequence[Summary], path: Path, *, metric: str = "loss", over
     panel.set(xlabel=OVER[over][2], title=_title(metric))
     key = "dots: held out, with its last value\npale: training, smoothed" if scored else "training, smoothed"
     drawing.legend(loc="outside right upper", frameon=False, fontsize=8, title=key, title_fontsize=8, alignment="left")
-    save(drawing, path)
+    save(drawing, Path(path))
 
 
 def _check_metric(run: Summary, metric: str) -> None:

@@ -100,12 +100,13 @@ class Summary:
         return self.provenance.machine.get("matmul_flops_per_second")
 
 
-def find_runs(folder: Path) -> Iterator[Path]:
+def find_runs(folder: str | Path) -> Iterator[Path]:
     """Yield the runs at and below a folder, intact or damaged, sorted by name; hidden folders are skipped.
 
     Raises:
         UserError: there is no such folder.
     """
+    folder = Path(folder)
     if not folder.is_dir():
         raise UserError("no such folder", file=folder, remedy="pass the --out of a run, or a folder of runs")
     for root, folders, files in os.walk(folder):
@@ -115,12 +116,13 @@ def find_runs(folder: Path) -> Iterator[Path]:
             yield Path(root)
 
 
-def read_run(path: Path) -> Summary:
+def read_run(path: str | Path) -> Summary:
     """Read a run; its checkpoints are not verified.
 
     Raises:
         UserError: there is no run, or it is damaged.
     """
+    path = Path(path)
     run = RunDirectory(path)
     recipe, provenance, running = run.read_recipe(), run.read_provenance(), run.is_in_use()
     train, heldout = run.read_metrics("train"), run.read_metrics("heldout")
