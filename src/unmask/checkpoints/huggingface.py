@@ -288,8 +288,11 @@ def _open(directory: Path, allow_pickle: bool) -> tuple[Path, dict[str, tuple[in
 
 
 def _modern(form: Format, name: str) -> str:
-    """Return their name without the prefix, and with LayerNorm parameters called weight and bias."""
+    """Return their present name without the prefix, and with LayerNorm parameters called weight and bias."""
     name = name.removeprefix(form.prefix)
+    for former, now in form.former.items():
+        if name.startswith(former):
+            name = now + name.removeprefix(former)
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
 
 
