@@ -1,7 +1,7 @@
 """A model in memory: an encoder, a tokenizer and heads; loading, building and saving.
 
-MODEL on the command line is a run directory, a Hugging Face directory, one of AllenNLP's ELMo, the name of a model on the
-Hugging Face Hub (checkpoints/hub.py), or `random:RECIPE` with a tokenizer.
+MODEL on the command line is a run directory, a Hugging Face directory, one of AllenNLP's ELMo, the name of a model on
+the Hugging Face Hub (checkpoints/hub.py), or `random:RECIPE` with a tokenizer.
 """
 
 from __future__ import annotations
@@ -354,7 +354,8 @@ def find(source: str | Path, *, allow_pickle: bool = False) -> Path:
     if (name := hub.parse(source)) is not None:
         return hub.download(*name, allow_pickle=allow_pickle)
     raise UserError(
-        f"no directory '{source}'", remedy="a model on the Hugging Face Hub is written NAMESPACE/NAME, and only a path ./NAME"
+        f"no directory '{source}'",
+        remedy="a model on the Hugging Face Hub is written NAMESPACE/NAME, and only a path ./NAME",
     )
 
 

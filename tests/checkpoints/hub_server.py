@@ -83,7 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
             asked = json.loads(body)
             name = f"{asked['organization']}/{asked['name']}"
             self.hub.repositories.setdefault(name, {})
-            if asked.get("private"):
+            if asked.get("private") or asked.get("visibility") == "private":
                 self.hub.private.add(name)
             return self._send(200, {"url": f"{self.hub.url}/{name}"})
         if path == "/api/validate-yaml":
@@ -92,7 +92,10 @@ class _Handler(BaseHTTPRequestHandler):
         if name in self.hub.gated:
             return self._send(403, {"error": "you may not write here"})
         if "/preupload/" in path:
-            files = [{"path": one["path"], "uploadMode": "regular"} for one in json.loads(body)["files"]]
+            files = [
+                {"path": one["path"], "uploadMode": "regular", "shouldIgnore": False}
+                for one in json.loads(body)["files"]
+            ]
             return self._send(200, {"files": files})
         for line in body.splitlines():
             operation = json.loads(line)

@@ -1,4 +1,4 @@
-"""Models by their names: what is downloaded, which revision, from the cache without a connection, and uploaded again."""
+"""Models by their names: what is downloaded, which revision, the cache without a connection, and uploads."""
 
 import builtins
 from pathlib import Path
@@ -133,7 +133,9 @@ def test_a_run_records_the_commit(hub, published, corpus):
 def test_a_model_is_uploaded_with_its_card_and_loaded_again(hub, published, tmp_path, capsys):
     (tmp_path / "made" / "notes.txt").write_text("private")
     assert main(["push", str(tmp_path / "made"), "someone/new", "--private"]) == 0
-    assert hub.repositories["someone/new"].keys() == {path.name for path in (tmp_path / "made").iterdir()} - {"notes.txt"}
+    assert hub.repositories["someone/new"].keys() == {path.name for path in (tmp_path / "made").iterdir()} - {
+        "notes.txt"
+    }
     assert hub.private == {"someone/new"}
     assert f"someone/new@{hub.commit('someone/new')}" in capsys.readouterr().err
     assert_same_model(load_model("someone/new"), published)
