@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check exhaustive bench fuzz tables clean
+.PHONY: help demo test check exhaustive bench fuzz tables wheel docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -33,8 +33,19 @@ fuzz: $(VENV)/.ready-test ## 10,000 mutated files and settings: no traceback, no
 tables: $(VENV)/.ready-test ## write the tables of README.md and docs from benchmarks/results
 	$(BIN)/python benchmarks/tables.py
 
+wheel: ## build the wheel in dist/, install it in a new environment and use it there
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) build
+	$(BIN)/python -m build --wheel --outdir dist .
+	sh tests/smoke.sh dist/unmask-*.whl $(BIN)/python
+
+docs: ## build the site in site/; warnings are errors
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) -e '.[docs]'
+	$(BIN)/python docs/build.py
+
 clean: ## remove the virtual environment and the output of the demonstration
-	rm -rf $(VENV) demo
+	rm -rf $(VENV) demo dist site build
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

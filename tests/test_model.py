@@ -100,7 +100,10 @@ def test_a_directory_without_a_model_is_refused(tmp_path, folder, message):
     ("source", "message"),
     [
         ("bert-mini", "'bert-mini' is a recipe; for untrained weights, write random:bert-mini"),
-        ("someone/no-model", r"no directory 'someone/no-model'; .* hf download someone/no-model --local-dir no-model"),
+        (
+            "someone/no-model",
+            r"no directory 'someone/no-model', .* HF_HUB_OFFLINE is set; .* hf download someone/no-model",
+        ),
         ("random:bert-mini", "random:bert-mini needs a vocabulary; pass --tokenizer DIR"),
     ],
 )

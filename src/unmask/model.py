@@ -1,7 +1,7 @@
 """A model in memory: an encoder, a tokenizer and heads; loading, building and saving.
 
-MODEL on the command line is a run directory, a Hugging Face directory, one of AllenNLP's ELMo, or `random:RECIPE` with
-a tokenizer.
+MODEL on the command line is a run directory, a Hugging Face directory, one of AllenNLP's ELMo, the name of a model on
+the Hugging Face Hub (checkpoints/hub.py), or `random:RECIPE` with a tokenizer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from unmask.batches.rng import derive_seed
-from unmask.checkpoints import allennlp, huggingface
+from unmask.checkpoints import allennlp, hub, huggingface
 from unmask.checkpoints.check import WithoutDraws, body_on_meta, check_size
 from unmask.checkpoints.checksums import check_checksums, write_checksums
 from unmask.checkpoints.heads import POOLED
@@ -57,6 +57,7 @@ class Model:
         created: descriptions of the weights that the source lacked and that are newly initialized, for the log.
         downstream: settings of the small model between encoder and head, if any; its tensors are the head "downstream".
         tokens: number of tokens that it was pretrained on; 0 for random weights, None if unknown.
+        revision: NAMESPACE/NAME@COMMIT on the Hugging Face Hub, if it comes from there.
     """
 
     encoder: Encoder
@@ -67,6 +68,12 @@ class Model:
     created: tuple[str, ...] = ()
     downstream: DownstreamSettings | None = None
     tokens: int | None = None
+    revision: str = ""
+
+    def inputs(self, role: str) -> dict[str, str]:
+        """Return what identifies it among the inputs of a run, in which it has this role, such as "init"."""
+        pinned = {f"{role}_revision": self.revision} if self.revision else {}
+        return {role: self.fingerprint(), **pinned}
 
     def fingerprint(self) -> str:
         """Return the sha256 of all weights, including those of the heads; it is the same on any device."""
@@ -155,7 +162,7 @@ def load_model(
         return _untrained(str(source), tokenizer, dropout, seed)
     if tokenizer is not None:
         raise UserError("--tokenizer has no effect: the model has its own", remedy="remove it")
-    directory = find(source)
+    directory = find(source, allow_pickle=allow_pickle)
     found, words = _read(directory, allow_pickle=allow_pickle)
     new = _num_new(found, words, directory)
     complete = not new and body_on_meta(found.settings, 1).state_dict().keys() <= found.encoder.keys()
@@ -174,7 +181,8 @@ def load_model(
     created = (*(("the pooler",) if missing else ()), *((f"{new} special tokens",) if new else ()))
     task, downstream = _task(found, directory)
     heads = {"downstream": {}, **heads} if downstream else heads  # averaging has no tensors
-    model = Model(encoder, words, heads, found.labels, task, created, downstream, found.tokens)
+    revision = hub.revision_of(directory)
+    model = Model(encoder, words, heads, found.labels, task, created, downstream, found.tokens, revision)
     if downstream is not None:
         _check_downstream(model, directory)
     return model
@@ -310,7 +318,7 @@ def _check_downstream(model: Model, directory: Path) -> None:
 
 
 def read_settings(source: str | Path) -> BodySettings:
-    """Return the encoder settings of MODEL, a directory, without reading its weights.
+    """Return the encoder settings of MODEL, without reading its weights.
 
     Raises:
         UserError: the model does not exist or is damaged.
@@ -319,11 +327,15 @@ def read_settings(source: str | Path) -> BodySettings:
     return (allennlp if allennlp.is_directory(directory) else huggingface).read_settings(directory)
 
 
-def find(source: str | Path) -> Path:
-    """Return the directory of MODEL with its config.json, or with AllenNLP's files.
+def find(source: str | Path, *, allow_pickle: bool = False) -> Path:
+    """Return the directory of MODEL with its config.json, or with AllenNLP's files; a model on the Hub is downloaded.
+
+    Args:
+        source: the model; a path may be given as text or as `Path`, a name on the Hub only as text.
+        allow_pickle: whether to download pickled weights if there are no others.
 
     Raises:
-        UserError: there is no such directory.
+        UserError: there is no such directory or model.
     """
     path = Path(source)
     for directory in (path / "model", path):
@@ -339,9 +351,11 @@ def find(source: str | Path) -> Path:
         )
     if str(source) in shipped():
         raise UserError(f"'{source}' is a recipe", remedy=f"for untrained weights, write random:{source}")
+    if (name := hub.parse(source)) is not None:
+        return hub.download(*name, allow_pickle=allow_pickle)
     raise UserError(
         f"no directory '{source}'",
-        remedy=f"if it is a model on the Hugging Face Hub, download it: hf download {source} --local-dir {path.name}",
+        remedy="a model on the Hugging Face Hub is written NAMESPACE/NAME, and only a path ./NAME",
     )
 
 

@@ -12,10 +12,12 @@ from unmask.errors import UserError
 from unmask.families import family_of
 from unmask.families.albert import AlbertSettings
 from unmask.families.bert import BertSettings
+from unmask.families.deberta import DebertaSettings
 from unmask.families.distilbert import DistilBertSettings
 from unmask.families.electra import ElectraSettings
 from unmask.families.gpt import GptSettings
 from unmask.families.modernbert import ModernBertSettings
+from unmask.families.mpnet import MpnetSettings
 from unmask.families.roberta import RobertaSettings
 from unmask.families.roformer import RoFormerSettings
 from unmask.families.xlnet import XlnetSettings
@@ -33,6 +35,8 @@ SHAPES = {
     "roformer": partial(RoFormerSettings, embedding=4),
     "openai-gpt": GptSettings,
     "modernbert": partial(ModernBertSettings, dropout=0.1),
+    "mpnet": MpnetSettings,
+    "deberta": partial(DebertaSettings, segments=2, buckets=4, distances=6, convolution=3),
     "xlnet": partial(XlnetSettings, memory=5),
 }
 HEADS = {"openai-gpt": "causal_lm", "electra": "replaced_token", "xlnet": "permutation_lm"}

@@ -133,6 +133,7 @@ def test_positions_start_after_the_padding_id_of_the_vocabulary(tokenizer, tmp_p
 
 
 HEAD_DROPOUTS = {
+    "deberta": "cls_dropout",
     "albert": "classifier_dropout_prob",
     "distilbert": "seq_classif_dropout",
     "openai-gpt": "unmask_head_dropout",  # transformers has no key for it

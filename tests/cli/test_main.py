@@ -107,8 +107,8 @@ def test_a_process_ends_with_one_line_and_status_2():
     output, errors = run_process("fill", "--model", "bert-base-uncased", "a [MASK]", status=2)
     assert output == ""
     assert errors == (
-        "unmask: no directory 'bert-base-uncased'; if it is a model on the Hugging Face Hub, download it: "
-        "hf download bert-base-uncased --local-dir bert-base-uncased\n"
+        "unmask: no directory 'bert-base-uncased'; a model on the Hugging Face Hub is written NAMESPACE/NAME, "
+        "and only a path ./NAME\n"
     )
     piped = subprocess.run(
         f"{' '.join(COMMAND)} recipes show bert-tiny | true", shell=True, capture_output=True, text=True

@@ -5,6 +5,7 @@ import torch
 
 from unmask.distillation.general import distill_encoder
 from unmask.families.albert import AlbertSettings
+from unmask.families.deberta import DebertaSettings
 from unmask.families.distilbert import DistilBertSettings
 from unmask.families.electra import ElectraSettings
 from unmask.families.modernbert import ModernBertSettings
@@ -23,6 +24,7 @@ FAMILIES = {
     "distilbert": DistilBertSettings(**SHAPE, feed_forward=32),
     "roformer": RoFormerSettings(**SHAPE, feed_forward=64),
     "modernbert": ModernBertSettings(**SHAPE, feed_forward=48, window=4),
+    "deberta": DebertaSettings(**SHAPE, feed_forward=64, buckets=8, distances=16),
     "xlnet": XlnetSettings(**SHAPE, feed_forward=64),
 }
 

@@ -20,7 +20,7 @@ class Distances(nn.Module):
         super().__init__()
         self.table = nn.Embedding(2 * 64, HEADS)
 
-    def forward(self, query, tokens, group):
+    def forward(self, query, key, tokens, group):
         positions = torch.arange(group.longest)
         return self.table(positions[:, None] - positions + 64).permute(2, 0, 1)  # (heads, longest, longest)
 
@@ -35,7 +35,7 @@ def test_a_bias_is_added_to_scaled_scores():
     real = tokens.groups[0].real
     both = (real[:, None, :, None] & real[:, None, None]).expand_as(scores[0])
     added = (scores[0] - without[0])[both]
-    torch.testing.assert_close(added, layer.bias(None, None, tokens.groups[0]).expand_as(both)[both])
+    torch.testing.assert_close(added, layer.bias(None, None, None, tokens.groups[0]).expand_as(both)[both])
     (gradient,) = torch.autograd.grad(out.sum(), layer.bias.table.weight)
     assert gradient.any()
 
@@ -44,7 +44,7 @@ def test_a_bias_may_read_the_queries_and_the_tokens():
     """As in XLNet: a term that depends on the queries and segments."""
     seen = []
 
-    def bias(query, tokens, group):
+    def bias(query, key, tokens, group):
         seen.append((query.shape, tokens.segments.shape))
         return query.sum(-1, keepdim=True).expand(-1, -1, -1, group.longest)
 

@@ -31,10 +31,29 @@ from .conftest import assert_same_gradients, gradients_by_our_names, our_gradien
 BODY = {"vocab_size": 300, "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 96}
 MODERN = {**BODY, "num_hidden_layers": 4, "max_position_embeddings": 128, "pad_token_id": 0}
 DISTIL = {"vocab_size": 300, "dim": 48, "n_layers": 3, "n_heads": 4, "hidden_dim": 96}
+DISENTANGLED = {
+    "relative_attention": True,
+    "position_buckets": 16,
+    "max_relative_positions": 60,
+    "norm_rel_ebd": "layer_norm",
+    "share_att_key": True,
+    "pos_att_type": "p2c|c2p",
+    "position_biased_input": False,
+}
 SHAPES = {
     "roberta": ("Roberta", {**BODY, "max_position_embeddings": 130, "type_vocab_size": 1}),
     "roberta, padding 0, two segments": ("Roberta", {**BODY, "max_position_embeddings": 101, "pad_token_id": 0}),
     "roberta, relu": ("Roberta", {**BODY, "max_position_embeddings": 130, "hidden_act": "relu"}),
+    "xlm-roberta": ("XLMRoberta", {**BODY, "max_position_embeddings": 130, "type_vocab_size": 1}),
+    "camembert": ("Camembert", {**BODY, "max_position_embeddings": 130, "type_vocab_size": 1}),
+    "mpnet": ("MPNet", {**BODY, "max_position_embeddings": 202}),
+    "mpnet, relu": ("MPNet", {**BODY, "max_position_embeddings": 130, "hidden_act": "relu"}),
+    "deberta": ("DebertaV2", {**BODY, **DISENTANGLED}),
+    "deberta, convolution": ("DebertaV2", {**BODY, **DISENTANGLED, "conv_kernel_size": 3, "conv_act": "gelu"}),
+    "deberta, segments, not bucketed": (
+        "DebertaV2",
+        {**BODY, **DISENTANGLED, "type_vocab_size": 2, "norm_rel_ebd": "none", "position_buckets": -1},
+    ),
     "albert": ("Albert", {**BODY, "embedding_size": 16, "max_position_embeddings": 128}),
     "albert, not narrow": ("Albert", {**BODY, "embedding_size": 48, "max_position_embeddings": 128}),
     "albert, not shared": ("Albert", {**BODY, "embedding_size": 24, "num_hidden_groups": 3, "hidden_act": "gelu"}),

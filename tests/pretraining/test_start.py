@@ -10,10 +10,12 @@ from unmask.batches.frame import Frame
 from unmask.errors import UserError
 from unmask.families.albert import AlbertSettings
 from unmask.families.bert import BertSettings
+from unmask.families.deberta import DebertaSettings
 from unmask.families.distilbert import DistilBertSettings
 from unmask.families.electra import ElectraSettings
 from unmask.families.gpt import GptSettings
 from unmask.families.modernbert import ModernBertSettings
+from unmask.families.mpnet import MpnetSettings
 from unmask.families.roberta import RobertaSettings
 from unmask.families.roformer import RoFormerSettings
 from unmask.model import Model, load_model, save_model
@@ -35,6 +37,8 @@ FAMILIES = {
     "albert, not shared": (AlbertSettings(**INNER, embedding=16, shared="none"), ("masked_lm",)),
     "electra": (ElectraSettings(**INNER, embedding=16), ("replaced_token",)),
     "roformer": (RoFormerSettings(**INNER), ("masked_lm",)),
+    "mpnet": (MpnetSettings(**INNER), ("masked_lm",)),
+    "deberta": (DebertaSettings(**INNER, buckets=8, distances=16), ("masked_lm",)),
     "distilbert": (DistilBertSettings(**INNER), ("masked_lm",)),
     "gpt": (GptSettings(**SIZE), ("causal_lm",)),
 }

@@ -32,6 +32,7 @@ from unmask.checkpoints.heads import (
     head_name,
     read_labels,
 )
+from unmask.checkpoints.hub import revision_of
 from unmask.checkpoints.safetensors_file import checked, read_shapes, read_tensors
 from unmask.durable import replace_file
 from unmask.encoders.encoder import Encoder
@@ -270,7 +271,8 @@ def _open(directory: Path, allow_pickle: bool) -> tuple[Path, dict[str, tuple[in
     path = directory / "pytorch_model.bin"
     require_regular(path)
     if not path.exists():
-        raise UserError("no model.safetensors in this directory", file=directory)
+        remedy = "--allow-pickle also downloads a pytorch_model.bin" if revision_of(directory) else ""
+        raise UserError("no model.safetensors in this directory", file=directory, remedy=remedy)
     if not allow_pickle:
         raise UserError(
             "pickled weights can execute arbitrary code when they are loaded",
@@ -288,8 +290,11 @@ def _open(directory: Path, allow_pickle: bool) -> tuple[Path, dict[str, tuple[in
 
 
 def _modern(form: Format, name: str) -> str:
-    """Return their name without the prefix, and with LayerNorm parameters called weight and bias."""
+    """Return their present name without the prefix, and with LayerNorm parameters called weight and bias."""
     name = name.removeprefix(form.prefix)
+    for former, now in form.former.items():
+        if name.startswith(former):
+            name = now + name.removeprefix(former)
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
 
 

@@ -37,6 +37,7 @@ VERBS = {
     "features": "write an encoder's hidden states for each token of texts, as features for other models",
     "fill": "predict the tokens at [MASK] in texts",
     "export": "write a model in the format of another program",
+    "push": "upload a model with its card to the Hugging Face Hub",
     "recipes": "list, show and compare the shipped recipes, migrate those of earlier versions, or print their schema",
     "completion": "print the completion of a shell: bash, zsh or fish",
     "runs": "list runs, describe one, or plot the curves of several",

@@ -128,7 +128,7 @@ def _begin(
         inputs = {"init": "none"}
     else:
         student = load_base(init, recipe, corpus, allow_pickle=allow_pickle)
-        inputs, about = {"init": student.fingerprint()}, f"the student continues from {init}"
+        inputs, about = student.inputs("init"), f"the student continues from {init}"
     if getattr(student.encoder.settings, "memory", 0):
         student, about = without_memory(student), f"{about}; it has no memory, as samples are independent"
     check_student(student, model, f"{teacher}")

@@ -82,7 +82,7 @@ def prepare_lesson(lesson: Lesson, machine: Machine, display: Display) -> Prepar
     taught.to(machine.device, machine.dtype)
     return replace(
         ready,
-        inputs={**ready.inputs, "teacher": identity},
+        inputs={**ready.inputs, **model.inputs("teacher")},
         how=_how(lesson),
         notes=tuple(notes),
         phases=phases,

@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from unmask.families.albert import ALBERT
 from unmask.families.bert import BERT
 from unmask.families.body import BodySettings
+from unmask.families.camembert import CAMEMBERT
+from unmask.families.deberta import DEBERTA
 from unmask.families.distilbert import DISTILBERT
 from unmask.families.electra import ELECTRA
 from unmask.families.elmo import ELMO
 from unmask.families.format import Family
 from unmask.families.gpt import GPT
 from unmask.families.modernbert import MODERNBERT
+from unmask.families.mpnet import MPNET
 from unmask.families.roberta import ROBERTA
 from unmask.families.roformer import ROFORMER
+from unmask.families.xlm_roberta import XLM_ROBERTA
 from unmask.families.xlnet import XLNET
 from unmask.plugins import Table
 
@@ -22,7 +26,10 @@ FAMILIES: Table[Family] = Table(
     "unmask.families",
     {
         family.kind: family
-        for family in (BERT, ROBERTA, ALBERT, ELECTRA, DISTILBERT, GPT, ROFORMER, MODERNBERT, ELMO, XLNET)
+        for family in (
+            *(BERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, ALBERT, ELECTRA, DISTILBERT, GPT, ROFORMER, MODERNBERT),
+            *(MPNET, DEBERTA, ELMO, XLNET),
+        )
     },
 )
 """Families by their `kind` in [encoder]."""

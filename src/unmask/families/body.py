@@ -219,7 +219,7 @@ class TransformerSettings(BodySettings, frozen=True, kw_only=True, forbid_unknow
 
         Args:
             width, heads, inner: see `block`.
-            shared: `attention_of` or `feed_forward_of`; see `Block`.
+            shared: `attention`, `attention_of` or `feed_forward_of`; see `Block`.
         """
         return Block(
             width or self.width,

@@ -62,6 +62,7 @@ class Format:
         heads: for each of our heads, maps our parts to theirs ("bias" is a single tensor).
         unbiased: their parts that have no bias.
         decoder: their name of the vocabulary decoder, which is tied and not stored; "" if there is none.
+        former: maps beginnings of their former names of tensors to those above.
         architectures: maps sets of our heads to their names of architectures.
         without_pooler: architectures without a pooler.
     """
@@ -92,6 +93,7 @@ class Format:
     heads: Mapping[str, Mapping[str, str]]
     unbiased: tuple[str, ...] = ()
     decoder: str
+    former: Mapping[str, str] = field(default_factory=dict)
     architectures: Mapping[tuple[str, ...], str]
     without_pooler: tuple[str, ...] = ()
 
@@ -121,7 +123,7 @@ class Format:
     def _tensors(self, settings: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Yield what `tensors` does, and the tensors that not all bodies have."""
         for ours, theirs in self.embeddings.items():
-            yield from [(ours, (theirs,))] if ours.endswith(".weight") else _both(ours, (theirs,))
+            yield from [(ours, (theirs,))] if ours.endswith((".weight", ".bias")) else _both(ours, (theirs,))
         for number in range(self.count_layers(settings)):
             layer = self.layer.format(number)
             own = {part: settings.owner(number, part) for part in ("attention", "feed_forward")}

@@ -135,7 +135,7 @@ def assemble(
     train = frame_examples(task, base, split.train, data.labels, "training")
     evaluated = (split if stops_early else data).held
     held = frame_examples(task, base, evaluated, data.labels, "evaluation")
-    inputs = {"model": base.fingerprint(), **data.fingerprints()}
+    inputs = {**base.inputs("model"), **data.fingerprints()}
     how = "Trained on frozen features" if recipe.frozen else "Fine-tuned"
     return Prepared(base, recipe, data, split, learner, kept, train, held, inputs, source, how, teacher=teacher)
 

@@ -11,9 +11,10 @@ from torch import Tensor
 from unmask.batches.batch import Group, Tokens
 from unmask.layers.rotary import Rotation
 
-Bias = Callable[[Tensor, Tokens, Group], Tensor]
-"""Maps a group's queries, (sequences, heads, longest, head width), to a bias on its scores that can be broadcast to
-(sequences, heads, longest, longest). T5's depends only on the group's length, XLNet's also on the queries."""
+Bias = Callable[[Tensor, Tensor, Tokens, Group], Tensor]
+"""Maps a group's queries and keys, (sequences, heads, longest, head width) each, to a bias on its scores that can be
+broadcast to (sequences, heads, longest, longest). MPNet's depends only on the group's length, DeBERTa's also on queries
+and keys. Queries are not scaled."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class AttentionSpec:
         rotation: rotation of queries and keys; None: no rotation.
         bias: added to the scaled scores; supported only by the plain kernel.
         window: maximum distance of the tokens that a token attends to, on each side; None: any distance.
+        terms: number of products of which a score is the sum, with those in the bias: all are divided by the root of
+            this times the width of a head. Only the plain kernel supports more than one.
     """
 
     heads: int
@@ -35,6 +38,7 @@ class AttentionSpec:
     rotation: Rotation | None = None
     bias: Bias | None = None
     window: int | None = None
+    terms: int = 1
 
     @property
     def limited(self) -> bool:

@@ -48,6 +48,7 @@ class Block(nn.Module):
         epsilon: epsilon of the LayerNorms.
         causal: whether tokens do not attend to later tokens.
         rotation: rotation of the attention's queries and keys by their positions; None: no rotation.
+        attention: the self-attention, if it is of another kind than these arguments describe.
         attention_of, feed_forward_of: the layer whose sublayer is shared; None: the layer has its own.
     """
 
@@ -62,6 +63,7 @@ class Block(nn.Module):
         *,
         causal: bool = False,
         rotation: Rotation | None = None,
+        attention: SelfAttention | None = None,
         attention_of: Block | None = None,
         feed_forward_of: Block | None = None,
     ) -> None:
@@ -69,7 +71,7 @@ class Block(nn.Module):
         # in a tuple, so that the shared parameters are registered in one module only
         self._shared = (attention_of, feed_forward_of)
         if attention_of is None:
-            self.attention = SelfAttention(width, heads, dropout, causal=causal, rotation=rotation)
+            self.attention = attention or SelfAttention(width, heads, dropout, causal=causal, rotation=rotation)
             self.attention_norm = LayerNorm(width, epsilon)
         if feed_forward_of is None:
             self.feed_forward = FeedForward(width, inner, activation)

@@ -116,6 +116,19 @@ def look_up(table: Tensor, ids: Tensor) -> Tensor:
     return found
 
 
+class DistanceEmbeddings(Embeddings):
+    """Embeddings beside which the body has parameters for distances of tokens, which all its layers read.
+
+    Args:
+        parts, more: arguments of `Embeddings`.
+        distances: the module with these parameters.
+    """
+
+    def __init__(self, *parts: Any, distances: nn.Module, **more: Any) -> None:
+        super().__init__(*parts, **more)
+        self.distances = distances
+
+
 class _LookUp(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, table: Tensor, ids: Tensor) -> Tensor:

@@ -33,9 +33,11 @@ def plain(qkv: Tensor, tokens: Tokens, spec: AttentionSpec, scores: list[Tensor]
 def _attend(qkv: Tensor, tokens: Tokens, group: Group, spec: AttentionSpec, collected: list[Tensor] | None) -> Tensor:
     """Return the outputs of a group's tokens, (tokens of the group, width)."""
     query, key, value = _by_heads(qkv, group, spec)  # each (sequences, heads, longest, head width)
-    scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)  # (sequences, heads, longest, longest)
+    scores = (query * (spec.terms * query.shape[-1]) ** -0.5) @ key.transpose(
+        -1, -2
+    )  # (sequences, heads, longest, longest)
     if spec.bias is not None:
-        scores = scores + spec.bias(query, tokens, group)
+        scores = scores + spec.bias(query, key, tokens, group)
     attended = attended_positions(group, spec, scores.device)
     if collected is not None:
         collected.append(scores if attended is None else _without_padding(scores, group, attended))

@@ -74,7 +74,7 @@ def continued(
         UserError: recipe, corpus and model do not match.
     """
     base = load_base(init, recipe, corpus, allow_pickle=allow_pickle)
-    inputs, former = {"init": base.fingerprint()}, {"init": base.former_fingerprint}
+    inputs, former = base.inputs("init"), {"init": base.former_fingerprint}
     model, changes = adapt(base, f"{init}", corpus.tokenizer, recipe.all_objectives, layers=layers)
     return Start(model, f"{init}", changes=changes, inputs=inputs, former=former, tokens=base.tokens)
 

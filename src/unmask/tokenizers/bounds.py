@@ -27,7 +27,7 @@ MAX_STEPS = 16
 NORMALIZERS = frozenset(
     "Sequence Replace Precompiled Prepend Strip StripAccents Lowercase NFC NFD NFKC NFKD Nmt BertNormalizer".split()  # noqa: SIM905
 )
-PATTERNS = frozenset({" {2,}", r"\s+", " +", r"\n", "``", "''"})
+PATTERNS = frozenset({" {2,}", r"\s{2,}|[\n\r\t]", r"\s+", " +", r"\n", "``", "''"})
 """Regular expressions of replacements that published tokenizers have; each takes linear time."""
 
 

@@ -8,7 +8,7 @@ the special tokens.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,17 @@ from unmask.tokenizers.bpe import BERT_BPE, BPE, byte_bpe
 from unmask.tokenizers.kind import Kind, read_json, read_text
 from unmask.tokenizers.spiece import read_spiece
 from unmask.tokenizers.tokenizer import ROLES, Tokenizer
-from unmask.tokenizers.unigram import UNIGRAM, albert_unigram
+from unmask.tokenizers.unigram import (
+    DEBERTA_UNIGRAM,
+    FAIRSEQ_UNIGRAM,
+    UNIGRAM,
+    albert_unigram,
+    deberta_unigram,
+)
 from unmask.tokenizers.word_bpe import END, WORD_BPE, word_bpe
 from unmask.tokenizers.word_level import BILM_TOKENS, WORDS, WordTokenizer, word_level
 from unmask.tokenizers.wordpiece import (
+    MPNET_WORDPIECE,
     PREFIX,
     SPECIAL_TOKENS,
     WORDPIECE,
@@ -34,13 +41,17 @@ from unmask.tokenizers.wordpiece import (
     read_vocabulary,
 )
 
-SPIECE = ("spiece.model", "30k-clean.model")
-"""Names of the SentencePiece model in transformers and in ALBERT's own release."""
+SPIECE = ("spiece.model", "30k-clean.model", "spm.model")
+"""Names of the SentencePiece model in transformers, in ALBERT's own release, and of DeBERTa."""
+SHIFTED = "sentencepiece.bpe.model"
+"""Name of the SentencePiece model of XLM-RoBERTa and CamemBERT, whose ids are not those of the models."""
 FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "encoder.json", *SPIECE)
 ALL_FILES = (*FILES, "merges.txt", "vocab.bpe", "tokenizer_config.json", "special_tokens_map.json")
 """Names of all files that are read."""
 SAMPLE = "A ½ ﬁ é 中 ي"
 """Text that is normalized to check that a normalizer's character table is intact."""
+XLNET_CLS = "<cls>"
+"""A special token of XLNet's vocabulary, which also has those of RoBERTa."""
 END_OF_TEXT = "<|endoftext|>"
 """The only special token of GPT-2's vocabulary; it is used as the unknown token there."""
 
@@ -62,6 +73,12 @@ def load_tokenizer(directory: str | Path) -> Tokenizer:
     """
     directory = Path(directory)
     path = next((path for name in FILES if (path := directory / name).is_file()), None)
+    if path is None and (directory / SHIFTED).is_file():
+        raise UserError(
+            "is not read, as the ids of its models differ from those in it",
+            file=directory / SHIFTED,
+            remedy="add the tokenizer.json of the model, as transformers' AutoTokenizer saves it",
+        )
     if path is None:
         raise UserError(
             f"contains none of {', '.join(FILES)}",
@@ -79,15 +96,15 @@ def load_tokenizer(directory: str | Path) -> Tokenizer:
             library = _read_spiece(path, config)
         case _:
             library = _read_merges(path, config, special)
-    kind = _kind(library, path)
+    kind = _with_special_tokens(_kind(library, path), library.get_vocab(), special)
     check_special(special, path)
-    if kind is UNIGRAM and json.loads(library.to_str())["model"]["unk_id"] is None:
+    if kind.name == "unigram" and json.loads(library.to_str())["model"]["unk_id"] is None:
         raise UserError("does not name the unknown token (unk_id)", file=path)
     tokens = library.get_vocab()
     if kind.adds_special_tokens and special.get("unk_token", kind.special["unk_token"]) not in tokens:
         special |= {"unk_token": END_OF_TEXT} if END_OF_TEXT in tokens else {}
     _check_vocabulary(tokens, {**kind.special, **special}, path, adds_special_tokens=kind.adds_special_tokens)
-    if kind is WORDPIECE:
+    if kind.name == "wordpiece":
         library.model.unk_token = special.get("unk_token", SPECIAL_TOKENS["unk_token"])
         normalizer = library.normalizer
         try:
@@ -177,6 +194,16 @@ def _kind(library: tokenizers.Tokenizer, path: Path) -> Kind:
     )
 
 
+def _with_special_tokens(kind: Kind, tokens: Container[str], special: Mapping[str, str]) -> Kind:
+    """Return the kind with the same structure whose special tokens the vocabulary has; `special` names some of them."""
+    variants = {"wordpiece": [MPNET_WORDPIECE], "unigram": [FAIRSEQ_UNIGRAM, DEBERTA_UNIGRAM]}.get(kind.name, [])
+    for variant in variants if XLNET_CLS not in tokens else []:
+        required = (name for role, name in variant.special.items() if role != "mask_token")
+        if special.items() <= variant.special.items() and all(name in tokens for name in required):
+            return variant
+    return kind
+
+
 def _separates_once(library: tokenizers.Tokenizer) -> bool:
     """Return whether pairs are framed as [CLS] A [SEP] B [SEP], whatever these tokens are called."""
     post = json.loads(library.to_str())["post_processor"] or {}
@@ -191,7 +218,7 @@ def _cuts_at_spaces(library: tokenizers.Tokenizer) -> bool:
     """Return whether words are separated by spaces only, as in SentencePiece."""
     words = json.loads(library.to_str())["pre_tokenizer"] or {}
     kinds = [part["type"] for part in words.get("pretokenizers", [words]) if "type" in part]
-    return kinds in (["Metaspace"], ["WhitespaceSplit", "Metaspace"])
+    return kinds in (["Metaspace"], ["WhitespaceSplit", "Metaspace"], ["Punctuation", "Metaspace"])
 
 
 def _read_vocabulary(path: Path, special: Mapping[str, str]) -> tokenizers.Tokenizer:
@@ -224,16 +251,16 @@ def _read_merges(path: Path, config: Mapping[str, Any], special: Mapping[str, st
 
 
 def _read_spiece(path: Path, config: Mapping[str, Any]) -> tokenizers.Tokenizer:
-    """Read a SentencePiece model; as in transformers, case and accents are removed unless configured otherwise."""
+    """Read a SentencePiece model; as in transformers, ALBERT's lower-cases and strips accents by default."""
     model = read_spiece(path)
+    parts = model.pieces, model.unknown, model.charsmap
     with _refusing_damage(path, "SentencePiece model"):
-        library = albert_unigram(
-            model.pieces,
-            model.unknown,
-            model.charsmap,
-            lowercase=bool(config.get("do_lower_case", True)),
-            accents=bool(config.get("keep_accents", False)),
-        )
+        if path.name == "spm.model":
+            lowercase, splits = (bool(config.get(name)) for name in ("do_lower_case", "split_by_punct"))
+            library = deberta_unigram(*parts, lowercase=lowercase, splits=splits)
+        else:
+            lowercase, accents = bool(config.get("do_lower_case", True)), bool(config.get("keep_accents", False))
+            library = albert_unigram(*parts, lowercase=lowercase, accents=accents)
     check_bounds(library, path)
     with _refusing_damage(path, "SentencePiece model"):
         library.normalizer.normalize_str(SAMPLE)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from unmask.errors import UserError, refuse_string
 from unmask.tokenizers.coverage import COVERAGE, covered_words
 from unmask.tokenizers.kind import Kind, Starts
 from unmask.tokenizers.tokenizer import Tokenizer
-from unmask.tokenizers.wordpiece import repeat
+from unmask.tokenizers.wordpiece import SPECIAL_TOKENS, repeat
 from unmask.tokenizers.words import WordStarts
 
 UNIGRAM_SPECIAL_TOKENS = {
@@ -97,6 +98,49 @@ UNIGRAM = Kind(
     starts=_starts,
     save=_save,
 )
+
+
+def _save_library(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
+    return {"tokenizer_class": "PreTrainedTokenizerFast"}  # others of transformers replace the normalizer
+
+
+FAIRSEQ_UNIGRAM = replace(
+    UNIGRAM,
+    special={
+        "pad_token": "<pad>",
+        "unk_token": "<unk>",
+        "cls_token": "<s>",
+        "sep_token": "</s>",
+        "mask_token": "<mask>",
+    },
+    save=_save_library,
+    ends_twice=True,
+)
+"""Unigram vocabularies with RoBERTa's special tokens and frame of pairs, as in XLM-RoBERTa and CamemBERT."""
+DEBERTA_UNIGRAM = replace(UNIGRAM, special=SPECIAL_TOKENS, save=_save_library, adds_special_tokens=True)
+"""Unigram vocabularies with BERT's special tokens, as in DeBERTa-v2 and v3; their SentencePiece models lack [MASK]."""
+
+
+def deberta_unigram(
+    pieces: Sequence[tuple[str, float]], unknown: int, charsmap: bytes = b"", *, lowercase: bool, splits: bool
+) -> tokenizers.Tokenizer:
+    """Return a unigram model with the normalizer and pre-tokenizer of DeBERTa-v2 and v3.
+
+    Args:
+        pieces, unknown, charsmap, lowercase: see `albert_unigram`.
+        splits: whether punctuation characters are separate words.
+
+    Raises:
+        Exception: the library cannot read the table.
+    """
+    library = tokenizers.Tokenizer(models.Unigram(list(pieces), unknown, byte_fallback=False))
+    steps: list[normalizers.Normalizer] = [normalizers.Lowercase()] if lowercase else []
+    steps += [normalizers.Strip(), *([normalizers.Precompiled(charsmap)] if charsmap else [])]
+    library.normalizer = normalizers.Sequence([*steps, normalizers.Replace(tokenizers.Regex(" {2,}"), " ")])
+    words: list[pre_tokenizers.PreTokenizer] = [pre_tokenizers.Punctuation()] if splits else []
+    words.append(pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always"))
+    library.pre_tokenizer = pre_tokenizers.Sequence(words)
+    return library
 
 
 def train_unigram(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,25 @@ def _save(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
 
 
 WORDPIECE = Kind(name="wordpiece", special=SPECIAL_TOKENS, decoder=decoders.WordPiece, starts=_starts, save=_save)
+
+
+def _save_library(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
+    return {**_save(library, directory), "tokenizer_class": "MPNetTokenizer"}
+
+
+MPNET_WORDPIECE = replace(
+    WORDPIECE,
+    special={
+        "pad_token": "<pad>",
+        "unk_token": "[UNK]",
+        "cls_token": "<s>",
+        "sep_token": "</s>",
+        "mask_token": "<mask>",
+    },
+    save=_save_library,
+    ends_twice=True,
+)
+"""WordPiece with RoBERTa's special tokens and frame of pairs, as in MPNet."""
 
 
 def read_vocabulary(path: Path) -> dict[str, int]:

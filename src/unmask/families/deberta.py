@@ -1,0 +1,231 @@
+"""DeBERTa-v2 and v3 (He et al. 2021, 2023): BERT with disentangled attention, and its directories.
+
+There is no table of positions: scores depend on distances (layers/disentangled_attention.py), whose embeddings all
+layers share, so `positions` is only the maximum sequence length. Post-norm layers, LayerNorm epsilon 1e-7, exact GELU.
+The vector of a text is [CLS] after a dense layer with GELU, which in transformers belongs to the heads
+(modeling_deberta_v2.py of transformers 5). The enhanced mask decoder of the paper, and replaced token detection with
+the shared embeddings of v3, are not implemented: it is pretrained with `masked_lm` here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from unmask.encoders.encoder import NARROW_BLOCKS
+from unmask.encoders.transformer import Transformer
+from unmask.families.body import TransformerSettings, check_size, check_small
+from unmask.families.format import (
+    BERT_BLOCK,
+    BERT_CONFIG,
+    BERT_EMBEDDINGS,
+    TASK_HEADS,
+    Family,
+    Format,
+    architectures,
+)
+from unmask.layers.disentangled_attention import DisentangledAttention, Distances
+from unmask.layers.disentangled_block import Convolution, DisentangledBlock
+from unmask.layers.embeddings import DistanceEmbeddings
+from unmask.layers.pooler import ACTIVATIONS, Pooler, PoolerActivation
+
+
+class DebertaSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="deberta"):
+    """The recipe's [encoder] for `kind = "deberta"`; see `TransformerSettings`.
+
+    Attributes:
+        feed_forward: inner width of the feed-forward layers.
+        segments: number of segment ids; with 0, as in published models, only the separator marks the second text.
+        epsilon: epsilon of the LayerNorms.
+        distances: distance from which all distances share an embedding.
+        buckets: number of embeddings of distances in each direction, logarithmic above half of it; None: one for each.
+        normed_distances: whether embeddings of distances have a LayerNorm.
+        convolution: number of tokens that the convolution beside the first layer reads; 0: there is none.
+        convolution_activation: its activation.
+    """
+
+    feed_forward: int
+    segments: int = 0
+    epsilon: float = 1e-7
+    distances: int = 512
+    buckets: int | None = 256
+    normed_distances: bool = True
+    convolution: int = 0
+    convolution_activation: PoolerActivation = "gelu"
+
+    capabilities = TransformerSettings.capabilities - {NARROW_BLOCKS}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("feed_forward", "distances"):
+            check_size(name, getattr(self, name))
+        check_small("epsilon", self.epsilon)
+        if self.segments:
+            check_size("segments", self.segments)
+        if self.buckets is not None:
+            check_size("buckets", self.buckets)
+            if self.buckets < 4 or self.buckets // 2 >= self.distances - 1:
+                raise ValueError(f"buckets must be at least 4, and half of them below distances {self.distances} - 1")
+        if self.convolution and self.convolution % 2 == 0:
+            raise ValueError("convolution must be an odd number of tokens, or 0")
+        if self.convolution:
+            check_size("convolution", self.convolution)
+
+    @property
+    def num_segments(self) -> int:
+        """See `BodySettings`."""
+        return self.segments
+
+    @property
+    def inner(self) -> int:
+        """See `TransformerSettings`."""
+        return self.feed_forward
+
+    @property
+    def layer_norm(self) -> float:
+        """See `TransformerSettings`."""
+        return self.epsilon
+
+    def build(self, vocabulary: int) -> Transformer:
+        """See `BodySettings`."""
+        epsilon = self.epsilon if self.normed_distances else None
+        distances = Distances(self.width, self.distances, self.buckets, epsilon)
+        embeddings = DistanceEmbeddings(
+            vocabulary,
+            0,
+            self.segments,
+            self.width,
+            None,
+            dropout=self.dropout,
+            epsilon=self.epsilon,
+            distances=distances,
+        )
+        blocks = [self._layer(number, distances) for number in range(self.layers)]
+        return self.compose(vocabulary, embeddings, blocks, Pooler(self.width, "gelu"))
+
+    def _layer(self, number: int, distances: Distances) -> DisentangledBlock:
+        convolution = None
+        if self.convolution and number == 0:
+            convolution = Convolution(
+                self.width, self.convolution, self.dropout, self.convolution_activation, self.epsilon
+            )
+        return DisentangledBlock(
+            DisentangledAttention(self.width, self.heads, self.dropout, distances),
+            self.inner,
+            self.dropout,
+            self.activation,
+            self.epsilon,
+            convolution,
+        )
+
+
+class _DebertaFormat(Format):
+    """Kernels of the convolution are stored as (out, in, size), here as a matrix of (out, size * in)."""
+
+    def stored(self, settings: Any, ours: str, value: Tensor) -> Tensor:
+        """See `Format`."""
+        if ours != KERNEL:
+            return super().stored(settings, ours, value)
+        return value.view(settings.width, settings.convolution, settings.width).transpose(1, 2)
+
+    def loaded(self, ours: str, value: Tensor) -> Tensor:
+        """See `Format`."""
+        return value.transpose(1, 2).flatten(1) if ours == KERNEL else super().loaded(ours, value)
+
+
+KERNEL = "blocks.0.convolution.out.weight"
+ONLY = {"relative_attention": True, "share_att_key": True, "position_biased_input": False}
+"""Keys of config.json with the only values that are supported, those of published models."""
+TERMS = ["p2c", "c2p"]
+
+
+def read_distances(config: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of distances and of the convolution.
+
+    Raises:
+        TypeError: the body differs from published models in another way.
+    """
+    for name, value in ONLY.items():
+        if config.get(name) is not value:
+            raise TypeError(f"{name}: {config.get(name)!r} is not supported, only {value!r}")
+    terms = config.get("pos_att_type") or ()
+    if sorted(terms.split("|") if isinstance(terms, str) else terms) != sorted(TERMS):
+        raise TypeError(f"pos_att_type must be {' and '.join(TERMS)}")
+    width, kernel = table.get("width"), config.get("conv_kernel_size", 0)
+    for name in ("embedding_size", "pooler_hidden_size"):
+        if config.get(name, width) != width:
+            raise TypeError(f"{name} must be the width of the layers, {width}")
+    if config.get("pooler_hidden_act", "gelu") != "gelu" or config.get("conv_groups", 1) != 1:
+        raise TypeError("pooler_hidden_act must be gelu, and conv_groups 1")
+    activation = config.get("conv_act", "tanh")
+    activation = {"gelu_new": "gelu_tanh"}.get(activation, activation)
+    if kernel and activation not in ACTIVATIONS:
+        raise TypeError(f"conv_act: {activation!r} is not supported")
+    longest, buckets = config.get("max_relative_positions", -1), config.get("position_buckets", -1)
+    return {
+        "distances": longest if longest > 0 else table.get("positions", 512),
+        "buckets": buckets if buckets > 0 else None,
+        "normed_distances": "layer_norm" in str(config.get("norm_rel_ebd", "none")).split("|"),
+        **({"convolution": kernel, "convolution_activation": activation} if kernel else {}),
+    }
+
+
+def write_distances(settings: DebertaSettings) -> dict[str, Any]:
+    """Return the keys of config.json for distances and the convolution."""
+    activation = {"gelu_tanh": "gelu_new"}.get(settings.convolution_activation, settings.convolution_activation)
+    convolution = {"conv_kernel_size": settings.convolution, "conv_act": activation} if settings.convolution else {}
+    return {
+        "max_relative_positions": settings.distances,
+        "position_buckets": settings.buckets or -1,
+        "norm_rel_ebd": "layer_norm" if settings.normed_distances else "none",
+        **convolution,
+    }
+
+
+DEBERTA = Family(
+    DebertaSettings,
+    _DebertaFormat(
+        model_type="deberta-v2",
+        prefix="deberta.",
+        config=BERT_CONFIG,
+        defaults={"type_vocab_size": 0},
+        always={**ONLY, "pos_att_type": TERMS, "pooler_hidden_act": "gelu", "pooler_dropout": 0.0, "legacy": True},
+        head_dropout="cls_dropout",
+        embeddings={
+            **{ours: theirs for ours, theirs in BERT_EMBEDDINGS.items() if "positions" not in ours},
+            "embeddings.distances.table.weight": "encoder.rel_embeddings.weight",
+            "embeddings.distances.norm": "encoder.LayerNorm",
+            KERNEL: "encoder.conv.conv.weight",
+            "blocks.0.convolution.out.bias": "encoder.conv.conv.bias",
+            "blocks.0.convolution.norm": "encoder.conv.LayerNorm",
+        },
+        layer="encoder.layer.{}",
+        qkv=("attention.self.query_proj", "attention.self.key_proj", "attention.self.value_proj"),
+        block=BERT_BLOCK,
+        head_pooler="pooler.dense",
+        heads={
+            "masked_lm": {
+                "dense": "cls.predictions.transform.dense",
+                "norm": "cls.predictions.transform.LayerNorm",
+                "bias": "cls.predictions.bias",
+            },
+            **TASK_HEADS,
+        },
+        decoder="cls.predictions.decoder.weight",
+        former={
+            "lm_predictions.lm_head.bias": "cls.predictions.bias",
+            "lm_predictions.lm_head.": "cls.predictions.transform.",
+        },
+        architectures=architectures("DebertaV2"),
+        without_pooler=(
+            "DebertaV2Model",
+            "DebertaV2ForMaskedLM",
+            "DebertaV2ForTokenClassification",
+            "DebertaV2ForQuestionAnswering",
+        ),
+        read=read_distances,
+        write=write_distances,
+    ),
+)

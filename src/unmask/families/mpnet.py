@@ -1,0 +1,141 @@
+"""MPNet (Song et al. 2020): BERT with a bias for each distance of two tokens, and its directories.
+
+Positions are both absolute, in a table that starts at 2 as RoBERTa's does, and relative: all layers add the same biases
+to their scores (layers/distance_bias.py). There are no segments; WordPiece has RoBERTa's special tokens. Heads are
+RoBERTa's (modeling_mpnet.py of transformers 5, where the padding id is always 1). Its own pretraining, masked and
+permuted language modeling, is not implemented: it is pretrained with `masked_lm` here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from unmask.encoders.encoder import NARROW_BLOCKS, HeadSpec
+from unmask.encoders.transformer import Transformer
+from unmask.families.body import TransformerSettings, check_size, check_small
+from unmask.families.format import BERT_CONFIG, TASK_HEADS, Family, Format, architectures
+from unmask.layers.attention import SelfAttention
+from unmask.layers.block import Block
+from unmask.layers.distance_bias import BUCKETS, DistanceBias
+from unmask.layers.embeddings import DistanceEmbeddings
+from unmask.layers.pooler import Pooler
+
+OFFSET = 2
+"""Number of unused rows at the start of the table of positions."""
+
+
+class MpnetSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="mpnet"):
+    """The recipe's [encoder] for `kind = "mpnet"`; see `TransformerSettings`.
+
+    Attributes:
+        feed_forward: inner width of the feed-forward layers.
+        epsilon: epsilon of the LayerNorms.
+    """
+
+    feed_forward: int
+    epsilon: float = 1e-5
+
+    capabilities = TransformerSettings.capabilities - {NARROW_BLOCKS}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_size("feed_forward", self.feed_forward)
+        check_small("epsilon", self.epsilon)
+
+    @property
+    def inner(self) -> int:
+        """See `TransformerSettings`."""
+        return self.feed_forward
+
+    @property
+    def layer_norm(self) -> float:
+        """See `TransformerSettings`."""
+        return self.epsilon
+
+    @property
+    def head(self) -> HeadSpec:
+        """See `TransformerSettings`."""
+        return replace(super().head, lm_activation="gelu", pooler_dropout=self.before_last)
+
+    def build(self, vocabulary: int) -> Transformer:
+        """See `BodySettings`."""
+        distances = DistanceBias(self.heads)
+        embeddings = DistanceEmbeddings(
+            vocabulary,
+            self.positions,
+            0,
+            self.width,
+            None,
+            offset=OFFSET,
+            dropout=self.dropout,
+            epsilon=self.epsilon,
+            distances=distances,
+        )
+        blocks = [self._layer(distances) for _ in range(self.layers)]
+        return self.compose(vocabulary, embeddings, blocks, Pooler(self.width, "tanh"))
+
+    def _layer(self, distances: DistanceBias) -> Block:
+        attention = SelfAttention(self.width, self.heads, self.dropout, bias=distances.bias)
+        return self.post_norm_block(attention=attention)
+
+    def mismatch(self, pad: int) -> str:
+        """See `BodySettings`: as transformers does, it takes the token with id 1 for padding."""
+        return "" if pad == OFFSET - 1 else "kind=bert"
+
+
+def read_distances(config: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the number of positions.
+
+    Raises:
+        TypeError: the number of buckets is one with which transformers does not compute.
+    """
+    if config.get("relative_attention_num_buckets", BUCKETS) != BUCKETS:
+        raise TypeError(f"relative_attention_num_buckets must be {BUCKETS}")
+    return {"positions": table.get("positions", 512) - OFFSET}
+
+
+def write_distances(settings: MpnetSettings) -> dict[str, Any]:
+    """Return the keys of config.json for the positions."""
+    return {"max_position_embeddings": OFFSET + settings.positions, "pad_token_id": OFFSET - 1}
+
+
+MPNET = Family(
+    MpnetSettings,
+    Format(
+        model_type="mpnet",
+        prefix="mpnet.",
+        config={ours: theirs for ours, theirs in BERT_CONFIG.items() if ours != "segments"},
+        defaults={"layer_norm_eps": 1e-12},
+        always={"relative_attention_num_buckets": BUCKETS},
+        embeddings={
+            "embeddings.words.weight": "embeddings.word_embeddings.weight",
+            "embeddings.positions.weight": "embeddings.position_embeddings.weight",
+            "embeddings.norm": "embeddings.LayerNorm",
+            "embeddings.distances.weight": "encoder.relative_attention_bias.weight",
+        },
+        layer="encoder.layer.{}",
+        qkv=("attention.attn.q", "attention.attn.k", "attention.attn.v"),
+        block={
+            "attention.out": "attention.attn.o",
+            "attention_norm": "attention.LayerNorm",
+            "feed_forward.up": "intermediate.dense",
+            "feed_forward.down": "output.dense",
+            "feed_forward_norm": "output.LayerNorm",
+        },
+        pooler="pooler.dense",
+        head_pooler="classifier.dense",
+        heads={
+            "masked_lm": {"dense": "lm_head.dense", "norm": "lm_head.layer_norm", "bias": "lm_head.bias"},
+            **TASK_HEADS,
+            "classification": {"out": "classifier.out_proj"},
+            "regression": {"out": "classifier.out_proj"},
+        },
+        decoder="lm_head.decoder.weight",
+        architectures=architectures("MPNet"),
+        without_pooler=("MPNetForMaskedLM", "MPNetForTokenClassification", "MPNetForQuestionAnswering"),
+        read=read_distances,
+        write=write_distances,
+    ),
+)
