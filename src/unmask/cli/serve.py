@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> None:
         from unmask.serving.auth import read_keys
         from unmask.serving.limits import Limits
         from unmask.serving.metrics import Meter
-        from unmask.serving.run import address, greeting, is_loopback, listen, load_served, parse_sources, serve
+        from unmask.serving.run import address, greeting, is_loopback, listen, load_served, make_server, parse_sources, serve
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in PACKAGES:
             raise
@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> None:
         hosts = ("*",) if everything else (*LOOPBACK, options.host, *options.allow_host)
         url = address(listener)
         app = create_app(service, keys=keys, hosts=[host.lower() for host in hosts])
-        serve(app, service, listener, lambda: report(options, greeting(service, url)))
+        serve(make_server(app, service, lambda: report(options, greeting(service, url))), listener)
 
 
 def _number(text: str) -> int:
