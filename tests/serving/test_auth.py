@@ -44,7 +44,9 @@ def test_keys_are_read_from_a_file_and_the_environment(tmp_path, monkeypatch):
     assert not read_keys(None)
 
 
-@pytest.mark.parametrize("content", ["", "# only a comment\n", "short\n", "with a space 0123456789\n", "ключ" * 10, None])
+@pytest.mark.parametrize(
+    "content", ["", "# only a comment\n", "short\n", "with a space 0123456789\n", "ключ" * 10, None]
+)
 def test_bad_keys_are_refused_and_not_shown(tmp_path, content):
     path = tmp_path / "keys"
     if content is not None:

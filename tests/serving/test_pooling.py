@@ -8,9 +8,7 @@ from unmask.errors import UserError
 from unmask.serving.pooling import Pooling, read_pooling
 
 ROWS = [np.arange(6.0).reshape(3, 1, 2), np.array([[[3.0, 4.0]]])]
-SAMPLES = [
-    Sample(key=(), ids=np.zeros(len(rows)), positions={"summary": np.array([len(rows) - 1])}) for rows in ROWS
-]
+SAMPLES = [Sample(key=(), ids=np.zeros(len(rows)), positions={"summary": np.array([len(rows) - 1])}) for rows in ROWS]
 
 
 def test_vectors_are_means_or_those_of_cls():

@@ -63,7 +63,16 @@ def run(options: argparse.Namespace) -> None:
         from unmask.serving.auth import read_keys
         from unmask.serving.limits import Limits
         from unmask.serving.metrics import Meter
-        from unmask.serving.run import address, greeting, is_loopback, listen, load_served, make_server, parse_sources, serve
+        from unmask.serving.run import (
+            address,
+            greeting,
+            is_loopback,
+            listen,
+            load_served,
+            make_server,
+            parse_sources,
+            serve,
+        )
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in PACKAGES:
             raise
