@@ -1,7 +1,10 @@
 import time
+from dataclasses import replace
 
 import pytest
 
+from tests.serving.conftest import FAST
+from unmask.serving import run
 from unmask.serving.protocol import LARGEST
 
 GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
@@ -65,3 +68,18 @@ def test_S16_huge_and_contradictory_headers_are_refused(live, sent, capsys):
         assert 400 <= status(server.ask(sent)) < 500
         assert status(server.ask(GET + b"Connection: close\r\n\r\n")) == 200
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_client_that_does_not_read_is_given_up(live, http, monkeypatch):
+    monkeypatch.setattr(run, "KEEP_ALIVE", 0.3)
+    limits = replace(FAST, values=10**6, inputs=100, request_tokens=10**5)
+    with live("masked", limits=limits) as server, server.connect() as connection:
+        connection.sendall(http("/features", {"inputs": ["the dog sees the cat"] * 100, "layers": [0] * 60}))
+        end = time.monotonic() + 10
+        while b'route="/features",status="200"' not in server.service.meter.text():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        time.sleep(0.6)
+        with pytest.raises(ConnectionError):
+            while connection.recv(1 << 20):
+                pass
