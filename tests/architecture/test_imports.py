@@ -26,7 +26,7 @@ ORDER = [
     {"recipe"},
     {"model", "schema"},
     {"inference"},
-    {"evaluation"},
+    {"evaluation", "serving"},
     {"pretraining", "finetuning"},
     {"distillation", "estimators"},
     {"demo"},

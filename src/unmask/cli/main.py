@@ -36,6 +36,7 @@ VERBS = {
     "predict": "classify texts, find entities, or answer questions with a fine-tuned model",
     "features": "write an encoder's hidden states for each token of texts, as features for other models",
     "fill": "predict the tokens at [MASK] in texts",
+    "serve": "answer requests over HTTP with one or more models",
     "export": "write a model in the format of another program",
     "push": "upload a model with its card to the Hugging Face Hub",
     "recipes": "list, show and compare the shipped recipes, migrate those of earlier versions, or print their schema",
