@@ -64,8 +64,8 @@ def evaluate_task(
         display: shows the progress.
 
     Returns:
-        The result of `score_examples`; `notes` about what the formats of the files exclude, if anything; with
-        `against`, the `metrics` of the second model and the `differences` of `intervals.differences`, the first model
+        The result of `score_examples`; the `calibration` of the task, if it has probabilities; `notes` about what the
+        formats of the files exclude, if anything; with `against`, the `metrics` of the second model and the `differences` of `intervals.differences`, the first model
         minus the second, by metric.
 
     Raises:
@@ -80,6 +80,8 @@ def evaluate_task(
     examples = model.task.read(paths, columns=columns or {}, kind=kind, notes=notes)
     predictions = Predictor(model, machine, display).run(examples, notes)
     result, first = _scores(model, examples, predictions)
+    if calibration := model.task.calibration(examples, predictions):
+        result["calibration"] = calibration
     if notes:
         result["notes"] = notes
     if against is not None:

@@ -91,11 +91,13 @@ class Wanted:
         columns: our names to the names in the file, as given by the user.
         labels: possible names of the label column; empty if labels are not read.
         headerless: the format that needs no header.
+        several: whether a text may have several labels.
     """
 
     columns: Mapping[str, str]
     labels: tuple[str, ...]
     headerless: Headerless
+    several: bool = False
 
     def numbered(self, name: str) -> Found | None:
         """Return the columns if they are given as numbers, which imply that there is no header; None otherwise.

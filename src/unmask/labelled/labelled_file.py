@@ -19,6 +19,7 @@ from pathlib import Path
 
 from unmask.errors import UserError, nearest
 from unmask.labelled.columns import ACCEPTABILITY, LABELS, Found, Headerless, Wanted
+from unmask.labelled.label_lists import list_labels, split_labels
 from unmask.text.files import (
     MAX_DOCUMENT,
     TOO_LONG,
@@ -43,11 +44,13 @@ class Row:
     Attributes:
         values: the requested columns, by our names ("text", "label"; for pairs also "text_b").
         file, line: its location.
+        labels: all labels of the text, if it may have several; `values` then has no "label".
     """
 
     values: Mapping[str, str]
     file: str
     line: int
+    labels: tuple[str, ...] | None = None
 
 
 def parse_columns(text: str | None) -> dict[str, str]:
@@ -78,6 +81,7 @@ def read_rows(
     labels: Sequence[str] = LABELS,
     headerless: Headerless = ACCEPTABILITY,
     notes: list[str] | None = None,
+    several: bool = False,
 ) -> list[Row]:
     """Read all rows of some files, which must be either all single texts or all pairs.
 
@@ -90,13 +94,14 @@ def read_rows(
         labels: possible names of the label column, unless `columns` gives another.
         headerless: the published format that needs no header.
         notes: receives a line for each file from which rows were omitted, as its format specifies.
+        several: whether a text may have several labels, or none; see `Row.labels` and labelled/label_lists.py.
 
     Raises:
         UserError: a column is missing, a row is bad, or there are no rows; the message names file and line.
     """
     if columns.keys() - {"text", "text_b", *(("label",) if gold else ())}:
         raise UserError("--columns label=… has no effect: no labels are read")
-    wanted = Wanted(columns, tuple(labels) if gold else (), headerless)
+    wanted = Wanted(columns, tuple(labels) if gold else (), headerless, several and gold)
     rows: list[Row] = []
     for path in paths:
         name, omitted = display_name(path), Counter[str]()
@@ -183,7 +188,9 @@ def _read(path: str | Path, kind: str, wanted: Wanted, name: str, omitted: Count
                 line=line,
                 remedy="a tab inside a text? TSV has no quoting" if kind == "tsv" else "quote texts with commas",
             )
-        yield from _row({ours: cells[index] for ours, index in found.indices.items()}, name, line, found, omitted)
+        chosen = {ours: cells[index] for ours, index in found.indices.items()}
+        labels = split_labels(chosen.pop("label"), name, line) if wanted.several else None
+        yield from _row(chosen, name, line, found, omitted, labels)
 
 
 _Line = tuple[int, list[str]]
@@ -247,16 +254,25 @@ def _read_jsonl(path: str | Path, kind: str, wanted: Wanted, name: str, omitted:
         found = wanted.named(list(record), name, number)
         values = list(record.values())
         chosen = {ours: values[index] for ours, index in found.indices.items()}
+        labels = list_labels(chosen.pop("label"), name, number) if wanted.several else None
         for ours, value in chosen.items():
             if not isinstance(value, str | int | float) or (ours != "label" and not isinstance(value, str)):
                 raise UserError(f"'{ours}' is {type(value).__name__}, not text", file=name, line=number)
-        yield from _row({ours: str(value) for ours, value in chosen.items()}, name, number, found, omitted)
+        texts = {ours: str(value) for ours, value in chosen.items()}
+        yield from _row(texts, name, number, found, omitted, labels)
 
 
-def _row(values: Mapping[str, str], name: str, line: int, found: Found, omitted: Counter[str]) -> Iterator[Row]:
+def _row(
+    values: Mapping[str, str],
+    name: str,
+    line: int,
+    found: Found,
+    omitted: Counter[str],
+    labels: tuple[str, ...] | None,
+) -> Iterator[Row]:
     """Yield the row, unless it is one that its format excludes."""
     values = {ours: value.strip() for ours, value in values.items()}
-    if found.unlabeled is not None and values["label"] == found.unlabeled:
+    if found.unlabeled is not None and values.get("label") == found.unlabeled:
         omitted["pairs without a label"] += 1
         return
     for ours, value in values.items():
@@ -265,4 +281,4 @@ def _row(values: Mapping[str, str], name: str, line: int, found: Found, omitted:
             return
         if not value:
             raise UserError(f"the {ours} is empty", file=name, line=line, remedy="fix or remove the row")
-    yield Row(values, name, line)
+    yield Row(values, name, line, labels)
