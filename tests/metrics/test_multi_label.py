@@ -20,17 +20,17 @@ def reference(gold, predicted, scores):
     }
 
 
-def cases(seed, size, labels, levels):
+def cases(seed, size, labels, decimals):
     rng = np.random.default_rng(seed)
     gold = rng.random((size, labels)) < rng.uniform(0.05, 0.6, labels)
-    scores = np.round(rng.random((size, labels)) + 0.4 * gold, levels)  # few decimals: many ties
+    scores = np.round(rng.random((size, labels)) + 0.4 * gold, decimals)  # few decimals: many ties
     return gold, scores > 0.7, scores, rng
 
 
 @settings(max_examples=30)
 @given(st.integers(0, 1000), st.integers(2, 40), st.integers(2, 6), st.integers(0, 3))
-def test_metrics_are_those_of_scikit_learn(seed, size, labels, levels):
-    gold, predicted, scores, rng = cases(seed, size, labels, levels)
+def test_metrics_are_those_of_scikit_learn(seed, size, labels, decimals):
+    gold, predicted, scores, rng = cases(seed, size, labels, decimals)
     metrics = measure(gold, predicted, scores)
     assert metrics(np.arange(size)) == pytest.approx(reference(gold, predicted, scores), abs=1e-9)
     drawn = rng.integers(0, size, size)

@@ -65,8 +65,8 @@ def evaluate_task(
 
     Returns:
         The result of `score_examples`; the `calibration` of the task, if it has probabilities; `notes` about what the
-        formats of the files exclude, if anything; with `against`, the `metrics` of the second model and the `differences` of `intervals.differences`, the first model
-        minus the second, by metric.
+        formats of the files exclude, if anything; with `against`, the `metrics` of the second model and the
+        `differences` of `intervals.differences`, the first model minus the second, by metric.
 
     Raises:
         UserError: the model is not fine-tuned, a file is malformed, the model does not know a label, or the second

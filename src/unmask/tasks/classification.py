@@ -127,7 +127,7 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def tune(self, examples: Sequence[Row], predictions: Sequence[Prediction]) -> Classification:
         """See `Task`: the temperature with the smallest loss."""
-        return msgspec.structs.replace(self, temperature=find_temperature(*_chances(examples, predictions)))
+        return msgspec.structs.replace(self, temperature=find_temperature(*_probabilities(examples, predictions)))
 
     def build(self, spec: HeadSpec, labels: Sequence[str]) -> ClassificationHead:
         """See `Task`.
@@ -167,7 +167,7 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def calibration(self, examples: Sequence[Row], predictions: Sequence[Prediction]) -> dict[str, float]:
         """See `Task`: of the predicted labels."""
-        return describe_calibration(*_chances(examples, predictions), self.temperature)
+        return describe_calibration(*_probabilities(examples, predictions), self.temperature)
 
     def labelled(self, examples: Sequence[Row], predictions: Sequence[Prediction]) -> list[Row]:
         """See `Task`."""
@@ -282,7 +282,7 @@ def _numbers(rows: Sequence[Row], labels: Sequence[str]) -> list[int]:
     return [numbers[row.values["label"]] for row in rows]
 
 
-def _chances(examples: Sequence[Row], predictions: Sequence[Prediction]) -> tuple[np.ndarray, np.ndarray]:
+def _probabilities(examples: Sequence[Row], predictions: Sequence[Prediction]) -> tuple[np.ndarray, np.ndarray]:
     """Return the probability of each label, (examples, labels), and the index of each gold label."""
     names = tuple(predictions[0].scores)
     return np.array([list(one.scores.values()) for one in predictions]), np.array(_numbers(examples, names))

@@ -147,9 +147,9 @@ class MultiLabel(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
             temperature, threshold = divisor(self.temperature), 0.5 if self.threshold is None else self.threshold
             found = []
             for row, values, was_cut in zip(examples, logits, cut, strict=True):
-                chances = torch.from_numpy(values[0].astype(np.float64) / temperature).sigmoid().tolist()
-                scores = dict(zip(labels, chances, strict=True))
-                chosen = tuple(name for name, chance in scores.items() if chance > threshold)
+                probabilities = torch.from_numpy(values[0].astype(np.float64) / temperature).sigmoid().tolist()
+                scores = dict(zip(labels, probabilities, strict=True))
+                chosen = tuple(name for name, value in scores.items() if value > threshold)
                 found.append(Labels(row.values["text"], chosen, scores, row.values.get("text_b"), was_cut))
             return found
 
