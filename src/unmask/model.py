@@ -22,6 +22,7 @@ from unmask.checkpoints import allennlp, huggingface
 from unmask.checkpoints.check import WithoutDraws, body_on_meta, check_size
 from unmask.checkpoints.checksums import check_checksums, write_checksums
 from unmask.checkpoints.heads import POOLED
+from unmask.checkpoints.pooling import Pooling, read_pooling, write_pooling
 from unmask.durable import replace_file
 from unmask.encoders.downstream import Downstream, DownstreamSettings
 from unmask.encoders.encoder import Encoder
@@ -57,6 +58,7 @@ class Model:
         created: descriptions of the weights that the source lacked and that are newly initialized, for the log.
         downstream: settings of the small model between encoder and head, if any; its tensors are the head "downstream".
         tokens: number of tokens that it was pretrained on; 0 for random weights, None if unknown.
+        pooling: how it makes vectors of texts, if its directory is one of sentence-transformers.
     """
 
     encoder: Encoder
@@ -67,6 +69,7 @@ class Model:
     created: tuple[str, ...] = ()
     downstream: DownstreamSettings | None = None
     tokens: int | None = None
+    pooling: Pooling | None = None
 
     def fingerprint(self) -> str:
         """Return the sha256 of all weights, including those of the heads; it is the same on any device."""
@@ -174,7 +177,7 @@ def load_model(
     created = (*(("the pooler",) if missing else ()), *((f"{new} special tokens",) if new else ()))
     task, downstream = _task(found, directory)
     heads = {"downstream": {}, **heads} if downstream else heads  # averaging has no tensors
-    model = Model(encoder, words, heads, found.labels, task, created, downstream, found.tokens)
+    model = Model(encoder, words, heads, found.labels, task, created, downstream, found.tokens, read_pooling(directory))
     if downstream is not None:
         _check_downstream(model, directory)
     return model
@@ -379,5 +382,7 @@ def save_model(directory: str | Path, model: Model, card: str) -> None:
     length = model.task.length if model.task else model.encoder.longest
     shape = model.encoder.settings
     model.tokenizer.save(directory, length=length, summary=shape.summary, segments=shape.num_segments > 1)
+    if model.pooling is not None:
+        write_pooling(directory, model.pooling, model.encoder.width)
     replace_file(directory / "README.md", card.encode())
     write_checksums(directory, ("config.json", "model.safetensors", *TOKENIZER_FILES))
