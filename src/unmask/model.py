@@ -22,6 +22,7 @@ from unmask.checkpoints import allennlp, hub, huggingface
 from unmask.checkpoints.check import WithoutDraws, body_on_meta, check_size
 from unmask.checkpoints.checksums import check_checksums, write_checksums
 from unmask.checkpoints.heads import POOLED
+from unmask.checkpoints.pooling import Pooling, read_pooling, write_pooling
 from unmask.durable import replace_file
 from unmask.encoders.downstream import Downstream, DownstreamSettings
 from unmask.encoders.encoder import Encoder
@@ -58,6 +59,7 @@ class Model:
         downstream: settings of the small model between encoder and head, if any; its tensors are the head "downstream".
         tokens: number of tokens that it was pretrained on; 0 for random weights, None if unknown.
         revision: NAMESPACE/NAME@COMMIT on the Hugging Face Hub, if it comes from there.
+        pooling: how it makes vectors of texts, if its directory is one of sentence-transformers.
     """
 
     encoder: Encoder
@@ -69,6 +71,7 @@ class Model:
     downstream: DownstreamSettings | None = None
     tokens: int | None = None
     revision: str = ""
+    pooling: Pooling | None = None
 
     def inputs(self, role: str) -> dict[str, str]:
         """Return what identifies it among the inputs of a run, in which it has this role, such as "init"."""
@@ -181,8 +184,8 @@ def load_model(
     created = (*(("the pooler",) if missing else ()), *((f"{new} special tokens",) if new else ()))
     task, downstream = _task(found, directory)
     heads = {"downstream": {}, **heads} if downstream else heads  # averaging has no tensors
-    revision = hub.revision_of(directory)
-    model = Model(encoder, words, heads, found.labels, task, created, downstream, found.tokens, revision)
+    revision, pooling = hub.revision_of(directory), read_pooling(directory)
+    model = Model(encoder, words, heads, found.labels, task, created, downstream, found.tokens, revision, pooling)
     if downstream is not None:
         _check_downstream(model, directory)
     return model
@@ -393,5 +396,7 @@ def save_model(directory: str | Path, model: Model, card: str) -> None:
     length = model.task.length if model.task else model.encoder.longest
     shape = model.encoder.settings
     model.tokenizer.save(directory, length=length, summary=shape.summary, segments=shape.num_segments > 1)
+    if model.pooling is not None:
+        write_pooling(directory, model.pooling, model.encoder.width)
     replace_file(directory / "README.md", card.encode())
     write_checksums(directory, ("config.json", "model.safetensors", *TOKENIZER_FILES))

@@ -88,7 +88,7 @@ def test_errors_name_the_row_and_the_column():
 
 
 def test_a_text_may_have_several_labels():
-    data = {"text": ["a", "b", "c"], "labels": [["x", "y", "x"], [], "z"]}
+    data = {"text": ["a", "b", "c"], "labels": [["x", "y"], [], "z"]}
     rows = read_rows(as_sources(data), columns={}, several=True)
     assert [row.labels for row in rows] == [("x", "y"), (), ("z",)]
     assert all("label" not in row.values for row in rows)

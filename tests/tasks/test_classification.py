@@ -241,6 +241,30 @@ def test_bad_weights_are_refused(recipe_file, tokenizer_directory, task, tmp_pat
         tune(recipe_file, tokenizer_directory, task, tmp_path / "run", setting)
 
 
+# Calibration
+
+
+def test_the_temperature_is_tuned_and_divides_logits(tokenizer):
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(400, 2)).astype(np.float32)
+    drawn = rng.random(400) > torch.from_numpy(logits).softmax(1)[:, 0].numpy()
+    rows = make(["ab"[index] for index in drawn.astype(int)])
+
+    def read(task):
+        return task.frame(tokenizer, rows, ("a", "b"), gold=False).read([4 * row[None] for row in logits])
+
+    task = Classification(temperature="tuned")
+    tuned = task.tune(rows, read(task))
+    assert tuned.temperature == pytest.approx(4, rel=0.3)
+    assert (task.tunes, tuned.tunes, TASK.tunes) == (True, False, False)
+    found, expected = read(tuned), torch.from_numpy(4 * logits / tuned.temperature).softmax(1)
+    assert torch.tensor([list(one.scores.values()) for one in found]) == pytest.approx(expected, abs=1e-6)
+    assert [one.label for one in found] == [one.label for one in read(task)]
+    calibration = tuned.calibration(rows, found)
+    assert calibration["expected_calibration_error"] < calibration["without_temperature"]
+    assert list(TASK.calibration(rows, read(TASK))) == ["expected_calibration_error"]
+
+
 # Mistakes
 
 

@@ -23,8 +23,13 @@ POOLED = frozenset(name for name, settings in OBJECTIVES.items() if POOLER in se
 """Pretraining heads that read the pooler."""
 
 
-CLASSIFIERS = ("classification", "regression", "token_classification")
+CLASSIFIERS = ("classification", "multi_label", "regression", "token_classification")
 """Task heads whose last layer has the same name in directories, in some families also that of question answering."""
+
+NAMED = ("classification", "multi_label", "token_classification")
+"""Task heads whose outputs have names."""
+MULTI_LABEL = "multi_label_classification"
+"""problem_type in config.json of a classifier that decides on each label separately."""
 
 
 def head_name(form: Format, head: str, ours: str) -> str:
@@ -96,14 +101,14 @@ def classifier_head(form: Format, config: Mapping[str, Any], tensors: Mapping[st
             if missing and head in form.pooled:
                 raise _without_pooler(missing[0], path)
             return head
-    other = any(name.endswith("MultipleChoice") for name in architectures)
-    other = other or config.get("problem_type") == "multi_label_classification"
-    if other:
+    if any(name.endswith("MultipleChoice") for name in architectures):
         return ""
     if missing:
         if any(name.endswith("SequenceClassification") for name in architectures):
             raise _without_pooler(missing[0], path)
         return ""
+    if config.get("problem_type") == MULTI_LABEL:
+        return "multi_label"
     rows = tensors.get(f"{form.heads['classification']['out']}.weight")
     return "classification" if rows is None or len(rows) > 1 else "regression"
 
@@ -124,7 +129,7 @@ def read_labels(
     Raises:
         UserError: the config does not name all labels, or names a label twice.
     """
-    head = next((heads[name] for name in ("classification", "token_classification") if name in heads), None)
+    head = next((heads[name] for name in NAMED if name in heads), None)
     if head is None:
         own = any(name.startswith(OWN) for names in heads.values() for name in names.values())
         added = own and config.get("problem_type") != "regression"  # the head of a task from a plug-in

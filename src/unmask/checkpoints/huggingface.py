@@ -23,6 +23,7 @@ from torch import Tensor
 
 from unmask.checkpoints.check import body_on_meta, check, check_decoder
 from unmask.checkpoints.heads import (
+    MULTI_LABEL,
     OWN,
     OWN_POOLER,
     POOLED,
@@ -196,6 +197,8 @@ def write(
     config = {"pad_token_id": pad, **_config(form, settings, encoder.vocabulary, architecture, labels)}
     if "regression" in heads:
         config |= {"problem_type": "regression", "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+    if "multi_label" in heads:
+        config["problem_type"] = MULTI_LABEL
     if task is not None:
         config[OUR_KEY] = task
     if tokens is not None:

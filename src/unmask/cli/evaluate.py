@@ -76,6 +76,8 @@ def run(options: argparse.Namespace) -> None:
     for name, value in result["metrics"].items():
         low, high = result["intervals"].get(name, (None, None))
         print_text(f"  {name:24} {value:.4g}" + ("" if low is None else f"  (95 %: {low:.4g} to {high:.4g})"))
+    for name, value in result.get("calibration", {}).items():
+        print_text(f"  {name:24} {value:.4g}")
     if scorer := result.get("scorer"):
         print_text(f"  scored by the rules of {scorer}")
     parts = (result.get(name, {}).items() for name in ("by_type", "by_kind", "by_domain"))

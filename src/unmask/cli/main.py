@@ -35,6 +35,7 @@ VERBS = {
     "evaluate": "score a fine-tuned model on labeled examples, or a pretrained model on text",
     "predict": "classify texts, find entities, or answer questions with a fine-tuned model",
     "features": "write an encoder's hidden states for each token of texts, as features for other models",
+    "embed": "write one vector per text, for search and similarity",
     "fill": "predict the tokens at [MASK] in texts",
     "serve": "answer requests over HTTP with one or more models",
     "export": "write a model in the format of another program",

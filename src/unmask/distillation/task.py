@@ -175,8 +175,8 @@ def _resolve(lesson: Lesson, task: Task, student: Model, data: Examples, teacher
 
 
 def _untuned(task: Task) -> Task:
-    """Return the task of the teacher without what belongs to its training: regularization and a tuned threshold."""
-    own: dict[str, Any] = {"regularization": NONE, "threshold": None}
+    """Return the task of the teacher without what belongs to its training: regularization, and what was tuned."""
+    own: dict[str, Any] = {"regularization": NONE, "threshold": None, "temperature": 1.0}
     return msgspec.structs.replace(task, **{name: value for name, value in own.items() if hasattr(task, name)})
 
 

@@ -65,9 +65,9 @@ def evaluate_task(
         display: shows the progress.
 
     Returns:
-        The result of `score_examples`; `notes` about what the formats of the files exclude, if anything; with
-        `against`, the `metrics` of the second model and the `differences` of `intervals.differences`, the first model
-        minus the second, by metric.
+        The result of `score_examples`; the `calibration` of the task, if it has probabilities; `notes` about what the
+        formats of the files exclude, if anything; with `against`, the `metrics` of the second model and the
+        `differences` of `intervals.differences`, the first model minus the second, by metric.
 
     Raises:
         UserError: the model is not fine-tuned, a file is malformed, the model does not know a label, or the second
@@ -81,6 +81,8 @@ def evaluate_task(
     examples = model.task.read(sources, columns=columns or {}, kind=kind, notes=notes)
     predictions = Predictor(model, machine, display).run(examples, notes)
     result, first = _scores(model, examples, predictions)
+    if calibration := model.task.calibration(examples, predictions):
+        result["calibration"] = calibration
     if notes:
         result["notes"] = notes
     if against is not None:

@@ -100,6 +100,7 @@ ELECTRA = Family(
             },
             **TASK_HEADS,
             "classification": {"out": "classifier.out_proj"},
+            "multi_label": {"out": "classifier.out_proj"},
             "regression": {"out": "classifier.out_proj"},
         },
         decoder="generator_lm_head.weight",

@@ -89,7 +89,7 @@ class Format:
     pooler: str = ""
     head_pooler: str = ""
     pooler_parts: tuple[str, ...] = KINDS
-    pooled: tuple[str, ...] = ("classification", "regression")
+    pooled: tuple[str, ...] = ("classification", "multi_label", "regression")
     heads: Mapping[str, Mapping[str, str]]
     unbiased: tuple[str, ...] = ()
     decoder: str
@@ -205,6 +205,7 @@ BERT_CONFIG = {
 }
 TASK_HEADS = {
     "classification": {"out": "classifier"},
+    "multi_label": {"out": "classifier"},
     "regression": {"out": "classifier"},
     "token_classification": {"out": "classifier"},
     "question_answering": {"out": "qa_outputs"},
@@ -216,6 +217,7 @@ def architectures(name: str, **others: str) -> dict[tuple[str, ...], str]:
     return {
         (): f"{name}Model",
         ("classification",): f"{name}ForSequenceClassification",
+        ("multi_label",): f"{name}ForSequenceClassification",
         ("regression",): f"{name}ForSequenceClassification",
         ("token_classification",): f"{name}ForTokenClassification",
         ("question_answering",): f"{name}ForQuestionAnswering",

@@ -101,7 +101,7 @@ GPT = Family(
             "feed_forward_norm": "ln_2",
         },
         transposed=True,
-        heads={"causal_lm": {}, "classification": {"out": "score"}},
+        heads={"causal_lm": {}, "classification": {"out": "score"}, "multi_label": {"out": "score"}},
         unbiased=("score",),
         decoder="lm_head.weight",
         architectures={**architectures("OpenAIGPT"), ("causal_lm",): "OpenAIGPTLMHeadModel"},

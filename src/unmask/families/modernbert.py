@@ -183,7 +183,7 @@ def write_attention(settings: ModernBertSettings) -> dict[str, Any]:
 
 
 TASK = {"out": "classifier"}
-POOLED = ("classification", "regression", "token_classification", "question_answering")
+POOLED = ("classification", "multi_label", "regression", "token_classification", "question_answering")
 
 MODERNBERT = Family(
     ModernBertSettings,

@@ -93,6 +93,7 @@ ROBERTA = Family(
             "masked_lm": {"dense": "lm_head.dense", "norm": "lm_head.layer_norm", "bias": "lm_head.bias"},
             **TASK_HEADS,
             "classification": {"out": "classifier.out_proj"},
+            "multi_label": {"out": "classifier.out_proj"},
             "regression": {"out": "classifier.out_proj"},
         },
         decoder="lm_head.decoder.weight",

@@ -124,6 +124,7 @@ ROFORMER = Family(
             },
             **TASK_HEADS,
             "classification": {"out": "classifier.out_proj"},
+            "multi_label": {"out": "classifier.out_proj"},
             "regression": {"out": "classifier.out_proj"},
         },
         decoder="cls.predictions.decoder.weight",

@@ -240,6 +240,7 @@ XLNET = Family(
             "permutation_lm": {"bias": "lm_loss.bias"},
             **TASK_HEADS,
             "classification": {"out": "logits_proj"},
+            "multi_label": {"out": "logits_proj"},
             "regression": {"out": "logits_proj"},
             "answer_beams": {
                 "start": "start_logits.dense",

@@ -278,7 +278,8 @@ def _finish(
     model = finished_model(ready.base, ready.learner, data.labels, recipe.task)
     if recipe.task.tunes:
         model = _tune(model, ready.split.held, exact, display)
-    backend = DecisionBackend(model, machine, display) if data.labels and machine != exact else None
+    decides = data.labels and recipe.task.exclusive and machine != exact
+    backend = DecisionBackend(model, machine, display) if decides else None
     predictor = Predictor(model, exact, display, backend=backend)
     result = score_examples(predictor, data.held) if data.held else {"metrics": {}}
     metrics: dict[str, float] = result["metrics"]

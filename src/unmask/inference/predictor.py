@@ -5,11 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
+from unmask.checkpoints.pooling import Pooling
 from unmask.encoders.downstream import resolve_layers
 from unmask.errors import InputWarning, UserError
 from unmask.inference.backend import Backend, TorchBackend
@@ -24,19 +25,22 @@ from unmask.model import Model, load_model
 from unmask.runs.display import Display
 from unmask.tasks.extraction import Extraction, Texts
 from unmask.tasks.multiple_choice import Chosen, MultipleChoice
-from unmask.tasks.rows import as_rows
+from unmask.tasks.rows import as_rows, frame_rows
 from unmask.tasks.task import Task
 from unmask.tasks.token_classification import Tagged, TokenClassification
 from unmask.text.unicode import check_unicode
 from unmask.training.machine import Machine, choose_machine
+
+TINY = 1e-12
+"""Smallest norm that vectors are divided by, as in `torch.nn.functional.normalize`."""
 
 
 class Predictor:
     """A loaded model ready for inference.
 
     `predict` and `run` perform the task that it was fine-tuned for, `tag` finds entities, `answer` answers a question,
-    `choose` chooses among texts, `fill` fills masks, and `features` returns hidden states. The model is not changed: a
-    copy of it computes.
+    `choose` chooses among texts, `fill` fills masks, `embed` returns vectors of texts, and `features` hidden states.
+    The model is not changed: a copy of it computes.
 
     Args:
         model: encoder, tokenizer, heads.
@@ -261,6 +265,43 @@ class Predictor:
         shape = len(numbers), encoder.width
         write_features(path, rows, words.offsets, shape, word_ids=words.word_ids, about=about)
         return int(words.offsets[-1]), words.cut
+
+    def embed(
+        self,
+        texts: str | Sequence[str],
+        *,
+        pooling: Literal["mean", "cls"] | None = None,
+        normalize: bool | None = None,
+    ) -> np.ndarray:
+        """Return one vector per text, (texts, width) float32; see docs/embeddings.md.
+
+        Truncated and empty texts are counted in an `InputWarning`.
+
+        Args:
+            texts: one or more texts.
+            pooling: "mean" of all tokens, or "cls", the first one; None: that of the model, otherwise the mean.
+            normalize: whether vectors are divided by their norm; None: as the model specifies, otherwise yes.
+
+        Raises:
+            UserError: the model's own vectors have a step that is not supported.
+        """
+        own = self.model.pooling or Pooling()
+        if own.unsupported and pooling is None:
+            raise UserError(
+                f"the vectors of this model need {own.unsupported}, which is not supported",
+                remedy="choose pooling='mean' or 'cls' (--pooling) for other vectors than its own",
+            )
+        rows = as_rows([texts] if isinstance(texts, str) else texts)
+        length = min(own.length or self.model.encoder.longest, self.model.encoder.longest)
+        samples, _, notes = frame_rows(self.model.tokenizer, rows, length)
+        vectors = np.empty((len(rows), self.model.encoder.width), np.float32)
+        for number, found in self.backend.layers(samples, [self.model.encoder.num_layers]):  # (tokens, 1, width)
+            vectors[number] = found[0, 0] if (pooling or own.kind) == "cls" else found[:, 0].mean(0)
+        if own.normalize if normalize is None else normalize:
+            vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), TINY)
+        if notes:
+            warnings.warn("; ".join(notes), InputWarning, stacklevel=2)
+        return vectors
 
     def fill(self, texts: Sequence[str], *, top: int = 5) -> list[Filling]:
         """Return the `top` most probable tokens for each mask of each text.

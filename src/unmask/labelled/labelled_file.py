@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 
 from unmask.errors import UserError, nearest
 from unmask.labelled.columns import ACCEPTABILITY, LABELS, Found, Headerless, Wanted
+from unmask.labelled.label_lists import list_labels, split_labels
 from unmask.labelled.records import has_records, read_records, suffix_of
 from unmask.labelled.table import Source, Table
 from unmask.text.files import (
@@ -35,9 +36,6 @@ from unmask.text.files import (
 
 NAMES = ("text", "text_b", "label")
 """Our names of the columns."""
-
-SEPARATOR = ","
-"""Separates the labels of a text in a cell of TSV or CSV, if it may have several."""
 
 FORMATS = ("tsv", "csv")
 
@@ -100,15 +98,14 @@ def read_rows(
         labels: possible names of the label column, unless `columns` gives another.
         headerless: the published format that needs no header.
         notes: receives a line for each file from which rows were omitted, as its format specifies.
-        several: whether a text may have several labels (see `Row.labels`): a list of names, which may be empty. A
-            single name stands for a list of one.
+        several: whether a text may have several labels, or none; see `Row.labels` and labelled/label_lists.py.
 
     Raises:
         UserError: a column is missing, a row is bad, or there are no rows; the message names file and line.
     """
     if columns.keys() - {"text", "text_b", *(("label",) if gold else ())}:
         raise UserError("--columns label=… has no effect: no labels are read")
-    wanted = Wanted(columns, tuple(labels) if gold else (), headerless, several)
+    wanted = Wanted(columns, tuple(labels) if gold else (), headerless, several and gold)
     rows: list[Row] = []
     for path in paths:
         name, omitted = display_name(path), Counter[str]()
@@ -195,10 +192,7 @@ def _read(path: str | Path, kind: str, wanted: Wanted, name: str, omitted: Count
                 remedy="a tab inside a text? TSV has no quoting" if kind == "tsv" else "quote texts with commas",
             )
         chosen = {ours: cells[index] for ours, index in found.indices.items()}
-        labels = None
-        if wanted.several and "label" in chosen:
-            names = [one for one in chosen.pop("label").split(SEPARATOR) if one.strip()]
-            labels = _Cell("label", "label", names).names(name, line)
+        labels = split_labels(chosen.pop("label"), name, line) if wanted.several else None
         yield from _row(chosen, name, line, found, omitted, labels)
 
 
@@ -261,7 +255,7 @@ def _read_records(source: Source, kind: str | None, wanted: Wanted, name: str, o
         found = wanted.named(list(record), name, number)
         names, values = list(record), list(record.values())
         chosen = {ours: _Cell(ours, names[index], values[index]) for ours, index in found.indices.items()}
-        labels = chosen.pop("label").names(name, number) if wanted.several and "label" in chosen else None
+        labels = list_labels(chosen.pop("label").value, name, number) if wanted.several else None
         texts = {ours: cell.text(name, number) for ours, cell in chosen.items()}
         yield from _row(texts, name, number, found, omitted, labels)
 
@@ -284,14 +278,6 @@ class _Cell:
             self.refuse(f"is {type(value).__name__}, not text{several}", file, line)
         return str(value)
 
-    def names(self, file: str, line: int) -> tuple[str, ...]:
-        """Return the value as several labels, each once."""
-        values = self.value if isinstance(self.value, list | tuple) else [self.value]
-        found = tuple(dict.fromkeys(_Cell(self.ours, self.theirs, one).text(file, line).strip() for one in values))
-        if "" in found:
-            self.refuse("has an empty name", file, line)
-        return found
-
     def refuse(self, problem: str, file: str, line: int) -> NoReturn:
         """Raise an error that names the column."""
         column = "" if self.theirs == self.ours else f" (column '{self.theirs}')"
@@ -304,7 +290,7 @@ def _row(
     line: int,
     found: Found,
     omitted: Counter[str],
-    labels: tuple[str, ...] | None = None,
+    labels: tuple[str, ...] | None,
 ) -> Iterator[Row]:
     """Yield the row, unless it is one that its format excludes."""
     values = {ours: value.strip() for ours, value in values.items()}

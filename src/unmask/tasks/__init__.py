@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from unmask.tasks.classification import Classification
     from unmask.tasks.coqa import Coqa
     from unmask.tasks.hotpotqa import Hotpotqa
+    from unmask.tasks.multi_label import MultiLabel
     from unmask.tasks.multiple_choice import MultipleChoice
     from unmask.tasks.quac import Quac
     from unmask.tasks.question_answering import QuestionAnswering
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     AnyTask = (
         Classification
+        | MultiLabel
         | Regression
         | QuestionAnswering
         | AnswerBeams
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 CLASSES = {
     "classification": "unmask.tasks.classification:Classification",
+    "multi-label": "unmask.tasks.multi_label:MultiLabel",
     "regression": "unmask.tasks.regression:Regression",
     "question-answering": "unmask.tasks.question_answering:QuestionAnswering",
     "answer-beams": "unmask.tasks.answer_beams:AnswerBeams",

@@ -9,7 +9,7 @@ with segments 0 and 1. Texts that are too long are truncated at the end; in a pa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -24,6 +24,13 @@ from unmask.labelled.labelled_file import Row, read_rows
 from unmask.metrics import classification as metrics
 from unmask.metrics.intervals import Measure
 from unmask.objectives.objective import Part, imitate_softmax
+from unmask.tasks.calibration import (
+    Temperature,
+    check_temperature,
+    describe_calibration,
+    divisor,
+    find_temperature,
+)
 from unmask.tasks.mistake import Mistake
 from unmask.tasks.pooled_head import PooledHead
 from unmask.tasks.regularization import NONE, Regularization, score, second_pass_flops
@@ -57,12 +64,15 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
         weights: weights of the labels in the loss, in the model's order; empty: all equal; "balanced": every label has
             the same total weight, however many examples it has.
         regularization: label smoothing and R-Drop.
+        temperature: what logits are divided by before they become probabilities; "tuned": found on a tenth of the
+            training examples, which are then not used for training.
         pairs: whether pairs of texts are classified; None: decided by the training examples (unknown for a model that
             was not trained here).
     """
 
     weights: tuple[float, ...] | Literal["balanced"] = ()
     regularization: Regularization = NONE
+    temperature: Temperature = 1.0
     pairs: bool | None = None
 
     part = "classification"
@@ -71,6 +81,7 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_temperature(self.temperature)
         if any(weight <= 0 for weight in self._weights):
             raise ValueError("weights must be above 0")
 
@@ -93,9 +104,7 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
                 file=examples[0].file,
                 remedy="is it the right column?",
             )
-        if all(_is_integer(name) for name in names):
-            return tuple(sorted(names, key=lambda name: (int(name), name)))
-        return tuple(sorted(names))
+        return sort_labels(names)
 
     def settle(self, examples: Sequence[Row], labels: Sequence[str]) -> Classification:
         """See `Task`: "balanced" weights become numbers whose mean over the examples is 1."""
@@ -110,6 +119,15 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
         """See `Task`: stratified by label."""
         labels = self.label_names(examples)
         return hold_out(examples, [labels.index(row.values["label"]) for row in examples], seed)
+
+    @property
+    def tunes(self) -> bool:
+        """See `Task`: the temperature."""
+        return self.temperature == "tuned"
+
+    def tune(self, examples: Sequence[Row], predictions: Sequence[Prediction]) -> Classification:
+        """See `Task`: the temperature with the smallest loss."""
+        return msgspec.structs.replace(self, temperature=find_temperature(*_probabilities(examples, predictions)))
 
     def build(self, spec: HeadSpec, labels: Sequence[str]) -> ClassificationHead:
         """See `Task`.
@@ -135,7 +153,10 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
             ]
 
         def read(logits: Sequence[np.ndarray]) -> list[Prediction]:
-            probabilities = torch.from_numpy(np.concatenate(logits)).softmax(1).tolist() if logits else []
+            if not logits:
+                return []
+            scaled = torch.from_numpy(np.concatenate(logits)) / divisor(self.temperature)
+            probabilities = scaled.softmax(1).tolist()
             return [_prediction(*one, labels) for one in zip(examples, probabilities, cut, strict=True)]
 
         return Framed(samples, read, notes)
@@ -143,6 +164,10 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
     def measure(self, examples: Sequence[Row], predictions: Sequence[Prediction], labels: Sequence[str]) -> Measure:
         """See `Task`."""
         return metrics.measure(*gold_and_predicted(examples, predictions, labels), len(labels))
+
+    def calibration(self, examples: Sequence[Row], predictions: Sequence[Prediction]) -> dict[str, float]:
+        """See `Task`: of the predicted labels."""
+        return describe_calibration(*_probabilities(examples, predictions), self.temperature)
 
     def labelled(self, examples: Sequence[Row], predictions: Sequence[Prediction]) -> list[Row]:
         """See `Task`."""
@@ -230,18 +255,37 @@ def gold_and_predicted(
     return np.array(_numbers(examples, labels)), predicted
 
 
+def sort_labels(names: Iterable[str]) -> tuple[str, ...]:
+    """Return labels sorted by value if all are integers, alphabetically otherwise."""
+    names = list(names)
+    if all(_is_integer(name) for name in names):
+        return tuple(sorted(names, key=lambda name: (int(name), name)))
+    return tuple(sorted(names))
+
+
+def unknown_label(name: str, row: Row, labels: Sequence[str]) -> UserError:
+    """Return the error for a row with a label that the model does not know."""
+    return UserError(
+        f"unknown label '{name}'; the model knows {', '.join(labels)}",
+        file=row.file,
+        line=row.line,
+        remedy="correct the label, or train on a file that contains it",
+    )
+
+
 def _numbers(rows: Sequence[Row], labels: Sequence[str]) -> list[int]:
     """Return the index of each row's label."""
     numbers = {label: number for number, label in enumerate(labels)}
     for row in rows:
         if row.values["label"] not in numbers:
-            raise UserError(
-                f"unknown label '{row.values['label']}'; the model knows {', '.join(labels)}",
-                file=row.file,
-                line=row.line,
-                remedy="correct the label, or train on a file that contains it",
-            )
+            raise unknown_label(row.values["label"], row, labels)
     return [numbers[row.values["label"]] for row in rows]
+
+
+def _probabilities(examples: Sequence[Row], predictions: Sequence[Prediction]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the probability of each label, (examples, labels), and the index of each gold label."""
+    names = tuple(predictions[0].scores)
+    return np.array([list(one.scores.values()) for one in predictions]), np.array(_numbers(examples, names))
 
 
 def _prediction(row: Row, probabilities: Sequence[float], cut: bool, labels: Sequence[str]) -> Prediction:

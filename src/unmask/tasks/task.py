@@ -62,6 +62,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         metric: the metric that selects the best of several models; higher is better.
         title: title of a model for it in the model card.
         usage: an example of the arguments of `unmask predict`.
+        exclusive: whether the class with the largest logit is predicted, and no other, if there are classes.
     """
 
     length: int = 128
@@ -70,6 +71,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     metric: ClassVar[str]
     title: ClassVar[str]
     usage: ClassVar[str] = '"A text."'
+    exclusive: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.length < 3:
@@ -155,6 +157,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def details(self, examples: Sequence[Any], predictions: Sequence[Any], labels: Sequence[str]) -> dict[str, Any]:
         """Return additional entries for the evaluation result."""
+        return {}
+
+    def calibration(self, examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, float]:
+        """Return how far probabilities are from the share of right predictions, times 100; empty if there are none."""
         return {}
 
     def labelled(self, examples: Sequence[Any], predictions: Sequence[Any]) -> list[Any]:

@@ -1,0 +1,86 @@
+"""The temperature that makes a classifier's probabilities match how often it is right.
+
+Input: probabilities on examples that were set aside, and their gold labels. Output: a number that logits are divided
+by. It changes no decision between labels, only the confidence (Guo et al. 2017, section 4.2).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from unmask.metrics.calibration import calibration_error
+
+Temperature = float | Literal["tuned"]
+"""A temperature, or "tuned" until it is found on training examples that are set aside."""
+
+COLDEST, HOTTEST = 0.05, 20.0
+"""The range in which a temperature is looked for."""
+_TINY = float(np.finfo(np.float32).tiny)
+
+
+def check_temperature(temperature: Temperature) -> None:
+    """Raise a ValueError for a temperature that logits cannot be divided by."""
+    if temperature != "tuned" and not 0 < temperature < np.inf:
+        raise ValueError('temperature must be a number above 0, or "tuned"')
+
+
+def divisor(temperature: Temperature) -> float:
+    """Return what logits are divided by: 1 as long as the temperature is not found."""
+    return 1.0 if temperature == "tuned" else temperature
+
+
+def find_temperature(probabilities: np.ndarray, gold: np.ndarray) -> float:
+    """Return the temperature with the smallest cross-entropy; 1 if no finite one has it, as all are right.
+
+    The cross-entropy is convex in the inverse of the temperature: the root of its derivative is found by bisection.
+
+    Args:
+        probabilities: those at temperature 1, (examples, classes).
+        gold: the index of the gold class, (examples,).
+    """
+    logits = np.log(np.maximum(probabilities.astype(float), _TINY))
+    right = np.take_along_axis(logits, gold[:, None], 1)
+
+    def slope(inverse: float) -> float:
+        scaled = inverse * logits
+        weights = np.exp(scaled - scaled.max(1, keepdims=True))
+        return float(((weights * (logits - right)).sum(1) / weights.sum(1)).sum())
+
+    low, high = 1 / HOTTEST, 1 / COLDEST
+    if slope(high) <= 0:
+        return 1.0
+    if slope(low) >= 0:
+        return HOTTEST
+    for _ in range(60):
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if slope(middle) < 0 else (low, middle)
+    return float(1 / low)
+
+
+def at_temperature(probabilities: np.ndarray, temperature: float) -> np.ndarray:
+    """Return probabilities, (examples, classes), after their logits are divided by a temperature."""
+    scaled = np.log(np.maximum(probabilities.astype(float), _TINY)) / temperature
+    weights = np.exp(scaled - scaled.max(1, keepdims=True))
+    return np.asarray(weights / weights.sum(1, keepdims=True))
+
+
+def describe_calibration(probabilities: np.ndarray, gold: np.ndarray, temperature: Temperature) -> dict[str, float]:
+    """Return the expected calibration error of the most probable classes, and without the temperature, if it has one.
+
+    Args:
+        probabilities: those at the temperature, (examples, classes).
+        gold: the index of the gold class, (examples,).
+        temperature: the model's.
+    """
+    used = divisor(temperature)
+    found = {"expected_calibration_error": _error(probabilities, gold)}
+    if used != 1:
+        found["without_temperature"] = _error(at_temperature(probabilities, 1 / used), gold)
+        found["temperature"] = used
+    return found
+
+
+def _error(probabilities: np.ndarray, gold: np.ndarray) -> float:
+    return calibration_error(probabilities.max(1), probabilities.argmax(1) == gold)

@@ -1,0 +1,271 @@
+"""Classification with any number of labels per text or pair: one sigmoid per label over [CLS].
+
+Input: labeled rows. Output: samples, the head with its loss, predictions.
+
+As `BertForSequenceClassification` with `problem_type="multi_label_classification"`: the loss is the mean of the binary
+cross-entropies of all labels. A label is predicted if its probability exceeds a threshold; it is the same for all
+labels, and has the best micro F1 on training examples that were set aside (Lipton et al. 2014 discuss such thresholds).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from unmask.batches.batch import Batch, Sample
+from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
+from unmask.errors import UserError
+from unmask.labelled.labelled_file import Row, read_rows
+from unmask.metrics import multi_label as metrics
+from unmask.metrics.intervals import Measure
+from unmask.objectives.objective import Part
+from unmask.tasks.calibration import (
+    Temperature,
+    at_temperature,
+    check_temperature,
+    describe_calibration,
+    divisor,
+    find_temperature,
+)
+from unmask.tasks.classification import sort_labels, unknown_label
+from unmask.tasks.mistake import Mistake
+from unmask.tasks.pooled_head import PooledHead
+from unmask.tasks.rows import are_pairs, as_rows, frame_rows, hold_out, passages
+from unmask.tasks.task import Columns, Framed, Notes, Paths, Task
+from unmask.tokenizers.tokenizer import Tokenizer
+
+
+class Labels(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A text, or pair of texts, with its labels.
+
+    Attributes:
+        text, text_b: the texts as given.
+        labels: the labels whose probability exceeds the threshold, in the model's order; there may be none.
+        scores: probability of each label, in the model's order; they do not sum to 1.
+        cut: whether a text was truncated because the sequence exceeds the task's `length`.
+    """
+
+    text: str
+    labels: tuple[str, ...]
+    scores: dict[str, float]
+    text_b: str | None = None
+    cut: bool = False
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "labels", tuple(self.labels))
+
+
+class MultiLabel(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="multi-label"):
+    """The recipe's [task] for `kind = "multi-label"`; see `Task`.
+
+    Attributes:
+        length: maximum number of tokens, special tokens included; longer texts are truncated.
+        threshold: probability above which a label is predicted; None: tuned on a tenth of the training examples, which
+            are then not used for training.
+        temperature: what logits are divided by before they become probabilities; "tuned": found on the same examples.
+        pairs: whether pairs of texts are classified; None: decided by the training examples.
+    """
+
+    threshold: float | None = None
+    temperature: Temperature = 1.0
+    pairs: bool | None = None
+
+    part = "multi_label"
+    metric = "f1_micro"
+    title = "A text classifier with several labels per text"
+    exclusive = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_temperature(self.temperature)
+        if self.threshold is not None and not 0 <= self.threshold < 1:
+            raise ValueError("threshold must be at least 0 and below 1")
+
+    def read(
+        self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
+    ) -> list[Row]:
+        """See `Task`."""
+        return read_rows(paths, columns=columns, gold=gold, kind=kind, notes=notes, several=True)
+
+    def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Row]:
+        """See `Task`."""
+        return as_rows(texts, texts_b)
+
+    def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
+        """See `Task`: sorted by value if all labels are integers, alphabetically otherwise."""
+        names = {name for row in examples for name in row.labels or ()}
+        if not names or all(len(row.labels or ()) == len(names) for row in examples):
+            raise UserError(
+                f"all {len(examples)} examples have {'the same labels' if names else 'no label'}",
+                file=examples[0].file,
+                remedy="is it the right column?",
+            )
+        return sort_labels(names)
+
+    def settle(self, examples: Sequence[Row], labels: Sequence[str]) -> MultiLabel:
+        """See `Task`."""
+        return msgspec.structs.replace(self, pairs=are_pairs(examples, self.pairs))
+
+    def hold_out(self, examples: Sequence[Row], seed: int) -> tuple[list[Row], list[Row]]:
+        """See `Task`: stratified by the first label, in the order of the row."""
+        return hold_out(examples, [(row.labels or ("",))[:1] for row in examples], seed)
+
+    @property
+    def tunes(self) -> bool:
+        """See `Task`: the threshold and the temperature."""
+        return self.threshold is None or self.temperature == "tuned"
+
+    def tune(self, examples: Sequence[Row], predictions: Sequence[Labels]) -> MultiLabel:
+        """See `Task`: the temperature with the smallest loss, then the threshold with the best micro F1."""
+        names = tuple(predictions[0].scores)
+        gold, probabilities = _gold(examples, names), _probabilities(predictions)
+        temperature, threshold = self.temperature, self.threshold
+        if temperature == "tuned":
+            temperature = find_temperature(_both(probabilities), gold.reshape(-1).astype(int))
+            probabilities = at_temperature(_both(probabilities), temperature)[:, 1].reshape(gold.shape)
+        if threshold is None:
+            threshold = best_threshold(gold, probabilities)
+        return msgspec.structs.replace(self, temperature=temperature, threshold=threshold)
+
+    def build(self, spec: HeadSpec, labels: Sequence[str]) -> MultiLabelHead:
+        """See `Task`."""
+        return MultiLabelHead(spec, len(labels))
+
+    def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
+        """See `Task`."""
+        samples, cut, notes = frame_rows(tokenizer, examples, self.length, pairs=self.pairs)
+        if gold:
+            targets = _gold(examples, labels).astype(np.float32)
+            samples = [sample.add(labels={"multi_label": row}) for sample, row in zip(samples, targets, strict=True)]
+
+        def read(logits: Sequence[np.ndarray]) -> list[Labels]:
+            temperature, threshold = divisor(self.temperature), 0.5 if self.threshold is None else self.threshold
+            found = []
+            for row, values, was_cut in zip(examples, logits, cut, strict=True):
+                probabilities = torch.from_numpy(values[0].astype(np.float64) / temperature).sigmoid().tolist()
+                scores = dict(zip(labels, probabilities, strict=True))
+                chosen = tuple(name for name, value in scores.items() if value > threshold)
+                found.append(Labels(row.values["text"], chosen, scores, row.values.get("text_b"), was_cut))
+            return found
+
+        return Framed(samples, read, notes)
+
+    def measure(self, examples: Sequence[Row], predictions: Sequence[Labels], labels: Sequence[str]) -> Measure:
+        """See `Task`."""
+        predicted = np.array([[name in one.labels for name in labels] for one in predictions], bool)
+        scores = np.array([[one.scores[name] for name in labels] for one in predictions])
+        return metrics.measure(_gold(examples, labels), predicted, scores)
+
+    def calibration(self, examples: Sequence[Row], predictions: Sequence[Labels]) -> dict[str, float]:
+        """See `Task`: every label of every text is one decision."""
+        gold = _gold(examples, tuple(predictions[0].scores)).reshape(-1).astype(int)
+        return describe_calibration(_both(_probabilities(predictions)), gold, self.temperature)
+
+    def labelled(self, examples: Sequence[Row], predictions: Sequence[Labels]) -> list[Row]:
+        """See `Task`."""
+        pairs = zip(examples, predictions, strict=True)
+        return [Row(row.values, row.file, row.line, found.labels) for row, found in pairs]
+
+    def mistakes(self, examples: Sequence[Row], predictions: Sequence[Labels], labels: Sequence[str]) -> list[Mistake]:
+        """See `Task`: the texts with the most missed or spurious labels first."""
+        found = [
+            Mistake(
+                passages(row),
+                caption=f"{row.file}:{row.line}",
+                score=len(set(row.labels or ()) ^ set(prediction.labels)),
+                measure="missed or spurious labels",
+                gold=", ".join(row.labels or ()) or "(none)",
+                predicted=", ".join(prediction.labels) or "(none)",
+                probabilities=prediction.scores,
+            )
+            for row, prediction in zip(examples, predictions, strict=True)
+            if set(row.labels or ()) != set(prediction.labels)
+        ]
+        return sorted(found, key=lambda mistake: -mistake.score)
+
+    def line(self, prediction: Labels) -> str:
+        """See `Task`."""
+        texts = "\t".join(text for text in (prediction.text, prediction.text_b) if text is not None)
+        names = ", ".join(f"{name} {prediction.scores[name]:.3f}" for name in prediction.labels)
+        return f"{names or '(none)'}\t{texts}"
+
+
+class MultiLabelHead(PooledHead):
+    """Head with one sigmoid per label, and its loss.
+
+    Args:
+        spec: the properties of the body under the head.
+        num_labels: number of labels.
+    """
+
+    needs = frozenset({"multi_label"})
+
+    def __init__(self, spec: HeadSpec, num_labels: int) -> None:
+        super().__init__(spec, num_labels, bias=spec.bias)
+
+    def prepare(self, sample: Sample, name: str) -> Sample:
+        """See `Objective`: one loss term per label, so that the mean is that of `BCEWithLogitsLoss`."""
+        return sample.add(counts={name: self.out.out_features})
+
+    def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
+        """See `Objective`; accuracy is the share of labels on the right side of one half."""
+        logits = self.predict(encoder, encoded, batch).float()  # (sequences, labels)
+        gold = batch.labels["multi_label"].view_as(logits)
+        loss = binary_cross_entropy_with_logits(logits, gold, reduction="sum")
+        return Part(loss, {"accuracy": ((logits.detach() > 0) == (gold > 0)).sum()})
+
+    def imitate(self, logits: Tensor, targets: Tensor, batch: Batch, temperature: float) -> Part:
+        """See `Objective`: the cross-entropy of each label with the teacher's probability, as in `imitate_softmax`."""
+        ours, theirs = logits.float() / temperature, targets.float() / temperature
+        loss = binary_cross_entropy_with_logits(ours, theirs.sigmoid(), reduction="sum")
+        least = binary_cross_entropy_with_logits(theirs, theirs.sigmoid(), reduction="sum")
+        return Part(temperature**2 * (loss - least), {"agreement": ((ours > 0) == (theirs > 0)).sum()})
+
+
+def best_threshold(gold: np.ndarray, probabilities: np.ndarray) -> float:
+    """Return the threshold of all labels with the best micro F1: the midpoint between two probabilities.
+
+    Among equally good ones, return the one nearest to one half; where nothing is right, one half.
+
+    Shape:
+        gold: (examples, labels) bool; probabilities: (examples, labels).
+    """
+    flat = probabilities.reshape(-1)
+    order = np.argsort(-flat, kind="stable")
+    ranked, right = flat[order], gold.reshape(-1)[order].cumsum()
+    f1 = 2 * right / (np.arange(1, len(ranked) + 1) + right[-1])
+    below = np.append(ranked[1:], 0.0)
+    possible = ranked > below
+    best = np.flatnonzero(possible & (f1 >= f1[possible].max(initial=0.0) - 1e-12))
+    if not right[-1] or not len(best):
+        return 0.5
+    between = (ranked[best] + below[best]) / 2
+    return float(between[np.abs(between - 0.5).argmin()])
+
+
+def _gold(rows: Sequence[Row], labels: Sequence[str]) -> np.ndarray:
+    """Return which labels rows have, (rows, labels) bool."""
+    numbers = {label: number for number, label in enumerate(labels)}
+    found = np.zeros((len(rows), len(labels)), bool)
+    for index, row in enumerate(rows):
+        for name in row.labels or ():
+            if name not in numbers:
+                raise unknown_label(name, row, labels)
+            found[index, numbers[name]] = True
+    return found
+
+
+def _probabilities(predictions: Sequence[Labels]) -> np.ndarray:
+    """Return the probability of each label, (predictions, labels)."""
+    return np.array([list(one.scores.values()) for one in predictions])
+
+
+def _both(probabilities: np.ndarray) -> np.ndarray:
+    """Return the probabilities of not having and of having each label, (all labels of all texts, 2)."""
+    flat = probabilities.reshape(-1)
+    return np.stack([1 - flat, flat], 1)

@@ -1,0 +1,34 @@
+"""`unmask embed` as a user types it, and user errors."""
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import unmask
+
+from .conftest import run
+
+
+@pytest.fixture
+def vectors(small):
+    with pytest.warns(unmask.InputWarning, match="1 of 3 texts are longer than 16 tokens"):
+        return unmask.load(small / "model", device="cpu").embed(["the dog", "the cat near the sea", "the garden " * 20])
+
+
+def test_vectors_of_a_file(small, vectors, tmp_path):
+    given = ("embed", "--model", small / "model", "--data", small / "texts.txt", "--out")
+    printed = run(*given, tmp_path / "a.npy").err
+    assert f"3 vectors of {vectors.shape[1]} numbers: {tmp_path / 'a.npy'}" in printed
+    assert "1 of 3 texts are longer than 16 tokens and were cut" in printed
+    assert np.allclose(np.load(tmp_path / "a.npy"), vectors, atol=1e-6)
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    run(*given, tmp_path / "b.safetensors", "--no-normalize", "--pooling", "cls")
+    assert not np.allclose(np.linalg.norm(load_file(tmp_path / "b.safetensors")["vectors"], axis=1), 1, atol=1e-2)
+    assert "the file exists" in run(*given, tmp_path / "a.npy", status=2).err
+
+
+def test_pairs_are_refused(small, tmp_path):
+    (tmp_path / "pairs.tsv").write_text("text\ttext_b\nthe dog\tthe cat\n")
+    given = ("embed", "--model", small / "model", "--data", tmp_path / "pairs.tsv", "--out", tmp_path / "a.npy")
+    assert "vectors are of single texts, but these are pairs" in run(*given, status=2).err
+    assert run(*given, "--columns", "text=text_b").err.startswith("1 vectors of")

@@ -1,0 +1,63 @@
+"""The temperature is that of a generic minimizer, and makes overconfident probabilities right."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax, softmax
+
+from unmask.tasks.calibration import (
+    HOTTEST,
+    at_temperature,
+    check_temperature,
+    describe_calibration,
+    divisor,
+    find_temperature,
+)
+
+
+def drawn(classes, scale, size=3000):
+    """Return the gold classes drawn from a model, and what the model predicts if it is too sure by a factor."""
+    rng = np.random.default_rng(classes)
+    logits = rng.normal(size=(size, classes)) * 2
+    gold = (softmax(logits, 1).cumsum(1) < rng.random((size, 1))).sum(1)
+    return gold, scale * logits
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+@pytest.mark.parametrize("scale", [0.4, 1.0, 3.0])
+def test_the_temperature_has_the_smallest_loss(classes, scale):
+    gold, logits = drawn(classes, scale)
+    rows = np.arange(len(gold))
+    least = minimize_scalar(lambda t: -log_softmax(logits / t, 1)[rows, gold].mean(), bounds=(0.05, 20))
+    found = find_temperature(softmax(logits, 1), gold)
+    assert found == pytest.approx(least.x, rel=1e-3)
+    assert found == pytest.approx(scale, rel=0.15)
+
+
+def test_probabilities_at_a_temperature():
+    _, logits = drawn(3, 1.0, 50)
+    assert at_temperature(softmax(logits, 1), 2.5) == pytest.approx(softmax(logits / 2.5, 1))
+
+
+def test_the_error_falls_and_both_are_described():
+    gold, logits = drawn(3, 3.0)
+    before = describe_calibration(softmax(logits, 1), gold, 1.0)
+    assert list(before) == ["expected_calibration_error"]
+    temperature = find_temperature(softmax(logits, 1), gold)
+    after = describe_calibration(softmax(logits / temperature, 1), gold, temperature)
+    assert after["expected_calibration_error"] < 4 < 10 < before["expected_calibration_error"]
+    assert after["without_temperature"] == pytest.approx(before["expected_calibration_error"])
+    assert after["temperature"] == temperature
+
+
+def test_without_a_minimum_the_temperature_stays():
+    sure, right = np.array([[0.9, 0.1], [0.3, 0.7]]), np.array([0, 1])
+    assert find_temperature(sure, right) == 1
+    assert find_temperature(sure, 1 - right) == HOTTEST
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, np.inf, np.nan])
+def test_bad_temperatures_are_refused(temperature):
+    with pytest.raises(ValueError, match="temperature must be a number above 0"):
+        check_temperature(temperature)
+    assert divisor("tuned") == 1
