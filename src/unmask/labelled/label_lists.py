@@ -32,7 +32,7 @@ def split_labels(cell: str, file: str, line: int) -> tuple[str, ...]:
 
 
 def list_labels(value: Any, file: str, line: int) -> tuple[str, ...]:
-    """Return the labels in the value of a record: a list of names or whole numbers, or one name; an empty list has none.
+    """Return the labels in the value of a record: a list of names or whole numbers, maybe empty, or one name.
 
     Raises:
         UserError: it is something else, or a name is empty or occurs twice.
