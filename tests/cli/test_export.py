@@ -26,7 +26,7 @@ def elmo(tmp_path):
 
 
 def test_allennlps_files(elmo, tmp_path):
-    output = run("export", "allennlp", "--model", elmo, "--out", tmp_path / "out")
+    output = run("export", "--format", "allennlp", "--model", elmo, "--out", tmp_path / "out")
     assert output.out == ""
     assert output.err.splitlines() == [
         "not in this format, and left out: bidirectional_lm",
@@ -40,7 +40,7 @@ def test_allennlps_files(elmo, tmp_path):
         torch.testing.assert_close(again.encoder.state_dict()[name], value)
     assert (
         "the directory is not empty"
-        in run("export", "allennlp", "--model", elmo, "--out", tmp_path / "out", status=2).err
+        in run("export", "--format", "allennlp", "--model", elmo, "--out", tmp_path / "out", status=2).err
     )
 
 
@@ -50,7 +50,7 @@ def test_C13_a_link_at_the_place_of_a_file_is_not_followed(elmo, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     (out / "weights.hdf5").symlink_to(tmp_path / "secret")
-    run("export", "allennlp", "--model", elmo, "--out", out, status=2)
+    run("export", "--format", "allennlp", "--model", elmo, "--out", out, status=2)
     allennlp.write(out, load_model(elmo).encoder, ["../secret"])  # whatever the words are
     assert (tmp_path / "secret").read_text() == "mine"
     assert not (out / "weights.hdf5").is_symlink()
@@ -59,5 +59,5 @@ def test_C13_a_link_at_the_place_of_a_file_is_not_followed(elmo, tmp_path):
 
 
 def test_another_family_is_refused(small, tmp_path):
-    output = run("export", "allennlp", "--model", small / "model", "--out", tmp_path / "out", status=2)
+    output = run("export", "--format", "allennlp", "--model", small / "model", "--out", tmp_path / "out", status=2)
     assert output.err == "unmask: only an ELMo can be written as AllenNLP's files; use its own directory\n"

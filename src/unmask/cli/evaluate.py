@@ -49,32 +49,31 @@ def run(options: argparse.Namespace) -> None:
     """Score the model and print the metrics."""
     from unmask.evaluation.model import evaluate_encoder, evaluate_task
     from unmask.labelled.labelled_file import parse_columns
-    from unmask.model import load_model
+    from unmask.inference.predictor import open_predictor
     from unmask.runs.display import Display
     from unmask.text.documents import TextOptions
 
     if options.errors:
         _check_page(Path(options.errors))
         refuse_input(Path(options.errors), options.data, "--errors")
-    model = load_model(options.model, allow_pickle=options.allow_pickle)
-    other = load_model(options.against, allow_pickle=options.allow_pickle) if options.against else None
-    start, display = time.perf_counter(), Display(quiet=options.quiet)
-    if model.task:
+    display, chosen, allow = Display(quiet=options.quiet), machine(options), options.allow_pickle
+    predictor = open_predictor(options.model, chosen, display, allow_pickle=allow)
+    other = open_predictor(options.against, chosen, display, allow_pickle=allow) if options.against else None
+    start = time.perf_counter()
+    if predictor.model.task:
         if text_options(options) != TextOptions():
             raise UserError(
                 "--field, --documents and --strict have no effect: the model is fine-tuned, so the data is labeled",
                 remedy="omit them",
             )
         result = evaluate_task(
-            model,
+            predictor,
             options.data,
             columns=parse_columns(options.columns),
             kind=options.format,
-            machine=machine(options),
             against=other,
             errors=options.errors,
             names=(options.model, options.against or ""),
-            display=display,
         )
     else:
         if idle := [f"--{name}" for name in ("columns", "format", "against", "errors") if getattr(options, name)]:
@@ -84,7 +83,7 @@ def run(options: argparse.Namespace) -> None:
                 remedy="omit it" if len(idle) == 1 else "omit them",
             )
         result = evaluate_encoder(
-            model, options.data, options=text_options(options), machine=machine(options), display=display
+            predictor.model, options.data, options=text_options(options), machine=chosen, display=display
         )
     for note in result.get("notes", []):
         report(options, note)

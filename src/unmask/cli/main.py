@@ -37,6 +37,7 @@ VERBS = {
     "features": "write an encoder's hidden states for each token of texts, as features for other models",
     "fill": "predict the tokens at [MASK] in texts",
     "export": "write a model in the format of another program",
+    "bench": "measure the engines of a model on this machine, and recommend one",
     "recipes": "list, show and compare the shipped recipes, or migrate recipes of earlier versions",
     "runs": "list runs, describe one, or plot the curves of several",
     "demo": "go from raw text to a sentiment classifier, using only this package",

@@ -37,7 +37,7 @@ from unmask.inference.program import (
     probes,
     refuse_filled,
 )
-from unmask.inference.quantize import CALIBRATION, quantize_onnx, quantize_openvino
+from unmask.inference.quantize import CALIBRATION, quantize_onnx, quantize_openvino, quiet_logging
 from unmask.model import Model
 from unmask.training.machine import choose_machine
 
@@ -78,10 +78,12 @@ def export_model(model: Model, wanted: Export, out: Path, samples: Sequence[Samp
     """
     refuse_filled(out)
     if wanted.format == "onnx" and wanted.precision == "bf16":
-        raise UserError("ONNX Runtime does not compute in bf16 on CPUs", remedy="pass --format openvino, or another --precision")
+        raise UserError(
+            "ONNX Runtime does not compute in bf16 on CPUs", remedy="pass --format openvino, or another --precision"
+        )
     if wanted.format == "openvino" and wanted.precision == "int8" and not samples:
         raise UserError("int8 of OpenVINO is calibrated by real texts", remedy="pass --data FILE")
-    for library in ("onnx", "onnxscript", "onnxruntime") if wanted.format == "onnx" else ("onnx", "onnxscript", "openvino"):
+    for library in ("onnx", "onnxscript", "onnxruntime" if wanted.format == "onnx" else "openvino"):
         need(library, wanted.format)
     backend = TorchBackend(model, choose_machine("cpu", "float32"))
     program, signature = build_program(model, backend, wanted.head or default_head(model))
@@ -113,7 +115,7 @@ def trace(program: Program, path: Path) -> None:
     inputs = tuple(torch.ones(3, 7, dtype=torch.int64) for _ in INPUTS)
     axes = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}
     try:
-        with warnings.catch_warnings(), torch.no_grad():
+        with warnings.catch_warnings(), torch.no_grad(), quiet_logging():
             warnings.simplefilter("ignore")  # deprecations inside of the exporter
             torch.onnx.export(
                 program,
@@ -138,7 +140,8 @@ def _convert(wanted: Export, folder: Path, made: Path, samples: Sequence[Sample]
     traced = folder / "model.onnx"
     if wanted.format == "onnx":
         if wanted.precision == "int8":
-            quantize_onnx(traced, made / "model.onnx")
+            with quiet_logging():
+                quantize_onnx(traced, made / "model.onnx")
         else:
             for file in folder.glob("model.onnx*"):
                 shutil.move(file, made / file.name)
@@ -146,7 +149,8 @@ def _convert(wanted: Export, folder: Path, made: Path, samples: Sequence[Sample]
     library = need("openvino", "openvino")
     converted = library.convert_model(str(traced))
     if wanted.precision == "int8":
-        converted = quantize_openvino(converted, samples)
+        with quiet_logging():
+            converted = quantize_openvino(converted, samples)
     library.save_model(converted, str(made / "model.xml"), compress_to_fp16=False)
 
 

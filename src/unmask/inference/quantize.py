@@ -6,7 +6,9 @@ both in advance, with scales that real inputs determine.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -51,3 +53,14 @@ def quantize_openvino(program: Any, samples: Sequence[Sample]) -> Any:
 
     data = nncf.Dataset(list(samples), inputs)
     return nncf.quantize(program, data, model_type=nncf.ModelType.TRANSFORMER, subset_size=len(samples))
+
+
+@contextmanager
+def quiet_logging() -> Iterator[None]:
+    """Silence what the libraries log below errors, such as hints about packages that are not needed."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
