@@ -48,8 +48,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Score the model and print the metrics."""
     from unmask.evaluation.model import evaluate_encoder, evaluate_task
-    from unmask.labelled.labelled_file import parse_columns
     from unmask.inference.predictor import open_predictor
+    from unmask.labelled.labelled_file import parse_columns
     from unmask.runs.display import Display
     from unmask.text.documents import TextOptions
 

@@ -25,7 +25,7 @@ from unmask.checkpoints.huggingface import write_config
 from unmask.durable import replace_file
 from unmask.errors import UserError
 from unmask.inference.backend import Backend, TorchBackend
-from unmask.inference.engines import ENGINES, need
+from unmask.inference.engines import need
 from unmask.inference.exported import MANIFEST, Manifest, load_exported
 from unmask.inference.program import (
     FEATURES,
@@ -177,8 +177,8 @@ def _checked(model: Model, original: Backend, manifest: Manifest, made: Path) ->
     found = difference(original, written, model, manifest.signature)
     if not found[0] <= BOUNDS[manifest.precision] * found[1]:  # also if it is not a number
         raise UserError(
-            f"the exported model differs from the original by {found[0]:.3g} (its largest output: {found[1]:.3g}), more "
-            f"than rounding in {manifest.precision} explains",
+            f"the exported model differs from the original by {found[0]:.3g} (its largest output: {found[1]:.3g}), "
+            f"more than rounding in {manifest.precision} explains",
             remedy="choose another --precision or --format",
         )
     return msgspec.structs.replace(manifest, difference=found[0], scale=found[1])
