@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 import numpy as np
@@ -40,6 +41,9 @@ from unmask.inference.program import (
 from unmask.inference.quantize import CALIBRATION, quantize_onnx, quantize_openvino, quiet_logging
 from unmask.model import Model
 from unmask.training.machine import choose_machine
+
+if TYPE_CHECKING:
+    from unmask.tasks import AnyTask
 
 BOUNDS = {"float32": 1e-3, "bf16": 0.1, "int8": 0.5}
 """Largest difference from the original that is accepted, as a share of its largest absolute output."""
@@ -95,7 +99,12 @@ def export_model(model: Model, wanted: Export, out: Path, samples: Sequence[Samp
         trace(program, folder / "model.onnx")
         _convert(wanted, folder, made, list(samples[:CALIBRATION]))
         manifest = Manifest(
-            wanted.format, wanted.precision, signature, model.encoder.vocabulary, model.labels, model.task
+            wanted.format,
+            wanted.precision,
+            signature,
+            model.encoder.vocabulary,
+            model.labels,
+            cast("AnyTask | None", model.task),
         )
         _describe(model, manifest, made)
         manifest = _checked(model, backend, manifest, made)

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import torch
+from torch import Tensor
 
 from unmask.batches.batch import Batch, Group, Sample
 from unmask.checkpoints.check import body_on_meta
@@ -159,7 +160,7 @@ def load_exported(
     file, kind = ENGINES[manifest.format]
     engine = kind(directory / file, threads or torch.get_num_threads(), manifest.precision)
     body, signature = body_on_meta(settings, manifest.vocabulary), manifest.signature
-    heads = {} if signature.head == FEATURES else {signature.head: {}}
+    heads: dict[str, dict[str, Tensor]] = {} if signature.head == FEATURES else {signature.head: {}}
     model = Model(body, words, heads, manifest.labels, manifest.task)
     shown = display or Display(quiet=True)
     return model, ExportedBackend(engine, signature, manifest.precision, settings.layers, shown)

@@ -113,7 +113,7 @@ def default_head(model: Model) -> str:
 def probes(model: Model, signature: Signature, seed: int = 0) -> list[Sample]:
     """Return random sequences to compare two backends of a model with, with an output at every token or text."""
     rng, frame, longest = np.random.default_rng(seed), Frame.of(model.tokenizer), model.encoder.longest
-    made = []
+    made = list[Sample]()
     for length in (min(length, longest) for length in (*LENGTHS, *LENGTHS)):
         sample = frame.wrap(rng.integers(model.tokenizer.size, size=max(1, length - 2)))
         every = {} if signature.at in ("", SUMMARY) else {signature.at: np.arange(len(sample))}
