@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +16,7 @@ from unmask.checkpoints.pooling import Pooling
 from unmask.encoders.downstream import resolve_layers
 from unmask.errors import InputWarning, UserError
 from unmask.inference.backend import Backend, TorchBackend
+from unmask.inference.exported import is_exported, load_exported
 from unmask.inference.features import Features, frame_words, write_features
 from unmask.inference.fill import HEADS, Filling, Mask, find_masks, most_probable, no_masked_lm
 from unmask.labelled.choices_file import Choices
@@ -26,13 +29,15 @@ from unmask.runs.display import Display
 from unmask.tasks.extraction import Extraction, Texts
 from unmask.tasks.multiple_choice import Chosen, MultipleChoice
 from unmask.tasks.rows import as_rows, frame_rows
-from unmask.tasks.task import Task
+from unmask.tasks.task import Framed, Task
 from unmask.tasks.token_classification import Tagged, TokenClassification
 from unmask.text.unicode import check_unicode
 from unmask.training.machine import Machine, choose_machine
 
 TINY = 1e-12
 """Smallest norm that vectors are divided by, as in `torch.nn.functional.normalize`."""
+WINDOW = 8192
+"""Number of examples of a stream that are sorted by length and computed together."""
 
 
 class Predictor:
@@ -214,6 +219,32 @@ class Predictor:
             notes += framed.notes
         return framed.read(self.backend.logits(self.task.part, framed.samples))
 
+    def stream(self, examples: Iterable[Any], notes: list[str] | None = None) -> Iterator[list[Any]]:
+        """Yield the predictions for examples of any number, a window of `WINDOW` at a time, in order.
+
+        The next window is read and tokenized while one is computed; no more than two are in memory.
+
+        Args:
+            examples: examples of the model's task; the iterator is advanced in another thread.
+            notes: as in `run`, for each window.
+
+        Raises:
+            UserError: the model was not fine-tuned.
+        """
+        task, remaining = self.task, iter(examples)
+
+        def frame() -> Framed | None:
+            window = list(islice(remaining, WINDOW))
+            return task.frame(self.model.tokenizer, window, self.labels, gold=False) if window else None
+
+        with ThreadPoolExecutor(1) as pool:
+            coming = pool.submit(frame)
+            while (framed := coming.result()) is not None:
+                coming = pool.submit(frame)
+                if notes is not None:
+                    notes += framed.notes
+                yield framed.read(self.backend.logits(task.part, framed.samples))
+
     def _run_and_warn(self, examples: Sequence[Any]) -> list[Any]:
         """Return what `run` returns, and issue its notes as one warning at the line of the caller's caller."""
         notes: list[str] = []
@@ -340,15 +371,26 @@ def _sentence(text: str | Sequence[str]) -> Sentence:
 def load(
     source: str | Path, *, allow_pickle: bool = False, device: str = "auto", precision: str = "float32"
 ) -> Predictor:
-    """Load a model, from a run directory or a Hugging Face model directory, for inference.
+    """Load a model for inference: a run directory, a Hugging Face model directory, or an exported model.
 
     Args:
         source: the directory.
         allow_pickle: read a `pytorch_model.bin`, tensors only.
         device: "cpu", "cuda" or "auto".
-        precision: "float32", "bf16", or "auto": bf16 if the hardware supports it natively.
+        precision: "float32", "bf16", or "auto": bf16 if the hardware supports it natively. An exported model computes
+            in its own.
 
     Raises:
         UserError: there is no such model, or it is damaged.
     """
-    return Predictor(load_model(source, allow_pickle=allow_pickle), choose_machine(device, precision))
+    return open_predictor(source, choose_machine(device, precision), allow_pickle=allow_pickle)
+
+
+def open_predictor(
+    source: str | Path, machine: Machine | None, display: Display | None = None, *, allow_pickle: bool = False
+) -> Predictor:
+    """Load a model for inference, as `load` does, on a given machine; `display` shows the progress."""
+    if is_exported(source):
+        model, backend = load_exported(Path(source), display)
+        return Predictor(model, backend=backend)
+    return Predictor(load_model(source, allow_pickle=allow_pickle), machine, display)
