@@ -103,8 +103,18 @@ def read_rows(
     Raises:
         UserError: a column is missing, a row is bad, or there are no rows; the message names file and line.
     """
-    found = {"columns": columns, "kind": kind, "gold": gold, "labels": labels, "headerless": headerless}
-    rows = list(iterate_rows(paths, **found, notes=notes, several=several))
+    rows = list(
+        iterate_rows(
+            paths,
+            columns=columns,
+            kind=kind,
+            gold=gold,
+            labels=labels,
+            headerless=headerless,
+            notes=notes,
+            several=several,
+        )
+    )
     if not rows:
         raise UserError("there are no examples in the file", file=", ".join(map(display_name, paths)))
     first = rows[0]
