@@ -1,14 +1,9 @@
-"""Small random models of each kind by name, and an application with the playground that serves them."""
+"""Small random models of each kind by name, and a service with them."""
 
-import msgspec
 import pytest
 import torch
 
 pytest.importorskip("starlette", reason="starlette is not installed (the extra serve)")
-from starlette.applications import Starlette
-from starlette.responses import Response
-from starlette.routing import Route
-
 from unmask.families.bert import BertSettings
 from unmask.families.elmo import ElmoSettings
 from unmask.families.xlnet import XlnetSettings
@@ -16,7 +11,10 @@ from unmask.inference.predictor import Predictor
 from unmask.model import Model
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import BuildContext
-from unmask.serving.playground import playground_routes
+from unmask.serving.app import Service
+from unmask.serving.limits import Limits
+from unmask.serving.metrics import Meter
+from unmask.serving.served import Served
 from unmask.tasks.classification import Classification
 from unmask.tasks.question_answering import QuestionAnswering
 from unmask.tasks.token_classification import TokenClassification
@@ -56,23 +54,9 @@ def predictors(tokenizer, documents):
 
 
 @pytest.fixture(scope="session")
-def application(predictors):
-    """An application with the playground, and of the other routes what the page reads."""
-
-    def route(path, answer):
-        async def respond(request):
-            asked = msgspec.json.decode(await request.body())
-            found = answer(predictors[asked.pop("model")], asked)
-            return Response(msgspec.json.encode(found), media_type="application/json")
-
-        return Route(path, respond, methods=["POST"])
-
-    return Starlette(
-        routes=[
-            route("/fill", lambda one, asked: one.fill([asked["text"]])[0]),
-            route("/predict", lambda one, asked: one.predict(asked["text"])[0]),
-            route("/tag", lambda one, asked: one.tag(asked["text"])),
-            route("/answer", lambda one, asked: one.answer(**asked)),
-            *playground_routes(predictors),
-        ]
-    )
+def playground(predictors):
+    """The service of all models."""
+    limits, meter = Limits(), Meter()
+    service = Service([Served(name, one, limits, meter) for name, one in predictors.items()], limits, meter)
+    yield service
+    service.close()

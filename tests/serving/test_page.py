@@ -3,6 +3,7 @@
 import shutil
 import threading
 import time
+from contextlib import contextmanager
 from urllib.parse import quote
 
 import pytest
@@ -15,6 +16,10 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.wait import WebDriverWait
 
+from unmask.serving import auth
+from unmask.serving.app import create_app
+from unmask.serving.playground import playground_routes, public_paths
+
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(not (BROWSER and DRIVER), reason="chromium and chromedriver are not installed")
 FLAGS = (
@@ -25,10 +30,11 @@ TEXT = "the dog sees the cat near the sea"
 MALICIOUS = "the dog <img src=x onerror=document.title='broken'> sees the cat"
 
 
-@pytest.fixture(scope="module")
-def address(application):
-    """The address of a server with the playground."""
-    server = uvicorn.Server(uvicorn.Config(application, port=0, ws="none", log_level="error"))
+@contextmanager
+def served(service, keys=None):
+    """Serve the models and the playground, and yield the address."""
+    app = create_app(service, keys=keys, pages=playground_routes(service), public=public_paths())
+    server = uvicorn.Server(uvicorn.Config(app, port=0, ws="none", lifespan="off", log_level="error"))
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:
@@ -36,6 +42,13 @@ def address(application):
     yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
     server.should_exit = True
     thread.join()
+
+
+@pytest.fixture(scope="module")
+def address(playground):
+    """The address of a server with the playground."""
+    with served(playground) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +120,7 @@ def page(chromium, address):
     assert page.script(
         "return performance.getEntriesByType('resource').every(one => one.name.startsWith(location.origin))"
     )
-    assert [entry for entry in chromium.get_log("browser") if "status of 400" not in entry["message"]] == []
+    assert [entry for entry in chromium.get_log("browser") if "status of 4" not in entry["message"]] == []
     page.script("localStorage.clear()")
 
 
@@ -137,6 +150,7 @@ def test_labels_entities_and_answers(page, predictors):
     page.submit(text=TEXT)
     expected = predictors["classifier"].predict(TEXT)[0]
     assert page.one(".headline").text.startswith(expected.label)
+    assert page.one("[role=status]").get_attribute("textContent") == page.one(".headline").text, "it is spoken"
     assert f"{100 * expected.scores[expected.label]:.1f} %" in page.one(".headline").text
     page.open(f"#entities?text={quote(f'🐕 {TEXT}')}")  # one code point, but two units of JavaScript
     entities = predictors["tagger"].tag(f"🐕 {TEXT}").entities
@@ -209,15 +223,26 @@ def test_texts_are_never_markup(page):
         assert page.driver.title.endswith("unmask playground")
 
 
-def test_errors_and_missing_models_are_explained(page, monkeypatch, predictors):
+def test_errors_and_missing_models_are_explained(page, monkeypatch, playground):
     page.open(f"#attention?text={quote('dog ' * 200)}")
-    assert "202 tokens, but at most 128" in page.one("[role=alert]").text
+    assert "more tokens than the model reads" in page.one("[role=alert]").text
     page.submit(text=TEXT)
     assert page.all("[role=alert]") == []
-    monkeypatch.delitem(predictors, "reader")
+    monkeypatch.delitem(playground.models, "reader")
     page.open("#answer")
     assert "None of the loaded models answers questions" in page.one(".note").text
     assert page.one(".note code").text.startswith("unmask finetune question-answering")
+
+
+def test_a_key_is_asked_for(page, playground):
+    with served(playground, auth.Keys(["0123456789abcdef"])) as page.address:
+        page.driver.get(page.address + f"#label?text={quote(TEXT)}")
+        page.wait(lambda: page.all("#key"))
+        page.one("#key").send_keys("0123456789abcdef")
+        page.one("button.primary").click()
+        page.wait_for_results()
+        assert page.one(".headline").text
+        page.script("sessionStorage.clear()")
 
 
 def test_a_phone_scrolls_in_one_direction(page):

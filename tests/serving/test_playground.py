@@ -5,8 +5,10 @@ import re
 import numpy as np
 import pytest
 
-from unmask.serving import playground
-from unmask.serving.playground import PAGE
+from unmask.serving import playground as module
+from unmask.serving.app import create_app
+from unmask.serving.auth import Keys
+from unmask.serving.playground import PAGE, playground_routes, public_paths
 
 pytest.importorskip("httpx", reason="httpx is not installed")
 from starlette.testclient import TestClient
@@ -15,15 +17,15 @@ TEXT = "the dog sees the cat near the sea"
 
 
 @pytest.fixture(scope="module")
-def client(application):
-    with TestClient(application) as client:
-        yield client
+def client(playground):
+    app = create_app(playground, pages=playground_routes(playground), public=public_paths())
+    return TestClient(app, base_url="http://localhost")
 
 
-def refusal(response):
-    """Return the message of an error that the user can fix."""
-    assert response.status_code == 400
-    return response.json()["error"]["message"]
+def refusal(response, status=422):
+    """Return the message of a refusal."""
+    assert response.status_code == status
+    return response.json()["error"]
 
 
 def test_models_name_the_views_that_they_serve(client):
@@ -43,7 +45,7 @@ def test_models_name_the_views_that_they_serve(client):
 
 @pytest.mark.parametrize("name", ["masked", "permuted"])
 def test_attention_is_that_of_the_predictor(client, predictors, name):
-    found = client.post("/playground/attention", json={"model": name, "text": TEXT, "text_b": "a poem"}).json()
+    found = client.post("/playground/attention", json={"model": name, "inputs": [TEXT, "a poem"]}).json()
     expected = predictors[name].attention(TEXT, "a poem")
     assert np.abs(np.array(found["weights"]) - expected.weights).max() < 6e-5
     assert [token["token"] for token in found["tokens"]] == [token.token for token in expected.tokens]
@@ -53,29 +55,39 @@ def test_attention_is_that_of_the_predictor(client, predictors, name):
 
 @pytest.mark.parametrize("name", ["masked", "permuted", "words"])
 def test_influence_is_that_of_the_predictor(client, predictors, name):
-    found = client.post("/playground/influence", json={"model": name, "text": TEXT}).json()
+    found = client.post("/playground/influence", json={"model": name, "inputs": TEXT}).json()
     assert [TEXT[start:end] for start, end in found["words"]] == TEXT.split()
     assert np.abs(np.array(found["change"]) - predictors[name].influence(TEXT).change).max() < 1e-6
 
 
-def test_errors_explain_themselves(client, monkeypatch):
-    def ask(**body):
-        return refusal(client.post("/playground/attention", json=body))
+def test_refusals_explain_themselves(client, monkeypatch):
+    def ask(path="attention", status=422, **body):
+        return refusal(client.post(f"/playground/{path}", json=body), status)
 
-    assert "no attention (ELMo" in ask(model="words", text=TEXT)
-    assert "no model 'gone'; use one of masked, permuted" in ask(model="gone", text=TEXT)
-    assert "no model is named" in ask(text=TEXT)
-    assert "not valid: Object missing required field `text`" in ask(model="masked")
-    assert "unknown field `layer`" in ask(model="masked", text=TEXT, layer=1)
-    assert "remove text_b" in refusal(
-        client.post("/playground/influence", json={"model": "masked", "text": TEXT, "text_b": "a"})
+    assert "has no attention" in ask(model="words", inputs=TEXT)
+    assert "no such model" in ask(model="gone", inputs=TEXT, status=404)
+    assert "missing required field `inputs`" in ask(model="masked")
+    assert "unknown field" in ask(inputs=TEXT, layer=1)
+    assert "too many" in ask(inputs=[TEXT, TEXT, TEXT])
+    assert "is empty" in ask(inputs=[TEXT, " "])
+    assert "more tokens than the model reads" in ask(inputs="dog " * 200)
+    assert "more than 100,000 characters" in ask(inputs="a" * 100_001, status=413)
+    assert "fewer than two words" in ask("influence", inputs="dog")
+    assert "at most 128 words is measured; shorten the text, which has 129" in ask(
+        "influence", inputs="a " * 129, status=413
     )
-    assert "not valid" in refusal(client.post("/playground/influence", content=b"\xff"))
-    assert "at most 128" in refusal(client.post("/playground/influence", json={"model": "masked", "text": "a " * 129}))
-    monkeypatch.setattr(playground, "MAX_WEIGHTS", 2 * 4 * 30)
-    assert "has 10 tokens, but the attention of at most 5 is shown; shorten it" in ask(model="masked", text=TEXT)
-    monkeypatch.setattr(playground, "MAX_BODY", 30)
-    assert "more than 30 bytes" in ask(model="masked", text=TEXT)
+    monkeypatch.setattr(module, "MAX_WEIGHTS", 2 * 4 * 30)
+    assert "at most 5 tokens is shown; shorten the text, which has 10" in ask(inputs=TEXT, status=413)
+
+
+def test_only_the_page_needs_no_key(playground):
+    key = "0123456789abcdef"
+    app = create_app(playground, keys=Keys([key]), pages=playground_routes(playground), public=public_paths())
+    client = TestClient(app, base_url="http://localhost")
+    assert {client.get(path).status_code for path in public_paths()} == {200}
+    assert client.get("/playground/models").status_code == 401
+    assert client.post("/playground/influence", json={"inputs": TEXT}).status_code == 401
+    assert client.get("/playground/models", headers={"Authorization": f"Bearer {key}"}).status_code == 200
 
 
 def test_the_page_is_complete_and_refers_to_nothing_elsewhere(client):
@@ -98,5 +110,5 @@ def test_the_page_is_complete_and_refers_to_nothing_elsewhere(client):
 
 
 def test_only_files_of_the_page_are_sent(client):
-    for path in ("missing.js", "..%2Fplayground.py", "%2e%2e/playground.py", "__init__.py"):
+    for path in ("missing.js", "index.html", "..%2Fplayground.py", "%2e%2e/playground.py", "__init__.py"):
         assert client.get(f"/playground/{path}").status_code == 404

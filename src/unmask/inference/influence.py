@@ -11,13 +11,15 @@ erasure of Li et al. 2016 ("Understanding Neural Networks through Representation
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from unmask.batches.batch import Sample
 from unmask.errors import UserError
 from unmask.inference.backend import Backend
+from unmask.inference.batching import in_order
 from unmask.inference.tokens import Token, frame_tokens
 from unmask.labelled.sentence import Sentence, join_words, split_text
 from unmask.tokenizers.tokenizer import Tokenizer
@@ -53,20 +55,36 @@ def measure_influence(backend: Backend, tokenizer: Tokenizer, text: str, layer: 
     Raises:
         UserError: the text has fewer than two words, or too many tokens.
     """
+    samples, read = frame_influence(tokenizer, text, longest)
+    return read(in_order(backend.layers(samples, (layer,))))
+
+
+def frame_influence(
+    tokenizer: Tokenizer, text: str, longest: int
+) -> tuple[list[Sample], Callable[[Sequence[np.ndarray]], Influence]]:
+    """Return the samples to encode, and what converts their hidden states in a layer, (tokens, 1, width) each.
+
+    The samples are the text, and the text without each of its words. See `measure_influence`.
+    """
     sentence = split_text(text)
     words = list(zip(sentence.starts, sentence.stops, strict=True))
     if len(words) < 2:
         raise UserError("influence is measured between words, and the text has fewer than two", remedy="add words")
     texts = [(text, words), *(_without(sentence, index) for index in range(len(words)))]
     framed = [frame_tokens(tokenizer, [shorter], longest) for shorter, _ in texts]
-    found: list[np.ndarray] = [np.empty(0)] * len(texts)
-    for number, rows in backend.layers([sample for sample, _ in framed], (layer,)):
-        found[number] = _vectors(rows[:, 0], framed[number][1], texts[number][1])  # (words, width)
-    change = np.zeros((len(words), len(words)), np.float32)
-    for index, without in enumerate(found[1:]):
-        others = np.arange(len(words)) != index
-        change[others, index] = _distances(found[0][others], without)
-    return Influence(words, change)
+
+    def read(states: Sequence[np.ndarray]) -> Influence:
+        whole, *shorter = (
+            _vectors(rows[:, 0], tokens, spans)  # (words, width)
+            for rows, (_, tokens), (_, spans) in zip(states, framed, texts, strict=True)
+        )
+        change = np.zeros((len(words), len(words)), np.float32)
+        for index, without in enumerate(shorter):
+            others = np.arange(len(words)) != index
+            change[others, index] = _distances(whole[others], without)
+        return Influence(words, change)
+
+    return [sample for sample, _ in framed], read
 
 
 def _without(sentence: Sentence, index: int) -> tuple[str, list[Span]]:

@@ -1,39 +1,63 @@
 // The routes of the server. Paths are relative, so that the page also works below a prefix of a proxy.
 
-/** An error that the server explains: `message`, and what to do about it, `remedy`. */
+const KEY = "unmask-key";
+
+/** An error that the server explains: `message`, what to do about it, `remedy`, and whether a key is missing. */
 export class Refused extends Error {
-  constructor(message, remedy = "") {
+  constructor(message, remedy = "", locked = false) {
     super(message);
     this.remedy = remedy;
+    this.locked = locked;
   }
 }
 
-async function read(path, options) {
+/** Keep an API key until the tab is closed. */
+export function setKey(key) {
+  sessionStorage.setItem(KEY, key);
+}
+
+async function read(path, options = {}) {
+  const key = sessionStorage.getItem(KEY);
+  const headers = { ...options.headers, ...(key ? { Authorization: `Bearer ${key}` } : {}) };
   let response;
   try {
-    response = await fetch(path, options);
+    response = await fetch(path, { ...options, headers });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Refused("The server does not answer.", "Is it still running? Start it again: unmask serve MODEL");
+    throw new Refused("The server does not answer.", "Is it still running?");
   }
   const content = await response.json().catch(() => ({}));
   if (response.ok) return content;
-  const error = typeof content.error === "object" && content.error ? content.error : { message: content.error };
-  throw new Refused(error.message || `The server answers with status ${response.status}.`, error.remedy ?? content.remedy);
+  const [message, ...remedy] = (content.error || `status ${response.status}`).split("; ").map(sentence);
+  throw new Refused(message, remedy.join(" "), response.status === 401);
 }
+
+const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
 
 function post(path, body, signal) {
   const headers = { "Content-Type": "application/json" };
   return read(path, { method: "POST", headers, body: JSON.stringify(body), signal });
 }
 
-/** Return the loaded models: {name, family, task, views: ids of the views that each serves}. */
+const pair = (text, text_b) => (text_b ? [text, text_b] : text);
+
+/** Return the loaded models: {name, family, size, views: ids of the views that each has, pairs}. */
 export const models = async () => (await read("playground/models")).models;
 
-export const fill = (model, text, signal) => post("fill", { model, text }, signal);
-export const label = (model, text, text_b, signal) => post("predict", { model, text, text_b: text_b || undefined }, signal);
-export const tag = (model, text, signal) => post("tag", { model, text }, signal);
+/** Return {text, masks: [{position, candidates: [{token, probability}]}]}. */
+export const fill = async (model, text, signal) => ({ text, masks: (await post("fill", { model, inputs: text }, signal))[0] });
+
+/** Return [{label, score}], the most probable label first; of a regression, one with the label "score". */
+export const label = (model, text, text_b, signal) => post("predict", { model, inputs: pair(text, text_b) }, signal);
+
+/** Return {text, entities: [{label, start, end, text, probability}]}. */
+export const tag = async (model, text, signal) => ({ text, entities: (await post("tag", { model, inputs: text }, signal))[0] });
+
+/** Return {answer, start, end, probability, nbest}, as the task of the model answers. */
 export const answer = (model, question, passage, signal) => post("answer", { model, question, passage }, signal);
-export const attention = (model, text, text_b, signal) =>
-  post("playground/attention", { model, text, text_b: text_b || undefined }, signal);
-export const influence = (model, text, signal) => post("playground/influence", { model, text }, signal);
+
+/** Return {tokens: [{token, start, end, text}], weights: by layer, head, token and token}. */
+export const attention = (model, text, text_b, signal) => post("playground/attention", { model, inputs: pair(text, text_b) }, signal);
+
+/** Return {words: [[start, end]], change: by word and word that is left out}. */
+export const influence = (model, text, signal) => post("playground/influence", { model, inputs: text }, signal);

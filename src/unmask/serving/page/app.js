@@ -1,7 +1,7 @@
 // The page: tabs, the form of the chosen view, and its results. The state is in the hash, #VIEW?name=value&…, so that
 // a view can be shared, and the back button works.
 
-import { models as loadModels, Refused } from "./api.js";
+import { models as loadModels, Refused, setKey } from "./api.js";
 import { h, paintAll, roving } from "./dom.js";
 import answer from "./answer.js";
 import attention from "./attention.js";
@@ -14,6 +14,7 @@ import { themeButton } from "./theme.js";
 const VIEWS = [fill, label, entities, answer, attention, compare];
 const panel = document.getElementById("view");
 const tabs = document.getElementById("tabs");
+const status = document.getElementById("status"); // which screen readers speak
 let models = [];
 let running = new AbortController();
 
@@ -52,7 +53,7 @@ function open() {
     panel.replaceChildren(about, h("p.note", {}, words));
     return;
   }
-  const results = h("div.results", { id: "results", role: "region", "aria-label": "Results", "aria-live": "polite" });
+  const results = h("div.results", { id: "results", role: "region", "aria-label": "Results" });
   const form = buildForm(view, values, results);
   panel.replaceChildren(about, form, results);
   if (view.fields.every((field) => values[field.name] || field.optional)) form.requestSubmit();
@@ -120,6 +121,7 @@ function buildForm(view, values, results) {
 /** Ask the server, and show what it answers. */
 async function ask(view, given, kept, keep, results, button, signal) {
   results.setAttribute("aria-busy", "true");
+  status.textContent = "";
   button.setAttribute("aria-disabled", "true");
   const slow = setTimeout(() => results.childElementCount || results.append(h("p.waiting", {}, "Computing…")), 250);
   try {
@@ -127,16 +129,14 @@ async function ask(view, given, kept, keep, results, button, signal) {
     const show = (focus) => {
       results.replaceChildren(...[view.show(data, kept(), (change, target) => (keep(change), show(target)))].flat());
       paintAll(results);
+      status.textContent = results.querySelector(".headline, .reading, h2")?.textContent ?? "";
       if (focus) results.querySelector(focus)?.focus();
     };
     show();
-    results.redraw = show;
   } catch (error) {
     if (signal.aborted) return;
     if (!(error instanceof Refused)) throw error;
-    results.replaceChildren(
-      h("div.error", { role: "alert" }, h("p", {}, h("strong", {}, error.message)), error.remedy ? h("p", {}, error.remedy) : null),
-    );
+    results.replaceChildren(explain(error));
   } finally {
     clearTimeout(slow);
     if (!signal.aborted) {
@@ -146,12 +146,31 @@ async function ask(view, given, kept, keep, results, button, signal) {
   }
 }
 
+function explain({ message, remedy }) {
+  return h("div.error", { role: "alert" }, h("p", {}, h("strong", {}, message)), remedy ? h("p", {}, remedy) : null);
+}
+
+/** Return a form that asks for an API key, which this server demands, and starts again with it. */
+function keyForm() {
+  const input = h("input", { id: "key", type: "password", autocomplete: "off", required: true });
+  const submit = (event) => {
+    event.preventDefault();
+    setKey(input.value);
+    start();
+  };
+  return h("form", { onsubmit: submit },
+    h("p.about", {}, "This server answers requests that have an API key. It is kept until you close this tab."),
+    h("div", {}, h("label", { for: "key" }, "API key"), input),
+    h("div.row", {}, h("button.primary", { type: "submit" }, "Continue")),
+  );
+}
+
 async function start() {
-  themeButton(document.getElementById("theme"), () => document.getElementById("results") && paintAll(panel));
   try {
     models = await loadModels();
   } catch (error) {
-    panel.replaceChildren(h("div.error", { role: "alert" }, h("p", {}, h("strong", {}, error.message)), h("p", {}, error.remedy ?? "")));
+    if (!(error instanceof Refused)) throw error;
+    panel.replaceChildren(error.locked ? keyForm() : explain(error));
     return;
   }
   for (const view of VIEWS) {
@@ -165,4 +184,5 @@ async function start() {
   open();
 }
 
+themeButton(document.getElementById("theme"), () => paintAll(panel));
 start();

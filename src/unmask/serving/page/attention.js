@@ -38,6 +38,9 @@ export default {
   },
 };
 
+/** Maximum number of labels of an axis. */
+const LABELS = 26;
+
 const within = (value, count) => Math.min(Math.max(0, Number(value) || 0), count - 1);
 
 /** Return the index of the longest token, which is rarely a function word. */
@@ -56,9 +59,14 @@ function controls({ weights }, layer, head, change) {
 
 /** Return the tokens as buttons, shaded by how much the chosen one attends to each. */
 function sentence({ tokens }, names, weights, chosen, title, change) {
+  const joined = tokens.map((token, index) => {
+    const before = tokens[index - 1];
+    return index > 0 && token.text >= 0 && before.text === token.text && before.end === token.start;
+  });
   const buttons = tokens.map((token, index) => {
-    const joined = index > 0 && token.text >= 0 && tokens[index - 1].text === token.text && tokens[index - 1].end === token.start;
-    const classes = [token.text < 0 && "special", index === chosen && "chosen", joined && "joined"].filter(Boolean);
+    const classes = [
+      token.text < 0 && "special", index === chosen && "chosen", joined[index] && "joined", joined[index + 1] && "continued",
+    ].filter(Boolean);
     const label = `${names[index]}, attended to with ${(100 * weights[chosen][index]).toFixed(1)} percent`;
     return h(["button", ...classes].join("."), {
       type: "button", "--weight": weights[chosen][index] ** 0.6, "aria-pressed": String(index === chosen), "aria-label": label,
@@ -81,10 +89,13 @@ function top(row, names, token) {
 function matrix(weights, names, token, title) {
   const canvas = h("canvas", { role: "img", "aria-label": `Map of ${title}: rows attend to columns` });
   canvas.weights = weights;
-  const axis = (options) => h(options, { "aria-hidden": "true" }, names.map((name, index) => h(index === token ? "li.chosen" : "li", {}, name)));
+  const step = Math.ceil(names.length / LABELS);
+  const near = (index) => step > 1 && index !== token && Math.abs(index - token) < step; // would overlap the chosen one
+  const text = (name, index) => ((index === token || index % step === 0) && !near(index) ? name : "");
+  const axis = (tag) => h(tag, { "aria-hidden": "true" }, names.map((name, index) => h(index === token ? "li.chosen" : "li", {}, text(name, index))));
   return h("section", {},
     h("h2", {}, "Rows attend to columns"),
-    h("div.map", { "--count": names.length }, axis("ol"), h("div.square", {}, canvas), axis("ol.across")),
+    h("div.map", {}, axis("ol"), h("div.square", {}, canvas), axis("ol.across")),
   );
 }
 

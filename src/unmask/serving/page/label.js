@@ -20,11 +20,11 @@ export default {
   ],
   ask: ({ text, text_b, model }, _, signal) => api.label(model, text, text_b, signal),
 
-  show({ label, scores, score, cut }) {
-    const note = cut ? h("p.note", {}, "The text is longer than the model reads: its end was cut off.") : null;
-    if (score !== undefined) return [h("p.headline", {}, score.toFixed(2), " ", h("small", {}, "score")), note].filter(Boolean);
-    const items = Object.entries(scores).map(([name, value]) => ({ name, value })).sort((a, b) => b.value - a.value);
-    const headline = h("p.headline", {}, label, " ", h("small", {}, share(scores[label])));
-    return [headline, bars(items.slice(0, 12), { title: "Probability of each label" }), note].filter(Boolean);
+  show(found) {
+    const [best] = found;
+    if (found.length === 1 && best.label === "score") return h("p.headline", {}, best.score.toFixed(2), " ", h("small", {}, "score"));
+    const items = found.slice(0, 12).map(({ label, score }) => ({ name: label, value: score }));
+    const headline = h("p.headline", {}, best.label, " ", h("small", {}, share(best.score)));
+    return [headline, bars(items, { title: "Probability of each label" })];
   },
 };
