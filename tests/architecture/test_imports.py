@@ -26,7 +26,7 @@ ORDER = [
     {"recipe"},
     {"model"},
     {"inference"},
-    {"evaluation"},
+    {"evaluation", "serving"},
     {"pretraining", "finetuning"},
     {"distillation"},
     {"demo"},

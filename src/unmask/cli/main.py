@@ -36,6 +36,7 @@ VERBS = {
     "predict": "classify texts, find entities, or answer questions with a fine-tuned model",
     "features": "write an encoder's hidden states for each token of texts, as features for other models",
     "fill": "predict the tokens at [MASK] in texts",
+    "serve": "answer requests over HTTP with one or more models",
     "export": "write a model in the format of another program",
     "recipes": "list, show and compare the shipped recipes, or migrate recipes of earlier versions",
     "runs": "list runs, describe one, or plot the curves of several",

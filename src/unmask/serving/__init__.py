@@ -1,1 +1,1 @@
-"""Serving: predictions of loaded models over HTTP, and a page to try them in a browser."""
+"""A server of models over HTTP: routes of Text Embeddings Inference and of OpenAI, and of unmask's other tasks."""

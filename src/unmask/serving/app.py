@@ -1,0 +1,250 @@
+"""The application: requests are decoded, framed, batched, and their results encoded.
+
+request -> `Gate` -> body -> msgspec type -> `Endpoint.job` -> `Batcher` -> `Job.read` -> JSON
+
+Decoding, framing and encoding of small requests is done in the event loop, because a hop to a thread takes longer; that
+of large ones in a thread. The computing thread of each model does nothing but compute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, Router
+from starlette.types import ASGIApp
+
+from unmask.batches.batch import total_length
+from unmask.errors import UserError
+from unmask.serving.auth import Keys
+from unmask.serving.batcher import Job
+from unmask.serving.body import ClientDisconnect, Gate
+from unmask.serving.endpoints import DECODERS, ENDPOINTS, Endpoint
+from unmask.serving.guard import ANY, Guard
+from unmask.serving.limits import Limits, Refusal, invalid, unhealthy
+from unmask.serving.metrics import CONTENT_TYPE, Meter
+from unmask.serving.openapi import describe
+from unmask.serving.served import Served
+from unmask.serving.types import Info, Server
+from unmask.version import __version__
+
+Value = TypeVar("Value")
+
+SMALL = 4000
+"""Number of bytes of a request, and of tokens of a job, up to which they are processed in the event loop."""
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+"""Names of this machine's loopback interface."""
+GONE = 499
+"""Status, as nginx logs it, of a request whose client left before the response."""
+OPEN = ("/health",)
+"""Routes that need no key."""
+
+
+class Service:
+    """The models of a server, and what its routes do.
+
+    Args:
+        models: the models, by name; the first that can do what a request asks for is used if it names none.
+        limits: see `Limits`.
+        meter: metrics.
+    """
+
+    def __init__(self, models: Sequence[Served], limits: Limits, meter: Meter) -> None:
+        self.models = {served.name: served for served in models}
+        self.limits, self.meter, self.gate = limits, meter, Gate(limits)
+        self.stopping = False
+
+    def find(self, name: str | None, route: str) -> Served:
+        """Return the model of a request.
+
+        Raises:
+            Refusal: there is no such model (404), or it cannot do this (422).
+        """
+        if name is None:
+            able = [served for served in self.models.values() if served.has(route)]
+            if not able:
+                raise invalid("no model of this server can do this")
+            return able[0]
+        if name not in self.models:
+            raise Refusal(404, "NotFound", "there is no such model; /info lists the models")
+        if not self.models[name].has(route):
+            raise invalid("this model cannot do this; /info lists the routes of each model")
+        return self.models[name]
+
+    async def handle(self, endpoint: Endpoint, request: Request) -> Response:
+        """Answer a request of a route that computes.
+
+        Raises:
+            Refusal: it is refused.
+        """
+        with self.gate.admit(), self.gate.read() as read:
+            try:
+                content = await read(request)
+                return await self._until_gone(request, self._answer(endpoint, content))
+            except ClientDisconnect:
+                self.meter.disconnect()
+                return Response(status_code=GONE)
+
+    async def _answer(self, endpoint: Endpoint, content: bytes) -> Response:
+        try:
+            async with asyncio.timeout(self.limits.seconds):
+                served, job = await offload(len(content) <= SMALL, partial(self._frame, endpoint, content))
+                rows = await served.batcher.run(job)
+                small = total_length(job.samples) <= SMALL
+                return await offload(small, lambda: json_response(job.read(rows)))
+        except TimeoutError as error:
+            raise unhealthy(f"not computed within {self.limits.seconds:g} seconds") from error
+
+    def _frame(self, endpoint: Endpoint, content: bytes) -> tuple[Served, Job]:
+        """Return the model of a request, and its job."""
+        wanted = decode(DECODERS[endpoint.path], content)
+        served = self.find(wanted.model, endpoint.path)
+        try:
+            return served, endpoint.job(served, wanted)
+        except UserError as error:  # its message may contain the text
+            raise invalid(endpoint.needs) from error
+
+    async def _until_gone(self, request: Request, work: Coroutine[Any, Any, Response]) -> Response:
+        """Return the result of work, which is cancelled when the client disconnects.
+
+        Raises:
+            ClientDisconnect: the client has gone.
+        """
+        doing, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_disconnected(request))
+        try:
+            await asyncio.wait((doing, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if not doing.done():
+                raise ClientDisconnect
+            return doing.result()
+        finally:
+            doing.cancel()
+            leaving.cancel()
+
+    async def health(self, request: Request) -> Response:
+        """Return 200 while requests are accepted."""
+        if self.stopping:
+            raise unhealthy("the server is stopping")
+        return Response()
+
+    async def info(self, request: Request) -> Response:
+        """Describe the models."""
+        infos = [self.describe(served) for served in self.models.values()]
+        return json_response(Server(**msgspec.structs.asdict(infos[0]), models=infos))
+
+    def describe(self, served: Served) -> Info:
+        """Describe a model."""
+        task, labels = served.model.task, served.predictor.labels
+        if served.has("/predict") and labels:
+            names = {str(index): label for index, label in enumerate(labels)}
+            kind: dict[str, dict[str, Any]] = {
+                "classifier": {"id2label": names, "label2id": {label: int(index) for index, label in names.items()}}
+            }
+        elif task is not None:
+            kind = {task.part: {"labels": list(labels)}}
+        else:
+            kind = {"embedding": {"pooling": served.pooling.mode}}
+        return Info(
+            model_id=served.name,
+            model_dtype=served.predictor.backend.precision,
+            model_type=kind,
+            routes=[one.path for one in ENDPOINTS if served.has(one.path)],
+            max_input_length=served.longest,
+            max_batch_tokens=self.limits.batch_tokens,
+            max_concurrent_requests=self.limits.requests,
+            max_client_batch_size=self.limits.inputs,
+            version=__version__,
+        )
+
+    async def metrics(self, request: Request) -> Response:
+        """Return the metrics."""
+        for served in self.models.values():
+            self.meter.queue(served.name, served.batcher.pending)
+        return Response(self.meter.text(), media_type=CONTENT_TYPE)
+
+    def close(self) -> None:
+        """Stop the computing threads."""
+        self.stopping = True
+        for served in self.models.values():
+            served.batcher.close()
+
+
+def create_app(
+    service: Service,
+    *,
+    keys: Keys | None = None,
+    hosts: Collection[str] = LOOPBACK,
+    pages: Sequence[BaseRoute] = (),
+    public: Collection[str] = (),
+) -> ASGIApp:
+    """Return the application.
+
+    Args:
+        service: the models.
+        keys: API keys; None: everybody may ask.
+        hosts: see `Guard`.
+        pages: further routes, such as those of the playground.
+        public: paths of `pages` that need no key.
+    """
+    description = msgspec.json.encode(describe())
+
+    async def openapi(request: Request) -> Response:
+        return Response(description, media_type="application/json")
+
+    @asynccontextmanager
+    async def lifespan(app: Any) -> AsyncIterator[None]:
+        yield
+        service.close()
+
+    plain = {"/health": service.health, "/info": service.info, "/metrics": service.metrics, "/openapi.json": openapi}
+    routes: list[BaseRoute] = [Route(path, handler, methods=["GET"]) for path, handler in plain.items()]
+    routes += [Route(one.path, partial(service.handle, one), methods=["POST"]) for one in ENDPOINTS]
+    app = Router([*routes, *pages], redirect_slashes=False, lifespan=lifespan)
+    paths = [*plain, *(one.path for one in ENDPOINTS), *(one.path for one in pages if isinstance(one, Route))]
+    return Guard(
+        app, keys=keys or Keys(), hosts=hosts or (ANY,), meter=service.meter, routes=paths, public=(*OPEN, *public)
+    )
+
+
+async def _disconnected(request: Request) -> None:
+    """Wait until the client has gone."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def offload(small: bool, function: Callable[[], Value]) -> Value:
+    """Return the result of a function, called here if there is little to do, in a thread otherwise."""
+    return function() if small else await run_in_threadpool(function)
+
+
+def decode(decoder: msgspec.json.Decoder[Any], content: bytes) -> Any:
+    """Decode a request.
+
+    Raises:
+        Refusal: it is not JSON (400), or not as described (422).
+    """
+    try:
+        return decoder.decode(content)
+    except msgspec.ValidationError as error:
+        raise invalid(without_content(str(error))) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Refusal(400, "Validation", "the body is not valid JSON") from error
+
+
+def without_content(message: str) -> str:
+    """Return msgspec's message about a request without what the request contains."""
+    for start in ("Object contains unknown field", "Invalid enum value"):
+        if message.startswith(start):
+            return start
+    return message
+
+
+def json_response(value: Any) -> Response:
+    """Return a value as a response."""
+    return Response(msgspec.json.encode(value), media_type="application/json")

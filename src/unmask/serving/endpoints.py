@@ -1,0 +1,163 @@
+"""The routes that compute: for each its request, its response, and the job between them.
+
+The table `ENDPOINTS` is what the application serves and what the OpenAPI description is made of.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from unmask.batches.batch import total_length
+from unmask.serving import types
+from unmask.serving.batcher import Job
+from unmask.serving.limits import invalid, too_large
+from unmask.serving.served import Served
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A route that computes.
+
+    Attributes:
+        path: the route.
+        summary: what it does.
+        request: type of its request.
+        response: type of its response.
+        job: converts a request to a job of a model.
+        needs: what a request or a model lacks if it is refused for another reason than a limit.
+        example: a request, for the description.
+    """
+
+    path: str
+    summary: str
+    request: type[types.Request]
+    response: Any
+    job: Callable[[Served, Any], Job]
+    needs: str
+    example: dict[str, Any]
+
+
+def _embed(served: Served, request: types.EmbedRequest) -> Job:
+    job = served.embed(request)
+    return replace(job, read=lambda rows: job.read(rows).tolist())
+
+
+def _openai(served: Served, request: types.OpenAIRequest) -> Job:
+    """Return the job of `/v1/embeddings`; texts that are too long are refused, as by OpenAI."""
+    inputs = request.input
+    ids = _token_ids(served, inputs)
+    if ids is None:
+        embed = types.EmbedRequest(inputs=inputs, dimensions=request.dimensions)  # type: ignore[arg-type]
+        job = served.embed(embed)
+    else:
+        job = served.embed_ids(ids, normalize=True, dimensions=request.dimensions, truncate=False)
+    tokens = total_length(job.samples)
+
+    def read(rows: list[np.ndarray]) -> types.OpenAIResponse:
+        vectors = job.read(rows).astype("<f4")
+        base64_wanted = request.encoding_format == "base64"
+        data = [
+            types.OpenAIEmbedding(
+                index, base64.b64encode(vector.tobytes()).decode() if base64_wanted else vector.tolist()
+            )
+            for index, vector in enumerate(vectors)
+        ]
+        return types.OpenAIResponse(data, served.name, types.Usage(tokens, tokens))
+
+    return replace(job, read=read)
+
+
+def _token_ids(served: Served, inputs: str | Sequence[str | int | list[int]]) -> list[np.ndarray] | None:
+    """Return the token ids of a request, a list for each text; None if it has texts.
+
+    Raises:
+        Refusal: texts and ids are mixed, there are too many or none, or the model has no such token.
+    """
+    if isinstance(inputs, str) or (inputs and all(isinstance(one, str) for one in inputs)):
+        return None
+    lists = [inputs] if all(isinstance(one, int) for one in inputs) else inputs
+    if not inputs or not all(isinstance(one, list) and one for one in lists):
+        raise invalid("input is a text, a list of texts, a list of token ids, or a list of such lists, none empty")
+    if len(lists) > served.limits.inputs:
+        raise too_large(f"more than {served.limits.inputs} inputs; send several requests")
+    if not all(0 <= id < served.tokenizer.size for one in lists for id in one):  # type: ignore[union-attr]
+        raise invalid(f"token ids of this model are from 0 to {served.tokenizer.size - 1}")
+    return [np.array(one, np.int64) for one in lists]
+
+
+_TEXT = "a text has characters that cannot be encoded"
+ENDPOINTS = (
+    Endpoint(
+        "/embed",
+        "Return the vector of each text.",
+        types.EmbedRequest,
+        types.EmbedResponse,
+        _embed,
+        _TEXT,
+        {"inputs": "What is deep learning?"},
+    ),
+    Endpoint(
+        "/v1/embeddings",
+        "Return the vector of each text, as OpenAI's API.",
+        types.OpenAIRequest,
+        types.OpenAIResponse,
+        _openai,
+        _TEXT,
+        {"input": ["What is deep learning?"]},
+    ),
+    Endpoint(
+        "/predict",
+        "Classify texts or pairs of texts, or predict a number for each.",
+        types.PredictRequest,
+        types.PredictResponse,
+        Served.predict,
+        "the model reads pairs of texts, and the request has single ones, or the reverse",
+        {"inputs": "A wonderful film."},
+    ),
+    Endpoint(
+        "/tag",
+        "Find the entities of texts.",
+        types.TagRequest,
+        types.TagResponse,
+        Served.tag,
+        _TEXT,
+        {"inputs": "Ada Lovelace lived in London."},
+    ),
+    Endpoint(
+        "/answer",
+        "Answer a question from a passage.",
+        types.AnswerRequest,
+        types.AnswerResponse,
+        Served.answer,
+        "the question or a passage is empty, or the model reads no history, or one passage without a title only",
+        {"question": "Where did she live?", "passage": "Ada Lovelace lived in London."},
+    ),
+    Endpoint(
+        "/fill",
+        "Return the most probable tokens at each mask.",
+        types.FillRequest,
+        types.FillResponse,
+        Served.fill,
+        "a text has no mask, or more tokens than the model reads; write [MASK] where a word is missing",
+        {"inputs": "Paris is the [MASK] of France."},
+    ),
+    Endpoint(
+        "/features",
+        "Return the hidden states of each token.",
+        types.FeaturesRequest,
+        types.FeaturesResponse,
+        Served.features,
+        "the model has no such layer",
+        {"inputs": "A text.", "layers": [-1]},
+    ),
+)
+"""All routes that compute."""
+
+DECODERS = {endpoint.path: msgspec.json.Decoder(endpoint.request) for endpoint in ENDPOINTS}
+"""Decoders of their requests."""

@@ -1,0 +1,124 @@
+"""The outermost layer of a server: checks hosts, keys and headers, counts, and turns every error into a response.
+
+No error reaches the web server behind it, whose traceback would show what users sent.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+
+import msgspec
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from unmask.serving.auth import Keys
+from unmask.serving.limits import Kind, Refusal
+from unmask.serving.metrics import Meter
+from unmask.serving.types import Failure
+
+HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+)
+"""Headers of all responses."""
+ANY = "*"
+"""Stands for all hosts."""
+KINDS: dict[int, Kind] = {401: "Unauthorized", 403: "Unauthorized", 404: "NotFound"}
+
+
+class Guard:
+    """An ASGI application around another one.
+
+    Args:
+        app: the application.
+        keys: keys of which each request needs one.
+        hosts: names, without port, by which clients may address the server; a page of another site that resolves its
+            own name to this machine's address is refused. `ANY` allows all.
+        meter: metrics.
+        routes: paths that metrics count by name.
+        public: paths that need no key.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        keys: Keys,
+        hosts: Collection[str],
+        meter: Meter,
+        routes: Collection[str],
+        public: Collection[str],
+    ) -> None:
+        self._app, self._keys, self._hosts, self._meter = app, keys, hosts, meter
+        self._routes, self._public = frozenset(routes), frozenset(public)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            return
+        scope["app"] = self._app  # the router raises an error where there is no route, instead of answering
+        started, path = time.monotonic(), scope["path"]
+        route = path if path in self._routes else "other"
+        status = 499  # as if the client had left, unless a response begins
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                given = {name for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *(one for one in HEADERS if one[0] not in given)]
+            await send(message)
+
+        self._meter.enter()
+        try:
+            self._check(Headers(scope=scope), path)
+            await self._app(scope, receive, answer)
+        except Refusal as refusal:
+            await refuse(refusal)(scope, receive, answer)
+        except HTTPException as error:
+            failure = Refusal(error.status_code, KINDS.get(error.status_code, "Validation"), error.detail)
+            await refuse(failure)(scope, receive, answer)
+        except Exception as error:
+            self._meter.failure(route, error)
+            if status == 499:
+                await refuse(Refusal(500, "Backend", "internal error"))(scope, receive, answer)
+        finally:
+            self._meter.leave(route, status, time.monotonic() - started)
+
+    def _check(self, headers: Headers, path: str) -> None:
+        """Check the headers of a request.
+
+        Raises:
+            Refusal: its length is stated in two ways, the host is unknown, or the key is missing or wrong.
+        """
+        if "content-length" in headers and "transfer-encoding" in headers:
+            raise Refusal(400, "Validation", "Content-Length and Transfer-Encoding exclude each other")
+        if ANY not in self._hosts and host_name(headers.get("host", "")) not in self._hosts:
+            raise Refusal(403, "Unauthorized", "this host is not one of the server's names")
+        if path not in self._public and not self._keys.allow(headers.get("authorization", "").encode("latin1")):
+            raise Refusal(401, "Unauthorized", "send an API key: Authorization: Bearer KEY")
+
+
+def host_name(host: str) -> str:
+    """Return the name in a Host header, without the port."""
+    name = host.lower()
+    return name.partition("]")[0].removeprefix("[") if name.startswith("[") else name.partition(":")[0]
+
+
+def refuse(refusal: Refusal) -> Response:
+    """Return a refusal as a response."""
+    headers = {} if refusal.retry is None else {"retry-after": str(refusal.retry)}
+    if refusal.status == 401:
+        headers["www-authenticate"] = "Bearer"
+    if refusal.status in (408, 413):
+        headers["connection"] = "close"  # the rest of the body is not read
+    body = msgspec.json.encode(Failure(refusal.message, refusal.kind))
+    return Response(body, refusal.status, headers, media_type="application/json")

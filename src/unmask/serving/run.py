@@ -1,0 +1,181 @@
+"""Running a server: from directories of models to a listening socket, and from SIGTERM to the last response."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from unmask.errors import UserError, counted
+from unmask.inference.predictor import Predictor
+from unmask.model import find, load_model
+from unmask.serving.app import LOOPBACK, Service
+from unmask.serving.limits import Limits
+from unmask.serving.metrics import Meter
+from unmask.serving.pooling import read_pooling
+from unmask.serving.protocol import bounded
+from unmask.serving.served import Served
+from unmask.training.machine import Machine
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+"""What names of models look like."""
+SWITCH = 0.0005
+"""Seconds after which Python's threads take turns: computing would otherwise wait up to 5 ms for the event loop after
+each operation."""
+BACKLOG = 2048
+"""Number of connections that wait to be accepted."""
+KEEP_ALIVE = 30
+"""Seconds after which an idle connection is closed."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model to serve: its name, and its directory."""
+
+    name: str
+    directory: str
+
+
+def parse_sources(arguments: Sequence[str]) -> list[Source]:
+    """Return the models that a command line names, each `DIRECTORY` or `NAME=DIRECTORY`.
+
+    Raises:
+        UserError: a name is not valid, or two are equal.
+    """
+    found: list[Source] = []
+    for argument in arguments:
+        given, equals, directory = argument.partition("=")
+        if not equals or "/" in given:
+            directory, given = argument, Path(argument).resolve().name
+        if not NAME.fullmatch(given):
+            raise UserError(f"'{given}' cannot be the name of a model", remedy="name it: NAME=DIRECTORY")
+        if given in {source.name for source in found}:
+            raise UserError(f"two models have the name '{given}'", remedy="name them: NAME=DIRECTORY")
+        found.append(Source(given, directory))
+    return found
+
+
+def load_served(
+    sources: Sequence[Source], machine: Machine, limits: Limits, meter: Meter, *, allow_pickle: bool = False
+) -> list[Served]:
+    """Load models.
+
+    Raises:
+        UserError: one does not exist or is damaged.
+    """
+    models = []
+    for source in sources:
+        pooling = read_pooling(find(source.directory))
+        predictor = Predictor(load_model(source.directory, allow_pickle=allow_pickle), machine)
+        models.append(Served(source.name, predictor, limits, meter, pooling))
+        models[-1].warm_up()
+    return models
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket.
+
+    Raises:
+        UserError: the address cannot be used.
+    """
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise UserError(
+            f"{host}:{port}: {error.strerror or error}", remedy="choose another --port or --host"
+        ) from error
+
+
+def address(listener: socket.socket) -> str:
+    """Return the address of a listening socket as a URL."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only programs of this machine reach a host."""
+    return host in LOOPBACK or host.startswith("127.")
+
+
+def greeting(service: Service, url: str) -> str:
+    """Return the line that tells where the server is, which models it has, and what a request may hold at most."""
+    limits = service.limits
+    models = ", ".join(f"{one.name} ({one.longest} tokens)" for one in service.models.values())
+    most = f"{counted(limits.inputs, 'text')}, {limits.request_tokens:,} tokens, {limits.body / 1e6:g} MB"
+    return f"{url} serves {models}; a request holds at most {most}"
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server: SIGTERM and Ctrl-C let open requests finish, and the program then ends normally."""
+
+    def __init__(self, config: uvicorn.Config, service: Service, started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._service, self._announce = service, started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._announce()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._service.stopping = True
+        super().handle_exit(sig, frame)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, self.handle_exit) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def serve(app: ASGIApp, service: Service, listener: socket.socket, started: Callable[[], None]) -> None:
+    """Serve until SIGTERM or Ctrl-C; a second one does not wait for open requests.
+
+    Args:
+        app: the application.
+        service: its models.
+        listener: see `listen`.
+        started: called when requests are accepted.
+    """
+    _allow_descriptors()
+    sys.setswitchinterval(SWITCH)
+    config = uvicorn.Config(
+        app,
+        http=bounded(service.limits.header_seconds),
+        ws="none",
+        lifespan="on",
+        loop="asyncio",
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        limit_concurrency=2 * service.limits.requests,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=round(service.limits.drain_seconds),
+    )
+    asyncio.run(_Server(config, service, started).serve(sockets=[listener]))
+
+
+def _allow_descriptors() -> None:
+    """Allow as many open connections as the system permits; the default is often 1,024."""
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
