@@ -95,7 +95,7 @@ class Page:
         return WebDriverWait(self.driver, 10, poll_frequency=0.02).until(lambda driver: condition())
 
     def wait_for_results(self):
-        self.wait(lambda: self.all("#results:not([aria-busy]) > *"))
+        self.wait(lambda: self.all("#results:not([aria-busy=true]) > *"))
 
     def submit(self, **fields):
         for name, text in fields.items():

@@ -88,8 +88,8 @@ def run(options: argparse.Namespace) -> None:
         everything = options.host in ("0.0.0.0", "::") and not options.allow_host
         hosts = ("*",) if everything else (*LOOPBACK, options.host, *options.allow_host)
         url = address(listener)
-        hosts = [host.lower() for host in hosts]
-        app = create_app(service, keys=keys, hosts=hosts, pages=playground_routes(service), public=public_paths())
+        names = [host.lower() for host in hosts]
+        app = create_app(service, keys=keys, hosts=names, pages=playground_routes(service), public=public_paths())
         serve(app, service, listener, lambda: report(options, greeting(service, url)))
 
 

@@ -8,6 +8,7 @@ import attention from "./attention.js";
 import compare from "./compare.js";
 import entities from "./entities.js";
 import fill from "./fill.js";
+import { buildForm } from "./form.js";
 import label from "./label.js";
 import { themeButton } from "./theme.js";
 
@@ -54,96 +55,53 @@ function open() {
     return;
   }
   const results = h("div.results", { id: "results", role: "region", "aria-label": "Results" });
-  const form = buildForm(view, values, results);
+  let linked = values; // with what was chosen in the results of these texts; other texts start without
+  const form = buildForm(view, servers(view), values, (given, button) => {
+    const kept = { ...linked, ...given };
+    writeHash(view, kept, { replace: linked === values });
+    linked = {};
+    ask(view, given, kept, results, button);
+  });
   panel.replaceChildren(about, form, results);
   if (view.fields.every((field) => values[field.name] || field.optional)) form.requestSubmit();
 }
 
-/** Return the form of a view, filled with values; submitting it asks the server and shows the results. */
-function buildForm(view, values, results) {
-  const serving = servers(view);
-  const chosenModel = () => (view.everyModel ? null : serving.find((one) => one.name === select.value));
-  const blocks = view.fields.map((field) => {
-    const area = h("textarea", {
-      id: field.name, name: field.name, rows: field.rows ?? 2, placeholder: field.placeholder, required: !field.optional,
-      maxlength: 20000, spellcheck: "false", value: values[field.name] ?? "",
-      onkeydown: (event) => {
-        if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
-        event.preventDefault();
-        form.requestSubmit();
-      },
-    });
-    const name = h("label", { for: field.name }, field.label, field.optional ? h("span.optional", {}, " (optional)") : null);
-    return h("div", {}, name, area);
-  });
-  const select = h("select", { id: "model", name: "model" }, serving.map((one) => h("option", { value: one.name }, one.name)));
-  if (serving.some((one) => one.name === values.model)) select.value = values.model;
-  const chooser = h("div", {}, h("label", { for: "model" }, "Model"), select);
-  const button = h("button.primary", { type: "submit" }, view.action);
-  const examples = view.examples.map((example) => {
-    const text = view.fields.map((field) => example[field.name]).filter(Boolean)[0];
-    return h("button", { type: "button", title: text, onclick: () => tryOut(example) }, text.length > 44 ? `${text.slice(0, 42)}…` : text);
-  });
-  const showFields = () => view.fields.forEach((field, index) => (blocks[index].hidden = Boolean(field.needs && !field.needs(chosenModel()))));
-  const form = h("form", { autocomplete: "off", onsubmit: submit },
-    blocks,
-    h("div.row", {}, view.everyModel || serving.length < 2 ? null : chooser, button, view.extra?.(() => form) ?? null, h("kbd.keys", {}, "Ctrl + Enter")),
-    h("div.examples", {}, h("span", {}, "Try:"), examples),
-  );
-  function tryOut(example) {
-    for (const field of view.fields) form.elements[field.name].value = example[field.name] ?? "";
-    form.requestSubmit();
-  }
-  let kept = { ...values };
-  let first = true;
-  async function submit(event) {
-    event.preventDefault();
-    running.abort();
-    running = new AbortController();
-    const { signal } = running;
-    const given = Object.fromEntries(
-      view.fields.map((field, index) => [field.name, blocks[index].hidden ? "" : form.elements[field.name].value]),
-    );
-    if (!view.everyModel) given.model = select.value;
-    kept = first ? { ...kept, ...given } : given; // what was chosen in results belongs to the text before
-    writeHash(view, kept, { replace: first });
-    first = false;
-    await ask(view, given, () => kept, (change) => writeHash(view, (kept = { ...kept, ...change }), { replace: true }), results, button, signal);
-  }
-  select.addEventListener("change", () => {
-    showFields();
-    if (form.checkValidity()) form.requestSubmit();
-  });
-  showFields();
-  return form;
-}
-
-/** Ask the server, and show what it answers. */
-async function ask(view, given, kept, keep, results, button, signal) {
-  results.setAttribute("aria-busy", "true");
+/** Ask the server for what a view shows, and show it. */
+async function ask(view, given, kept, results, button) {
+  running.abort();
+  running = new AbortController();
+  const { signal } = running;
+  const waiting = (on) => {
+    results.setAttribute("aria-busy", String(on));
+    button.setAttribute("aria-disabled", String(on));
+  };
+  waiting(true);
   status.textContent = "";
-  button.setAttribute("aria-disabled", "true");
   const slow = setTimeout(() => results.childElementCount || results.append(h("p.waiting", {}, "Computing…")), 250);
   try {
-    const data = await view.ask(given, view.everyModel ? servers(view) : models.find((one) => one.name === given.model), signal);
-    const show = (focus) => {
-      results.replaceChildren(...[view.show(data, kept(), (change, target) => (keep(change), show(target)))].flat());
-      paintAll(results);
-      status.textContent = results.querySelector(".headline, .reading, h2")?.textContent ?? "";
-      if (focus) results.querySelector(focus)?.focus();
-    };
-    show();
+    const data = await view.ask(given, view.everyModel ? servers(view) : null, signal);
+    if (!signal.aborted) showResults(view, data, kept, results);
   } catch (error) {
     if (signal.aborted) return;
     if (!(error instanceof Refused)) throw error;
     results.replaceChildren(explain(error));
   } finally {
     clearTimeout(slow);
-    if (!signal.aborted) {
-      results.removeAttribute("aria-busy");
-      button.removeAttribute("aria-disabled");
-    }
+    if (!signal.aborted) waiting(false);
   }
+}
+
+/** Show results, and show them again whenever something in them is chosen, which the hash then keeps. */
+function showResults(view, data, kept, results, focus) {
+  const change = (chosen, target) => {
+    const values = { ...kept, ...chosen };
+    writeHash(view, values, { replace: true });
+    showResults(view, data, values, results, target);
+  };
+  results.replaceChildren(...[view.show(data, kept, change)].flat());
+  paintAll(results);
+  status.textContent = results.querySelector(".headline, .reading, h2")?.textContent ?? "";
+  if (focus) results.querySelector(focus)?.focus();
 }
 
 function explain({ message, remedy }) {
@@ -180,7 +138,6 @@ async function start() {
   }
   roving(tabs, '[role="tab"]');
   addEventListener("hashchange", open);
-  addEventListener("popstate", open);
   open();
 }
 
