@@ -47,6 +47,17 @@ SMALL = [
 ]
 
 
+def pytest_addoption(parser):
+    parser.addoption("--exhaustive", action="store_true", help="run tests that are marked exhaustive, too")
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--exhaustive"):
+        for item in items:
+            if item.get_closest_marker("exhaustive"):
+                item.add_marker(pytest.mark.skip(reason="runs with --exhaustive"))
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of data sets next to the checkout."""

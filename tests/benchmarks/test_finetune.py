@@ -38,7 +38,7 @@ ONLY = {
     "distillation": ["start=distilled"],
     "pretraining_pays": ["start=random", "start=longer-adapted"],
     "family": [
-        *(f"start={name}" for name in ("bert", "gpt", "elmo", "xlnet", "static", "random-albert")),
+        *(f"start={name}" for name in ("bert", "elmo", "static", "random-albert")),
         *(f"data={name}" for name in ("conll2003", "sst2-2000")),
     ],
 }

@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.minilm
 def test_the_benchmark_of_gpus_checks_and_measures():
     command = [sys.executable, "benchmarks/gpu.py", "--toy"]

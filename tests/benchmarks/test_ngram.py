@@ -47,6 +47,7 @@ def test_probabilities_sum_to_1(benchmark_module, sentences):
         assert sum(of_last) == pytest.approx(1)
 
 
+@pytest.mark.exhaustive
 def test_the_benchmark_runs_at_toy_size(toy):
     module = importlib.import_module("ngram")
     module.main(["--toy", "--runs", str(toy)])

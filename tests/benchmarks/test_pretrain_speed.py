@@ -49,6 +49,7 @@ def test_both_engines_read_the_same_sequences(benchmark_module, minilm):
     assert [ours.encode(text).tolist() for text in texts] == [ids[1:-1] for ids in theirs]
 
 
+@pytest.mark.exhaustive
 def test_engines_take_turns_and_each_round_is_a_record(benchmark_module, records, run_main):
     module = benchmark_module("pretrain_speed")
     size = ["--cases", "tiny-var-bf16-0.1", "--steps", "2", "--sequences", "4"]

@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from unmask.batches.frame import Frame
+from unmask.distillation import task
+from unmask.distillation.distill import distill
 from unmask.distillation.lesson import Lesson
 from unmask.distillation.predictions import attach
 from unmask.distillation.task import prepare_lesson
@@ -16,6 +18,7 @@ from unmask.finetuning.job import LabelledFiles
 from unmask.inference.backend import TorchBackend
 from unmask.inference.predictor import Predictor
 from unmask.model import Model, load_model, save_model
+from unmask.objectives.teacher import Teacher
 from unmask.recipe import read_recipe
 from unmask.runs.display import Display
 from unmask.tokenizers.wordpiece import train_wordpiece
@@ -42,13 +45,35 @@ def test_the_predictions_across_vocabularies_are_those_of_the_same_words(tuned, 
     for init in (None, tmp_path / "init"):
         files = LabelledFiles([examples / FILES["token-classification"]])
         lesson = Lesson(read_recipe("tinybert-mini"), tuned("token-classification"), files, init=init)
-        lesson = replace(lesson, settings={"objective.layer_matching": False})
+        lesson = replace(lesson, settings={"objective.layer_matching": False, "budget.epochs": 1})
         seen[init] = prepare_lesson(lesson, CPU, Display(quiet=True))
     backend = TorchBackend(load_model(tuned("token-classification")), CPU)
     ours = np.concatenate(backend.logits("token_classification", seen[None].train.samples))
     theirs = np.concatenate([one.labels["soft_targets"] for one in seen[tmp_path / "init"].train.samples])
     np.testing.assert_allclose(theirs.reshape(ours.shape), ours, atol=1e-4)
     assert seen[None].teacher is not None and seen[tmp_path / "init"].teacher is None
+
+
+@pytest.mark.parametrize("matching", [False, {}], ids=["predictions", "layers first"])
+def test_predictions_that_would_be_read_in_every_epoch_are_computed_once(
+    matching, tuned, examples, tmp_path, monkeypatch
+):
+    asked, real = [], Teacher.predict
+    monkeypatch.setattr(Teacher, "predict", lambda *given: asked.append(1) or real(*given))
+    given = {"train": examples / FILES["classification"], "layers": 2}
+    settings = {"budget.epochs": 4, "batch.sequences": 16, "objective.layer_matching": matching}
+
+    def learned(name):
+        recipe = read_recipe("tinybert-mini")
+        distill(recipe, tuned("classification"), tmp_path / name, settings=settings, machine=CPU, quiet=True, **given)
+        return load_model(tmp_path / name).encoder.state_dict()
+
+    once = learned("once")
+    assert not asked
+    monkeypatch.setattr(task, "_predicts_again", lambda *given: False)
+    for name, weight in learned("again").items():
+        torch.testing.assert_close(once[name], weight, atol=1e-4, rtol=1e-3)
+    assert asked
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ def test_every_topic_has_its_number_of_examples(parts):
     assert topics() == parts
 
 
+@pytest.mark.exhaustive
 def test_the_test_paragraphs_can_be_removed_from_the_documentation(parts):
     """They are paragraphs of its documents, to the letter."""
     paragraphs = {text for document in documentation(8_000_000) for text in document.split("\n\n")}

@@ -97,7 +97,7 @@ def alone(command, tmp_path_factory):
     return out
 
 
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.exhaustive)])
 def test_any_number_of_processes_gives_the_same_losses(command, alone, tmp_path, size):
     out = tmp_path / "run"
     statuses, said = end(command(out, size))
@@ -147,6 +147,7 @@ FIRST = "layout={kind='document_sentences'},objective={next_sentence=false,span_
 PAIRS_LATER = f"stages=[{{share=0.5,{FIRST}}},{{share=0.5}}]"
 
 
+@pytest.mark.exhaustive
 def test_two_processes_with_stages_have_the_losses_of_one(command, tmp_path):
     """Heads begin and end in the middle of the run; it is stopped and resumed in its last stage."""
     staged = {"settings": [PAIRS_LATER, "optimizer.bias_correction=false"]}
@@ -319,6 +320,7 @@ def test_raw_text_is_for_one_process(tmp_path):
     assert b"build the corpus first" in done.stderr
 
 
+@pytest.mark.exhaustive
 def test_torchrun_starts_again_after_a_crash(corpus, alone, tmp_path):
     """One of two processes kills itself once; torchrun restarts both, and they resume from the checkpoint."""
     out, recipe = tmp_path / "run", tmp_path / "recipe.toml"

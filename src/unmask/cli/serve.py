@@ -64,7 +64,16 @@ def run(options: argparse.Namespace) -> None:
         from unmask.serving.limits import Limits
         from unmask.serving.metrics import Meter
         from unmask.serving.playground import playground_routes, public_paths
-        from unmask.serving.run import address, greeting, is_loopback, listen, load_served, parse_sources, serve
+        from unmask.serving.run import (
+            address,
+            greeting,
+            is_loopback,
+            listen,
+            load_served,
+            make_server,
+            parse_sources,
+            serve,
+        )
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in PACKAGES:
             raise
@@ -90,7 +99,7 @@ def run(options: argparse.Namespace) -> None:
         url = address(listener)
         names = [host.lower() for host in hosts]
         app = create_app(service, keys=keys, hosts=names, pages=playground_routes(service), public=public_paths())
-        serve(app, service, listener, lambda: report(options, greeting(service, url)))
+        serve(make_server(app, service, lambda: report(options, greeting(service, url))), listener)
 
 
 def _number(text: str) -> int:

@@ -74,9 +74,11 @@ def prepare_lesson(lesson: Lesson, machine: Machine, display: Display) -> Prepar
         check_targets(phases[-1].objectives)
         data_of = hashlib.sha256("".join(data.fingerprints().values()).encode()).hexdigest()
         store = TargetStore(lesson.targets, {"teacher": identity, "data set": data_of})
-    if why or store is not None:
-        ready = with_predictions(ready, model, exact, display, store, same=not why)
-    read = not why and (store is None or len(phases) > 1)
+    given = bool(why) or store is not None or _predicts_again(recipe, phases[-1])
+    if given:
+        precise = machine if store is None and not why else exact
+        ready = with_predictions(ready, model, precise, display, store, same=not why)
+    read = not why and (not given or len(phases) > 1)
     taught.to(machine.device, machine.dtype)
     return replace(
         ready,
@@ -124,6 +126,12 @@ def phases_of(recipe: FinetuningRecipe) -> tuple[Phase, ...]:
         return (Phase(1.0, (*own, *names)),)
     others = tuple(name for name in names if name != LAYER_MATCHING)
     return Phase(share, (LAYER_MATCHING,)), Phase(1 - share, (*own, *others))
+
+
+def _predicts_again(recipe: FinetuningRecipe, last: Phase) -> bool:
+    """Return whether the teacher would read samples several times, for the same predictions and nothing else."""
+    taught = [name for name in last.objectives if name in recipe.objectives and TEACHER in recipe.objectives[name].asks]
+    return taught == [SOFT_TARGETS] and last.share * (recipe.budget.epochs or 0) > 1
 
 
 def _student(lesson: Lesson, teacher: Model) -> tuple[Model, str]:

@@ -63,6 +63,8 @@ class _Work:
 
 _Part = tuple[_Work, list[int]]
 """Samples of a work, by number, in a batch."""
+_Done = tuple[_Work, Refusal | None]
+"""A work with its rows, or why it has none."""
 
 
 class Batcher:
@@ -151,13 +153,14 @@ class Batcher:
         while parts := self._next():
             samples = [work.job.samples[number] for work, numbers in parts for number in numbers]
             tokens, started = total_length(samples), time.monotonic()
-            self._run(parts)
+            done = self._run(parts)
             seconds = time.monotonic() - started
             with self._ready:
                 self._pending -= tokens
                 speed = tokens / max(seconds, 1e-6)
                 self._speed += (speed - self._speed) * (SMOOTHING if self._speed else 1)
             self._meter.batch(self._name, tokens, len(samples), seconds)
+            _deliver(done)
         for work in list(self._queue):
             _deliver([(work, unhealthy("the server has stopped"))])
 
@@ -193,23 +196,20 @@ class Batcher:
         self._waiting -= total
         return parts
 
-    def _run(self, parts: list[_Part]) -> None:
-        """Compute a batch and deliver what is complete; on failure, compute each work alone."""
+    def _run(self, parts: list[_Part]) -> list[_Done]:
+        """Compute a batch and return the works that are complete; on failure, compute each work alone."""
         parts = [(work, numbers) for work, numbers in parts if not work.dropped]
         if not parts:
-            return
+            return []
         samples = [work.job.samples[number] for work, numbers in parts for number in numbers]
         try:
             rows = iter(self._compute(parts[0][0].job.head, samples))
         except Exception as error:
             if len(parts) > 1:
-                for part in parts:
-                    self._run([part])
-                return
+                return [one for part in parts for one in self._run([part])]
             self._meter.failure(self._name, error)
-            _deliver([(parts[0][0], _failed())])
-            return
-        done: list[tuple[_Work, Refusal | None]] = []
+            return [(parts[0][0], _failed())]
+        done: list[_Done] = []
         for work, numbers in parts:
             work.rows |= {number: next(rows) for number in numbers}
             work.left -= len(numbers)
@@ -217,14 +217,14 @@ class Batcher:
                 done.append((work, _failed()))
             elif not work.left:
                 done.append((work, None))
-        _deliver(done)
+        return done
 
 
 def _failed() -> Refusal:
     return Refusal(424, "Backend", "computing failed")
 
 
-def _deliver(done: Sequence[tuple[_Work, Refusal | None]]) -> None:
+def _deliver(done: Sequence[_Done]) -> None:
     """Hand results, or refusals, to the event loop in which the requests wait."""
 
     def resolve() -> None:

@@ -81,12 +81,12 @@ def _token_ids(served: Served, inputs: str | Sequence[str | int | list[int]]) ->
     """
     if isinstance(inputs, str) or (inputs and all(isinstance(one, str) for one in inputs)):
         return None
-    lists = [inputs] if all(isinstance(one, int) for one in inputs) else inputs
+    lists: list[Any] = [inputs] if all(isinstance(one, int) for one in inputs) else list(inputs)
     if not inputs or not all(isinstance(one, list) and one for one in lists):
         raise invalid("input is a text, a list of texts, a list of token ids, or a list of such lists, none empty")
     if len(lists) > served.limits.inputs:
         raise too_large(f"more than {served.limits.inputs} inputs; send several requests")
-    if not all(0 <= id < served.tokenizer.size for one in lists for id in one):  # type: ignore[union-attr]
+    if not all(0 <= id < served.tokenizer.size for one in lists for id in one):
         raise invalid(f"token ids of this model are from 0 to {served.tokenizer.size - 1}")
     return [np.array(one, np.int64) for one in lists]
 

@@ -41,7 +41,7 @@ class Limits:
     request_tokens: int = 65_536
     batch_tokens: int = 8192
     queue_tokens: int = 524_288
-    values: int = 2_000_000
+    values: int = 500_000
     wait: float = 0.002
     header_seconds: float = 10.0
     body_seconds: float = 20.0

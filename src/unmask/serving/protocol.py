@@ -12,9 +12,9 @@ LARGEST = 32_768
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """A connection that is closed if a request's line and headers are too large, or take too long to arrive.
+    """A connection that is closed if headers are too large or too slow, or if the client does not read the response.
 
-    uvicorn limits neither. `seconds` is set on a subclass; see `bounded`.
+    uvicorn limits none of these. `seconds` is set on a subclass; see `bounded`.
     """
 
     seconds = 10.0
@@ -26,7 +26,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._received = 0
         self._size = 0
 
-    def connection_made(self, transport: BaseTransport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: BaseTransport) -> None:
         """Begin to wait for the first request."""
         super().connection_made(cast(Any, transport))
         self._expect()
@@ -67,6 +67,16 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_waiting()
         self._in_headers, self._received = False, 0
         super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, and for the client to read the response."""
+        super().on_response_complete()
+        if self.transport.get_write_buffer_size():
+            self.loop.call_later(self.timeout_keep_alive, self._abort_if_unread)
+
+    def _abort_if_unread(self) -> None:
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
 
     def _count(self, data: bytes) -> None:
         """Count bytes of the line and the headers.

@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -133,6 +134,9 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
         numbers = (signal.SIGINT, signal.SIGTERM)
         before = {number: signal.signal(number, self.handle_exit) for number in numbers}
         try:
@@ -142,20 +146,18 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-def serve(app: ASGIApp, service: Service, listener: socket.socket, started: Callable[[], None]) -> None:
-    """Serve until SIGTERM or Ctrl-C; a second one does not wait for open requests.
+def make_server(app: ASGIApp, service: Service, started: Callable[[], None]) -> uvicorn.Server:
+    """Return a server; `serve` runs it.
 
     Args:
         app: the application.
         service: its models.
-        listener: see `listen`.
         started: called when requests are accepted.
     """
-    _allow_descriptors()
-    sys.setswitchinterval(SWITCH)
+    limits = service.limits
     config = uvicorn.Config(
         app,
-        http=bounded(service.limits.header_seconds),
+        http=bounded(limits.header_seconds),
         ws="none",
         lifespan="on",
         loop="asyncio",
@@ -165,11 +167,23 @@ def serve(app: ASGIApp, service: Service, listener: socket.socket, started: Call
         server_header=False,
         proxy_headers=False,
         backlog=BACKLOG,
-        limit_concurrency=2 * service.limits.requests,
+        limit_concurrency=2 * limits.requests,
         timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=round(service.limits.drain_seconds),
+        timeout_graceful_shutdown=round(limits.drain_seconds),
     )
-    asyncio.run(_Server(config, service, started).serve(sockets=[listener]))
+    return _Server(config, service, started)
+
+
+def serve(server: uvicorn.Server, listener: socket.socket) -> None:
+    """Serve until SIGTERM or Ctrl-C; a second one does not wait for open requests.
+
+    Args:
+        server: see `make_server`.
+        listener: see `listen`.
+    """
+    _allow_descriptors()
+    sys.setswitchinterval(SWITCH)
+    asyncio.run(server.serve(sockets=[listener]))
 
 
 def _allow_descriptors() -> None:

@@ -34,6 +34,7 @@ from unmask.serving.types import (
 )
 from unmask.tasks.classification import Classification
 from unmask.tasks.extraction import Extraction
+from unmask.tasks.question_answering import QuestionAnswering
 from unmask.tasks.regression import Regression
 from unmask.tasks.rows import as_rows, cut_and_wrap
 from unmask.tasks.token_classification import TokenClassification
@@ -78,9 +79,17 @@ class Served:
         Raises:
             UserError: a head is damaged.
         """
-        self.compute((self.model.encoder.num_layers,), [Frame.of(self.tokenizer).wrap(np.zeros(1, np.int64))])
+        jobs = [self.embed_ids([np.zeros(1, np.int64)], normalize=True, dimensions=None, truncate=True)]
         if self.mask_head is not None:
-            job = self.fill(FillRequest(inputs="[MASK]"))
+            jobs.append(self.fill(FillRequest(inputs="[MASK]")))
+        if self.has("/predict"):
+            pair = bool(getattr(self.model.task, "pairs", None))
+            jobs.append(self.predict(PredictRequest(inputs=["a", "a"] if pair else "a")))
+        if self.has("/tag"):
+            jobs.append(self.tag(TagRequest(inputs="a")))
+        if isinstance(self.model.task, QuestionAnswering):
+            jobs.append(self.answer(AnswerRequest(question="a", passage="a")))
+        for job in jobs:
             job.read(self.compute(job.head, job.samples))
 
     def has(self, route: str) -> bool:

@@ -1,0 +1,117 @@
+import gc
+import json
+import threading
+import urllib.request
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from tests.serving.conftest import LIMITS
+from unmask.errors import UserError
+from unmask.model import save_model
+from unmask.serving.metrics import Meter
+from unmask.serving.run import address, greeting, is_loopback, listen, load_served, parse_sources
+from unmask.training.machine import choose_machine
+
+CPU = choose_machine("cpu", "float32")
+
+
+def test_models_have_the_names_of_their_directories_or_others():
+    found = parse_sources(["runs/films", "other=runs/films/", "/a/b=c/model"])
+    assert [source.name for source in found] == ["films", "other", "model"]
+    assert found[1].directory == "runs/films/" and found[2].directory == "/a/b=c/model"
+    for arguments, message in (
+        (["a/x", "b/x"], "two models"),
+        (["=x"], "cannot be the name"),
+        (["-x=y"], "cannot be"),
+        (["/"], "cannot be the name"),
+    ):
+        with pytest.raises(UserError, match=message):
+            parse_sources(arguments)
+
+
+def test_an_address_that_is_in_use_is_an_error():
+    with listen("127.0.0.1", 0) as listener:
+        url = address(listener)
+        assert url.startswith("http://127.0.0.1:")
+        with pytest.raises(UserError, match="choose another --port"):
+            listen("127.0.0.1", listener.getsockname()[1])
+    with pytest.raises(UserError, match="choose another"):
+        listen("no.such.host.invalid", 0)
+
+
+def test_S18_loopback_is_told_from_other_addresses():
+    assert all(map(is_loopback, ("localhost", "127.0.0.1", "127.1.2.3", "::1")))
+    assert not any(map(is_loopback, ("0.0.0.0", "::", "10.0.0.1", "example.org")))
+
+
+def test_the_greeting_tells_address_models_and_limits(serving):
+    line = greeting(serving("masked", "classes"), "http://127.0.0.1:1")
+    assert line == (
+        "http://127.0.0.1:1 serves masked (40 tokens), classes (40 tokens); a request holds at most 8 texts, "
+        "400 tokens, 0.02 MB"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.json", b"{"),
+        ("config.json", b'{"model_type": "bert", "vocab_size": 10000000000, "auto_map": {"AutoModel": "evil.Model"}}'),
+        ("model.safetensors", (10**12).to_bytes(8, "little") + b"{"),
+        ("tokenizer.json", b"[" * 10_000),
+    ],
+)
+def test_malicious_directories_are_refused_before_memory_is_spent(tiny, tmp_path, name, content):
+    save_model(tmp_path / "model", tiny["masked"], "card")
+    assert load_served(parse_sources([str(tmp_path / "model")]), CPU, LIMITS, Meter())
+    (tmp_path / "model" / name).write_bytes(content)
+    (tmp_path / "model" / "evil.py").write_text("import os\nos._exit(3)\n")
+    gc.collect()
+    before = psutil.Process().memory_info().rss
+    with pytest.raises(UserError):
+        load_served(parse_sources([str(tmp_path / "model")]), CPU, LIMITS, Meter())
+    assert psutil.Process().memory_info().rss - before < 50_000_000
+
+
+def ask(url, number):
+    """Send some requests, good and bad ones, over new connections."""
+    for index in range(number):
+        value = {"inputs": ["the dog sees the cat", f"a garden {index}"]} if index % 5 else {"inputs": 1}
+        request = urllib.request.Request(url, json.dumps(value).encode(), {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=20) as found:
+                found.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                assert error.code == 422
+
+
+def test_S12_memory_and_descriptors_do_not_grow(live):
+    """A short version of five minutes of load, which benchmarks/serving.py has."""
+    process, folder = psutil.Process(), Path("/proc/self/fd")
+    with live("masked") as server:
+        url = f"http://127.0.0.1:{server.port}/embed"
+
+        def load(number):
+            threads = [threading.Thread(target=ask, args=(url, number)) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            gc.collect()
+            return (
+                process.memory_info().rss,
+                len(list(folder.iterdir())) if folder.is_dir() else 0,
+                threading.active_count(),
+            )
+
+        load(15)
+        memory, descriptors, running = load(10)
+        more, still, later = load(40)
+    assert more < 1.05 * memory
+    assert still <= descriptors + 2
+    assert later <= running
+    assert torch.is_grad_enabled()
