@@ -15,10 +15,13 @@ import torch
 from unmask.checkpoints.pooling import Pooling
 from unmask.encoders.downstream import resolve_layers
 from unmask.errors import InputWarning, UserError
+from unmask.inference.attention import Attention, read_attention
 from unmask.inference.backend import Backend, TorchBackend
 from unmask.inference.exported import is_exported, load_exported
 from unmask.inference.features import Features, frame_words, write_features
 from unmask.inference.fill import HEADS, Filling, Mask, find_masks, most_probable, no_masked_lm
+from unmask.inference.influence import Influence, measure_influence
+from unmask.inference.tokens import frame_tokens
 from unmask.labelled.choices_file import Choices
 from unmask.labelled.labelled_file import Row, is_plain, read_texts
 from unmask.labelled.sentence import Sentence, join_words, split_text
@@ -45,7 +48,8 @@ class Predictor:
 
     `predict` and `run` perform the task that it was fine-tuned for, `tag` finds entities, `answer` answers a question,
     `choose` chooses among texts, `fill` fills masks, `embed` returns vectors of texts, and `features` hidden states.
-    The model is not changed: a copy of it computes.
+    `attention` and `influence` show which words the encoder relates to each other. The model is not changed: a copy of
+    it computes.
 
     Args:
         model: encoder, tokenizer, heads.
@@ -277,6 +281,37 @@ class Predictor:
             values[offsets[number] : offsets[number + 1]] = rows
         word_ids = torch.from_numpy(words.word_ids)
         return Features(torch.from_numpy(values), torch.from_numpy(offsets), word_ids, words.cut)
+
+    def attention(self, text: str, text_b: str | None = None) -> Attention:
+        """Return what each attention head of the encoder attends to, computed in float32 on the CPU.
+
+        Args:
+            text: the text.
+            text_b: the second text of a pair.
+
+        Raises:
+            UserError: the encoder has no attention (ELMo), or the text is too long.
+        """
+        encoder = self.model.encoder
+        texts = [text] if text_b is None else [text, text_b]
+        sample, tokens = frame_tokens(self.model.tokenizer, texts, encoder.longest)
+        return Attention(tokens, read_attention(encoder, sample))
+
+    def influence(self, text: str, layer: int = -1) -> Influence:
+        """Return how much the vector of each word changes when each other word is left out, for any encoder.
+
+        The text is read once as a whole and once without each word.
+
+        Args:
+            text: at least two words.
+            layer: number of the layer whose vectors are compared; negative numbers count from the last layer.
+
+        Raises:
+            UserError: the model has no such layer, or the text has fewer than two words or too many tokens.
+        """
+        encoder = self.model.encoder
+        (number,) = resolve_layers([layer], encoder.num_layers)
+        return measure_influence(self.backend, self.model.tokenizer, text, number, encoder.longest)
 
     def write_features(self, examples: Sequence[Row], layers: Sequence[int], path: Path) -> tuple[int, int]:
         """Stream the hidden states of examples to a safetensors file (see inference/features.py).
