@@ -12,7 +12,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from unmask.checkpoints.pooling import Pooling
 from unmask.encoders.downstream import resolve_layers
 from unmask.errors import InputWarning, UserError
 from unmask.inference.attention import Attention, read_attention
@@ -21,6 +20,7 @@ from unmask.inference.exported import is_exported, load_exported
 from unmask.inference.features import Features, frame_words, write_features
 from unmask.inference.fill import HEADS, Filling, Mask, find_masks, most_probable, no_masked_lm
 from unmask.inference.influence import Influence, measure_influence
+from unmask.inference.pooling import normalized, pooled, supported
 from unmask.inference.tokens import frame_tokens
 from unmask.labelled.choices_file import Choices
 from unmask.labelled.labelled_file import Row, is_plain, read_texts
@@ -37,8 +37,6 @@ from unmask.tasks.token_classification import Tagged, TokenClassification
 from unmask.text.unicode import check_unicode
 from unmask.training.machine import Machine, choose_machine
 
-TINY = 1e-12
-"""Smallest norm that vectors are divided by, as in `torch.nn.functional.normalize`."""
 WINDOW = 8192
 """Number of examples of a stream that are sorted by length and computed together."""
 
@@ -345,29 +343,22 @@ class Predictor:
 
         Args:
             texts: one or more texts.
-            pooling: "mean" of all tokens, or "cls", the first one; None: that of the model, otherwise the mean.
+            pooling: "mean" of all tokens, or "cls"; None: that of the model, otherwise the mean.
             normalize: whether vectors are divided by their norm; None: as the model specifies, otherwise yes.
 
         Raises:
             UserError: the model's own vectors have a step that is not supported.
         """
-        own = self.model.pooling or Pooling()
-        if own.unsupported and pooling is None:
-            raise UserError(
-                f"the vectors of this model need {own.unsupported}, which is not supported",
-                remedy="choose pooling='mean' or 'cls' (--pooling) for other vectors than its own",
-            )
+        own = supported(self.model.pooling if pooling is None else None)
+        encoder = self.model.encoder
         rows = as_rows([texts] if isinstance(texts, str) else texts)
-        length = min(own.length or self.model.encoder.longest, self.model.encoder.longest)
-        samples, _, notes = frame_rows(self.model.tokenizer, rows, length)
-        vectors = np.empty((len(rows), self.model.encoder.width), np.float32)
-        for number, found in self.backend.layers(samples, [self.model.encoder.num_layers]):  # (tokens, 1, width)
-            vectors[number] = found[0, 0] if (pooling or own.kind) == "cls" else found[:, 0].mean(0)
-        if own.normalize if normalize is None else normalize:
-            vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), TINY)
+        samples, _, notes = frame_rows(self.model.tokenizer, rows, min(own.length or encoder.longest, encoder.longest))
+        vectors = np.empty((len(rows), encoder.width), np.float32)
+        for number, found in self.backend.layers(samples, [encoder.num_layers]):  # (tokens, 1, width)
+            vectors[number] = pooled(found[:, 0], samples[number], pooling or own.kind)
         if notes:
             warnings.warn("; ".join(notes), InputWarning, stacklevel=2)
-        return vectors
+        return normalized(vectors) if (own.normalize if normalize is None else normalize) else vectors
 
     def fill(self, texts: Sequence[str], *, top: int = 5) -> list[Filling]:
         """Return the `top` most probable tokens for each mask of each text.

@@ -149,7 +149,7 @@ class Service:
         elif task is not None:
             kind = {task.part: {"labels": list(labels)}}
         else:
-            kind = {"embedding": {"pooling": served.pooling.mode}}
+            kind = {"embedding": {"pooling": served.pooling.kind}}
         return Info(
             model_id=served.name,
             model_dtype=served.predictor.backend.precision,
