@@ -34,7 +34,6 @@ from unmask.inference.predictor import Predictor
 from unmask.model import load_model
 from unmask.serving.limits import Limits
 from unmask.serving.metrics import Meter
-from unmask.serving.pooling import Pooling
 from unmask.serving.served import Served
 from unmask.serving.types import EmbedRequest
 from unmask.training.machine import choose_machine
@@ -91,7 +90,7 @@ def engine(model: str, precision: str, texts: list[str]) -> float:
     """Return the texts per second of the model without a server."""
     predictor = Predictor(load_model(model), choose_machine("cpu", precision))
     limits = Limits(inputs=len(texts), request_tokens=10**9)
-    served = Served("engine", predictor, limits, Meter(), Pooling())
+    served = Served("engine", predictor, limits, Meter())
     for measured in (texts[:64], texts):
         begun = time.perf_counter()
         job = served.embed(EmbedRequest(inputs=measured, truncate=True))

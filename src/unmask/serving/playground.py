@@ -34,7 +34,7 @@ from unmask.inference.tokens import Token, frame_tokens
 from unmask.labelled.sentence import split_text
 from unmask.serving.app import Service, json_response
 from unmask.serving.batcher import Job
-from unmask.serving.endpoints import DECODERS, Endpoint
+from unmask.serving.endpoints import Endpoint
 from unmask.serving.limits import invalid, too_large
 from unmask.serving.served import Served
 from unmask.serving.types import Request
@@ -174,7 +174,6 @@ ENDPOINTS = (
         {"inputs": "The cat sat on the mat."},
     ),
 )
-DECODERS.update({endpoint.path: msgspec.json.Decoder(endpoint.request) for endpoint in ENDPOINTS})
 
 
 def playground_routes(service: Service) -> list[Route]:
