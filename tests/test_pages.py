@@ -14,7 +14,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "tests" / "README.md"]
 COMMANDS = sorted(
     {
-        line.split("#")[0].strip()
+        line.split("#")[0].split(" > ")[0].strip()
         for page in PAGES
         if page.name != "extending.md"  # whose commands run, beside an installed package (test_plugins.py)
         for block in re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf8"), re.DOTALL)
