@@ -27,6 +27,9 @@ def test_damaged_manifest_is_named(built):
     path.write_text(json.dumps(good | {"dtype": "<f4"}))
     with pytest.raises(UserError, match="has tokens of the unknown type '<f4'"):
         open_corpus(built.directory)
+    path.write_text(json.dumps(good | {"most_frequent_token": {"id": 2**60, "share": 0.1}}))
+    with pytest.raises(UserError, match="has the token 1152921504606846976 of a vocabulary of"):
+        open_corpus(built.directory)
     path.unlink()
     with pytest.raises(UserError, match="is this the directory of a corpus"):
         open_corpus(built.directory)

@@ -1,5 +1,6 @@
 """Stored predictions: students learn from them as from the teacher, which then reads nothing; what is refused."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -52,6 +53,12 @@ def test_other_predictions_and_damaged_files_are_refused(store, tmp_path):
     part.write_bytes(content)
     with pytest.raises(UserError, match=r"part-00000\.safetensors: the file was altered or truncated"):
         TargetStore(store.directory, {"teacher": "a"})
+    written = (store.directory / "manifest.json").read_text()
+    for name in ("../part-00000.safetensors", "part-" + "9" * 400, "\u0000"):
+        changed = json.loads(written) | {"files": {name: ""}}
+        (store.directory / "manifest.json").write_text(json.dumps(changed))
+        with pytest.raises(UserError, match=r"manifest.json: damaged \(no file is named"):
+            TargetStore(store.directory, {"teacher": "a"})
     (store.directory / "manifest.json").write_text("{")
     with pytest.raises(UserError, match=r"manifest.json: damaged"):
         TargetStore(store.directory, {"teacher": "a"})

@@ -116,6 +116,11 @@ def test_damaged_vocabularies_and_merges_are_named(bpe, tmp_path):
     (tmp_path / "merges.txt").write_text("\n".join([*merges, "zzz qqq"]), encoding="utf8")
     with pytest.raises(UserError, match=r"vocab\.json: does not match merges\.txt"):
         load_tokenizer(tmp_path)
+    vocabulary = json.loads((tmp_path / "vocab.json").read_text(encoding="utf8"))
+    for id, message in ((2**40, "are not 0 to"), ("a", "is not a table of ids"), (-1, "are not 0 to")):
+        (tmp_path / "vocab.json").write_text(json.dumps(vocabulary | {"!": id}), encoding="utf8")
+        with pytest.raises(UserError, match=rf"vocab\.json: .*{message}"):
+            load_tokenizer(tmp_path)
     (tmp_path / "merges.txt").unlink()
     with pytest.raises(UserError, match=r"merges\.txt: cannot be read"):
         load_tokenizer(tmp_path)

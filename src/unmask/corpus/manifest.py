@@ -139,4 +139,7 @@ def read_manifest(path: Path) -> Manifest:
         raise UserError(f"has version {manifest.version}, not {VERSION}", file=path, remedy=BUILD_AGAIN)
     if manifest.dtype not in ("<u2", "<u4"):
         raise UserError(f"has tokens of the unknown type '{manifest.dtype}'", file=path, remedy=BUILD_AGAIN)
+    frequent, size = manifest.most_frequent_token.id, manifest.tokenizer.size
+    if not 0 <= frequent < size:
+        raise UserError(f"has the token {frequent} of a vocabulary of {size}", file=path, remedy=BUILD_AGAIN)
     return manifest

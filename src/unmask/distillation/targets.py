@@ -15,6 +15,7 @@ divides the rest as the teacher does.
 
 from __future__ import annotations
 
+import re
 import hashlib
 from collections.abc import Mapping
 from itertools import pairwise
@@ -43,6 +44,10 @@ SAMPLES = 8192
 """Number of samples of a file."""
 LEAST = 1e-6
 """Probability of all other tokens at least, as those of the kept ones are rounded."""
+
+
+PART = re.compile(r"part-\d{5,9}\.safetensors")
+"""Names of files of predictions."""
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -94,6 +99,8 @@ class TargetStore:
                 )
         for name, digest in self.manifest.files.items():
             file = self.directory / name
+            if not PART.fullmatch(name):
+                raise UserError(f"damaged (no file is named {name[:100]})", file=path, remedy=remedy)
             if not file.is_file() or sha256(file) != digest:
                 raise UserError("the file was altered or truncated", file=file, remedy=remedy)
             self._index(file)

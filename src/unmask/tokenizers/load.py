@@ -242,6 +242,10 @@ def _read_merges(path: Path, config: Mapping[str, Any], special: Mapping[str, st
     vocabulary = read_json(path)
     try:
         tokens = {str(token): int(id) for token, id in vocabulary.items()}
+    except (ValueError, TypeError, OverflowError, AttributeError) as error:
+        raise UserError(f"is not a table of ids ({error})", file=path) from error
+    _check_range(tokens, path)  # the library allocates memory up to the largest id
+    try:
         if any(second.endswith(END) for _, second in pairs):
             return word_bpe(tokens, pairs, special.get("unk_token", WORD_BPE.special["unk_token"]))
         return byte_bpe(tokens, pairs, prefix=bool(config.get("add_prefix_space")))
@@ -275,5 +279,9 @@ def _check_vocabulary(
     missing = [name for name in special.values() if name not in vocabulary]
     if missing and not adds_special_tokens:
         raise UserError(f"the vocabulary lacks {', '.join(missing)}", file=path)
+    _check_range(vocabulary, path)
+
+
+def _check_range(vocabulary: Mapping[str, int], path: Path) -> None:
     if set(vocabulary.values()) != set(range(len(vocabulary))):
         raise UserError(f"the ids of the vocabulary are not 0 to {len(vocabulary) - 1}", file=path)
