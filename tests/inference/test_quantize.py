@@ -1,6 +1,7 @@
 """Quantization of OpenVINO programs, with scales from real inputs (that of ONNX: test_export.py)."""
 
 import logging
+from importlib import import_module
 
 import pytest
 
@@ -17,7 +18,9 @@ def test_openvinos_int8_is_close(make, tmp_path):
     model = make()
     samples = frame_rows(model.tokenizer, as_rows(TEXTS), 12).samples
     manifest = export_model(model, Export("openvino", "int8"), tmp_path / "out", samples)
-    assert 0 < manifest.difference < 0.3 * manifest.scale
+    assert 0 < manifest.difference < 0.4 * manifest.scale
+    wrapper = import_module("nncf.telemetry.wrapper")
+    assert isinstance(wrapper.telemetry, wrapper.NNCFTelemetryStub), "nothing is reported"
 
 
 def test_logging_is_as_before_afterwards(caplog):

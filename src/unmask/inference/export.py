@@ -156,7 +156,7 @@ def _convert(wanted: Export, folder: Path, made: Path, samples: Sequence[Sample]
                 shutil.move(file, made / file.name)
         return
     library = need("openvino", "openvino")
-    converted = library.convert_model(str(traced))
+    converted = library.Core().read_model(str(traced))  # `convert_model` would report its use to the library's makers
     if wanted.precision == "int8":
         with quiet_logging():
             converted = quantize_openvino(converted, samples)
