@@ -119,9 +119,8 @@ def _leave_busy_cores(options: argparse.Namespace) -> None:
 
 def add_model(parser: argparse.ArgumentParser, flag: str = "--model", *, required: bool = True) -> None:
     """Add the options for the model to load."""
-    text = (
-        "run directory, Hugging Face model directory, NAMESPACE/NAME[@REVISION] on the Hub, or AllenNLP's ELMo"
-        + ("" if required else " to start from")
+    text = "run directory, Hugging Face model directory, NAMESPACE/NAME[@REVISION] on the Hub, or AllenNLP's ELMo" + (
+        "" if required else " to start from"
     )
     parser.add_argument(flag, required=required, metavar="MODEL", help=text)
     parser.add_argument(

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import msgspec
 
 from unmask.batches.no_masking import WHOLE_TEXT
+from unmask.checkpoints.pooling import Pooling
 from unmask.encoders.encoder import Encoder
 from unmask.errors import UserError
 from unmask.finetuning.examples import Examples, frame_examples, read_examples
@@ -26,6 +27,7 @@ from unmask.requirements import describe
 from unmask.runs.display import Display
 from unmask.settings import convert, put
 from unmask.tasks import TASKS
+from unmask.tasks.embedding import Embedding
 from unmask.tasks.task import Framed
 from unmask.training.machine import Machine
 
@@ -193,13 +195,20 @@ def _resolve(job: Job, base: Model, data: Examples) -> FinetuningRecipe:
     if recipe.task.length > base.encoder.longest:
         raise UserError(f"length {recipe.task.length} exceeds the {base.encoder.longest} positions of the model")
     check_effects(recipe, base.encoder)
-    return msgspec.structs.replace(recipe, task=recipe.task.settle(data.train, data.labels))
+    task = recipe.task.settle(data.train, data.labels)
+    if isinstance(task, Embedding):
+        task = msgspec.structs.replace(task, pooling=(base.pooling or Pooling()).chosen(task.pooling))
+    return msgspec.structs.replace(recipe, task=task)
 
 
 def check_effects(recipe: FinetuningRecipe, body: Encoder, teacher: Teacher | None = None) -> None:
     """Raise an error for settings without effect, and for objectives that the model does not support."""
     if recipe.frozen and recipe.task.part == "multiple_choice":
         raise UserError("multiple choice does not work with a frozen encoder", remedy="omit --frozen")
+    if isinstance(recipe.task, Embedding) and (recipe.frozen or recipe.downstream is not None):
+        raise UserError(
+            "vectors are those of the encoder itself, which is trained", remedy="omit --frozen and --downstream"
+        )
     for name, settings in recipe.objectives.items():
         if recipe.frozen or recipe.downstream is not None:
             raise UserError(

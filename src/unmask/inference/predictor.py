@@ -286,17 +286,13 @@ class Predictor:
             UserError: the model's own vectors have a step that is not supported.
         """
         own = self.model.pooling or Pooling()
-        if own.unsupported and pooling is None:
-            raise UserError(
-                f"the vectors of this model need {own.unsupported}, which is not supported",
-                remedy="choose pooling='mean' or 'cls' (--pooling) for other vectors than its own",
-            )
+        pooling = own.chosen(pooling)
         rows = as_rows([texts] if isinstance(texts, str) else texts)
         length = min(own.length or self.model.encoder.longest, self.model.encoder.longest)
         samples, _, notes = frame_rows(self.model.tokenizer, rows, length)
         vectors = np.empty((len(rows), self.model.encoder.width), np.float32)
         for number, found in self.backend.layers(samples, [self.model.encoder.num_layers]):  # (tokens, 1, width)
-            vectors[number] = found[0, 0] if (pooling or own.kind) == "cls" else found[:, 0].mean(0)
+            vectors[number] = found[0, 0] if pooling == "cls" else found[:, 0].mean(0)
         if own.normalize if normalize is None else normalize:
             vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), TINY)
         if notes:
