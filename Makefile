@@ -33,11 +33,10 @@ fuzz: $(VENV)/.ready-test ## 10,000 mutated files and settings: no traceback, no
 tables: $(VENV)/.ready-test ## write the tables of README.md and docs from benchmarks/results
 	$(BIN)/python benchmarks/tables.py
 
-wheel: ## build the wheel in dist/, install it in a new environment and use it there
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) build
-	$(BIN)/python -m build --wheel --outdir dist .
-	sh tests/smoke.sh dist/unmask-*.whl $(BIN)/python
+wheel: $(VENV)/.ready ## build the wheel in dist/, install it in a new environment and use it there
+	rm -rf dist
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	SYSTEM=1 sh tests/smoke.sh dist/unmask-*.whl $(BIN)/python
 
 docs: ## build the site in site/; warnings are errors
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -3,7 +3,7 @@
 set -e
 cd "$(dirname "$0")/.."
 python=${1:-python}
-for name in serving sentences corpus start pretrain_speed finetune_speed step_profile loss_parity; do
+for name in serving sentences corpus start pretrain_speed finetune_speed step_profile loss_parity inference; do
     $python benchmarks/$name.py
 done
 $python benchmarks/pretrain.py minutes changes sizes passes curriculum

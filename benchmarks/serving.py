@@ -34,7 +34,6 @@ from unmask.inference.predictor import Predictor
 from unmask.model import load_model
 from unmask.serving.limits import Limits
 from unmask.serving.metrics import Meter
-from unmask.serving.pooling import Pooling
 from unmask.serving.served import Served
 from unmask.serving.types import EmbedRequest
 from unmask.training.machine import choose_machine
@@ -53,18 +52,18 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 @dataclass
 class Load:
-    """What the clients saw: seconds of each request, and how often each status."""
+    """What the clients saw in a window of time: seconds and status of each request that was answered in it."""
 
+    window: float
     seconds: list[float] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
-    elapsed: float = 0.0
 
     def summary(self, texts: int) -> dict[str, Any]:
         """Return rates and quantiles; `texts` is the number of texts of a request."""
         found = np.array(self.seconds or [float("nan")])
         return {
-            "requests_per_second": self.statuses[200] / self.elapsed,
-            "texts_per_second": self.statuses[200] * texts / self.elapsed,
+            "requests_per_second": self.statuses[200] / self.window,
+            "texts_per_second": self.statuses[200] * texts / self.window,
             "p50_ms": 1000 * float(np.quantile(found, 0.5)),
             "p99_ms": 1000 * float(np.quantile(found, 0.99)),
             "statuses": {str(status): count for status, count in sorted(self.statuses.items())},
@@ -91,7 +90,7 @@ def engine(model: str, precision: str, texts: list[str]) -> float:
     """Return the texts per second of the model without a server."""
     predictor = Predictor(load_model(model), choose_machine("cpu", precision))
     limits = Limits(inputs=len(texts), request_tokens=10**9)
-    served = Served("engine", predictor, limits, Meter(), Pooling())
+    served = Served("engine", predictor, limits, Meter())
     for measured in (texts[:64], texts):
         begun = time.perf_counter()
         job = served.embed(EmbedRequest(inputs=measured, truncate=True))
@@ -123,22 +122,21 @@ async def ask(connection: Connection, request: bytes) -> int:
 
 
 async def drive(
-    port: int, requests: list[bytes], clients: int, work: Callable[[list[Connection], Any], Awaitable[None]]
+    port: int, clients: int, seconds: float, work: Callable[[list[Connection], Any], Awaitable[None]]
 ) -> Load:
-    """Return what clients see that do some work with their connections."""
-    load = Load()
+    """Return what clients see that do some work with their connections, in `seconds` after `WARM_SECONDS`."""
+    load = Load(seconds)
     connections = [await asyncio.open_connection("127.0.0.1", port) for _ in range(clients)]
-    begun = time.perf_counter()
+    begin = time.perf_counter() + WARM_SECONDS
 
     async def one(connection: Connection, request: bytes) -> None:
         sent = time.perf_counter()
         status = await ask(connection, request)
-        if sent - begun >= WARM_SECONDS:
+        if begin <= (answered := time.perf_counter()) <= begin + seconds:
             load.statuses[status] += 1
-            load.seconds.append(time.perf_counter() - sent)
+            load.seconds.append(answered - sent)
 
     await work(connections, one)
-    load.elapsed = time.perf_counter() - begun - WARM_SECONDS
     for _, writer in connections:
         writer.close()
     return load
@@ -157,7 +155,7 @@ async def full(port: int, requests: list[bytes], clients: int, seconds: float) -
 
         await asyncio.gather(*map(client, connections))
 
-    return await drive(port, requests, clients, work)
+    return await drive(port, clients, seconds, work)
 
 
 async def at_rate(port: int, requests: list[bytes], clients: int, seconds: float, rate: float) -> Load:
@@ -181,7 +179,7 @@ async def at_rate(port: int, requests: list[bytes], clients: int, seconds: float
             task.add_done_callback(running.discard)
         await asyncio.gather(*running)
 
-    return await drive(port, requests, clients, work)
+    return await drive(port, clients, seconds, work)
 
 
 def state(process: psutil.Process) -> dict[str, float]:

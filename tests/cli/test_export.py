@@ -7,17 +7,18 @@ import torch
 
 from unmask.checkpoints import allennlp
 from unmask.families.elmo import ElmoSettings
+from unmask.inference.exported import Manifest
+from unmask.inference.program import Signature
 from unmask.model import Model, load_model, save_model
 from unmask.tokenizers.word_level import train_words
 
 from .conftest import run
 
-pytest.importorskip("h5py")
-
 
 @pytest.fixture
 def elmo(tmp_path):
     """A directory with a small ELMo and a head."""
+    pytest.importorskip("h5py", reason="the extra elmo is not installed")
     tokenizer = train_words(["the cat sat on the mat"], size=20)
     body = ElmoSettings(layers=1, width=8, cells=4, filters=((2, 4),)).build(tokenizer.size)
     heads = {"bidirectional_lm": {"decoder": torch.ones(9, 4), "bias": torch.zeros(9)}}
@@ -26,7 +27,7 @@ def elmo(tmp_path):
 
 
 def test_allennlps_files(elmo, tmp_path):
-    output = run("export", "allennlp", "--model", elmo, "--out", tmp_path / "out")
+    output = run("export", "--format", "allennlp", "--model", elmo, "--out", tmp_path / "out")
     assert output.out == ""
     assert output.err.splitlines() == [
         "not in this format, and left out: bidirectional_lm",
@@ -40,7 +41,7 @@ def test_allennlps_files(elmo, tmp_path):
         torch.testing.assert_close(again.encoder.state_dict()[name], value)
     assert (
         "the directory is not empty"
-        in run("export", "allennlp", "--model", elmo, "--out", tmp_path / "out", status=2).err
+        in run("export", "--format", "allennlp", "--model", elmo, "--out", tmp_path / "out", status=2).err
     )
 
 
@@ -50,7 +51,7 @@ def test_C13_a_link_at_the_place_of_a_file_is_not_followed(elmo, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     (out / "weights.hdf5").symlink_to(tmp_path / "secret")
-    run("export", "allennlp", "--model", elmo, "--out", out, status=2)
+    run("export", "--format", "allennlp", "--model", elmo, "--out", out, status=2)
     allennlp.write(out, load_model(elmo).encoder, ["../secret"])  # whatever the words are
     assert (tmp_path / "secret").read_text() == "mine"
     assert not (out / "weights.hdf5").is_symlink()
@@ -59,5 +60,48 @@ def test_C13_a_link_at_the_place_of_a_file_is_not_followed(elmo, tmp_path):
 
 
 def test_another_family_is_refused(small, tmp_path):
-    output = run("export", "allennlp", "--model", small / "model", "--out", tmp_path / "out", status=2)
+    output = run("export", "--format", "allennlp", "--model", small / "model", "--out", tmp_path / "out", status=2)
     assert output.err == "unmask: only an ELMo can be written as AllenNLP's files; use its own directory\n"
+
+
+def test_a_directory_for_transformers(small, tmp_path):
+    run("export", "--format", "huggingface", "--model", small / "model", "--out", tmp_path / "out")
+    assert load_model(tmp_path / "out").fingerprint() == load_model(small / "model").fingerprint()
+
+
+def test_a_program_predicts_and_is_evaluated_like_the_model(line, tmp_path):
+    pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
+    pytest.importorskip("onnxscript", reason="the extra onnx is not installed")
+    model, out, data = line / "tuned", tmp_path / "out", line / "train.tsv"
+    given = ("export", "--format", "onnx", "--precision", "int8", "--model", model)
+    output = run(*given, "--data", data, "--out", out)
+    assert "exported minus original: " in output.out and "30 examples" in output.out
+    assert output.err.startswith("largest difference from the original: ")
+    one, two = (json.loads(run("predict", "--model", it, "the dog near the sea", "--json").out) for it in (model, out))
+    assert one["scores"] == pytest.approx(two["scores"], abs=0.05)
+    assert "accuracy" in run("evaluate", "--model", out, "--data", data, "--against", model, "--quiet").out
+
+
+def test_int8_that_loses_is_removed(line, tmp_path, monkeypatch):
+    pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
+    difference = {"accuracy": {"difference": -3.0, "interval": (-5.0, -1.0), "p": 0.001}}
+    result = {"examples": 30, "against": {"differences": difference}}
+    monkeypatch.setattr("unmask.evaluation.model.evaluate_task", lambda *given, **named: result)
+    monkeypatch.setattr("unmask.inference.predictor.load", lambda out: None)
+
+    def write(model, wanted, out, samples):
+        out.mkdir()
+        return Manifest("onnx", "int8", Signature("classification", "summary"), 9)
+
+    monkeypatch.setattr("unmask.inference.export.export_model", write)
+    given = ("export", "--format", "onnx", "--precision", "int8", "--model", line / "tuned")
+    output = run(*given, "--data", line / "train.tsv", "--out", tmp_path / "out", status=2)
+    assert "int8 loses 3 of accuracy on these examples (p = 0.001): nothing was written" in output.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_elmo_is_no_program(elmo, tmp_path):
+    pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
+    pytest.importorskip("onnxscript", reason="the extra onnx is not installed")
+    output = run("export", "--format", "onnx", "--model", elmo, "--out", tmp_path / "out", status=2)
+    assert "a recurrent model such as ELMo cannot be exported" in output.err

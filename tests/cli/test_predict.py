@@ -62,6 +62,7 @@ def test_an_output_that_cannot_be_written_is_refused_at_once(tmp_path, monkeypat
             "give exactly one of: texts, --question with --passage, --data FILE",
         ),
         (("predict", *MODEL, "a", "--columns", "text=0"), "no effect without --data"),
+        (("predict", *MODEL, "a", "--resume"), "--resume has no effect without --data and --out"),
         (
             ("predict", *MODEL, "a", "--out", "{here}/no/file"),
             "no: there is no such directory; create it, or name another --out",

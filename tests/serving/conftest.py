@@ -11,8 +11,11 @@ import pytest
 import torch
 
 from unmask.families.bert import BertSettings
+from unmask.families.elmo import ElmoSettings
+from unmask.families.xlnet import XlnetSettings
 from unmask.inference.predictor import Predictor
 from unmask.model import Model
+from unmask.objectives import OBJECTIVES
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import BuildContext
 from unmask.serving.app import Service, create_app
@@ -24,6 +27,7 @@ from unmask.tasks.classification import Classification
 from unmask.tasks.question_answering import QuestionAnswering
 from unmask.tasks.regression import Regression
 from unmask.tasks.token_classification import TokenClassification
+from unmask.tokenizers.word_level import train_words
 from unmask.training.machine import choose_machine
 
 testclient = pytest.importorskip("starlette.testclient", reason="the extra serve is not installed")
@@ -41,6 +45,13 @@ LIMITS = Limits(
     inputs=8, characters=2000, request_tokens=400, batch_tokens=256, queue_tokens=2000, body=20_000, wait=0.0
 )
 FAST = replace(LIMITS, header_seconds=0.4, body_seconds=0.4, seconds=20, drain_seconds=5)
+
+PAGE_SHAPE = {"layers": 2, "width": 32, "heads": 4, "feed_forward": 32, "positions": 128, "init_std": 0.3}
+PAGE_TASKS = {
+    "classifier": (Classification(length=64, pairs=False), ("bad", "good")),
+    "tagger": (TokenClassification(length=64), ("O", "B-ANIMAL", "I-ANIMAL", "B-PLANT", "I-PLANT", "B-SEA", "I-SEA")),
+    "reader": (QuestionAnswering(length=64, question=16), ()),
+}
 
 
 @pytest.fixture(scope="session")
@@ -141,3 +152,36 @@ def http():
         return "\r\n".join([*lines, "", ""]).encode() + body
 
     return make
+
+
+def predictor(encoder, tokenizer, head, task=None, labels=()):
+    """Return a predictor of a random encoder with a random head."""
+    part = OBJECTIVES[head]().build(BuildContext(encoder)) if task is None else task.build(encoder.head, labels)
+    model = Model(encoder, tokenizer, {head: part.published()}, labels, task)
+    return Predictor(model, choose_machine("cpu", "float32"))
+
+
+@pytest.fixture(scope="session")
+def predictors(tokenizer, documents):
+    """The models by name."""
+    torch.manual_seed(3)
+    bert, xlnet = BertSettings(**PAGE_SHAPE).build(tokenizer.size), XlnetSettings(**PAGE_SHAPE).build(tokenizer.size)
+    words = train_words(documents, size=200)
+    elmo = ElmoSettings(width=16, cells=16, filters=((1, 4), (2, 4)), characters=4).build(words.size)
+    found = {
+        "masked": predictor(bert, tokenizer, "masked_lm"),
+        "permuted": predictor(xlnet, tokenizer, "permutation_lm"),
+        "words": Predictor(Model(elmo, words), choose_machine("cpu", "float32")),
+    }
+    for name, (task, labels) in PAGE_TASKS.items():
+        found[name] = predictor(BertSettings(**PAGE_SHAPE).build(tokenizer.size), tokenizer, task.part, task, labels)
+    return found
+
+
+@pytest.fixture(scope="session")
+def playground(predictors):
+    """The service of all models."""
+    limits, meter = Limits(), Meter()
+    service = Service([Served(name, one, limits, meter) for name, one in predictors.items()], limits, meter)
+    yield service
+    service.close()

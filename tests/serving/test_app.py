@@ -9,7 +9,7 @@ import pytest
 
 from tests.serving.conftest import FAST, LIMITS
 from unmask.serving.app import decode, without_content
-from unmask.serving.endpoints import DECODERS
+from unmask.serving.endpoints import ENDPOINTS
 from unmask.serving.limits import Refusal
 
 
@@ -207,5 +207,5 @@ def test_S7_a_client_that_leaves_frees_its_slot(live, http, monkeypatch):
 
 def test_messages_keep_their_place_but_not_the_content():
     with pytest.raises(Refusal, match=r"Expected `str`, got `int` - at `\$.inputs\[1\]`"):
-        decode(DECODERS["/tag"], b'{"inputs": ["a", 1]}')
+        decode(next(one.decoder for one in ENDPOINTS if one.path == "/tag"), b'{"inputs": ["a", 1]}')
     assert without_content("Invalid enum value 'x' - at `$.y`") == "Invalid enum value"

@@ -4,7 +4,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from unmask.serving.endpoints import DECODERS, ENDPOINTS
+from unmask.serving.endpoints import ENDPOINTS
 from unmask.serving.limits import Limits
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "serving.md"
@@ -13,7 +13,7 @@ COMMANDS = re.findall(r"^curl localhost:8080(\S+) -H '(\S+): (\S+)' -d '(.*)'$",
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.path)
 def test_the_example_of_each_route_is_answered(client, endpoint):
-    assert isinstance(DECODERS[endpoint.path].decode(msgspec.json.encode(endpoint.example)), endpoint.request)
+    assert isinstance(endpoint.decoder.decode(msgspec.json.encode(endpoint.example)), endpoint.request)
     found = client().post(endpoint.path, json=endpoint.example)
     assert found.status_code == 200, found.text
     msgspec.json.decode(found.content, type=endpoint.response)

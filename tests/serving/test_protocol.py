@@ -23,6 +23,15 @@ def test_S6_headers_that_do_not_end_are_given_up(live, sent):
         assert 0.3 < time.monotonic() - started < 3
 
 
+@pytest.mark.parametrize(("line", "expected"), [(b"POST /nothing", 404), (b"GET /health", 200)])
+def test_S6_a_body_that_is_not_needed_does_not_keep_the_connection_open(live, line, expected):
+    with live("masked") as server:
+        started = time.monotonic()
+        sent = line + b" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nabc"
+        assert status(server.ask(sent)) == expected
+        assert 0.3 < time.monotonic() - started < 3
+
+
 def test_S6_headers_that_drip_are_given_up(live):
     with live("masked") as server, server.connect() as connection:
         connection.sendall(GET)

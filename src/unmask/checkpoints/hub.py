@@ -93,6 +93,7 @@ def upload(directory: Path, name: str, *, private: bool = False) -> str:
 def _library(problem: str) -> Any:
     try:
         import huggingface_hub
+        import huggingface_hub.constants
         import huggingface_hub.errors
     except ImportError as error:
         raise UserError(

@@ -194,7 +194,25 @@ def write(
             name = head_name(form, head, ours) if head in known else ""
             tensors[name or f"{OWN}{head}.{ours}"] = value
     plain = {name: value.detach().cpu().float().contiguous() for name, value in tensors.items()}
-    config = {"pad_token_id": pad, **_config(form, settings, encoder.vocabulary, architecture, labels)}
+    replace_file(directory / "model.safetensors", safetensors.torch.save(plain, {"format": "pt"}))
+    write_config(directory, encoder, heads, labels, task, pad, tokens)
+
+
+def write_config(
+    directory: Path,
+    encoder: Encoder,
+    heads: Iterable[str],
+    labels: Sequence[str] = (),
+    task: Mapping[str, Any] | None = None,
+    pad: int = 0,
+    tokens: int | None = None,
+) -> None:
+    """Write `config.json` alone; the arguments are those of `write`, but of the heads only the names are needed."""
+    form = family_of(encoder.settings).format
+    heads = set(heads)
+    known = () if "downstream" in heads else tuple(sorted(heads & form.heads.keys()))
+    architecture = form.architectures.get(known, form.architectures[()])
+    config = {"pad_token_id": pad, **_config(form, encoder.settings, encoder.vocabulary, architecture, labels)}
     if "regression" in heads:
         config |= {"problem_type": "regression", "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
     if "multi_label" in heads:
@@ -203,7 +221,6 @@ def write(
         config[OUR_KEY] = task
     if tokens is not None:
         config[TOKENS_KEY] = tokens
-    replace_file(directory / "model.safetensors", safetensors.torch.save(plain, {"format": "pt"}))
     replace_file(directory / "config.json", f"{json.dumps(config, indent=2, ensure_ascii=False)}\n".encode())
 
 

@@ -36,19 +36,6 @@ class Pooling(msgspec.Struct, frozen=True, kw_only=True):
     length: int | None = None
     unsupported: str = ""
 
-    def chosen(self, kind: Literal["mean", "cls"] | None) -> Literal["mean", "cls"]:
-        """Return the kind that was chosen, if any, and otherwise its own.
-
-        Raises:
-            UserError: none was chosen, and the directory has a step that is not supported.
-        """
-        if self.unsupported and kind is None:
-            raise UserError(
-                f"the vectors of this model need {self.unsupported}, which is not supported",
-                remedy="choose pooling='mean' or 'cls' (--pooling) for other vectors than its own",
-            )
-        return kind or self.kind
-
 
 def read_pooling(directory: Path) -> Pooling | None:
     """Read the files of sentence-transformers in a directory; None if there are none.

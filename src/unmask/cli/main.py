@@ -39,6 +39,7 @@ VERBS = {
     "fill": "predict the tokens at [MASK] in texts",
     "serve": "answer requests over HTTP with one or more models",
     "export": "write a model in the format of another program",
+    "bench": "measure the engines of a model on this machine, and recommend one",
     "push": "upload a model with its card to the Hugging Face Hub",
     "recipes": "list, show and compare the shipped recipes, migrate those of earlier versions, or print their schema",
     "completion": "print the completion of a shell: bash, zsh or fish",

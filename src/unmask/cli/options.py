@@ -119,7 +119,7 @@ def _leave_busy_cores(options: argparse.Namespace) -> None:
 
 def add_model(parser: argparse.ArgumentParser, flag: str = "--model", *, required: bool = True) -> None:
     """Add the options for the model to load."""
-    text = "run directory, Hugging Face model directory, NAMESPACE/NAME[@REVISION] on the Hub, or AllenNLP's ELMo" + (
+    text = "run directory, Hugging Face model directory or name on the Hub, or directory of AllenNLP's ELMo" + (
         "" if required else " to start from"
     )
     parser.add_argument(flag, required=required, metavar="MODEL", help=text)

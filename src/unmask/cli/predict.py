@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,20 +63,27 @@ def add(parser: argparse.ArgumentParser) -> None:
         ".tsv or .txt; question-answering: one JSON object {id: answer}, with the best alternatives in "
         "FILE.nbest.json)",
     )
+    parser.add_argument(
+        "--resume", action="store_true", help="continue the predictions that an interrupted run has begun in --out"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object per prediction")
     add_machine(parser, precision="float32")
 
 
 def run(options: argparse.Namespace) -> None:
     """Compute the predictions and print or write them."""
-    from unmask.inference.predictor import Predictor
-    from unmask.model import load_model
+    from unmask.inference.predictor import open_predictor
     from unmask.runs.display import Display
 
     _check(options)
-    model = load_model(options.model, allow_pickle=options.allow_pickle)
-    predictor = Predictor(model, machine(options), Display(quiet=options.quiet))
+    shown = Display(quiet=options.quiet)
+    predictor = open_predictor(options.model, machine(options), shown, allow_pickle=options.allow_pickle)
     notes: list[str] = []
+    if options.data and options.out and _streams(predictor):
+        _stream(predictor, options)
+        return
+    if options.resume:
+        raise UserError(f"--resume has no effect: predictions of {predictor.task.part} are written at the end")
     examples = _examples(predictor, options, notes)
     predictions = predictor.run(examples, notes)
     for note in notes:
@@ -89,6 +98,35 @@ def run(options: argparse.Namespace) -> None:
             print_json(prediction)
         else:
             print_text(predictor.task.line(prediction))
+
+
+def _streams(predictor: Predictor) -> bool:
+    """Return whether the examples of the model's task are rows, and its predictions lines."""
+    from unmask.tasks.classification import Classification
+    from unmask.tasks.regression import Regression
+
+    return isinstance(predictor.task, Classification | Regression)
+
+
+def _stream(predictor: Predictor, options: argparse.Namespace) -> None:
+    """Write predictions as they are computed, whatever the size of the file."""
+    from unmask.inference.stream import identity, write_predictions
+    from unmask.labelled.labelled_file import is_plain, iterate_rows, iterate_texts, parse_columns
+
+    notes: list[str] = []
+    columns = parse_columns(options.columns)
+    of_pairs = options.format is None and getattr(predictor.task, "pairs", None)
+    examples: Iterable[Any]
+    if is_plain(options.data, options.format) and not of_pairs:
+        texts = iterate_texts(options.data, columns=columns, notes=notes)
+        examples = chain.from_iterable(predictor.task.from_texts([text]) for text in texts)
+    else:
+        examples = iterate_rows([options.data], columns=columns, kind=options.format, gold=False, notes=notes)
+    about = identity(options.model, options.data, columns=columns, format=options.format, precision=options.precision)
+    count = write_predictions(predictor, examples, Path(options.out), about, resume=options.resume, notes=notes)
+    for note in notes:
+        report(options, note)
+    report(options, f"{count} predictions: {options.out}")
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -114,6 +152,8 @@ def _check(options: argparse.Namespace) -> None:
         raise UserError("predictions are not written compressed", file=options.out, remedy="omit the suffix")
     if options.out:
         _check_out(Path(options.out), options.data)
+    if options.resume and not (options.out and options.data):
+        raise UserError("--resume has no effect without --data and --out")
     if options.text_b and not options.texts:
         raise UserError("--text-b has no effect without TEXT (pairs in a file are two columns)")
 

@@ -63,6 +63,7 @@ def run(options: argparse.Namespace) -> None:
         from unmask.serving.auth import read_keys
         from unmask.serving.limits import Limits
         from unmask.serving.metrics import Meter
+        from unmask.serving.playground import playground_routes, public_paths
         from unmask.serving.run import (
             address,
             greeting,
@@ -96,7 +97,8 @@ def run(options: argparse.Namespace) -> None:
         everything = options.host in ("0.0.0.0", "::") and not options.allow_host
         hosts = ("*",) if everything else (*LOOPBACK, options.host, *options.allow_host)
         url = address(listener)
-        app = create_app(service, keys=keys, hosts=[host.lower() for host in hosts])
+        names = [host.lower() for host in hosts]
+        app = create_app(service, keys=keys, hosts=names, pages=playground_routes(service), public=public_paths())
         serve(make_server(app, service, lambda: report(options, greeting(service, url))), listener)
 
 

@@ -34,13 +34,17 @@ class Padded(nn.Module):
             real: False at padding, (batch, length) bool. Padding must be at the end of a row.
             segments: segment ids, (batch, length) int64; None: all are 0.
         """
-        batch, length = ids.shape
-        position_ids = torch.arange(length, device=ids.device).expand(batch, length)
-        tokens = Tokens(
-            ids=ids.reshape(-1),
-            segments=(torch.zeros_like(ids) if segments is None else segments).reshape(-1),
-            position_ids=position_ids.reshape(-1),
-            offsets=torch.arange(batch + 1, dtype=torch.int32, device=ids.device) * length,
-            groups=(Group(0, batch * length, batch, length, None, None, real),),
-        )
-        return self.body(tokens).last.view(batch, length, -1)
+        return self.body(padded_tokens(ids, real, segments)).last.view(*ids.shape, -1)
+
+
+def padded_tokens(ids: Tensor, real: Tensor, segments: Tensor | None = None) -> Tokens:
+    """Return padded input as the input of a body; the arguments are those of `Padded`."""
+    batch, length = ids.shape
+    position_ids = torch.arange(length, device=ids.device).expand(batch, length)
+    return Tokens(
+        ids=ids.reshape(-1),
+        segments=(torch.zeros_like(ids) if segments is None else segments).reshape(-1),
+        position_ids=position_ids.reshape(-1),
+        offsets=torch.arange(batch + 1, dtype=torch.int32, device=ids.device) * length,
+        groups=(Group(0, batch * length, batch, length, None, None, real),),
+    )

@@ -8,8 +8,8 @@ from typing import Any
 
 from unmask.errors import UserError
 from unmask.evaluation.model import evaluate_encoder, evaluate_task
+from unmask.inference.predictor import open_predictor
 from unmask.labelled.table import Data, Table, as_sources
-from unmask.model import load_model
 from unmask.runs.display import Display
 from unmask.text.documents import TextOptions
 from unmask.training.machine import Machine
@@ -31,7 +31,7 @@ def evaluate(
     """Score a fine-tuned model on labeled examples, or a pretrained encoder on plain text.
 
     Args:
-        model: run or model directory.
+        model: run or model directory, or an exported one.
         data: labeled files or examples in memory (see `unmask.labelled.table.as_sources`); files of text for a
             pretrained encoder.
         columns: mapping of our column names to those of the data.
@@ -49,23 +49,22 @@ def evaluate(
     Raises:
         UserError: model and data do not fit, or an option has no effect.
     """
-    loaded, display = load_model(model, allow_pickle=allow_pickle), Display(quiet=quiet)
-    if loaded.task is not None:
+    display = Display(quiet=quiet)
+    predictor = open_predictor(model, machine, display, allow_pickle=allow_pickle)
+    if predictor.model.task is not None:
         if options != TextOptions():
             raise UserError(
                 "--field, --documents and --strict have no effect: the model is fine-tuned, so the data is labeled",
                 remedy="omit them",
             )
         return evaluate_task(
-            loaded,
+            predictor,
             data,
             columns=columns,
             kind=kind,
-            machine=machine,
-            against=load_model(against, allow_pickle=allow_pickle) if against else None,
+            against=open_predictor(against, machine, display, allow_pickle=allow_pickle) if against else None,
             errors=errors,
             names=(str(model), str(against or "")),
-            display=display,
         )
     given = {"columns": columns, "format": kind, "against": against, "errors": errors}
     if idle := [f"--{name}" for name, value in given.items() if value]:
@@ -77,4 +76,4 @@ def evaluate(
     files = [one for one in as_sources(data) if not isinstance(one, Table)]
     if not files:
         raise UserError("a pretrained encoder is evaluated on files of text", remedy="pass paths")
-    return evaluate_encoder(loaded, files, options=options, machine=machine, display=display)
+    return evaluate_encoder(predictor.model, files, options=options, machine=machine, display=display)

@@ -40,13 +40,13 @@ from unmask.training.machine import Machine, choose_machine
 
 
 def evaluate_task(
-    model: Model,
+    model: Model | Predictor,
     data: Data,
     *,
     columns: Mapping[str, str] | None = None,
     kind: str | None = None,
     machine: Machine | None = None,
-    against: Model | None = None,
+    against: Model | Predictor | None = None,
     errors: str | Path | None = None,
     names: tuple[str, str] = ("the first model", "the second"),
     display: Display | None = None,
@@ -54,7 +54,7 @@ def evaluate_task(
     """Evaluate a fine-tuned model on labeled files; several files are one data set.
 
     Args:
-        model: the model to evaluate.
+        model: the model to evaluate, or a predictor, which computes as it does itself.
         data: labeled files or examples in memory; see `unmask.labelled.table.as_sources`.
         columns: mapping of our column names to those of the files.
         kind: format of the files, if the suffix does not determine it.
@@ -73,20 +73,23 @@ def evaluate_task(
         UserError: the model is not fine-tuned, a file is malformed, the model does not know a label, or the second
             model has another task or other labels.
     """
+    predictor, other = (Predictor(one, machine, display) if isinstance(one, Model) else one for one in (model, against))
+    assert predictor is not None
+    model = predictor.model
     if model.task is None:
         raise UserError("this model was not fine-tuned for a task")
-    if against is not None:
-        _check_comparable(model, against, names)
+    if other is not None:
+        _check_comparable(model, other.model, names)
     sources, notes = as_sources(data), list[str]()
     examples = model.task.read(sources, columns=columns or {}, kind=kind, notes=notes)
-    predictions = Predictor(model, machine, display).run(examples, notes)
+    predictions = predictor.run(examples, notes)
     result, first = _scores(model, examples, predictions)
     if calibration := model.task.calibration(examples, predictions):
         result["calibration"] = calibration
     if notes:
         result["notes"] = notes
-    if against is not None:
-        second = model.task.measure(examples, Predictor(against, machine, display).run(examples), model.labels)
+    if other is not None:
+        second = model.task.measure(examples, other.run(examples), model.labels)
         result["against"] = {
             "metrics": measure_all(second, len(examples)),
             "differences": differences(first, second, len(examples), groups=model.task.groups(examples)),

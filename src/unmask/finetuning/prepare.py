@@ -11,13 +11,13 @@ from typing import Annotated, Any
 import msgspec
 
 from unmask.batches.no_masking import WHOLE_TEXT
-from unmask.checkpoints.pooling import Pooling
 from unmask.encoders.encoder import Encoder
 from unmask.errors import UserError
 from unmask.finetuning.examples import Examples, frame_examples, read_examples
 from unmask.finetuning.job import Job
 from unmask.finetuning.learner import build_learner
 from unmask.finetuning.rule import defaults
+from unmask.inference.pooling import supported
 from unmask.migration import refuse_old_settings
 from unmask.model import Model, load_model
 from unmask.objectives.learner import Learner
@@ -197,7 +197,8 @@ def _resolve(job: Job, base: Model, data: Examples) -> FinetuningRecipe:
     check_effects(recipe, base.encoder)
     task = recipe.task.settle(data.train, data.labels)
     if isinstance(task, Embedding):
-        task = msgspec.structs.replace(task, pooling=(base.pooling or Pooling()).chosen(task.pooling))
+        own = supported(base.pooling if task.pooling is None else None)
+        task = msgspec.structs.replace(task, pooling=task.pooling or own.kind)
     return msgspec.structs.replace(recipe, task=task)
 
 

@@ -7,6 +7,7 @@ precision. The model itself is never changed, and its weights are shared if neit
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Protocol, TypeVar, cast
@@ -79,6 +80,7 @@ class TorchBackend:
         self.display = display or Display(quiet=True)
         self.encoder = inference_copy(model.encoder, machine)
         self._learners: dict[str, Learner] = {}
+        self._building = threading.Lock()
 
     @property
     def precision(self) -> str:
@@ -87,9 +89,7 @@ class TorchBackend:
 
     def logits(self, head: str, samples: Sequence[Sample]) -> list[np.ndarray]:
         """See `Backend`."""
-        if head not in self._learners:
-            self._learners[head] = self._build(head)
-        learner = self._learners[head]
+        learner = self.learner(head)
         objective = learner.parts[head]
 
         def compute(batch: Batch) -> np.ndarray:
@@ -100,6 +100,17 @@ class TorchBackend:
                 return logits.float().cpu().numpy()
 
         return in_order(run_in_batches(samples, compute, objective.at, self.display))
+
+    def learner(self, head: str) -> Learner:
+        """Return a head and the body below it; it is built once, also if several threads ask for it.
+
+        Raises:
+            UserError: the model has no such head, or the head is damaged.
+        """
+        with self._building:
+            if head not in self._learners:
+                self._learners[head] = self._build(head)
+            return self._learners[head]
 
     def layers(
         self, samples: Sequence[Sample], layers: Sequence[int], *, at: str | None = None, pooled: bool = False

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from unmask.checkpoints.pooling import Pooling
 from unmask.encoders.downstream import resolve_layers
 from unmask.errors import InputWarning, UserError
+from unmask.inference.attention import Attention, read_attention
 from unmask.inference.backend import Backend, TorchBackend
+from unmask.inference.exported import is_exported, load_exported
 from unmask.inference.features import Features, frame_words, write_features
 from unmask.inference.fill import HEADS, Filling, Mask, find_masks, most_probable, no_masked_lm
+from unmask.inference.influence import Influence, measure_influence
+from unmask.inference.pooling import normalized, pooled, supported
+from unmask.inference.tokens import frame_tokens
 from unmask.labelled.choices_file import Choices
 from unmask.labelled.labelled_file import Row, is_plain, read_texts
 from unmask.labelled.sentence import Sentence, join_words, split_text
@@ -26,13 +32,13 @@ from unmask.runs.display import Display
 from unmask.tasks.extraction import Extraction, Texts
 from unmask.tasks.multiple_choice import Chosen, MultipleChoice
 from unmask.tasks.rows import as_rows, frame_rows
-from unmask.tasks.task import Task
+from unmask.tasks.task import Framed, Task
 from unmask.tasks.token_classification import Tagged, TokenClassification
 from unmask.text.unicode import check_unicode
 from unmask.training.machine import Machine, choose_machine
 
-TINY = 1e-12
-"""Smallest norm that vectors are divided by, as in `torch.nn.functional.normalize`."""
+WINDOW = 8192
+"""Number of examples of a stream that are sorted by length and computed together."""
 
 
 class Predictor:
@@ -40,7 +46,8 @@ class Predictor:
 
     `predict` and `run` perform the task that it was fine-tuned for, `tag` finds entities, `answer` answers a question,
     `choose` chooses among texts, `fill` fills masks, `embed` returns vectors of texts, and `features` hidden states.
-    The model is not changed: a copy of it computes.
+    `attention` and `influence` show which words the encoder relates to each other. The model is not changed: a copy of
+    it computes.
 
     Args:
         model: encoder, tokenizer, heads.
@@ -214,6 +221,32 @@ class Predictor:
             notes += framed.notes
         return framed.read(self.backend.logits(self.task.part, framed.samples))
 
+    def stream(self, examples: Iterable[Any], notes: list[str] | None = None) -> Iterator[list[Any]]:
+        """Yield the predictions for examples of any number, a window of `WINDOW` at a time, in order.
+
+        The next window is read and tokenized while one is computed; no more than two are in memory.
+
+        Args:
+            examples: examples of the model's task; the iterator is advanced in another thread.
+            notes: as in `run`, for each window.
+
+        Raises:
+            UserError: the model was not fine-tuned.
+        """
+        task, remaining = self.task, iter(examples)
+
+        def frame() -> Framed | None:
+            window = list(islice(remaining, WINDOW))
+            return task.frame(self.model.tokenizer, window, self.labels, gold=False) if window else None
+
+        with ThreadPoolExecutor(1) as pool:
+            coming = pool.submit(frame)
+            while (framed := coming.result()) is not None:
+                coming = pool.submit(frame)
+                if notes is not None:
+                    notes += framed.notes
+                yield framed.read(self.backend.logits(task.part, framed.samples))
+
     def _run_and_warn(self, examples: Sequence[Any]) -> list[Any]:
         """Return what `run` returns, and issue its notes as one warning at the line of the caller's caller."""
         notes: list[str] = []
@@ -247,6 +280,37 @@ class Predictor:
         word_ids = torch.from_numpy(words.word_ids)
         return Features(torch.from_numpy(values), torch.from_numpy(offsets), word_ids, words.cut)
 
+    def attention(self, text: str, text_b: str | None = None) -> Attention:
+        """Return what each attention head of the encoder attends to, computed in float32 on the CPU.
+
+        Args:
+            text: the text.
+            text_b: the second text of a pair.
+
+        Raises:
+            UserError: the encoder has no attention (ELMo), or the text is too long.
+        """
+        encoder = self.model.encoder
+        texts = [text] if text_b is None else [text, text_b]
+        sample, tokens = frame_tokens(self.model.tokenizer, texts, encoder.longest)
+        return Attention(tokens, read_attention(encoder, sample))
+
+    def influence(self, text: str, layer: int = -1) -> Influence:
+        """Return how much the vector of each word changes when each other word is left out, for any encoder.
+
+        The text is read once as a whole and once without each word.
+
+        Args:
+            text: at least two words.
+            layer: number of the layer whose vectors are compared; negative numbers count from the last layer.
+
+        Raises:
+            UserError: the model has no such layer, or the text has fewer than two words or too many tokens.
+        """
+        encoder = self.model.encoder
+        (number,) = resolve_layers([layer], encoder.num_layers)
+        return measure_influence(self.backend, self.model.tokenizer, text, number, encoder.longest)
+
     def write_features(self, examples: Sequence[Row], layers: Sequence[int], path: Path) -> tuple[int, int]:
         """Stream the hidden states of examples to a safetensors file (see inference/features.py).
 
@@ -279,25 +343,22 @@ class Predictor:
 
         Args:
             texts: one or more texts.
-            pooling: "mean" of all tokens, or "cls", the first one; None: that of the model, otherwise the mean.
+            pooling: "mean" of all tokens, or "cls"; None: that of the model, otherwise the mean.
             normalize: whether vectors are divided by their norm; None: as the model specifies, otherwise yes.
 
         Raises:
             UserError: the model's own vectors have a step that is not supported.
         """
-        own = self.model.pooling or Pooling()
-        pooling = own.chosen(pooling)
+        own = supported(self.model.pooling if pooling is None else None)
+        encoder = self.model.encoder
         rows = as_rows([texts] if isinstance(texts, str) else texts)
-        length = min(own.length or self.model.encoder.longest, self.model.encoder.longest)
-        samples, _, notes = frame_rows(self.model.tokenizer, rows, length)
-        vectors = np.empty((len(rows), self.model.encoder.width), np.float32)
-        for number, found in self.backend.layers(samples, [self.model.encoder.num_layers]):  # (tokens, 1, width)
-            vectors[number] = found[0, 0] if pooling == "cls" else found[:, 0].mean(0)
-        if own.normalize if normalize is None else normalize:
-            vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), TINY)
+        samples, _, notes = frame_rows(self.model.tokenizer, rows, min(own.length or encoder.longest, encoder.longest))
+        vectors = np.empty((len(rows), encoder.width), np.float32)
+        for number, found in self.backend.layers(samples, [encoder.num_layers]):  # (tokens, 1, width)
+            vectors[number] = pooled(found[:, 0], samples[number], pooling or own.kind)
         if notes:
             warnings.warn("; ".join(notes), InputWarning, stacklevel=2)
-        return vectors
+        return normalized(vectors) if (own.normalize if normalize is None else normalize) else vectors
 
     def fill(self, texts: Sequence[str], *, top: int = 5) -> list[Filling]:
         """Return the `top` most probable tokens for each mask of each text.
@@ -336,15 +397,26 @@ def _sentence(text: str | Sequence[str]) -> Sentence:
 def load(
     source: str | Path, *, allow_pickle: bool = False, device: str = "auto", precision: str = "float32"
 ) -> Predictor:
-    """Load a model, from a run directory or a Hugging Face model directory, for inference.
+    """Load a model for inference: a run directory, a Hugging Face model directory, or an exported model.
 
     Args:
         source: the directory.
         allow_pickle: read a `pytorch_model.bin`, tensors only.
         device: "cpu", "cuda" or "auto".
-        precision: "float32", "bf16", or "auto": bf16 if the hardware supports it natively.
+        precision: "float32", "bf16", or "auto": bf16 if the hardware supports it natively. An exported model computes
+            in its own.
 
     Raises:
         UserError: there is no such model, or it is damaged.
     """
-    return Predictor(load_model(source, allow_pickle=allow_pickle), choose_machine(device, precision))
+    return open_predictor(source, choose_machine(device, precision), allow_pickle=allow_pickle)
+
+
+def open_predictor(
+    source: str | Path, machine: Machine | None, display: Display | None = None, *, allow_pickle: bool = False
+) -> Predictor:
+    """Load a model for inference, as `load` does, on a given machine; `display` shows the progress."""
+    if is_exported(source):
+        model, backend = load_exported(Path(source), display)
+        return Predictor(model, backend=backend)
+    return Predictor(load_model(source, allow_pickle=allow_pickle), machine, display)

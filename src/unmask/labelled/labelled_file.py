@@ -105,18 +105,19 @@ def read_rows(
     Raises:
         UserError: a column is missing, a row is bad, or there are no rows; the message names file and line.
     """
-    if columns.keys() - {"text", "text_b", *(("label",) if gold else ())}:
-        raise UserError("--columns label=… has no effect: no labels are read")
-    wanted = Wanted(columns, tuple(labels) if gold else (), headerless, several and gold, optional)
-    rows: list[Row] = []
-    for path in paths:
-        name, omitted = display_name(path), Counter[str]()
-        if isinstance(path, Table) or has_records(path, kind):
-            rows += _read_records(path, kind, wanted, name, omitted)
-        else:
-            rows += _read(path, _format(path, kind), wanted, name, omitted)
-        if notes is not None:
-            notes += [f"{name}: omitted, as the format specifies: {count:,} {what}" for what, count in omitted.items()]
+    rows = list(
+        iterate_rows(
+            paths,
+            columns=columns,
+            kind=kind,
+            gold=gold,
+            labels=labels,
+            headerless=headerless,
+            notes=notes,
+            several=several,
+            optional=optional,
+        )
+    )
     if not rows:
         raise UserError("there are no examples in the file", file=", ".join(map(display_name, paths)))
     first = rows[0]
@@ -133,6 +134,36 @@ def read_rows(
     return rows
 
 
+def iterate_rows(
+    paths: Sequence[Source],
+    *,
+    columns: Mapping[str, str],
+    kind: str | None = None,
+    gold: bool = True,
+    labels: Sequence[str] = LABELS,
+    headerless: Headerless = ACCEPTABILITY,
+    notes: list[str] | None = None,
+    several: bool = False,
+    optional: bool = False,
+) -> Iterator[Row]:
+    """Yield the rows of files of any size, one in memory at a time; the arguments are those of `read_rows`.
+
+    Raises:
+        UserError: a column is missing, or a row is bad; the message names file and line.
+    """
+    if columns.keys() - {"text", "text_b", *(("label",) if gold else ())}:
+        raise UserError("--columns label=… has no effect: no labels are read")
+    wanted = Wanted(columns, tuple(labels) if gold else (), headerless, several and gold, optional)
+    for path in paths:
+        name, omitted = display_name(path), Counter[str]()
+        if isinstance(path, Table) or has_records(path, kind):
+            yield from _read_records(path, kind, wanted, name, omitted)
+        else:
+            yield from _read(path, _format(path, kind), wanted, name, omitted)
+        if notes is not None:
+            notes += [f"{name}: omitted, as the format specifies: {count:,} {what}" for what, count in omitted.items()]
+
+
 def is_plain(path: Source, kind: str | None) -> bool:
     """Return whether a source is a file of one text per line, for `read_texts`, by its suffix or the given format."""
     if isinstance(path, Table):
@@ -146,15 +177,24 @@ def read_texts(path: str | Path, *, columns: Mapping[str, str], notes: list[str]
     Raises:
         UserError: the file contains no text, or is not UTF-8; `columns` are given.
     """
+    return list(iterate_texts(path, columns=columns, notes=notes))
+
+
+def iterate_texts(path: str | Path, *, columns: Mapping[str, str], notes: list[str]) -> Iterator[str]:
+    """Yield what `read_texts` reads, one text in memory at a time; the note is added at the end of the file."""
     if columns:
         raise UserError("--columns has no effect on a text file: each line is a text", file=display_name(path))
-    lines = [line.strip() for _, line in read_text_lines(path)]
-    texts = [text for text in lines if text]
+    texts = empty = 0
+    for _, line in read_text_lines(path):
+        if text := line.strip():
+            texts += 1
+            yield text
+        else:
+            empty += 1
     if not texts:
         raise UserError("there are no texts in the file", file=display_name(path))
-    if empty := len(lines) - len(texts):
+    if empty:
         notes.append(f"{display_name(path)}: omitted: {empty:,} empty lines")
-    return texts
 
 
 def _format(path: str | Path, kind: str | None) -> str:

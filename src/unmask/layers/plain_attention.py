@@ -30,12 +30,30 @@ def plain(qkv: Tensor, tokens: Tokens, spec: AttentionSpec, scores: list[Tensor]
     return pad(output, (0, 0, 0, qkv.shape[0] - output.shape[0]))  # export knows no `len`
 
 
+def probabilities(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> list[Tensor]:
+    """Return the attention probabilities of each group, (sequences, heads, longest, longest), without dropout.
+
+    Rows sum to 1; those of padding tokens are arbitrary. The arguments are those of `plain`.
+    """
+    return [_probabilities(*_by_heads(qkv, group, spec)[:2], tokens, group, spec, None) for group in tokens.groups]
+
+
 def _attend(qkv: Tensor, tokens: Tokens, group: Group, spec: AttentionSpec, collected: list[Tensor] | None) -> Tensor:
     """Return the outputs of a group's tokens, (tokens of the group, width)."""
     query, key, value = _by_heads(qkv, group, spec)  # each (sequences, heads, longest, head width)
-    scores = (query * (spec.terms * query.shape[-1]) ** -0.5) @ key.transpose(
-        -1, -2
-    )  # (sequences, heads, longest, longest)
+    shares = _probabilities(query, key, tokens, group, spec, collected)
+    if spec.dropout:  # exported programs contain no dropout, not even with rate 0
+        shares = dropout(shares, spec.dropout)
+    rows = (shares @ value).transpose(1, 2).reshape(group.sequences * group.longest, -1)
+    return rows if group.index is None else rows.index_select(0, group.index)
+
+
+def _probabilities(
+    query: Tensor, key: Tensor, tokens: Tokens, group: Group, spec: AttentionSpec, collected: list[Tensor] | None
+) -> Tensor:
+    """Return the probabilities of a group, (sequences, heads, longest, longest); see `plain` for what is collected."""
+    scale = (spec.terms * query.shape[-1]) ** -0.5
+    scores = (query * scale) @ key.transpose(-1, -2)  # (sequences, heads, longest, longest)
     if spec.bias is not None:
         scores = scores + spec.bias(query, key, tokens, group)
     attended = attended_positions(group, spec, scores.device)
@@ -43,11 +61,7 @@ def _attend(qkv: Tensor, tokens: Tokens, group: Group, spec: AttentionSpec, coll
         collected.append(scores if attended is None else _without_padding(scores, group, attended))
     if attended is not None:
         scores = scores.masked_fill(~attended, torch.finfo(scores.dtype).min)
-    probabilities = scores.softmax(-1)
-    if spec.dropout:  # exported programs contain no dropout, not even with rate 0
-        probabilities = dropout(probabilities, spec.dropout)
-    rows = (probabilities @ value).transpose(1, 2).reshape(group.sequences * group.longest, -1)
-    return rows if group.index is None else rows.index_select(0, group.index)
+    return scores.softmax(-1)
 
 
 def _by_heads(qkv: Tensor, group: Group, spec: AttentionSpec) -> tuple[Tensor, Tensor, Tensor]:

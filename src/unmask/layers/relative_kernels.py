@@ -55,9 +55,13 @@ Kernel = Callable[[Inputs, Rows, float], Tensor]
 
 def plain(inputs: Inputs, rows: Rows, dropout: float) -> Tensor:
     """Compute attention with ordinary operations; see `Kernel`."""
-    scores = _scores(inputs, rows, slice(None), slice(None), plainly=True)
-    probabilities = scores.softmax(-1)
-    return (drop(probabilities, dropout) if dropout else probabilities) @ inputs.values
+    shares = probabilities(inputs, rows)
+    return (drop(shares, dropout) if dropout else shares) @ inputs.values
+
+
+def probabilities(inputs: Inputs, rows: Rows) -> Tensor:
+    """Return the attention probabilities, (heads, sequences, longest, keys), without dropout; rows sum to 1."""
+    return _scores(inputs, rows, slice(None), slice(None), plainly=True).softmax(-1)
 
 
 def fused(inputs: Inputs, rows: Rows, dropout: float) -> Tensor:

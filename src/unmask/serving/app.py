@@ -26,7 +26,7 @@ from unmask.errors import UserError
 from unmask.serving.auth import Keys
 from unmask.serving.batcher import Job
 from unmask.serving.body import ClientDisconnect, Gate
-from unmask.serving.endpoints import DECODERS, ENDPOINTS, Endpoint
+from unmask.serving.endpoints import ENDPOINTS, Endpoint
 from unmask.serving.guard import ANY, Guard
 from unmask.serving.limits import Limits, Refusal, invalid, unhealthy
 from unmask.serving.metrics import CONTENT_TYPE, Meter
@@ -104,7 +104,7 @@ class Service:
 
     def _frame(self, endpoint: Endpoint, content: bytes) -> tuple[Served, Job]:
         """Return the model of a request, and its job."""
-        wanted = decode(DECODERS[endpoint.path], content)
+        wanted = decode(endpoint.decoder, content)
         served = self.find(wanted.model, endpoint.path)
         try:
             return served, endpoint.job(served, wanted)
@@ -149,7 +149,7 @@ class Service:
         elif task is not None:
             kind = {task.part: {"labels": list(labels)}}
         else:
-            kind = {"embedding": {"pooling": served.pooling.mode}}
+            kind = {"embedding": {"pooling": served.pooling.kind}}
         return Info(
             model_id=served.name,
             model_dtype=served.predictor.backend.precision,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -41,6 +42,11 @@ class Endpoint:
     job: Callable[[Served, Any], Job]
     needs: str
     example: dict[str, Any]
+
+    @cached_property
+    def decoder(self) -> msgspec.json.Decoder[Any]:
+        """Decodes its requests."""
+        return msgspec.json.Decoder(self.request)
 
 
 def _embed(served: Served, request: types.EmbedRequest) -> Job:
@@ -158,6 +164,3 @@ ENDPOINTS = (
     ),
 )
 """All routes that compute."""
-
-DECODERS = {endpoint.path: msgspec.json.Decoder(endpoint.request) for endpoint in ENDPOINTS}
-"""Decoders of their requests."""

@@ -71,6 +71,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Wait for the next request, and for the client to read the response."""
         super().on_response_complete()
+        if self.cycle.more_body:  # of a request that was answered early; uvicorn discards the rest, however slow it is
+            self._expect()
         if self.transport.get_write_buffer_size():
             self.loop.call_later(self.timeout_keep_alive, self._abort_if_unread)
 

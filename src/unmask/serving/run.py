@@ -18,12 +18,10 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from unmask.errors import UserError, counted
-from unmask.inference.predictor import Predictor
-from unmask.model import find, load_model
+from unmask.inference.predictor import open_predictor
 from unmask.serving.app import LOOPBACK, Service
 from unmask.serving.limits import Limits
 from unmask.serving.metrics import Meter
-from unmask.serving.pooling import read_pooling
 from unmask.serving.protocol import bounded
 from unmask.serving.served import Served
 from unmask.training.machine import Machine
@@ -76,9 +74,8 @@ def load_served(
     """
     models = []
     for source in sources:
-        pooling = read_pooling(find(source.directory))
-        predictor = Predictor(load_model(source.directory, allow_pickle=allow_pickle), machine)
-        models.append(Served(source.name, predictor, limits, meter, pooling))
+        predictor = open_predictor(source.directory, machine, allow_pickle=allow_pickle)
+        models.append(Served(source.name, predictor, limits, meter))
         models[-1].warm_up()
     return models
 

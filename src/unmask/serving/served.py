@@ -17,11 +17,11 @@ from unmask.encoders.downstream import resolve_layers
 from unmask.inference.batching import in_order
 from unmask.inference.features import frame_words
 from unmask.inference.fill import HEADS, Mask, find_masks, most_probable
+from unmask.inference.pooling import normalized, pooled, supported
 from unmask.inference.predictor import Predictor
 from unmask.serving.batcher import Batcher, Head, Job
 from unmask.serving.limits import Limits, invalid, too_large
 from unmask.serving.metrics import Meter
-from unmask.serving.pooling import Pooling
 from unmask.serving.types import (
     AnswerRequest,
     EmbedRequest,
@@ -51,18 +51,18 @@ class Served:
         predictor: the model.
         limits: limits of the server.
         meter: metrics of the server.
-        pooling: how embeddings are made.
+
+    Raises:
+        UserError: the model states vectors of texts that are not supported.
     """
 
-    def __init__(
-        self, name: str, predictor: Predictor, limits: Limits, meter: Meter, pooling: Pooling | None = None
-    ) -> None:
+    def __init__(self, name: str, predictor: Predictor, limits: Limits, meter: Meter) -> None:
         self.name, self.predictor, self.limits = name, predictor, limits
-        self.pooling = pooling or Pooling()
+        self.pooling = supported(predictor.model.pooling)
         self.batcher = Batcher(self.compute, limits, meter, name)
         self.model, self.tokenizer = predictor.model, predictor.model.tokenizer
         most = min(limits.batch_tokens, limits.request_tokens, self.model.encoder.longest)
-        self.longest = most if self.pooling.longest is None else min(most, self.pooling.longest)
+        self.longest = most if self.pooling.length is None else min(most, self.pooling.length)
         self.mask_head = next((head for head in HEADS if head in self.model.heads), None)
 
     def compute(self, head: Head, samples: Sequence[Sample]) -> list[np.ndarray]:
@@ -125,7 +125,9 @@ class Served:
         samples = self._checked([cut_and_wrap(frame, [one], self.longest)[0] for one in ids])
 
         def read(rows: list[np.ndarray]) -> np.ndarray:
-            return self.pooling.vectors(rows, samples, normalize=normalize, dimensions=dimensions)
+            pairs = zip(rows, samples, strict=True)
+            found = np.stack([pooled(one[:, 0], sample, self.pooling.kind)[:dimensions] for one, sample in pairs])
+            return normalized(found) if normalize else found
 
         return Job((self.model.encoder.num_layers,), samples, read)
 

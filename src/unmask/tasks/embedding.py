@@ -70,7 +70,8 @@ class Embedding(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
 
     Attributes:
         length: maximum number of tokens of a text, special tokens included; longer texts are truncated.
-        pooling: "mean" of all tokens, or "cls", the first one; None: that of the model, otherwise the mean.
+        pooling: "mean" of all tokens, or "cls", where the model reads the vector of a text; None: that of the model,
+            otherwise the mean.
         temperature: what cosines are divided by, for pairs without scores; None: `TEMPERATURE`.
         symmetric: whether each second text should also find its first text, for pairs without scores.
         least, most: the scores that correspond to a cosine of 0 and of 1; None: the extremes of the training examples.
@@ -235,7 +236,7 @@ class EmbeddingHead(Objective):
     """Pooling and normalization, with the loss of pairs; it has no weights.
 
     Args:
-        pooling: "mean" of all tokens, or "cls", the first one.
+        pooling: "mean" of all tokens, or "cls", where the model reads the vector of a text.
         temperature: what cosines are divided by; None: the loss is the squared error of cosines.
         symmetric: whether the ranking loss is the mean of both directions.
     """
@@ -253,15 +254,14 @@ class EmbeddingHead(Objective):
 
     def reads(self, encoder: Encoder, batch: Batch) -> Tensor | None:
         """See `Objective`."""
-        return batch.tokens.offsets[:-1].long() if self.pooling == "cls" else None
+        return batch.positions["summary"] if self.pooling == "cls" else None
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
         """Return the normalized vectors, (sequences, width) float32."""
-        offsets, last = batch.tokens.offsets.long(), encoded.last
         if self.pooling == "cls":
-            rows = last.index_select(0, offsets[:-1]).float()
+            rows = encoded.last.index_select(0, batch.positions["summary"]).float()
         else:
-            rows = torch.segment_reduce(last.float(), "mean", offsets=offsets, axis=0)
+            rows = torch.segment_reduce(encoded.last.float(), "mean", offsets=batch.tokens.offsets.long(), axis=0)
         return normalize(rows, dim=1)
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:

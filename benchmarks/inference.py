@@ -1,0 +1,169 @@
+"""Inference of the same classifier by unmask and by its peers, which take turns in one run.
+
+Case: a classifier with random weights in the shape of MiniLM or BERT-base, on texts of random words with lengths of
+mean 25 tokens. Each engine gets texts and returns logits, so tokenizing is included; every engine sorts by length.
+unmask is `unmask.load(DIR).predict`, on the directory itself or on what `unmask export` wrote. transformers is called
+as its documentation does, in batches of 32; `CrossEncoder` of sentence-transformers loads the same directory; ONNX
+Runtime and OpenVINO compute the exported programs in padded batches of 32.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from common import add, minilm, take_turns
+from engines import single_token_words
+
+import unmask
+from unmask.families.bert import BertSettings
+from unmask.inference.engines import ENGINES
+from unmask.inference.export import Export, export_model
+from unmask.model import Model, load_model, save_model
+from unmask.tasks.classification import Classification
+
+SHAPES = {"tiny": (2, 128, 2), "minilm": (6, 384, 12), "base": (12, 768, 12)}
+"""Layers, width and heads."""
+PEERS = (
+    *("unmask float32", "unmask bf16", "unmask-onnx float32", "unmask-openvino float32", "unmask-openvino bf16"),
+    *("unmask-onnx int8", "transformers float32", "transformers bf16", "sentence-transformers float32"),
+    *("onnx float32", "onnx int8", "openvino float32", "openvino bf16"),
+)
+BATCH = 32
+LENGTH = 128
+Run = Callable[[Sequence[str]], Any]
+
+
+def build(shape: str, folder: Path) -> Path:
+    """Write a classifier with random weights and the vocabulary of MiniLM; return its directory."""
+    layers, width, heads = SHAPES[shape]
+    tokenizer, task, labels = unmask.load_tokenizer(minilm()), Classification(length=LENGTH, pairs=False), ("no", "yes")
+    torch.manual_seed(0)
+    body = BertSettings(layers=layers, width=width, heads=heads, feed_forward=4 * width).build(tokenizer.size)
+    heads_of = {task.part: task.build(body.head, labels).published()}
+    save_model(folder / shape, Model(body, tokenizer, heads_of, labels, task), "A benchmark.")
+    return folder / shape
+
+
+def texts(count: int) -> list[str]:
+    """Return texts of random words, each a token; with the special tokens their lengths have a mean of 25."""
+    rng, words = np.random.default_rng(3), single_token_words(unmask.load_tokenizer(minilm()))
+    lengths = np.clip(rng.normal(25, 15, count), 4, LENGTH).astype(int) - 2
+    return [" ".join(words[i] for i in rng.integers(len(words), size=length)) for length in lengths]
+
+
+def engine(name: str, model: Path, folder: Path) -> Run:
+    """Return the function by which an engine computes texts."""
+    kind, precision = name.split()
+    if kind == "unmask":
+        return unmask.load(model, device="cpu", precision=precision).predict
+    if kind.startswith("unmask-"):
+        return unmask.load(_exported(model, kind.removeprefix("unmask-"), precision, folder)).predict
+    if kind == "transformers":
+        return _transformers(model, precision)
+    if kind == "sentence-transformers":
+        return _cross_encoder(model)
+    return _padded(model, kind, precision, folder)
+
+
+def _exported(model: Path, target: str, precision: str, folder: Path) -> Path:
+    out = folder / f"{target}-{precision}"
+    export_model(load_model(model), Export(target, precision), out)
+    return out
+
+
+def _transformers(model: Path, precision: str) -> Run:
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    network = AutoModelForSequenceClassification.from_pretrained(model, dtype=dtype).eval()
+
+    @torch.inference_mode()
+    def compute(some: Sequence[str]) -> Any:
+        given = tokenizer(some, padding=True, truncation=True, max_length=LENGTH, return_tensors="pt")
+        return network(**given).logits.float().numpy()
+
+    return _in_batches(compute)
+
+
+def _cross_encoder(model: Path) -> Run:
+    from sentence_transformers import CrossEncoder
+
+    network = CrossEncoder(str(model), device="cpu", max_length=LENGTH)
+    return lambda some: network.predict(list(some), batch_size=BATCH, show_progress_bar=False)
+
+
+def _padded(model: Path, target: str, precision: str, folder: Path) -> Run:
+    """Return ONNX Runtime or OpenVINO on padded batches, with the tokenizer of transformers."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    file, kind = ENGINES[target]
+    compiled = kind(_exported(model, target, precision, folder) / file, torch.get_num_threads(), precision)
+
+    def compute(some: Sequence[str]) -> Any:
+        return compiled.run(tokenizer(some, padding=True, truncation=True, max_length=LENGTH, return_tensors="np"))
+
+    return _in_batches(compute)
+
+
+def _in_batches(compute: Run) -> Run:
+    """Return a function that computes texts in batches, the longest first, as sentence-transformers does."""
+
+    def run(some: Sequence[str]) -> list[Any]:
+        order = sorted(some, key=len, reverse=True)
+        return [compute(order[start : start + BATCH]) for start in range(0, len(order), BATCH)]
+
+    return run
+
+
+def measure(name: str, shape: str, count: int, requests: int) -> dict[str, Any]:
+    """Return sentences per second of all texts together, and the latency of some alone."""
+    given = texts(count)
+    with tempfile.TemporaryDirectory() as folder:
+        run = engine(name, build(shape, Path(folder)), Path(folder))
+        run(given)  # compiles kernels, allocates
+        start = time.perf_counter()
+        run(given)
+        speed = count / (time.perf_counter() - start)
+        latencies = []
+        for text in given[:requests]:
+            start = time.perf_counter()
+            run([text])
+            latencies.append(1e3 * (time.perf_counter() - start))
+    p50, p99 = np.percentile(latencies, (50, 99)).tolist()
+    return {"sentences_per_second": speed, "p50_ms": p50, "p99_ms": p99}
+
+
+def main() -> None:
+    """Measure every engine in turn, or one of them in this process."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("shapes", nargs="*", default=["minilm", "base"], metavar="SHAPE", help=", ".join(SHAPES))
+    parser.add_argument("--sentences", type=int, default=1000)
+    parser.add_argument("--requests", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--engines", nargs="+", default=PEERS)
+    parser.add_argument("--engine")
+    parser.add_argument("--round", type=int, default=0)
+    options = parser.parse_args()
+    if options.engine:
+        print(json.dumps(measure(options.engine, options.shapes[0], options.sentences, options.requests)))
+        return
+    sizes = ["--sentences", str(options.sentences), "--requests", str(options.requests)]
+    for shape in options.shapes:
+        turns = take_turns(__file__, options.engines, range(options.rounds), [shape, *sizes])
+        for number, name, found in turns:
+            record = {"case": shape, "engine": name, "round": number, "sentences": options.sentences, **found}
+            add("inference", record, instead=("case", "engine", "round"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""Measurements of a model's engines on this machine: throughput, latency and the distance from float32.
+
+Input: a model. Output: a row for each back-end and precision that is installed and that the processor has, and a
+recommendation. The inputs are random tokens of mixed lengths, the same for all; tokenizing is not included.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from unmask.batches.batch import Sample
+from unmask.batches.frame import Frame
+from unmask.errors import UserError
+from unmask.inference.backend import Backend, TorchBackend
+from unmask.inference.export import Export, difference, export_model
+from unmask.inference.exported import load_exported
+from unmask.inference.program import FEATURES, SUMMARY, Signature, build_program, default_head
+from unmask.model import Model
+from unmask.training.machine import choose_machine, multiplies_bf16
+
+MEAN, DEVIATION = 25, 15
+"""Lengths of the sequences in tokens, normally distributed and cut to what the model reads."""
+CLOSE = {"float32": 1e-3, "bf16": 0.05, "int8": 0.05}
+"""Largest difference from float32, as a share of the largest output, up to which an engine is recommended."""
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """One engine of a model.
+
+    Attributes:
+        backend: "torch", "onnx" or "openvino".
+        precision: "float32", "bf16" or "int8".
+        sentences_per_second: many sequences, sorted and cut into batches.
+        p50_ms, p99_ms: latency of a single sequence.
+        difference: largest difference from torch in float32, as a share of the largest output.
+    """
+
+    backend: str
+    precision: str
+    sentences_per_second: float
+    p50_ms: float
+    p99_ms: float
+    difference: float
+
+
+class Bench(msgspec.Struct, frozen=True):
+    """All rows; `recommended` is the index of the fastest that is close to float32; `left_out`: the others, and why."""
+
+    rows: list[Measured]
+    recommended: int
+    left_out: list[str]
+
+
+def measure_engines(model: Model, *, sequences: int = 1000, requests: int = 200) -> Bench:
+    """Measure every engine of a model.
+
+    Args:
+        model: the model.
+        sequences: number of sequences that throughput is measured with.
+        requests: number of single sequences that latency is measured with.
+    """
+    exact, left_out = TorchBackend(model, choose_machine("cpu", "float32")), list[str]()
+    head = default_head(model)
+    signature = build_program(model, exact, head)[1]
+    samples = mixed_lengths(model, signature, sequences)
+    rows = []
+    for name, precision, backend in _backends(model, exact, left_out):
+        worst, scale = difference(exact, backend, model, signature)
+        speed, latencies = _time(backend, model, signature, samples, requests)
+        p50, p99 = np.percentile(latencies, (50, 99)).tolist()
+        rows.append(Measured(name, precision, speed, 1e3 * p50, 1e3 * p99, worst / scale))
+    close = [number for number, row in enumerate(rows) if row.difference <= CLOSE[row.precision]]
+    return Bench(rows, max(close, key=lambda number: rows[number].sentences_per_second), left_out)
+
+
+def mixed_lengths(model: Model, signature: Signature, count: int, seed: int = 0) -> list[Sample]:
+    """Return random sequences of mixed lengths, with the positions that the program's output is read at."""
+    rng, frame = np.random.default_rng(seed), Frame.of(model.tokenizer)
+    longest = min(128, model.encoder.longest)
+    made = []
+    for length in np.clip(rng.normal(MEAN, DEVIATION, count), 4, longest).astype(int):
+        sample = frame.wrap(rng.integers(model.tokenizer.size, size=length - 2))
+        at = {} if signature.at in ("", SUMMARY) else {signature.at: np.arange(len(sample))}
+        made.append(sample.add(positions=at))
+    return made
+
+
+def _backends(model: Model, exact: Backend, left_out: list[str]) -> Iterator[tuple[str, str, Backend]]:
+    """Yield the engines one after the other, each with its name and precision."""
+    yield "torch", "float32", exact
+    if multiplies_bf16():
+        yield "torch", "bf16", TorchBackend(model, choose_machine("cpu", "bf16"))
+    choices = [("onnx", "onnxruntime", "float32"), ("onnx", "onnxruntime", "int8"), ("openvino", "openvino", "float32")]
+    choices += [("openvino", "openvino", "bf16")] if multiplies_bf16() else []
+    for name, library, precision in choices:
+        if find_spec(library) is None:
+            left_out.append(f"{name} {precision}: {library} is not installed")
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                export_model(model, Export(name, precision), Path(folder) / "made")
+                backend = load_exported(Path(folder) / "made")[1]
+            except UserError as error:
+                left_out.append(f"{name} {precision}: {error}")
+                continue
+            yield name, precision, backend
+
+
+def _time(
+    backend: Backend, model: Model, signature: Signature, samples: Sequence[Sample], requests: int
+) -> tuple[float, list[float]]:
+    """Return sequences per second of all samples together, and the seconds that each of some takes alone."""
+
+    def compute(some: Sequence[Sample]) -> None:
+        if signature.head == FEATURES:
+            for _ in backend.layers(some, [model.encoder.num_layers]):
+                pass
+        else:
+            backend.logits(signature.head, some)
+
+    compute(samples)  # compiles kernels, allocates
+    start = time.perf_counter()
+    compute(samples)
+    speed = len(samples) / (time.perf_counter() - start)
+    latencies = []
+    for sample in samples[:requests]:
+        start = time.perf_counter()
+        compute([sample])
+        latencies.append(time.perf_counter() - start)
+    return speed, latencies

@@ -1,0 +1,110 @@
+"""Engines of other libraries: ONNX Runtime and OpenVINO compute an exported program.
+
+Input: the file of a program; padded arrays. Output: the program's output as an array. Both libraries are optional.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from unmask.errors import UserError
+
+Arrays = Mapping[str, np.ndarray]
+HINTS = {"float32": "f32", "int8": "f32", "bf16": "bf16"}
+"""OpenVINO's names of the precision in which what is not quantized is computed."""
+
+
+class Engine(Protocol):
+    """A compiled program."""
+
+    def run(self, inputs: Arrays) -> np.ndarray:
+        """Return the output for padded inputs, (batch, length) int64 each; safe to call from several threads."""
+        ...
+
+
+class OnnxEngine:
+    """`Engine` of ONNX Runtime, on the CPU.
+
+    Args:
+        path: `model.onnx`.
+        threads: number of threads to compute with.
+        precision: that of the file; not used.
+
+    Raises:
+        UserError: onnxruntime is not installed, or the file is damaged.
+    """
+
+    def __init__(self, path: Path, threads: int, precision: str) -> None:
+        runtime = need("onnxruntime", "onnx")
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.log_severity_level = 3
+        try:
+            self.session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # the library's errors have no common class
+            raise damaged(path, error) from error
+        self.names = [one.name for one in self.session.get_inputs()]
+
+    def run(self, inputs: Arrays) -> np.ndarray:
+        """See `Engine`."""
+        found: np.ndarray = self.session.run(None, {name: inputs[name] for name in self.names})[0]
+        return found
+
+
+class OpenVinoEngine:
+    """`Engine` of OpenVINO, on the CPU; arguments and errors as for `OnnxEngine`.
+
+    Each thread has a request of its own, which is reused.
+    """
+
+    def __init__(self, path: Path, threads: int, precision: str) -> None:
+        library = need("openvino", "openvino")
+        settings = {
+            "INFERENCE_NUM_THREADS": threads,
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_PRECISION_HINT": HINTS[precision],
+        }
+        try:
+            self.compiled = library.Core().compile_model(str(path), "CPU", settings)
+        except RuntimeError as error:
+            raise damaged(path, error) from error
+        self.names = [one.get_any_name() for one in self.compiled.inputs]
+        self.requests = threading.local()
+
+    def run(self, inputs: Arrays) -> np.ndarray:
+        """See `Engine`."""
+        if not hasattr(self.requests, "own"):
+            self.requests.own = self.compiled.create_infer_request()
+        found = self.requests.own.infer({name: inputs[name] for name in self.names}, share_inputs=True)
+        return np.array(found[0])  # a copy: the request reuses its memory
+
+
+ENGINES: dict[str, tuple[str, type[OnnxEngine] | type[OpenVinoEngine]]] = {
+    "onnx": ("model.onnx", OnnxEngine),
+    "openvino": ("model.xml", OpenVinoEngine),
+}
+"""The file and the engine of each format."""
+
+
+def need(module: str, extra: str) -> Any:
+    """Return a module of an optional library.
+
+    Raises:
+        UserError: it is not installed; names the extra that has it.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise UserError(f"this needs {module}", remedy=f'pip install "unmask[{extra}]"') from error
+
+
+def damaged(path: Path, error: Exception) -> UserError:
+    """Return the error for a program that cannot be read."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return UserError(f"not a program that can be computed ({lines[0]})", file=path, remedy="export the model again")

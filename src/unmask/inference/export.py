@@ -1,0 +1,207 @@
+"""Export of a model to ONNX or OpenVINO, with its tokenizer, checked against the original.
+
+Input: a model. Output: a directory with the program (`model.onnx`, or `model.xml` and `model.bin`), the manifest
+`export.json`, `config.json` and the tokenizer, which `load` reads. It is complete or not there: it is written beside
+its place and renamed after the check.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+import numpy as np
+import torch
+from torch.export import Dim
+
+from unmask.batches.batch import Sample
+from unmask.checkpoints.checksums import write_checksums
+from unmask.checkpoints.huggingface import write_config
+from unmask.durable import replace_file
+from unmask.errors import UserError
+from unmask.inference.backend import Backend, TorchBackend
+from unmask.inference.engines import need
+from unmask.inference.exported import MANIFEST, Manifest, load_exported
+from unmask.inference.program import (
+    FEATURES,
+    INPUTS,
+    Program,
+    Signature,
+    build_program,
+    default_head,
+    probes,
+    refuse_filled,
+)
+from unmask.inference.quantize import CALIBRATION, quantize_onnx, quantize_openvino, quiet_logging
+from unmask.model import Model
+from unmask.training.machine import choose_machine
+
+if TYPE_CHECKING:
+    from unmask.tasks import AnyTask
+
+BOUNDS = {"float32": 1e-3, "bf16": 0.1, "int8": 0.5}
+"""Largest difference from the original that is accepted, as a share of its largest absolute output."""
+
+
+@dataclass(frozen=True)
+class Export:
+    """What to write.
+
+    Attributes:
+        format: "onnx" or "openvino".
+        precision: "float32"; "int8"; "bf16", for openvino only.
+        head: name of the head, "features" for the last layer; None: see `default_head`.
+    """
+
+    format: str
+    precision: str = "float32"
+    head: str | None = None
+
+
+def export_model(model: Model, wanted: Export, out: Path, samples: Sequence[Sample] = ()) -> Manifest:
+    """Write a model as a directory that `load` reads.
+
+    Args:
+        model: the model; it is not changed.
+        wanted: format, precision and head.
+        out: the new directory.
+        samples: real inputs by which OpenVINO's int8 is calibrated; see `CALIBRATION`.
+
+    Returns:
+        The manifest, with the largest difference from the original.
+
+    Raises:
+        UserError: the model cannot be exported in this way, or the result differs too much from the original; nothing
+            is left then.
+    """
+    refuse_filled(out)
+    if wanted.format == "onnx" and wanted.precision == "bf16":
+        raise UserError(
+            "ONNX Runtime does not compute in bf16 on CPUs", remedy="pass --format openvino, or another --precision"
+        )
+    if wanted.format == "openvino" and wanted.precision == "int8" and not samples:
+        raise UserError("int8 of OpenVINO is calibrated by real texts", remedy="pass --data FILE")
+    for library in ("onnx", "onnxscript", "onnxruntime" if wanted.format == "onnx" else "openvino"):
+        need(library, wanted.format)
+    backend = TorchBackend(model, choose_machine("cpu", "float32"))
+    program, signature = build_program(model, backend, wanted.head or default_head(model))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as name:
+        folder = Path(name)
+        made = folder / "made"
+        made.mkdir()
+        trace(program, folder / "model.onnx")
+        _convert(wanted, folder, made, list(samples[:CALIBRATION]))
+        manifest = Manifest(
+            wanted.format,
+            wanted.precision,
+            signature,
+            model.encoder.vocabulary,
+            model.labels,
+            cast("AnyTask | None", model.task),
+        )
+        _describe(model, manifest, made)
+        manifest = _checked(model, backend, manifest, made)
+        _describe(model, manifest, made)
+        if out.is_dir():
+            out.rmdir()  # empty: see above
+        made.rename(out)
+    return manifest
+
+
+def trace(program: Program, path: Path) -> None:
+    """Write a program as ONNX, for batches of any size and length.
+
+    Raises:
+        UserError: it depends on its input in a way that cannot be exported.
+    """
+    inputs = tuple(torch.ones(3, 7, dtype=torch.int64) for _ in INPUTS)
+    axes = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}
+    try:
+        with warnings.catch_warnings(), torch.no_grad(), quiet_logging():
+            warnings.simplefilter("ignore")  # deprecations inside of the exporter
+            torch.onnx.export(
+                program,
+                inputs,
+                str(path),
+                input_names=INPUTS,
+                output_names=["output"],
+                dynamic_shapes=(axes, axes, axes),
+                dynamo=True,
+                external_data=True,
+                verbose=False,
+            )
+    except Exception as error:  # the exporter's errors have no common class
+        reason = str(error.__cause__ or error).strip().splitlines() or [type(error).__name__]
+        raise UserError(
+            f"this model and head cannot be exported ({reason[0]})", remedy="export the hidden states: --head features"
+        ) from error
+
+
+def _convert(wanted: Export, folder: Path, made: Path, samples: Sequence[Sample]) -> None:
+    """Write the traced program in `folder` to `made`, in the format and precision that are wanted."""
+    traced = folder / "model.onnx"
+    if wanted.format == "onnx":
+        if wanted.precision == "int8":
+            with quiet_logging():
+                quantize_onnx(traced, made / "model.onnx")
+        else:
+            for file in folder.glob("model.onnx*"):
+                shutil.move(file, made / file.name)
+        return
+    library = need("openvino", "openvino")
+    converted = library.convert_model(str(traced))
+    if wanted.precision == "int8":
+        with quiet_logging():
+            converted = quantize_openvino(converted, samples)
+    library.save_model(converted, str(made / "model.xml"), compress_to_fp16=False)
+
+
+def _describe(model: Model, manifest: Manifest, made: Path) -> None:
+    """Write the files beside the program: the manifest, the settings, the tokenizer, the checksums."""
+    task, shape = manifest.task, model.encoder.settings
+    heads = () if manifest.signature.head == FEATURES else (manifest.signature.head,)
+    settings = None if task is None else msgspec.to_builtins(task)
+    write_config(made, model.encoder, heads, model.labels, settings, model.tokenizer.pad, model.tokens)
+    length = task.length if task else model.encoder.longest
+    model.tokenizer.save(made, length=length, summary=shape.summary, segments=shape.num_segments > 1)
+    replace_file(made / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
+    programs = (file.name for file in made.glob("model.*"))
+    write_checksums(made, (*sorted(programs), MANIFEST, "config.json"))
+
+
+def _checked(model: Model, original: Backend, manifest: Manifest, made: Path) -> Manifest:
+    """Return the manifest with the largest difference from the original on random sequences of many lengths.
+
+    Raises:
+        UserError: it is above the bound.
+    """
+    written = load_exported(made)[1]
+    found = difference(original, written, model, manifest.signature)
+    if not found[0] <= BOUNDS[manifest.precision] * found[1]:  # also if it is not a number
+        raise UserError(
+            f"the exported model differs from the original by {found[0]:.3g} (its largest output: {found[1]:.3g}), "
+            f"more than rounding in {manifest.precision} explains",
+            remedy="choose another --precision or --format",
+        )
+    return msgspec.structs.replace(manifest, difference=found[0], scale=found[1])
+
+
+def difference(original: Backend, other: Backend, model: Model, signature: Signature) -> tuple[float, float]:
+    """Return the largest difference of two backends on random sequences, and the largest output of the first."""
+    samples = probes(model, signature)
+
+    def outputs(backend: Backend) -> list[np.ndarray]:
+        if signature.head != FEATURES:
+            return backend.logits(signature.head, samples)
+        return [rows for _, rows in sorted(backend.layers(samples, [model.encoder.num_layers]), key=lambda it: it[0])]
+
+    pairs = list(zip(outputs(original), outputs(other), strict=True))
+    scale = max(float(np.abs(ours).max()) for ours, _ in pairs)
+    return max(float(np.abs(ours - theirs).max()) for ours, theirs in pairs), scale

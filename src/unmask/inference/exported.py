@@ -1,0 +1,166 @@
+"""Directories of exported models: their manifest, and the backend that computes them.
+
+Input: a directory that `inference/export.py` wrote. Output: a model without weights, and a `Backend` for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor
+
+from unmask.batches.batch import Batch, Group, Sample
+from unmask.checkpoints.check import body_on_meta
+from unmask.checkpoints.checksums import check_checksums
+from unmask.checkpoints.huggingface import read_settings
+from unmask.errors import UserError
+from unmask.inference.batching import in_order, run_in_batches
+from unmask.inference.engines import ENGINES, Arrays, Engine
+from unmask.inference.program import FEATURES, INPUTS, Signature
+from unmask.model import Model
+from unmask.runs.display import Display
+from unmask.tasks import AnyTask
+from unmask.tokenizers.load import load_tokenizer
+
+MANIFEST = "export.json"
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What an exported model is.
+
+    Attributes:
+        format: "onnx" or "openvino".
+        precision: "float32", "bf16" or "int8".
+        signature: what the program computes.
+        vocabulary: number of token ids.
+        labels: labels of the head, in order.
+        task: the task that the model was fine-tuned for.
+        difference: largest difference from the original that the check after the export found.
+        scale: largest absolute value of the original there.
+    """
+
+    format: str
+    precision: str
+    signature: Signature
+    vocabulary: int
+    labels: tuple[str, ...] = ()
+    task: AnyTask | None = None
+    difference: float = 0.0
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class ExportedBackend:
+    """`Backend` that computes an exported program; ragged batches are padded within groups of similar length.
+
+    Attributes:
+        engine: the compiled program.
+        signature: what it computes.
+        precision: see `Manifest`.
+        num_layers: number of the only layer whose hidden states can be returned.
+        display: shows the progress of long computations.
+    """
+
+    engine: Engine
+    signature: Signature
+    precision: str
+    num_layers: int
+    display: Display
+
+    def logits(self, head: str, samples: Sequence[Sample]) -> list[np.ndarray]:
+        """See `Backend`."""
+        if head != self.signature.head:
+            raise UserError(f"this model was exported with {self._what}, without a {head} head")
+
+        def compute(batch: Batch) -> np.ndarray:
+            rows = self._run(batch)
+            return rows if self.signature.per_text else rows[batch.positions[self.signature.at].numpy()]
+
+        return in_order(run_in_batches(samples, compute, self.signature.at, self.display))
+
+    def layers(
+        self, samples: Sequence[Sample], layers: Sequence[int], *, at: str | None = None, pooled: bool = False
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """See `Backend`; only the last layer is there."""
+        if self.signature.head != FEATURES or pooled or any(layer != self.num_layers for layer in layers):
+            raise UserError(
+                f"this model was exported with {self._what}, without these hidden states",
+                remedy="use the model that it was exported from",
+            )
+
+        def compute(batch: Batch) -> np.ndarray:
+            rows = self._run(batch)[:, None].repeat(len(layers), 1)  # (tokens, layers, width)
+            return rows if at is None else rows[batch.positions[at].numpy()]
+
+        return run_in_batches(samples, compute, at, self.display)
+
+    @property
+    def _what(self) -> str:
+        name = self.signature.head
+        return "its last layer" if name == FEATURES else f"its {name.replace('_', ' ')} head"
+
+    def _run(self, batch: Batch) -> np.ndarray:
+        """Return the output for a batch: a row per text, or per token, in the batch's order."""
+        found = []
+        for group in batch.tokens.groups:
+            rows = self.engine.run(_padded(batch, group))
+            if not self.signature.per_text:
+                rows = rows.reshape(-1, rows.shape[-1])
+                rows = rows if group.index is None else rows[group.index.numpy()]
+            found.append(rows.astype(np.float32, copy=False))
+        return np.concatenate(found)
+
+
+def _padded(batch: Batch, group: Group) -> Arrays:
+    """Return the inputs of a program for a group of sequences."""
+    shape, inside = (group.sequences, group.longest), slice(group.start, group.stop)
+    real = np.ones(shape, np.int64) if group.real is None else group.real.numpy().astype(np.int64)
+    given = batch.tokens.ids[inside], batch.tokens.segments
+    columns = [given[0], torch.zeros_like(given[0]) if given[1] is None else given[1][inside]]
+    ids, segments = (np.zeros(group.sequences * group.longest, np.int64) for _ in range(2))
+    where = slice(None) if group.index is None else group.index.numpy()
+    for padded, column in zip((ids, segments), columns, strict=True):
+        padded[where] = column.numpy()
+    return dict(zip(INPUTS, (ids.reshape(shape), real, segments.reshape(shape)), strict=True))
+
+
+def is_exported(source: str | Path) -> bool:
+    """Return whether a directory holds an exported model."""
+    return (Path(source) / MANIFEST).is_file()
+
+
+def load_exported(
+    directory: Path, display: Display | None = None, threads: int | None = None
+) -> tuple[Model, ExportedBackend]:
+    """Return an exported model and its backend; the encoder of the model has shapes, but no weights.
+
+    Args:
+        directory: the directory.
+        display: shows the progress of long computations.
+        threads: number of threads to compute with; None: as many as torch uses.
+
+    Raises:
+        UserError: a file is missing or damaged, or the engine is not installed.
+    """
+    check_checksums(directory)
+    path = directory / MANIFEST
+    try:
+        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"the file is damaged ({error})", file=path, remedy="export the model again") from error
+    if manifest.format not in ENGINES:
+        raise UserError(f"unknown format '{manifest.format}'", file=path, remedy="export the model again")
+    settings, words = read_settings(directory), load_tokenizer(directory)
+    words.summary = settings.summary
+    file, kind = ENGINES[manifest.format]
+    engine = kind(directory / file, threads or torch.get_num_threads(), manifest.precision)
+    body, signature = body_on_meta(settings, manifest.vocabulary), manifest.signature
+    heads: dict[str, dict[str, Tensor]] = {} if signature.head == FEATURES else {signature.head: {}}
+    model = Model(body, words, heads, manifest.labels, manifest.task)
+    shown = display or Display(quiet=True)
+    return model, ExportedBackend(engine, signature, manifest.precision, settings.layers, shown)

@@ -1,0 +1,116 @@
+"""Influence of each word on each other word: how much a word's vector changes when the other one is left out.
+
+Input: a text. Output: for each pair of words 1 - cos(u, v), where u is the vector of the first word in the whole text,
+and v its vector in the text without the second word. The vector of a word is the mean of its tokens' hidden states.
+
+Attention shows from where a head reads, layer by layer, and only Transformers have it. Influence is measured on the
+outputs, so that it means the same for all bodies and vocabularies: ELMo, BERT and XLNet can be compared. It includes
+the effect of the positions, as the words after the one left out move. Leaving out input and observing the output is the
+erasure of Li et al. 2016 ("Understanding Neural Networks through Representation Erasure"), for hidden states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from unmask.batches.batch import Sample
+from unmask.errors import UserError
+from unmask.inference.backend import Backend
+from unmask.inference.batching import in_order
+from unmask.inference.tokens import Token, frame_tokens
+from unmask.labelled.sentence import Sentence, join_words, split_text
+from unmask.tokenizers.tokenizer import Tokenizer
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Influence:
+    """The influence of the words of a text on each other.
+
+    Attributes:
+        words: start and end of each word in the text, in code points, split as by BERT's pre-tokenizer, whatever the
+            vocabulary of the model.
+        change: (words, words), float32: 1 - cosine of the vectors of the first word with and without the second one;
+            0 on the diagonal, and for words without tokens.
+    """
+
+    words: list[Span]
+    change: np.ndarray
+
+
+def measure_influence(backend: Backend, tokenizer: Tokenizer, text: str, layer: int, longest: int) -> Influence:
+    """Return the influence of the words of a text on the vectors of a layer.
+
+    Args:
+        backend: computes the hidden states.
+        tokenizer: the model's.
+        text: at least two words.
+        layer: number of the layer; 0 is the embeddings.
+        longest: the maximum number of tokens that the model reads.
+
+    Raises:
+        UserError: the text has fewer than two words, or too many tokens.
+    """
+    samples, read = frame_influence(tokenizer, text, longest)
+    return read(in_order(backend.layers(samples, (layer,))))
+
+
+def frame_influence(
+    tokenizer: Tokenizer, text: str, longest: int
+) -> tuple[list[Sample], Callable[[Sequence[np.ndarray]], Influence]]:
+    """Return the samples to encode, and what converts their hidden states in a layer, (tokens, 1, width) each.
+
+    The samples are the text, and the text without each of its words. See `measure_influence`.
+    """
+    sentence = split_text(text)
+    words = list(zip(sentence.starts, sentence.stops, strict=True))
+    if len(words) < 2:
+        raise UserError("influence is measured between words, and the text has fewer than two", remedy="add words")
+    texts = [(text, words), *(_without(sentence, index) for index in range(len(words)))]
+    framed = [frame_tokens(tokenizer, [shorter], longest) for shorter, _ in texts]
+
+    def read(states: Sequence[np.ndarray]) -> Influence:
+        whole, *shorter = (
+            _vectors(rows[:, 0], tokens, spans)  # (words, width)
+            for rows, (_, tokens), (_, spans) in zip(states, framed, texts, strict=True)
+        )
+        change = np.zeros((len(words), len(words)), np.float32)
+        for index, without in enumerate(shorter):
+            others = np.arange(len(words)) != index
+            change[others, index] = _distances(whole[others], without)
+        return Influence(words, change)
+
+    return [sample for sample, _ in framed], read
+
+
+def _without(sentence: Sentence, index: int) -> tuple[str, list[Span]]:
+    """Return the text without a word and the space before it, and the spans of the other words in it."""
+    text, starts, stops = sentence.text, sentence.starts, sentence.stops
+    cut, end = (stops[index - 1], stops[index]) if index else (starts[0], starts[1])
+    left, right = text[:cut], text[end:]
+    gap = ""
+    if left[-1:].isalnum() and right[:1].isalnum():  # "well-known" without the hyphen
+        gap = join_words([left[-1], right[0]])[0][1:-1]
+    moved = end - cut - len(gap)
+    spans = list(zip(starts, stops, strict=True))
+    after = [(start - moved, stop - moved) for start, stop in spans[index + 1 :]]
+    return left + gap + right, spans[:index] + after
+
+
+def _vectors(rows: np.ndarray, tokens: Sequence[Token], words: Sequence[Span]) -> np.ndarray:
+    """Return the mean of each word's tokens, (words, width), from (tokens, width); 0 for words without tokens."""
+    own = np.array([(token.start, token.end) if token.text == 0 else (0, 0) for token in tokens])  # (tokens, 2)
+    spans = np.array(words)  # (words, 2)
+    inside = (own[:, 0] < spans[:, 1:]) & (own[:, 1] > spans[:, :1])  # (words, tokens)
+    return inside @ rows / np.maximum(inside.sum(1, keepdims=True), 1)
+
+
+def _distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return 1 - cosine of each pair of rows, at least 0; 0 where a row is 0."""
+    norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    products = (first * second).sum(1)
+    return np.where(norms > 0, 1 - products / np.where(norms > 0, norms, 1), 0).clip(0)

@@ -1,0 +1,66 @@
+"""Quantization of exported programs to int8.
+
+ONNX Runtime quantizes weights in advance, per channel, and activations while computing; OpenVINO (by NNCF) quantizes
+both in advance, with scales that real inputs determine.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unmask.batches.batch import Sample
+from unmask.inference.engines import need
+from unmask.inference.program import INPUTS
+
+CALIBRATION = 128
+"""Maximum number of texts that OpenVINO's scales are determined by."""
+
+
+def quantize_onnx(path: Path, out: Path) -> None:
+    """Write a program with int8 weights.
+
+    Args:
+        path: the program in float32.
+        out: the file to write.
+    """
+    onnx, quantization = need("onnx", "onnx"), need("onnxruntime.quantization", "onnx")
+    program = onnx.load(str(path))
+    del program.graph.value_info[:]  # shapes that the exporter wrote contradict those that the quantizer infers
+    quantization.quantize_dynamic(program, str(out), weight_type=quantization.QuantType.QInt8, per_channel=True)
+
+
+def quantize_openvino(program: Any, samples: Sequence[Sample]) -> Any:
+    """Return an OpenVINO program with int8 weights and activations.
+
+    Args:
+        program: the program in float32.
+        samples: real inputs.
+    """
+    nncf = need("nncf", "openvino")
+    wanted = [one.get_any_name() for one in program.inputs]
+
+    def inputs(sample: Sample) -> dict[str, np.ndarray]:
+        ids = np.asarray(sample.ids, np.int64)
+        segments = np.zeros_like(ids) if sample.segments is None else np.asarray(sample.segments, np.int64)
+        found = dict(zip(INPUTS, (ids[None], np.ones_like(ids)[None], segments[None]), strict=True))
+        return {name: found[name] for name in wanted}
+
+    data = nncf.Dataset(list(samples), inputs)
+    return nncf.quantize(program, data, model_type=nncf.ModelType.TRANSFORMER, subset_size=len(samples))
+
+
+@contextmanager
+def quiet_logging() -> Iterator[None]:
+    """Silence what the libraries log below errors, such as hints about packages that are not needed."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)

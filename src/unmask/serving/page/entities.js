@@ -1,0 +1,28 @@
+// Entities: the names in a text, marked.
+
+import * as api from "./api.js";
+import { bars, h, marked, share } from "./dom.js";
+
+export default {
+  id: "entities",
+  title: "Entities",
+  about: "A tagger marks the spans that it was fine-tuned to find, such as names of people and places.",
+  none: "None of the loaded models finds entities. Fine-tune one, and load its run: `unmask finetune token-classification --model MODEL --train FILE --out RUN`",
+  action: "Find entities",
+  fields: [{ name: "text", label: "Text", placeholder: "Marie Curie moved to Paris." }],
+  examples: [
+    { text: "Marie Curie left Warsaw for Paris, where she studied at the Sorbonne." },
+    { text: "Germany beat Brazil in Belo Horizonte, and FIFA president Sepp Blatter watched." },
+  ],
+  ask: ({ text, model }, _, signal) => api.tag(model, text, signal),
+
+  show({ text, entities }) {
+    if (!entities.length) return [marked(text, []), h("p.note", {}, "The model finds no entity in this text.")];
+    const marks = entities.map(({ start, end, label, probability }) => ({
+      start, end,
+      make: (inside) => h("mark", { title: `${label}, ${share(probability)}` }, inside, h("span.tag", {}, label)),
+    }));
+    const items = entities.map(({ text: name, label, probability: value }) => ({ name: `${name} · ${label}`, value }));
+    return [marked(text, marks), bars(items, { title: "Probability of each entity" })];
+  },
+};

@@ -1,0 +1,30 @@
+// Label: the class of a text or a pair of texts, or its score.
+
+import * as api from "./api.js";
+import { bars, h, share } from "./dom.js";
+
+export default {
+  id: "label",
+  title: "Label",
+  about: "A classifier chooses among the labels that it was fine-tuned with, and says how sure it is.",
+  none: "None of the loaded models classifies texts. Fine-tune one, and load its run: `unmask finetune classification --model MODEL --train FILE --out RUN`",
+  action: "Classify",
+  fields: [
+    { name: "text", label: "Text", placeholder: "A film of rare warmth and wit." },
+    { name: "text_b", label: "Second text", placeholder: "For models of pairs", optional: true, rows: 1, needs: (model) => model.pairs !== false },
+  ],
+  examples: [
+    { text: "A film of rare warmth and wit." },
+    { text: "Two hours that felt like four." },
+    { text: "It isn't the cheapest, but nothing else I tried comes close." },
+  ],
+  ask: ({ text, text_b, model }, _, signal) => api.label(model, text, text_b, signal),
+
+  show(found) {
+    const [best] = found;
+    if (found.length === 1 && best.label === "score") return h("p.headline", {}, best.score.toFixed(2), " ", h("small", {}, "score"));
+    const items = found.slice(0, 12).map(({ label, score }) => ({ name: label, value: score }));
+    const headline = h("p.headline", {}, best.label, " ", h("small", {}, share(best.score)));
+    return [headline, bars(items, { title: "Probability of each label" })];
+  },
+};

@@ -1,0 +1,23 @@
+"""The benchmark of inference runs at toy size, and its engines compute the same classifier."""
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.minilm
+
+
+@pytest.mark.parametrize("name", ["unmask float32", "transformers float32"])
+def test_an_engine_is_measured(benchmark_module, name):
+    found = benchmark_module("inference").measure(name, "tiny", 6, 2)
+    assert found["sentences_per_second"] > 0 and 0 < found["p50_ms"] <= found["p99_ms"]
+
+
+def test_the_engines_agree(benchmark_module, tmp_path):
+    module = benchmark_module("inference")
+    model = module.build("tiny", tmp_path)
+    some = sorted(module.texts(6), key=len, reverse=True)
+    ours, (theirs,) = (module.engine(f"{name} float32", model, tmp_path)(some) for name in ("unmask", "transformers"))
+    for one, logits in zip(ours, theirs, strict=True):
+        odds = np.exp(logits) / np.exp(logits).sum()
+        assert one.label == ("no", "yes")[int(logits.argmax())]
+        assert abs(max(one.scores.values()) - odds.max()) < 1e-4

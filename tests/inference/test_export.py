@@ -1,0 +1,88 @@
+"""Exported models compute what the original does, and are refused with a reason where they cannot."""
+
+import pytest
+import torch
+
+from unmask.encoders.downstream import DownstreamSettings
+from unmask.errors import UserError
+from unmask.inference import export
+from unmask.inference.export import Export, export_model
+from unmask.inference.predictor import Predictor, load
+from unmask.tasks.rows import as_rows, frame_rows
+
+from .conftest import CPU, TEXTS
+
+pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
+pytest.importorskip("onnxscript", reason="the extra onnx is not installed")
+
+
+def write(model, folder, format="onnx", precision="float32", head=None):
+    if format == "openvino":
+        pytest.importorskip("openvino", reason="the extra openvino is not installed")
+    samples = frame_rows(model.tokenizer, as_rows(TEXTS), 12).samples
+    return export_model(model, Export(format, precision, head), folder / "out", samples)
+
+
+@pytest.mark.parametrize("kind", ["classification", "token-classification", "question-answering"])
+def test_an_exported_model_predicts_what_the_original_does(make, tmp_path, kind):
+    model = make(kind)
+    manifest = write(model, tmp_path)
+    assert 0 < manifest.difference < 1e-4 < manifest.scale
+    original, exported = Predictor(model, CPU), load(tmp_path / "out")
+    if kind == "question-answering":
+        asked = [one.question("who", "the dog near the sea in the garden") for one in (original, exported)]
+        one, two = (p.run([q]) for p, q in zip((original, exported), asked, strict=True))
+    else:
+        one, two = (p.predict(TEXTS) for p in (original, exported))
+        assert exported.labels == model.labels
+    assert str(one)[:40] == str(two)[:40] and len(one) == len(two)
+
+
+def test_openvino_computes_the_same_hidden_states(make, tmp_path):
+    model = make()
+    write(model, tmp_path, "openvino", head="features")
+    one, two = (predictor.features(TEXTS) for predictor in (Predictor(model, CPU), load(tmp_path / "out")))
+    torch.testing.assert_close(one.values, two.values, atol=1e-4, rtol=1e-4)
+    with pytest.raises(UserError, match="without these hidden states"):
+        load(tmp_path / "out").features(TEXTS, layers=[0])
+    with pytest.raises(UserError, match="its last layer, without a classification head"):
+        load(tmp_path / "out").backend.logits("classification", [])
+
+
+def test_int8_is_close_and_smaller(make, tmp_path):
+    manifest = write(make(), tmp_path, precision="int8")
+    assert 0 < manifest.difference < 0.2 * manifest.scale
+
+
+def test_a_wrong_program_is_not_kept(make, tmp_path, monkeypatch):
+    monkeypatch.setattr(export, "BOUNDS", {"float32": 0.0})
+    with pytest.raises(UserError, match="differs from the original by"):
+        write(make(), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        (Export("onnx", "bf16"), "does not compute in bf16"),
+        (Export("openvino", "int8"), "calibrated by real texts"),
+        (Export("onnx", "float32", "nothing"), "no nothing head"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_written(make, tmp_path, wanted, message):
+    with pytest.raises(UserError, match=message):
+        export_model(make(), wanted, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_program_is_refused(make, tmp_path):
+    write(make(), tmp_path)
+    path = tmp_path / "out/model.onnx"
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(UserError, match="damaged or was changed"):
+        load(tmp_path / "out")
+
+
+def test_the_program_of_a_downstream_model_is_right_or_refused(make, tmp_path):
+    model = make(downstream=DownstreamSettings(kind="linear", layers=(-1, -2)))
+    assert write(model, tmp_path).difference < 1e-4

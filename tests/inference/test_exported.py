@@ -1,0 +1,53 @@
+"""The backend of exported models: ragged batches are padded for the engine, and its rows mapped back."""
+
+import numpy as np
+import pytest
+
+from unmask.errors import UserError
+from unmask.inference.exported import MANIFEST, ExportedBackend, is_exported, load_exported
+from unmask.inference.program import FEATURES, Signature, probes
+from unmask.runs.display import Display
+
+
+class Echo:
+    """An engine whose output are the ids, the mask and the segments of each token, or of each first token."""
+
+    def __init__(self, per_text):
+        self.per_text = per_text
+
+    def run(self, inputs):
+        found = np.stack([inputs[name] for name in ("input_ids", "attention_mask", "token_type_ids")], -1)
+        assert (found[..., 0][found[..., 1] == 0] == 0).all()
+        return found[:, 0] if self.per_text else found
+
+
+def backend(signature):
+    return ExportedBackend(Echo(signature.per_text), signature, "float32", 2, Display(quiet=True))
+
+
+def test_each_token_gets_its_own_row(make):
+    samples = probes(make(), signature := Signature("masked_lm", "masked"))
+    for sample, rows in zip(samples, backend(signature).logits("masked_lm", samples), strict=True):
+        assert rows[:, 0].tolist() == sample.ids.tolist() and (rows[:, 1] == 1).all()
+
+
+def test_each_text_gets_its_own_row(make):
+    samples = probes(make(), signature := Signature("classification", "summary"))
+    for sample, rows in zip(samples, backend(signature).logits("classification", samples), strict=True):
+        assert rows.tolist() == [[sample.ids[0], 1, sample.segments[0]]]
+
+
+def test_only_the_last_layer_is_there(make):
+    samples = probes(make(), signature := Signature(FEATURES, ""))
+    for number, rows in backend(signature).layers(samples, [2]):
+        assert rows[:, 0, 0].tolist() == samples[number].ids.tolist()
+    with pytest.raises(UserError, match="without these hidden states"):
+        backend(signature).layers(samples, [1])
+
+
+def test_a_damaged_manifest_is_refused(tmp_path):
+    assert not is_exported(tmp_path)
+    (tmp_path / MANIFEST).write_text("{}")
+    assert is_exported(tmp_path)
+    with pytest.raises(UserError, match="the file is damaged"):
+        load_exported(tmp_path)

@@ -1,0 +1,27 @@
+import numpy as np
+import pytest
+
+from unmask.batches.batch import Sample
+from unmask.checkpoints.pooling import Pooling, read_pooling
+from unmask.errors import UserError
+from unmask.inference.pooling import normalized, pooled, supported
+
+
+def test_a_vector_is_the_mean_or_that_of_cls():
+    rows = np.arange(6.0).reshape(3, 2)
+    sample = Sample(key=(), ids=np.zeros(3), positions={"summary": np.array([2])})  # as in XLNet
+    assert pooled(rows, sample, "mean").tolist() == [2, 3]
+    assert pooled(rows, sample, "cls").tolist() == [4, 5]
+    assert normalized(np.array([[3.0, 4.0], [0.0, 0.0]])).tolist() == [[0.6, 0.8], [0, 0]]
+
+
+def test_models_average_unless_they_state_something_else():
+    assert supported(None) == Pooling(kind="mean")
+    assert supported(Pooling(kind="cls")).kind == "cls"
+    with pytest.raises(UserError, match="need pooling by max_tokens, which is not supported"):
+        supported(Pooling(unsupported="pooling by max_tokens"))
+
+
+@pytest.mark.minilm
+def test_a_published_model_states_mean_pooling_of_256_tokens(minilm):
+    assert read_pooling(minilm) == Pooling(kind="mean", normalize=True, length=256)

@@ -1,0 +1,50 @@
+"""A program computes on padded tensors what the backend computes on ragged batches."""
+
+import numpy as np
+import pytest
+import torch
+
+from unmask.errors import UserError
+from unmask.inference.backend import TorchBackend
+from unmask.inference.program import FEATURES, Signature, build_program, default_head, probes, refuse_filled
+
+from .conftest import CPU
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression", "token-classification", "question-answering"])
+def test_a_program_ignores_padding(make, kind):
+    model = make(kind)
+    backend = TorchBackend(model, CPU)
+    program, signature = build_program(model, backend, default_head(model))
+    assert signature.head == model.task.part
+    samples = [sample for sample in probes(model, signature) if len(sample) + 3 <= model.encoder.longest]
+    for sample, expected in zip(samples, backend.logits(signature.head, samples), strict=True):
+        ids = torch.zeros(2, len(sample) + 3, dtype=torch.int64)
+        segments, real = ids.clone(), ids.clone()
+        for one, given in ((ids, sample.ids), (segments, sample.segments), (real, np.ones(len(sample)))):
+            one[0, : len(sample)] = torch.from_numpy(np.asarray(given, np.int64))
+        real[1] = 1
+        with torch.no_grad():
+            found = program(ids, real, segments)[0]
+        found = found[None] if signature.per_text else found[: len(sample)]
+        np.testing.assert_allclose(found.numpy(), expected, atol=2e-5)
+
+
+def test_without_a_task_the_masked_lm_head_or_the_last_layer_is_exported(make):
+    model = make()
+    object.__setattr__(model, "task", None)
+    assert default_head(model) == "masked_lm"
+    object.__setattr__(model, "heads", {})
+    assert default_head(model) == FEATURES
+
+
+def test_probes_cover_each_length_twice(make):
+    lengths = [len(sample) for sample in probes(make(), Signature(FEATURES, ""))]
+    assert lengths[:8] == lengths[8:] and max(lengths) == make().encoder.longest
+
+
+def test_a_filled_directory_is_refused(tmp_path):
+    refuse_filled(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="not empty"):
+        refuse_filled(tmp_path)

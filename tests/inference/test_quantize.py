@@ -1,0 +1,27 @@
+"""Quantization of OpenVINO programs, with scales from real inputs (that of ONNX: test_export.py)."""
+
+import logging
+
+import pytest
+
+from unmask.inference.export import Export, export_model
+from unmask.inference.quantize import quiet_logging
+from unmask.tasks.rows import as_rows, frame_rows
+
+from .conftest import TEXTS
+
+
+def test_openvinos_int8_is_close(make, tmp_path):
+    pytest.importorskip("openvino", reason="the extra openvino is not installed")
+    pytest.importorskip("nncf", reason="the extra openvino is not installed")
+    model = make()
+    samples = frame_rows(model.tokenizer, as_rows(TEXTS), 12).samples
+    manifest = export_model(model, Export("openvino", "int8"), tmp_path / "out", samples)
+    assert 0 < manifest.difference < 0.3 * manifest.scale
+
+
+def test_logging_is_as_before_afterwards(caplog):
+    with quiet_logging():
+        logging.warning("nothing")
+    logging.warning("something")
+    assert [record.message for record in caplog.records] == ["something"]

@@ -1,0 +1,271 @@
+"""The playground in headless Chromium: each view by clicking through it, on a desktop and on a phone, by keyboard."""
+
+import shutil
+import threading
+import time
+from contextlib import contextmanager
+from urllib.parse import quote
+
+import pytest
+
+pytest.importorskip("selenium", reason="selenium is not installed")
+pytest.importorskip("uvicorn", reason="uvicorn is not installed (the extra serve)")
+import uvicorn
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.wait import WebDriverWait
+
+from unmask.serving import auth
+from unmask.serving.app import create_app
+from unmask.serving.playground import playground_routes, public_paths
+
+BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(not (BROWSER and DRIVER), reason="chromium and chromedriver are not installed")
+FLAGS = (
+    *("headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-sync"),
+    *("disable-background-networking", "disable-component-update", "disable-dev-shm-usage"),
+)
+TEXT = "the dog sees the cat near the sea"
+MALICIOUS = "the dog <img src=x onerror=document.title='broken'> sees the cat"
+
+
+@contextmanager
+def served(service, keys=None):
+    """Serve the models and the playground, and yield the address."""
+    app = create_app(service, keys=keys, pages=playground_routes(service), public=public_paths())
+    server = uvicorn.Server(uvicorn.Config(app, port=0, ws="none", lifespan="off", log_level="error"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.fixture(scope="module")
+def address(playground):
+    """The address of a server with the playground."""
+    with served(playground) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    for flag in (*FLAGS, f"user-data-dir={tmp_path_factory.mktemp('chromium')}"):
+        options.add_argument(f"--{flag}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    yield driver
+    driver.quit()
+
+
+class Page:
+    """The page in the browser, as a user sees it."""
+
+    def __init__(self, driver, address):
+        self.driver, self.address = driver, address
+        self.resize(1000, 900)
+
+    def open(self, hash=""):
+        """Open the page anew, and wait for the results if the hash contains a text."""
+        self.driver.get("about:blank")
+        self.driver.get(self.address + hash)
+        self.wait(lambda: self.all("main .note, main form, main .error"))
+        if "=" in hash:
+            self.wait_for_results()
+
+    def resize(self, width, height):
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+    def all(self, selector):
+        return self.driver.find_elements("css selector", selector)
+
+    def one(self, selector):
+        return self.driver.find_element("css selector", selector)
+
+    def texts(self, selector):
+        return [element.text for element in self.all(selector)]
+
+    def wait(self, condition):
+        return WebDriverWait(self.driver, 10, poll_frequency=0.02).until(lambda driver: condition())
+
+    def wait_for_results(self):
+        self.wait(lambda: self.all("#results:not([aria-busy=true]) > *"))
+
+    def submit(self, **fields):
+        for name, text in fields.items():
+            self.one(f"#{name}").clear()
+            self.one(f"#{name}").send_keys(text)
+        self.one("button.primary").click()
+        self.wait_for_results()
+
+    def script(self, code):
+        return self.driver.execute_script(code)
+
+    @property
+    def focused(self):
+        return self.driver.switch_to.active_element
+
+
+@pytest.fixture
+def page(chromium, address):
+    """A page, which neither reports errors nor loads anything from elsewhere."""
+    page = Page(chromium, address)
+    yield page
+    assert page.script(
+        "return performance.getEntriesByType('resource').every(one => one.name.startsWith(location.origin))"
+    )
+    assert [entry for entry in chromium.get_log("browser") if "status of 4" not in entry["message"]] == []
+    page.script("localStorage.clear()")
+
+
+def test_masks_are_filled_and_candidates_chosen(page):
+    page.open("#fill")
+    assert page.texts("#model option") == ["masked", "permuted"]
+    page.one("#text").send_keys("the dog ")
+    page.one(".row button[type=button]").click()
+    assert page.one("#text").get_attribute("value") == "the dog [MASK]"
+    page.submit(text="the [MASK] sees the [MASK].")
+    assert page.texts(".columns h2") == ["Mask 1", "Mask 2"]
+    first, second = page.texts("mark.filled")
+    assert page.one(".reading").text == f"the {first} sees the {second}."
+    other = page.all(".columns section:nth-child(2) button.bar")[2]
+    name = other.text.split("\n")[0]
+    other.click()
+    assert page.texts("mark.filled") == [first, name]
+    assert page.focused.get_attribute("aria-pressed") == "true", "the focus stays on the candidate"
+    assert "picks=0.2" in page.script("return location.hash")
+    page.open(page.script("return location.hash"))
+    assert page.texts("mark.filled") == [first, name], "the address keeps the choice"
+
+
+def test_labels_entities_and_answers(page, predictors):
+    page.open("#label")
+    assert not page.one("#text_b").is_displayed(), "the only classifier reads single texts"
+    page.submit(text=TEXT)
+    expected = predictors["classifier"].predict(TEXT)[0]
+    assert page.one(".headline").text.startswith(expected.label)
+    assert page.one("[role=status]").get_attribute("textContent") == page.one(".headline").text, "it is spoken"
+    assert f"{100 * expected.scores[expected.label]:.1f} %" in page.one(".headline").text
+    page.open(f"#entities?text={quote(f'🐕 {TEXT}')}")  # one code point, but two units of JavaScript
+    entities = predictors["tagger"].tag(f"🐕 {TEXT}").entities
+    assert entities
+    assert page.texts("#results mark") == [f"{one.text}{one.label}" for one in entities]
+    page.one("#tab-answer").click()
+    page.submit(question="who sees the cat?", passage=TEXT)
+    best = predictors["reader"].answer("who sees the cat?", TEXT)
+    assert page.texts("#results mark") == [best.answer]
+    assert page.one(".headline").text.startswith(best.answer)
+
+
+def test_attention_of_a_head_of_a_token(page, predictors):
+    page.open(f"#attention?model=permuted&text={quote(TEXT)}")
+    assert len(page.all(".heads button")) == 8
+    assert page.script("return [...document.querySelectorAll('canvas')].every(one => one.width === 10)")
+    page.one('.heads button[aria-label="Layer 2, head 3"]').click()
+    page.all(".tokens button")[4].click()
+    assert page.one("#choice-layer").get_attribute("value") == "1"
+    assert page.one("#choice-head").get_attribute("value") == "2"
+    row = predictors["permuted"].attention(TEXT).weights[1, 2, 4]
+    spoken = [button.get_attribute("aria-label") for button in page.all(".tokens button")]
+    assert spoken[2] == f"dog, attended to with {100 * row[2]:.1f} percent"
+    assert page.one(".columns section:nth-child(2) .value").text == f"{100 * row.max():.1f} %"
+    page.focused.send_keys(Keys.ARROW_LEFT)
+    page.focused.send_keys(Keys.ENTER)
+    assert "token=3" in page.script("return location.hash")
+
+
+def test_models_are_compared_word_by_word(page, predictors):
+    page.open(f"#compare?text={quote(TEXT)}&word=1")
+    expected = [f"{name} {one.model.encoder.settings.__struct_config__.tag}" for name, one in predictors.items()]
+    assert [text.split(",")[0] for text in page.texts(".card h3")] == expected
+    change = predictors["words"].influence(TEXT).change[1]
+    assert f"{TEXT.split()[change.argmax()]} {100 * change.max() / change.sum():.1f} %" in page.all(".card")[2].text
+    page.one("#choice-measure").send_keys("Attention")
+    page.wait(lambda: "This model has no attention" in page.all(".card")[2].text)
+    assert "special tokens" in page.all(".card")[0].text
+    assert "measure=attention" in page.script("return location.hash")
+
+
+def test_the_keyboard_reaches_every_view(page):
+    page.open("#fill")
+    page.one("#tab-fill").send_keys(Keys.ARROW_RIGHT)
+    assert page.focused.get_attribute("id") == "tab-label"
+    page.focused.send_keys(Keys.ENTER)
+    page.wait(lambda: page.one("#tab-label").get_attribute("aria-selected") == "true")
+    page.focused.send_keys(Keys.END)
+    assert page.focused.get_attribute("id") == "tab-compare"
+    assert page.script("return document.querySelectorAll('#tabs [tabindex=\"0\"]').length") == 1
+    page.one("#text").send_keys(TEXT, Keys.CONTROL, Keys.ENTER)
+    page.wait_for_results()
+    page.driver.back()
+    page.wait(lambda: page.one("#tab-fill").get_attribute("aria-selected") == "true")
+    unlabeled = (
+        "return [...document.querySelectorAll('input, select, textarea')].filter(one => !one.labels.length).length"
+    )
+    assert page.script(unlabeled) == 0
+
+
+def test_texts_are_never_markup(page):
+    page.open()
+    for hash in (
+        f"#entities?text={quote(MALICIOUS)}",
+        f"#compare?text={quote(MALICIOUS)}",
+        f"#attention?text={quote(MALICIOUS)}",
+    ):
+        page.open(hash)
+        assert page.all("#results img") == []
+        assert page.driver.title.endswith("unmask playground")
+
+
+def test_errors_and_missing_models_are_explained(page, monkeypatch, playground):
+    page.open(f"#attention?text={quote('dog ' * 200)}")
+    assert "more tokens than the model reads" in page.one("[role=alert]").text
+    page.submit(text=TEXT)
+    assert page.all("[role=alert]") == []
+    monkeypatch.delitem(playground.models, "reader")
+    page.open("#answer")
+    assert "None of the loaded models answers questions" in page.one(".note").text
+    assert page.one(".note code").text.startswith("unmask finetune question-answering")
+
+
+def test_a_key_is_asked_for(page, playground):
+    with served(playground, auth.Keys(["0123456789abcdef"])) as page.address:
+        page.driver.get(page.address + f"#label?text={quote(TEXT)}")
+        page.wait(lambda: page.all("#key"))
+        page.one("#key").send_keys("0123456789abcdef")
+        page.one("button.primary").click()
+        page.wait_for_results()
+        assert page.one(".headline").text
+        page.script("sessionStorage.clear()")
+
+
+def test_a_phone_scrolls_in_one_direction(page):
+    page.resize(360, 740)
+    for hash in ("#fill?text=the+[MASK]", f"#attention?text={quote(TEXT)}", f"#compare?text={quote(TEXT)}", "#answer"):
+        page.open(hash)
+        assert page.script("return document.documentElement.scrollWidth") == 360
+        controls = "[...document.querySelectorAll('form .row button, form select, [role=tab]')]"
+        small = f"return {controls}.filter(one => one.offsetHeight < 44).length"
+        assert page.script(small) == 0
+
+
+def test_themes(page):
+    def colors():
+        return page.script("const s = getComputedStyle(document.documentElement); return [s.backgroundColor, s.color]")
+
+    features = [{"name": "prefers-color-scheme", "value": "dark"}]
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    page.open()
+    dark = colors()
+    page.one("#theme").click()
+    light = colors()
+    assert light != dark
+    page.open()
+    assert colors() == light, "the choice is kept"
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
