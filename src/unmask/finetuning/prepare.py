@@ -211,6 +211,12 @@ def check_effects(recipe: FinetuningRecipe, body: Encoder, teacher: Teacher | No
             "vectors are those of the encoder itself, which is trained", remedy="omit --frozen and --downstream"
         )
     for name, settings in recipe.objectives.items():
+        if recipe.task.grouped:
+            raise UserError(
+                f"objective.{name} does not work with {recipe.task.part.replace('_', ' ')}, whose examples are groups of "
+                "texts",
+                remedy="remove it",
+            )
         if recipe.frozen or recipe.downstream is not None:
             raise UserError(
                 f"objective.{name} goes with neither a frozen encoder nor a downstream model", remedy="remove it"

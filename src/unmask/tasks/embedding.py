@@ -87,6 +87,7 @@ class Embedding(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
     metric = "spearman"
     title = "Vectors of texts"
     usage = '"A text." --text-b "Another text."'
+    grouped = True
     weightless = True
     pairs: ClassVar[bool] = True
 
