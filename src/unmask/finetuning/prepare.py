@@ -212,10 +212,9 @@ def check_effects(recipe: FinetuningRecipe, body: Encoder, teacher: Teacher | No
         )
     for name, settings in recipe.objectives.items():
         if recipe.task.grouped:
+            title = recipe.task.part.replace("_", " ")
             raise UserError(
-                f"objective.{name} does not work with {recipe.task.part.replace('_', ' ')}, whose examples are groups of "
-                "texts",
-                remedy="remove it",
+                f"objective.{name} does not work with {title}, whose examples are groups of texts", remedy="remove it"
             )
         if recipe.frozen or recipe.downstream is not None:
             raise UserError(
