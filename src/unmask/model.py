@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -109,7 +109,7 @@ class Model:
         """
         wanted = objective.state_dict()
         if name not in self.heads:
-            return [f"the {name} head"]
+            return [f"the {name} head"] if wanted else []
         state, lacking = dict(self.heads[name]), []
         for prefix, description in objective.optional.items():
             if not any(part.startswith(prefix) for part in state):
@@ -212,6 +212,9 @@ def _read(directory: Path, *, allow_pickle: bool) -> tuple[huggingface.Pretraine
     if unknown := sorted(found.heads.keys() - known):
         raise UserError(f"unknown head '{unknown[0]}'", file=directory / "model.safetensors")
     words.summary = found.settings.summary
+    kind = (found.task or {}).get("kind")
+    if isinstance(kind, str) and kind in TASKS and TASKS[kind].weightless:
+        found = replace(found, heads={**found.heads, TASKS[kind].part: {}})
     return found, words
 
 

@@ -9,6 +9,7 @@ import torch
 
 from unmask.batches.rng import derive_seed
 from unmask.checkpoints.check import check_size, on_meta
+from unmask.checkpoints.pooling import Pooling
 from unmask.encoders.downstream import Downstream, DownstreamSettings, resolve_layers
 from unmask.encoders.encoder import POOLER, SEPARATE_LAYERS, WithPooler
 from unmask.errors import UserError
@@ -17,6 +18,7 @@ from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext, Objective
 from unmask.objectives.teacher import Teacher
 from unmask.recipe import FinetuningRecipe
+from unmask.tasks.embedding import Embedding
 from unmask.tasks.task import Task
 
 
@@ -69,7 +71,17 @@ def finished_model(base: Model, learner: Learner, labels: Sequence[str], task: T
     heads, small = {task.part: learner.parts[task.part].published()}, learner.encoder.chosen
     if small is not None:
         heads["downstream"] = learner.encoder.own_state()
-    return Model(base.encoder, base.tokenizer, heads, tuple(labels), task, downstream=small, tokens=base.tokens)
+    pooling = Pooling(kind=task.pooling or "mean", length=task.length) if isinstance(task, Embedding) else None
+    return Model(
+        base.encoder,
+        base.tokenizer,
+        heads,
+        tuple(labels),
+        task,
+        downstream=small,
+        tokens=base.tokens,
+        pooling=pooling,
+    )
 
 
 def _reset(base: Model, layers: int, seed: int) -> None:

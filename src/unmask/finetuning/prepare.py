@@ -17,6 +17,7 @@ from unmask.finetuning.examples import Examples, frame_examples, read_examples
 from unmask.finetuning.job import Job
 from unmask.finetuning.learner import build_learner
 from unmask.finetuning.rule import defaults
+from unmask.inference.pooling import supported
 from unmask.migration import refuse_old_settings
 from unmask.model import Model, load_model
 from unmask.objectives.learner import Learner
@@ -26,6 +27,7 @@ from unmask.requirements import describe
 from unmask.runs.display import Display
 from unmask.settings import convert, put
 from unmask.tasks import TASKS
+from unmask.tasks.embedding import Embedding
 from unmask.tasks.task import Framed
 from unmask.training.machine import Machine
 
@@ -193,14 +195,27 @@ def _resolve(job: Job, base: Model, data: Examples) -> FinetuningRecipe:
     if recipe.task.length > base.encoder.longest:
         raise UserError(f"length {recipe.task.length} exceeds the {base.encoder.longest} positions of the model")
     check_effects(recipe, base.encoder)
-    return msgspec.structs.replace(recipe, task=recipe.task.settle(data.train, data.labels))
+    task = recipe.task.settle(data.train, data.labels)
+    if isinstance(task, Embedding):
+        own = supported(base.pooling if task.pooling is None else None)
+        task = msgspec.structs.replace(task, pooling=task.pooling or own.kind)
+    return msgspec.structs.replace(recipe, task=task)
 
 
 def check_effects(recipe: FinetuningRecipe, body: Encoder, teacher: Teacher | None = None) -> None:
     """Raise an error for settings without effect, and for objectives that the model does not support."""
     if recipe.frozen and recipe.task.part == "multiple_choice":
         raise UserError("multiple choice does not work with a frozen encoder", remedy="omit --frozen")
+    if isinstance(recipe.task, Embedding) and (recipe.frozen or recipe.downstream is not None):
+        raise UserError(
+            "vectors are those of the encoder itself, which is trained", remedy="omit --frozen and --downstream"
+        )
     for name, settings in recipe.objectives.items():
+        if recipe.task.grouped:
+            title = recipe.task.part.replace("_", " ")
+            raise UserError(
+                f"objective.{name} does not work with {title}, whose examples are groups of texts", remedy="remove it"
+            )
         if recipe.frozen or recipe.downstream is not None:
             raise UserError(
                 f"objective.{name} goes with neither a frozen encoder nor a downstream model", remedy="remove it"

@@ -65,7 +65,7 @@ def run_trials(job: Job, out: str | Path, *, seeds: int, search: bool = False, r
         run = out / f"seed-{seed}"
         run_job(_with(job, "seed", seed), run, resume=_can_resume(run, resume), features=out / FEATURES)
         found[run.name] = _metrics(run)
-    best = max(found, key=lambda name: found[name][_metric(job.task)])
+    best = max(found, key=lambda name: found[name][_metric(job.task, found[name])])
     _copy_model(out / best / "model", out / "model")
     shutil.rmtree(out / FEATURES, ignore_errors=True)
     replace_file(out / "seeds.json", msgspec.json.format(msgspec.json.encode({"rates": rates, "seeds": found})))
@@ -105,13 +105,13 @@ def _search(job: Job, out: Path, resume: bool) -> dict[float, float]:
         run_job(trial, run, resume=_can_resume(run, resume), choosing=True, features=out / FEATURES)
         used = _rate(run)
         rate = rate or used
-        found[used] = _metrics(run)[_metric(job.task)]
+        found[used] = _score(run, job.task)
     return found
 
 
 def _rates(out: Path, task: str) -> dict[float, float]:
     """Return the scores of an earlier search by learning rate."""
-    return {_rate(run): _metrics(run)[_metric(task)] for run in sorted(out.glob("rate-x*"))}
+    return {_rate(run): _score(run, task) for run in sorted(out.glob("rate-x*"))}
 
 
 def _rate(run: Path) -> float:
@@ -134,8 +134,14 @@ def _metrics(run: Path) -> dict[str, float]:
     return metrics
 
 
-def _metric(task: str) -> str:
-    return TASKS[task].metric
+def _score(run: Path, task: str) -> float:
+    metrics = _metrics(run)
+    return metrics[_metric(task, metrics)]
+
+
+def _metric(task: str, metrics: Mapping[str, float]) -> str:
+    """Return the metric that selects; if the data do not have it, their first one."""
+    return TASKS[task].metric if TASKS[task].metric in metrics else next(iter(metrics))
 
 
 def _copy_model(source: Path, target: Path) -> None:
@@ -153,7 +159,8 @@ def _report(
     many = f"{len(found)} seeds" if len(found) > 1 else "one seed"
     lines = [f"# {task.replace('-', ' ').capitalize()}, {many}", ""]
     if rates:
-        lines += ["| learning rate | " + _metric(task) + " on a tenth of the training examples |", "|---|---|"]
+        chosen_by = _metric(task, _metrics(next(out.glob("rate-x*"))))
+        lines += [f"| learning rate | {chosen_by} on a tenth of the training examples |", "|---|---|"]
         lines += [f"| {rate:g} | {score:.2f} |" for rate, score in rates.items()]
         lines += ["", f"Selected: {_rate(out / best):g}.", ""]
     lines += ["| dev data | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
@@ -167,8 +174,8 @@ def _report(
     if len(found) > 1:
         lines += [
             "",
-            f"`model/` is that of {best}, the best by {_metric(task)} on the dev data. Expect it to score like the "
-            "mean: its own score is biased by the selection.",
+            f"`model/` is that of {best}, the best by {_metric(task, found[best])} on the dev data. Expect it to "
+            "score like the mean: its own score is biased by the selection.",
         ]
     lines += [
         "",

@@ -92,12 +92,14 @@ class Wanted:
         labels: possible names of the label column; empty if labels are not read.
         headerless: the format that needs no header.
         several: whether a text may have several labels.
+        optional: whether a file may lack the label column.
     """
 
     columns: Mapping[str, str]
     labels: tuple[str, ...]
     headerless: Headerless
     several: bool = False
+    optional: bool = False
 
     def numbered(self, name: str) -> Found | None:
         """Return the columns if they are given as numbers, which imply that there is no header; None otherwise.
@@ -106,7 +108,7 @@ class Wanted:
             UserError: only some of the required columns are given as numbers.
         """
         numbers = {ours: int(theirs) for ours, theirs in self.columns.items() if theirs.isdecimal()}
-        needed = {"text", *self.columns, *(("label",) if self.labels else ())}
+        needed = {"text", *self.columns, *(("label",) if self.labels and not self.optional else ())}
         if numbers and (named := sorted(needed - numbers.keys())):
             raise UserError(f"--columns gives numbers, but none for {', '.join(named)}", file=name)
         return Found(numbers) if numbers else None
@@ -171,6 +173,6 @@ class Wanted:
                 chosen |= {"text": (pair[0],), "text_b": (pair[1],)}
             else:
                 chosen["text"] = (*TEXTS, *(first for first, _ in PAIRS))
-        if self.labels:
+        if self.labels and not (self.optional and set(self.labels).isdisjoint(names)):
             chosen.setdefault("label", self.labels)
         return chosen

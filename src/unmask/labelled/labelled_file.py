@@ -85,6 +85,7 @@ def read_rows(
     headerless: Headerless = ACCEPTABILITY,
     notes: list[str] | None = None,
     several: bool = False,
+    optional: bool = False,
 ) -> list[Row]:
     """Read all rows of some files or tables, which must be either all single texts or all pairs.
 
@@ -99,6 +100,7 @@ def read_rows(
         headerless: the published format that needs no header.
         notes: receives a line for each file from which rows were omitted, as its format specifies.
         several: whether a text may have several labels, or none; see `Row.labels` and labelled/label_lists.py.
+        optional: whether all rows may lack labels.
 
     Raises:
         UserError: a column is missing, a row is bad, or there are no rows; the message names file and line.
@@ -113,17 +115,21 @@ def read_rows(
             headerless=headerless,
             notes=notes,
             several=several,
+            optional=optional,
         )
     )
     if not rows:
         raise UserError("there are no examples in the file", file=", ".join(map(display_name, paths)))
     first = rows[0]
     if mixed := next((row for row in rows if row.values.keys() != first.values.keys()), None):
+        what, ours = "pairs and single texts", "text_b"
+        if ("label" in mixed.values) != ("label" in first.values):
+            what, ours = "rows with and without a label", "label"
         raise UserError(
-            f"pairs and single texts are mixed: {first.file}:{first.line} is of the other kind",
+            f"{what} are mixed: {first.file}:{first.line} is of the other kind",
             file=mixed.file,
             line=mixed.line,
-            remedy="pass --columns text=…,text_b=…",
+            remedy=f"pass --columns text=…,{ours}=…",
         )
     return rows
 
@@ -138,6 +144,7 @@ def iterate_rows(
     headerless: Headerless = ACCEPTABILITY,
     notes: list[str] | None = None,
     several: bool = False,
+    optional: bool = False,
 ) -> Iterator[Row]:
     """Yield the rows of files of any size, one in memory at a time; the arguments are those of `read_rows`.
 
@@ -146,7 +153,7 @@ def iterate_rows(
     """
     if columns.keys() - {"text", "text_b", *(("label",) if gold else ())}:
         raise UserError("--columns label=… has no effect: no labels are read")
-    wanted = Wanted(columns, tuple(labels) if gold else (), headerless, several and gold)
+    wanted = Wanted(columns, tuple(labels) if gold else (), headerless, several and gold, optional)
     for path in paths:
         name, omitted = display_name(path), Counter[str]()
         if isinstance(path, Table) or has_records(path, kind):

@@ -15,7 +15,7 @@ def scores(gold: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
     """Return the metrics of gold and predicted values, each (examples,)."""
     return {
         "pearson": 100 * _correlation(gold, predicted),
-        "spearman": 100 * _correlation(_ranks(gold), _ranks(predicted)),
+        "spearman": 100 * _correlation(ranks(gold), ranks(predicted)),
     }
 
 
@@ -32,7 +32,7 @@ def _correlation(x: np.ndarray, y: np.ndarray) -> float:
     return float(x @ y / spread) if spread > 0 else 0.0
 
 
-def _ranks(values: np.ndarray) -> np.ndarray:
+def ranks(values: np.ndarray) -> np.ndarray:
     """Return the rank of each value, from 1; ties share their mean rank."""
     _, groups, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)

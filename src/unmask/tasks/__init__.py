@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from unmask.tasks.answer_beams import AnswerBeams
     from unmask.tasks.classification import Classification
     from unmask.tasks.coqa import Coqa
+    from unmask.tasks.embedding import Embedding
     from unmask.tasks.hotpotqa import Hotpotqa
     from unmask.tasks.multi_label import MultiLabel
     from unmask.tasks.multiple_choice import MultipleChoice
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         Classification
         | MultiLabel
         | Regression
+        | Embedding
         | QuestionAnswering
         | AnswerBeams
         | Quac
@@ -42,6 +44,7 @@ CLASSES = {
     "classification": "unmask.tasks.classification:Classification",
     "multi-label": "unmask.tasks.multi_label:MultiLabel",
     "regression": "unmask.tasks.regression:Regression",
+    "embedding": "unmask.tasks.embedding:Embedding",
     "question-answering": "unmask.tasks.question_answering:QuestionAnswering",
     "answer-beams": "unmask.tasks.answer_beams:AnswerBeams",
     "quac": "unmask.tasks.quac:Quac",

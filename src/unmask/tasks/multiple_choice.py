@@ -61,6 +61,7 @@ class MultipleChoice(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
     part = "multiple_choice"
     metric = "accuracy"
     title = "A choice among several texts"
+    grouped = True
     usage = '--passage "A text." --choices "An end." "Another."'
 
     def read(

@@ -83,7 +83,7 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
             paths, columns=columns, gold=gold, kind=kind, labels=labels, headerless=SIMILARITY, notes=notes
         )
         if gold:
-            _values(rows)
+            numbers(rows)
         return rows
 
     def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Row]:
@@ -92,16 +92,16 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
 
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
         """See `Task`: none."""
-        if len(set(_values(examples))) < 2:
-            raise _all_equal(examples)
+        if len(set(numbers(examples))) < 2:
+            raise all_equal(examples)
         return ()
 
     def settle(self, examples: Sequence[Row], labels: Sequence[str]) -> Regression:
         """See `Task`: resolves the mean and the standard deviation."""
         pairs = are_pairs(examples, self.pairs)
-        values = np.array(_values(examples))
+        values = np.array(numbers(examples))
         if len(set(values)) < 2 and self.deviation is None:
-            raise _all_equal(examples)
+            raise all_equal(examples)
         mean = float(values.mean()) if self.mean is None else self.mean
         deviation = float(values.std()) if self.deviation is None else self.deviation
         if deviation < max(LEAST, FINEST * abs(mean)):
@@ -124,7 +124,7 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
         """See `Task`."""
         samples, cut, notes = frame_rows(tokenizer, examples, self.length, pairs=self.pairs)
         if gold:
-            values = np.array(_values(examples))
+            values = np.array(numbers(examples))
             values = ((values - (self.mean or 0.0)) / (self.deviation or 1.0)).astype(np.float32)
             samples = [
                 sample.add(labels={"regression": values[index : index + 1]}) for index, sample in enumerate(samples)
@@ -141,7 +141,7 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
     def measure(self, examples: Sequence[Row], predictions: Sequence[Score], labels: Sequence[str]) -> Measure:
         """See `Task`."""
         predicted = np.array([prediction.score for prediction in predictions])
-        return metrics.measure(np.array(_values(examples)), predicted)
+        return metrics.measure(np.array(numbers(examples)), predicted)
 
     def labelled(self, examples: Sequence[Row], predictions: Sequence[Score]) -> list[Row]:
         """See `Task`."""
@@ -158,7 +158,7 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
                 gold=row.values["label"],
                 predicted=f"{prediction.score:.3f}",
             )
-            for row, value, prediction in zip(examples, _values(examples), predictions, strict=True)
+            for row, value, prediction in zip(examples, numbers(examples), predictions, strict=True)
         ]
         return sorted(found, key=lambda mistake: -mistake.score)
 
@@ -210,13 +210,14 @@ class RegressionHead(PooledHead):
         return Part(((logits - targets.float()) / self.deviation).square().sum(), {})
 
 
-def _all_equal(rows: Sequence[Row]) -> UserError:
+def all_equal(rows: Sequence[Row]) -> UserError:
+    """Return the error that rows have equal numbers."""
     return UserError(
         f"all {len(rows)} examples have the same number", file=rows[0].file, remedy="is it the right column?"
     )
 
 
-def _values(rows: Sequence[Row]) -> list[float]:
+def numbers(rows: Sequence[Row]) -> list[float]:
     """Return the number of each row.
 
     Raises:

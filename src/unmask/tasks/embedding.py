@@ -1,0 +1,307 @@
+"""Vectors of texts, trained on pairs: their cosine is high for texts that belong together.
+
+Input: rows of two texts, all with a score or all without. Output: samples, the head with its loss, predictions. The
+head has no weights: it pools the last layer, and the encoder itself is trained.
+
+Without scores: each first text should find its own second text among those of its micro-batch (Henderson et al. 2017,
+section 4.4; `MultipleNegativesRankingLoss` of sentence-transformers). The negatives are those of the same micro-batch,
+on the same device: larger steps that are split have no more of them, and a micro-batch of one pair teaches nothing.
+Unlike there, pairs that share a text with a pair are not its negatives. With scores: the squared error of the cosine
+(Reimers and Gurevych 2019, section 3; `CosineSimilarityLoss`), where the scores are scaled to the range from 0 to 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, normalize
+
+from unmask.batches.batch import GROUP, Batch, Sample
+from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
+from unmask.errors import UserError
+from unmask.labelled.columns import LABELS, NUMBERS, SIMILARITY
+from unmask.labelled.labelled_file import NAMES, Row, read_rows
+from unmask.layers.vocabulary import count_correct
+from unmask.metrics import regression as metrics
+from unmask.metrics.intervals import Measure
+from unmask.objectives.objective import Objective, Part
+from unmask.tasks.mistake import Mistake
+from unmask.tasks.regression import all_equal, numbers
+from unmask.tasks.rows import are_pairs, as_rows, frame_rows, hold_out, passages
+from unmask.tasks.task import Columns, Framed, Notes, Paths, Task
+from unmask.tokenizers.tokenizer import Tokenizer
+
+SIDE, TEXT, TARGET = "side", "text_number", "similarity"
+"""Names of labels: whether a sequence is a first (0) or a second text (1); the number of its text, the same for equal
+texts; the scaled score of its pair."""
+TEMPERATURE = 0.05
+"""What cosines are divided by; sentence-transformers multiplies them by 20."""
+POOL = 1000
+"""Maximum number of pairs, in order, among whose second texts a second text is ranked."""
+TIE = 1e-6
+"""Difference of cosines that rounding can explain, so that equal texts have equal ranks."""
+
+
+class Similarity(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A pair of texts with the cosine of their vectors.
+
+    Attributes:
+        text, text_b: the texts as given.
+        score: the cosine, -1 to 1.
+        rank: rank of the second text by its cosine with the first, from 1, among those of up to `POOL` pairs.
+        cut: whether a text was truncated because it exceeds the task's `length`.
+    """
+
+    text: str
+    text_b: str
+    score: float
+    rank: int = 1
+    cut: bool = False
+
+
+class Embedding(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="embedding"):
+    """The recipe's [task] for `kind = "embedding"`; see `Task`.
+
+    Attributes:
+        length: maximum number of tokens of a text, special tokens included; longer texts are truncated.
+        pooling: "mean" of all tokens, or "cls", where the model reads the vector of a text; None: that of the model,
+            otherwise the mean.
+        temperature: what cosines are divided by, for pairs without scores; None: `TEMPERATURE`.
+        symmetric: whether each second text should also find its first text, for pairs without scores.
+        least, most: the scores that correspond to a cosine of 0 and of 1; None: the extremes of the training examples.
+    """
+
+    pooling: Literal["mean", "cls"] | None = None
+    temperature: float | None = None
+    symmetric: bool = False
+    least: float | None = None
+    most: float | None = None
+
+    part = "embedding"
+    metric = "spearman"
+    title = "Vectors of texts"
+    usage = '"A text." --text-b "Another text."'
+    grouped = True
+    weightless = True
+    pairs: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.temperature is not None and not 0 < self.temperature < math.inf:
+            raise ValueError("temperature must be above 0")
+        extremes = [value for value in (self.least, self.most) if value is not None]
+        if not all(map(math.isfinite, extremes)) or (len(extremes) == 2 and extremes[0] >= extremes[1]):
+            raise ValueError("least must be a number below most")
+
+    def read(
+        self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
+    ) -> list[Row]:
+        """See `Task`: scores are read if there is a column of them."""
+        labels = (*NUMBERS, *LABELS)
+        rows = read_rows(
+            paths,
+            columns=columns,
+            gold=gold,
+            kind=kind,
+            labels=labels,
+            headerless=SIMILARITY,
+            notes=notes,
+            optional=True,
+        )
+        if gold and "text_b" not in rows[0].values:
+            raise UserError(
+                "one text, but vectors are trained and evaluated on pairs of texts",
+                file=rows[0].file,
+                line=rows[0].line,
+                remedy="give the second text: a column text_b, or --columns text_b=NAME",
+            )
+        if gold and _are_scored(rows):
+            numbers(rows)
+        return rows
+
+    def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Row]:
+        """See `Task`."""
+        return as_rows(texts, texts_b)
+
+    def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
+        """See `Task`: none."""
+        if _are_scored(examples) and len(set(numbers(examples))) < 2:
+            raise all_equal(examples)
+        return ()
+
+    def settle(self, examples: Sequence[Row], labels: Sequence[str]) -> Embedding:
+        """See `Task`: resolves the temperature, or the extremes of the scores."""
+        if not _are_scored(examples):
+            if self.least is not None or self.most is not None:
+                raise UserError("task.least and task.most have no effect: the pairs have no scores")
+            return msgspec.structs.replace(self, temperature=self.temperature or TEMPERATURE)
+        if self.temperature is not None or self.symmetric:
+            raise UserError("task.temperature and task.symmetric have no effect: the pairs have scores")
+        values = numbers(examples)
+        least = min(values) if self.least is None else self.least
+        most = max(values) if self.most is None else self.most
+        if least >= most:
+            raise all_equal(examples)
+        return msgspec.structs.replace(self, least=least, most=most)
+
+    def hold_out(self, examples: Sequence[Row], seed: int) -> tuple[list[Row], list[Row]]:
+        """See `Task`."""
+        return hold_out(examples, [0] * len(examples), seed)
+
+    def build(self, spec: HeadSpec, labels: Sequence[str]) -> EmbeddingHead:
+        """See `Task`."""
+        return EmbeddingHead(self.pooling or "mean", self.temperature, symmetric=self.symmetric)
+
+    def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
+        """See `Task`: with `gold`, a sample per pair; otherwise, one per text."""
+        are_pairs(examples, True)
+        rows = [Row({"text": row.values[name]}, row.file, row.line) for row in examples for name in NAMES[:2]]
+        samples, cut, notes = frame_rows(tokenizer, rows, self.length, pairs=False)
+
+        def read(logits: Sequence[np.ndarray]) -> list[Similarity]:
+            if not logits:
+                return []
+            vectors = np.concatenate(logits)  # (2 * pairs, width)
+            were_cut = [one or other for one, other in zip(cut[::2], cut[1::2], strict=True)]
+            return [
+                Similarity(row.values["text"], row.values["text_b"], cosine, rank, was_cut)
+                for row, cosine, rank, was_cut in zip(
+                    examples, *_compare(vectors[::2], vectors[1::2]), were_cut, strict=True
+                )
+            ]
+
+        return Framed(self._paired(samples, examples) if gold else samples, read, notes)
+
+    def measure(self, examples: Sequence[Row], predictions: Sequence[Similarity], labels: Sequence[str]) -> Measure:
+        """See `Task`: correlations of the cosines with the scores; without scores, how well second texts are found."""
+        if _are_scored(examples):
+            return metrics.measure(np.array(numbers(examples)), np.array([one.score for one in predictions]))
+        ranks = np.array([one.rank for one in predictions])
+        return lambda chosen: {
+            "accuracy": 100 * float((ranks[chosen] == 1).mean()),
+            "reciprocal_rank": 100 * float((1 / ranks[chosen]).mean()),
+        }
+
+    def mistakes(
+        self, examples: Sequence[Row], predictions: Sequence[Similarity], labels: Sequence[str]
+    ) -> list[Mistake]:
+        """See `Task`: the pairs that scores and cosines order most differently; without scores, the lowest ranks."""
+        if scored := _are_scored(examples):
+            gold, ours = (metrics.ranks(np.array(it)) for it in (numbers(examples), [it.score for it in predictions]))
+            wrong = np.abs(gold - ours)
+        else:
+            wrong = np.array([one.rank - 1 for one in predictions])
+        found = [
+            Mistake(
+                passages(row),
+                caption=f"{row.file}:{row.line}",
+                score=float(off),
+                measure="difference of ranks" if scored else "texts ranked above",
+                gold=row.values.get("label", ""),
+                predicted=f"{prediction.score:.3f}",
+            )
+            for row, prediction, off in zip(examples, predictions, wrong, strict=True)
+            if off > 0
+        ]
+        return sorted(found, key=lambda mistake: -mistake.score)
+
+    def line(self, prediction: Similarity) -> str:
+        """See `Task`."""
+        return f"{prediction.score:.3f}\t{prediction.text}\t{prediction.text_b}"
+
+    def _paired(self, samples: Sequence[Sample], rows: Sequence[Row]) -> list[Sample]:
+        """Return a sample per pair, labeled for the loss."""
+        known: dict[str, int] = {}
+        targets = None
+        if self.least is not None and self.most is not None:
+            if rows and not _are_scored(rows):
+                raise UserError("the pairs have no scores, but the training examples have", file=rows[0].file)
+            targets = ((np.array(numbers(rows)) - self.least) / (self.most - self.least)).astype(np.float32)
+        made = []
+        for number, row in enumerate(rows):
+            texts = [known.setdefault(row.values[name], len(known)) for name in NAMES[:2]]
+            labels = {SIDE: np.arange(2), TEXT: np.array(texts)}
+            if targets is not None:
+                labels[TARGET] = targets[[number, number]]
+            made.append(Sample.joined(samples[2 * number :][:2], labels).named((0, number)))
+        return made
+
+
+class EmbeddingHead(Objective):
+    """Pooling and normalization, with the loss of pairs; it has no weights.
+
+    Args:
+        pooling: "mean" of all tokens, or "cls", where the model reads the vector of a text.
+        temperature: what cosines are divided by; None: the loss is the squared error of cosines.
+        symmetric: whether the ranking loss is the mean of both directions.
+    """
+
+    at = "summary"
+
+    def __init__(self, pooling: str, temperature: float | None = None, *, symmetric: bool = False) -> None:
+        super().__init__()
+        self.pooling, self.temperature, self.symmetric = pooling, temperature, symmetric
+        self.needs = frozenset({SIDE, TEXT} if temperature else {SIDE, TARGET})
+
+    def prepare(self, sample: Sample, name: str) -> Sample:
+        """See `Objective`: one loss term per pair."""
+        return sample.add(counts={name: 1})
+
+    def reads(self, encoder: Encoder, batch: Batch) -> Tensor | None:
+        """See `Objective`."""
+        return batch.positions["summary"] if self.pooling == "cls" else None
+
+    def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
+        """Return the normalized vectors, (sequences, width) float32."""
+        if self.pooling == "cls":
+            rows = encoded.last.index_select(0, batch.positions["summary"]).float()
+        else:
+            rows = torch.segment_reduce(encoded.last.float(), "mean", offsets=batch.tokens.offsets.long(), axis=0)
+        return normalize(rows, dim=1)
+
+    def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
+        """See `Objective`."""
+        order = (2 * batch.labels[GROUP] + batch.labels[SIDE]).argsort()  # pair by pair, first texts first
+        vectors = self.predict(encoder, encoded, batch)[order]  # (sequences, width)
+        first, second = vectors[::2], vectors[1::2]  # (pairs, width) each
+        if self.temperature is None:
+            targets = batch.labels[TARGET][order][::2]  # (pairs,)
+            return Part(((first * second).sum(1) - targets).square().sum(), {})
+        texts = batch.labels[TEXT][order].view(-1, 2)  # (pairs, 2)
+        shared = (texts[:, None] == texts[None]).any(2).fill_diagonal_(False)  # (pairs, pairs)
+        logits = (first @ second.T / self.temperature).masked_fill(shared, -torch.inf)  # (pairs, pairs)
+        own = torch.arange(len(logits), device=logits.device)
+        loss = cross_entropy(logits, own, reduction="sum")
+        if self.symmetric:
+            loss = (loss + cross_entropy(logits.T, own, reduction="sum")) / 2
+        return Part(loss, {"accuracy": count_correct(logits.detach(), own)})
+
+    def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
+        """See `Objective`: the cosines of all pairs of a first and a second text."""
+        pairs = len(batch.positions["summary"]) // 2
+        return 2 * (pairs if self.temperature is None else pairs**2) * encoder.width
+
+
+def _are_scored(rows: Sequence[Row]) -> bool:
+    return bool(rows) and "label" in rows[0].values
+
+
+def _compare(first: np.ndarray, second: np.ndarray) -> tuple[list[float], list[int]]:
+    """Return the cosine of each pair, and the rank of its second vector; see `Similarity`.
+
+    Shape:
+        first, second: (pairs, width), normalized.
+    """
+    cosines = (first * second).sum(1)  # (pairs,)
+    ranks: list[int] = []
+    for start in range(0, len(first), POOL):
+        chosen = slice(start, start + POOL)
+        table = first[chosen] @ second[chosen].T  # (pairs of the pool, pairs of the pool)
+        ranks += (1 + (table > cosines[chosen, None] + TIE).sum(1)).tolist()
+    return cosines.tolist(), ranks

@@ -1,0 +1,295 @@
+"""Vectors trained on pairs: both losses beside formulas of their own, training, saved directories, what is refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from torch.nn.functional import cosine_similarity
+
+import unmask
+from unmask.batches.batch import collate
+from unmask.checkpoints.pooling import Pooling, read_pooling, write_pooling
+from unmask.cli.main import main
+from unmask.errors import UserError
+from unmask.labelled.labelled_file import Row
+from unmask.model import Model, save_model
+from unmask.objectives.learner import Learner
+from unmask.settings import parse_overrides
+from unmask.tasks.embedding import POOL, Embedding, Similarity
+from unmask.training.machine import choose_machine
+
+CPU = choose_machine("cpu", "float32")
+PAIRS = [("the dog sees", "the cat"), ("a poem", "the old town"), ("the river near the sea", "rain"), ("a", "dog")]
+SCORES = ("0.5", "5", "3", "1")
+
+
+def make(pairs, scores=None):
+    rows = [{"text": one, "text_b": other} for one, other in pairs]
+    rows = rows if scores is None else [{**row, "label": label} for row, label in zip(rows, scores, strict=True)]
+    return [Row(values, "a.tsv", line) for line, values in enumerate(rows, 2)]
+
+
+def scored(rows, tokenizer, recipe, **settings):
+    """Return the loss of rows in one batch, the batch, and the vectors of their texts, each text computed alone."""
+    task = Embedding(length=32, **settings).settle(rows, ())
+    encoder = recipe.encoder.build(tokenizer.size)
+    learner = Learner(encoder, {"embedding": task.build(encoder.head, ())}).eval()
+    samples = task.frame(tokenizer, rows, (), gold=True).samples
+    batch = collate([learner.prepare(sample) for sample in samples])
+    alone = [collate([sample]) for sample in task.frame(tokenizer, rows, (), gold=False).samples]
+    states = [encoder(one.tokens).last for one in alone]
+    vectors = torch.stack([it[0] if task.pooling == "cls" else it.mean(0) for it in states])  # (2 * pairs, width)
+    return learner(batch)["embedding"], batch, vectors
+
+
+def table(vectors):
+    return cosine_similarity(vectors[::2, None], vectors[None, 1::2], dim=2)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_without_scores_second_texts_are_ranked(tokenizer, recipe, pooling, symmetric):
+    part, batch, vectors = scored(make(PAIRS), tokenizer, recipe, pooling=pooling, symmetric=symmetric)
+    assert (batch.counts, len(batch.keys)) == ({"embedding": 4}, 8)
+    cosines = (table(vectors) / 0.05).detach().double().numpy()
+    rows = [np.log(np.exp(cosines).sum(axis)) - np.diag(cosines) for axis in (1, 0)]
+    expected = (rows[0].sum() + rows[1].sum()) / 2 if symmetric else rows[0].sum()
+    assert float(part.sum.detach()) == pytest.approx(expected, rel=1e-3)
+    assert int(part.metrics["accuracy"]) == (cosines.argmax(1) == np.arange(4)).sum()
+
+
+def test_with_scores_the_loss_is_the_squared_error_of_the_cosine(tokenizer, recipe):
+    part, _, vectors = scored(make(PAIRS, SCORES), tokenizer, recipe)
+    targets = torch.tensor([0, 1, 2.5 / 4.5, 0.5 / 4.5])
+    expected = (cosine_similarity(vectors[::2], vectors[1::2]) - targets).square().sum()
+    torch.testing.assert_close(part.sum, expected, rtol=1e-4, atol=1e-5)
+    part, _, _ = scored(make(PAIRS, SCORES), tokenizer, recipe, least=0.0, most=10.0)
+    assert float(part.sum.detach()) != pytest.approx(float(expected.detach()), rel=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["ranking", "symmetric", "cosine"])
+def test_the_losses_are_those_of_sentence_transformers(tokenizer, recipe, kind):
+    losses = pytest.importorskip("sentence_transformers.losses", reason="sentence-transformers is not installed")
+    rows = make(PAIRS, SCORES if kind == "cosine" else None)
+    part, _, vectors = scored(rows, tokenizer, recipe, **({"symmetric": True} if kind == "symmetric" else {}))
+    both = {"directions": ("query_to_doc", "doc_to_query"), "partition_mode": "per_direction"}
+    chosen = losses.CosineSimilarityLoss if kind == "cosine" else losses.MultipleNegativesRankingLoss
+    theirs = chosen(torch.nn.Identity(), **(both if kind == "symmetric" else {}))
+    targets = torch.tensor([0, 1, 2.5 / 4.5, 0.5 / 4.5])
+    expected = theirs.compute_loss_from_embeddings([vectors[::2], vectors[1::2]], targets)
+    torch.testing.assert_close(part.sum / 4, expected, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("shared", [("the dog sees", "rain"), ("the river", "the cat")])
+def test_pairs_that_share_a_text_are_no_negatives(tokenizer, recipe, shared):
+    """The loss is that of a matrix without the two cosines between the first pair and the last, which shares a text."""
+    part, _, vectors = scored(make([*PAIRS[:2], shared]), tokenizer, recipe)
+    logits = table(vectors) / 0.05
+    logits[0, 2] = logits[2, 0] = -torch.inf
+    torch.testing.assert_close(part.sum, -logits.log_softmax(1).diagonal().sum(), rtol=1e-3, atol=1e-4)
+
+
+def test_the_gradient_is_that_of_the_formula_and_comes_from_the_batch_alone(tokenizer, recipe):
+    """A pair that is alone in a batch has no negatives, and so no gradient."""
+    rows = make(PAIRS)
+    task = Embedding(length=32).settle(rows, ())
+    encoder = recipe.encoder.build(tokenizer.size)
+    learner = Learner(encoder, {"embedding": task.build(encoder.head, ())}).eval()
+    weight = encoder.words.weight
+    samples = [learner.prepare(sample) for sample in task.frame(tokenizer, rows, (), gold=True).samples]
+    (found,) = torch.autograd.grad(learner(collate(samples))["embedding"].sum, weight)
+    texts = [collate([sample]) for sample in task.frame(tokenizer, rows, (), gold=False).samples]
+    vectors = torch.stack([encoder(one.tokens).last.mean(0) for one in texts])
+    (expected,) = torch.autograd.grad(-(table(vectors) / 0.05).log_softmax(1).diagonal().sum(), weight)
+    assert float(found.abs().max()) > 0
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+    alone = [learner(collate([sample]))["embedding"].sum for sample in samples]
+    assert [float(loss.detach()) for loss in alone] == pytest.approx([0] * 4, abs=1e-5)
+    assert float(torch.autograd.grad(sum(alone), weight)[0].abs().max()) == pytest.approx(0, abs=1e-5)
+
+
+def test_scores_are_those_of_scipy():
+    rng = np.random.default_rng(0)
+    gold, ours = rng.integers(0, 6, 50), rng.normal(size=50)
+    rows = make([("a", "b")] * 50, [str(value) for value in gold])
+    found = Embedding().measure(rows, [Similarity("a", "b", value) for value in ours], ())(np.arange(50))
+    assert found["spearman"] == pytest.approx(100 * scipy.stats.spearmanr(gold, ours).statistic)
+    assert found["pearson"] == pytest.approx(100 * scipy.stats.pearsonr(gold, ours).statistic)
+
+
+def test_ranks_without_scores(tokenizer):
+    rows = make([("a", "b"), ("b", "c"), ("c", "c")])
+    unit = np.eye(3, dtype=np.float32)
+    vectors = [unit[0], unit[0], unit[1], unit[2], unit[1], unit[1]]
+    found = Embedding().frame(tokenizer, rows, (), gold=False).read([vector[None] for vector in vectors])
+    assert [one.score for one in found] == [1, 0, 1]
+    assert [one.rank for one in found] == [1, 2, 1]
+    measured = Embedding().measure(rows, found, ())(np.arange(3))
+    assert measured == {"accuracy": pytest.approx(200 / 3), "reciprocal_rank": pytest.approx(250 / 3)}
+    (mistake,) = Embedding().mistakes(rows, found, ())
+    assert (mistake.caption, mistake.score, mistake.gold) == ("a.tsv:3", 1, "")
+    assert Embedding().frame(tokenizer, [], (), gold=False).read([]) == []
+
+
+def test_ranks_are_among_pools(tokenizer):
+    rows, same = make([("a", "b")] * (POOL + 2)), np.ones((1, 1), np.float32)
+    vectors = [same] * (2 * POOL + 3) + [-same]  # the last second text is the least similar
+    found = Embedding().frame(tokenizer, rows, (), gold=False).read(vectors)
+    assert {one.rank for one in found[:-1]} == {1}
+    assert found[-1].rank == 2, "the pool of the last pair has two pairs"
+
+
+def test_mistakes_are_ordered_by_the_difference_of_ranks():
+    rows = make([("a", "b")] * 3, ["0", "5", "3"])
+    found = Embedding().mistakes(rows, [Similarity("a", "b", score) for score in (0.9, 0.8, 0.1)], ())
+    assert [(mistake.caption, mistake.score) for mistake in found] == [("a.tsv:2", 2), ("a.tsv:3", 1), ("a.tsv:4", 1)]
+
+
+WORDS = ["dog", "cat", "teacher", "doctor", "poem", "bridge", "river", "garden"]
+
+
+def write_pairs(path, *, scores):
+    """Write pairs of which each has a word in common; with scores, also pairs without one."""
+    lines = ["text\ttext_b" + ("\tscore" if scores else "")]
+    for number in range(24):
+        word = WORDS[number % 8]
+        other = word if not scores or number % 2 else WORDS[(number + 3) % 8]
+        score = f"\t{5 if other == word else 0}" if scores else ""
+        lines.append(f"the {word} is near the sea\tunder a tree sees {other}{score}")
+    path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.fixture(scope="module", params=["ranking", "scores"])
+def trained(request, fine_tuned, tmp_path_factory):
+    here = tmp_path_factory.mktemp("embedding")
+    data = write_pairs(here / "train.tsv", scores=request.param == "scores")
+    sets = ["budget.steps=60", "task.length=24", "optimizer.learning_rate=2e-3"]
+    return fine_tuned("embedding", data, here / "run", *sets), data, request.param
+
+
+def test_a_model_learns_to_rank(trained):
+    run, _, kind = trained
+    result = json.loads((run / "dev.json").read_text())
+    assert (result["task"], result["examples"]) == ("embedding", 24)
+    name, least = {"ranking": ("accuracy", 90), "scores": ("spearman", 80)}[kind]
+    assert result["metrics"][name] > least
+    assert result["intervals"].keys() == result["metrics"].keys()
+
+
+def test_vectors_of_a_saved_model_give_its_predictions(trained):
+    run, _, _ = trained
+    assert read_pooling(run / "model") == Pooling(kind="mean", normalize=True, length=24)
+    model = unmask.load(run, device="cpu")
+    assert (type(model.task), model.task.pooling) == (Embedding, "mean")
+    first, second = ["the dog is near the sea", "a poem"], ["the cat", "under a tree " * 20]
+    with pytest.warns(unmask.InputWarning, match="1 of 4 texts are longer than 24 tokens and were cut"):
+        found = model.predict(first, second)
+    with pytest.warns(unmask.InputWarning, match="1 of 2 texts are longer than 24 tokens and were cut"):
+        vectors = model.embed(first), model.embed(second)
+    np.testing.assert_allclose(np.linalg.norm(vectors[0], axis=1), 1, rtol=1e-5)
+    np.testing.assert_allclose([one.score for one in found], (vectors[0] * vectors[1]).sum(1), atol=1e-5)
+    assert [one.cut for one in found] == [False, True]
+
+
+def test_sentence_transformers_reads_the_directory(trained):
+    library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
+    texts = ["the dog is near the sea", "under a tree sees poem"]
+    theirs = library.SentenceTransformer(str(trained[0] / "model"), device="cpu").encode(texts)
+    np.testing.assert_allclose(unmask.load(trained[0], device="cpu").embed(texts), theirs, atol=1e-5)
+
+
+def test_the_command_line(trained, tmp_path, capsys):
+    run, data, _ = trained
+    page = tmp_path / "errors.html"
+    assert main(["evaluate", "--model", str(run), "--data", str(data), "--errors", str(page)]) == 0
+    assert page.exists()
+    capsys.readouterr()
+    asked = ["predict", "--model", str(run), "the dog"]
+    assert main([*asked, "--text-b", "the cat", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out).keys() >= {"text", "text_b", "score"}
+    assert main(asked) == 2
+    assert "one text, but the model was trained on pairs of texts" in capsys.readouterr().err
+
+
+def finetune(model, train, out, *settings, **options):
+    sets = parse_overrides(["budget.steps=1", "task.length=24", *settings])
+    unmask.finetune("embedding", model, [train], out, settings=sets, quiet=True, machine=CPU, **options)
+    return out
+
+
+@pytest.fixture
+def base(recipe, tokenizer, tmp_path) -> Path:
+    """A model without pooling files."""
+    save_model(tmp_path / "base", Model(recipe.encoder.build(tokenizer.size), tokenizer), "")
+    return tmp_path / "base"
+
+
+def test_the_pooling_of_the_model_is_kept(base, tmp_path):
+    data = write_pairs(tmp_path / "train.tsv", scores=False)
+    write_pooling(base, Pooling(kind="cls", normalize=False), 32)
+    run = finetune(base, data, tmp_path / "run")
+    assert read_pooling(run / "model") == Pooling(kind="cls", length=24)
+    (base / "1_Pooling/config.json").write_text(json.dumps({"pooling_mode_max_tokens": True}))
+    with pytest.raises(UserError, match="the vectors of this model need pooling by max_tokens"):
+        finetune(base, data, tmp_path / "other")
+    run = finetune(base, data, tmp_path / "chosen", "task.pooling=mean")
+    assert read_pooling(run / "model").kind == "mean"
+
+
+def test_seeds_are_chosen_without_scores_too(base, tmp_path):
+    data = write_pairs(tmp_path / "train.tsv", scores=False)
+    run = finetune(base, data, tmp_path / "run", dev=[data], seeds=2)
+    assert "the best by accuracy on the dev data" in (run / "report.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (
+            ['{"text": "a", "text_b": "b", "score": 1}', '{"text": "a", "text_b": "b"}'],
+            r"a\.jsonl:2: rows with and without a label are mixed",
+        ),
+        (['{"text": "a", "text_b": "b", "score": "high"}'], r"a\.jsonl:1: the label 'high' is not a number"),
+        (['{"text": "a", "score": 1}'], r"a\.jsonl:1: one text, but vectors are trained and evaluated on pairs"),
+        (['{"text": "a"}'], r"a\.jsonl:1: one text, but vectors"),
+        (['{"text": "a", "text_b": "b", "score": 1}'] * 2, r"all 2 examples have the same number"),
+    ],
+)
+def test_unsuitable_files_are_refused(tmp_path, lines, message):
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(lines))
+    with pytest.raises(UserError, match=message):
+        Embedding().label_names(Embedding().read([path], columns={}))
+
+
+def test_columns_by_number_need_no_scores(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text("a\tb\nc\td\n")
+    rows = Embedding().read([path], columns={"text": "0", "text_b": "1"})
+    assert [dict(row.values) for row in rows] == [{"text": "a", "text_b": "b"}, {"text": "c", "text_b": "d"}]
+
+
+def test_settings_without_effect_are_refused(base, tmp_path, tokenizer):
+    scored = make(PAIRS, SCORES)
+    with pytest.raises(UserError, match=r"^task\.temperature and task\.symmetric have no effect: the pairs have sc"):
+        Embedding(temperature=0.1).settle(scored, ())
+    with pytest.raises(UserError, match=r"^task\.least and task\.most have no effect: the pairs have no scores"):
+        Embedding(least=0.0).settle(make(PAIRS), ())
+    with pytest.raises(UserError, match=r"a\.tsv: the pairs have no scores, but the training examples have"):
+        Embedding().settle(scored, ()).frame(tokenizer, make(PAIRS), (), gold=True)
+    data = write_pairs(tmp_path / "train.tsv", scores=False)
+    with pytest.raises(UserError, match=r"^objective\.masked_lm does not work with embedding, whose examples"):
+        finetune(base, data, tmp_path / "run", "objective.masked_lm.weight=1")
+    for options in ({"frozen": True}, {"downstream": "rnn"}):
+        with pytest.raises(UserError, match="vectors are those of the encoder itself"):
+            finetune(base, data, tmp_path / "run", **options)
+
+
+@pytest.mark.parametrize("settings", [{"temperature": 0.0}, {"least": 2.0, "most": 1.0}, {"most": float("nan")}])
+def test_invalid_settings_are_refused(settings):
+    with pytest.raises(ValueError, match="must be"):
+        Embedding(**settings)
