@@ -15,8 +15,8 @@ divides the rest as the teacher does.
 
 from __future__ import annotations
 
-import re
 import hashlib
+import re
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
