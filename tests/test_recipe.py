@@ -95,7 +95,10 @@ def test_all_of_the_papers_sizes_are_shipped():
         ("encoder.heads=3", "width 128 must be a multiple of heads 3"),
         ("encoder.dropout=1", r"dropout must lie in \[0, 1\)"),
         ("encoder.activation=silu", r"encoder\.activation cannot be 'silu'; known: gelu, gelu_tanh, relu$"),
-        ("encoder.kind=rnn", "encoder.kind cannot be 'rnn'; known: bert, roberta, albert, electra, distilbert, gpt"),
+        (
+            "encoder.kind=rnn",
+            "encoder.kind cannot be 'rnn'; known: bert, roberta, xlm_roberta, camembert, albert, electra",
+        ),
         ("encoder.positions=64", "length 128 exceeds encoder.positions 64"),
         ("layout.length=7", "length must be at least 8"),
         (

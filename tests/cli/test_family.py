@@ -284,5 +284,5 @@ def test_gpt_learns_scores_far_from_zero_and_unanswerable_questions(files, text_
 
 def test_unknown_families_are_named(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "t5"}))
-    with pytest.raises(UserError, match=r"unknown model_type 't5'; known: albert, bert, distilbert"):
+    with pytest.raises(UserError, match=r"unknown model_type 't5'; known: albert, bert, camembert"):
         unmask.load(tmp_path)

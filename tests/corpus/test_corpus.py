@@ -199,7 +199,7 @@ def test_D6_other_tokenizer_is_refused(built, tokenizer):
         open_corpus(built.directory).verify()
 
 
-def test_sizes_of_documents(corpus):
-    documents = [corpus.train.sentences(index) for index in range(len(corpus.train))]
-    assert corpus.train.lengths().tolist() == [sum(map(len, sentences)) for sentences in documents]
-    assert corpus.train.sentence_counts().tolist() == [len(sentences) for sentences in documents]
+def test_sizes_of_documents(built):
+    documents = [built.train.sentences(index) for index in range(len(built.train))]
+    assert built.train.lengths().tolist() == [sum(map(len, sentences)) for sentences in documents]
+    assert built.train.sentence_counts().tolist() == [len(sentences) for sentences in documents]

@@ -111,6 +111,7 @@ def _streams(predictor: Predictor) -> bool:
 def _stream(predictor: Predictor, options: argparse.Namespace) -> None:
     """Write predictions as they are computed, whatever the size of the file."""
     from unmask.inference.stream import identity, write_predictions
+    from unmask.labelled.columns import ACCEPTABILITY
     from unmask.labelled.labelled_file import is_plain, iterate_rows, iterate_texts, parse_columns
 
     notes: list[str] = []
@@ -121,7 +122,11 @@ def _stream(predictor: Predictor, options: argparse.Namespace) -> None:
         texts = iterate_texts(options.data, columns=columns, notes=notes)
         examples = chain.from_iterable(predictor.task.from_texts([text]) for text in texts)
     else:
-        examples = iterate_rows([options.data], columns=columns, kind=options.format, gold=False, notes=notes)
+        how: dict[str, Any] = {
+            "kind": options.format,
+            "headerless": getattr(predictor.task, "headerless", ACCEPTABILITY),
+        }
+        examples = iterate_rows([options.data], columns=columns, gold=False, notes=notes, **how)
     about = identity(options.model, options.data, columns=columns, format=options.format, precision=options.precision)
     count = write_predictions(predictor, examples, Path(options.out), about, resume=options.resume, notes=notes)
     for note in notes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -17,7 +18,7 @@ from torch import Tensor
 from unmask.batches.batch import Batch
 from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.errors import UserError
-from unmask.labelled.columns import LABELS, NUMBERS, SIMILARITY
+from unmask.labelled.columns import LABELS, NUMBERS, SIMILARITY, Headerless
 from unmask.labelled.labelled_file import Row, read_rows
 from unmask.metrics import regression as metrics
 from unmask.metrics.intervals import Measure
@@ -63,6 +64,7 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
     deviation: float | None = None
     pairs: bool | None = None
 
+    headerless: ClassVar[Headerless] = SIMILARITY
     part = "regression"
     metric = "pearson"
     title = "A regression on texts"
@@ -80,7 +82,7 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
         """See `Task`."""
         labels = (*NUMBERS, *LABELS)
         rows = read_rows(
-            paths, columns=columns, gold=gold, kind=kind, labels=labels, headerless=SIMILARITY, notes=notes
+            paths, columns=columns, gold=gold, kind=kind, labels=labels, headerless=self.headerless, notes=notes
         )
         if gold:
             numbers(rows)
