@@ -3,8 +3,9 @@
 Case: a classifier with random weights in the shape of MiniLM or BERT-base, on texts of random words with lengths of
 mean 25 tokens. Each engine gets texts and returns logits, so tokenizing is included; every engine sorts by length.
 unmask is `unmask.load(DIR).predict`, on the directory itself or on what `unmask export` wrote. transformers is called
-as its documentation does, in batches of 32; `CrossEncoder` of sentence-transformers loads the same directory; ONNX
-Runtime and OpenVINO compute the exported programs in padded batches of 32.
+as its documentation does, in batches of 32. sentence-transformers has no classifiers of single texts: it returns the
+mean of the last layer of the same encoder. ONNX Runtime and OpenVINO compute the exported programs in padded batches
+of 32.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def engine(name: str, model: Path, folder: Path) -> Run:
     if kind == "transformers":
         return _transformers(model, precision)
     if kind == "sentence-transformers":
-        return _cross_encoder(model)
+        return _vectors(model)
     return _padded(model, kind, precision, folder)
 
 
@@ -94,11 +95,13 @@ def _transformers(model: Path, precision: str) -> Run:
     return _in_batches(compute)
 
 
-def _cross_encoder(model: Path) -> Run:
-    from sentence_transformers import CrossEncoder
+def _vectors(model: Path) -> Run:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Pooling, Transformer
 
-    network = CrossEncoder(str(model), device="cpu", max_length=LENGTH)
-    return lambda some: network.predict(list(some), batch_size=BATCH, show_progress_bar=False)
+    body = Transformer(str(model), max_seq_length=LENGTH)
+    network = SentenceTransformer(modules=[body, Pooling(body.get_word_embedding_dimension())], device="cpu")
+    return lambda some: network.encode(list(some), batch_size=BATCH, show_progress_bar=False)
 
 
 def _padded(model: Path, target: str, precision: str, folder: Path) -> Run:
