@@ -34,20 +34,18 @@ def run(options: argparse.Namespace) -> None:
     """Compute the vectors and write them."""
     from unmask.inference.embedding_file import check_target, write_vectors
     from unmask.inference.predictor import Predictor
-    from unmask.labelled.labelled_file import is_plain, parse_columns, read_rows, read_texts
+    from unmask.labelled.labelled_file import parse_columns
     from unmask.model import load_model
     from unmask.runs.display import Display
+    from unmask.tasks.rows import read_unlabeled
 
     out, columns = Path(options.out), parse_columns(options.columns)
     check_target(out)
     notes: list[str] = []
-    if is_plain(options.data, options.format):
-        texts = read_texts(options.data, columns=columns, notes=notes)
-    else:
-        rows = read_rows([options.data], columns=columns, kind=options.format, gold=False, notes=notes)
-        if "text_b" in rows[0].values:
-            raise UserError("vectors are of single texts, but these are pairs", remedy="pass --columns text=NAME")
-        texts = [row.values["text"] for row in rows]
+    rows = read_unlabeled(options.data, columns=columns, kind=options.format, notes=notes)
+    if "text_b" in rows[0].values:
+        raise UserError("vectors are of single texts, but these are pairs", remedy="pass --columns text=NAME")
+    texts = [row.values["text"] for row in rows]
     model = load_model(options.model, allow_pickle=options.allow_pickle)
     predictor = Predictor(model, machine(options), Display(quiet=options.quiet))
     with warnings.catch_warnings(record=True) as found:

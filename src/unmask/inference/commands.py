@@ -10,11 +10,10 @@ from unmask.durable import replace_file
 from unmask.errors import UserError
 from unmask.inference.features import FILE
 from unmask.inference.predictor import Predictor
-from unmask.labelled.labelled_file import is_plain, read_rows, read_texts
-from unmask.labelled.table import Data, as_sources
+from unmask.labelled.table import Data
 from unmask.model import load_model
 from unmask.runs.display import Display
-from unmask.tasks.rows import as_rows
+from unmask.tasks.rows import read_unlabeled
 from unmask.training.machine import Machine
 
 
@@ -92,12 +91,7 @@ def write_features(
     folder, notes, display = Path(out), list[str](), Display(quiet=quiet)
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise UserError("the directory is not empty", file=folder, remedy="choose another --out")
-    rows = []
-    for source in as_sources(data):
-        if isinstance(source, str | Path) and is_plain(source, kind):
-            rows += as_rows(read_texts(source, columns=columns or {}, notes=notes))
-        else:
-            rows += read_rows([source], columns=columns or {}, kind=kind, gold=False, notes=notes)
+    rows = read_unlabeled(data, columns=columns or {}, kind=kind, notes=notes)
     loaded = load_model(model, tokenizer=tokenizer, allow_pickle=allow_pickle)
     tokens, cut = Predictor(loaded, machine, display).write_features(rows, layers, folder / FILE)
     notes.append(f"{tokens:,} tokens of {len(rows):,} texts: {folder / FILE}")
