@@ -19,6 +19,9 @@ from unmask.layers.linear import product
 CHUNK = {"cpu": 1 << 23, "cuda": 1 << 27}
 """Maximum number of logits at a time: 256 rows of 30,522, and 4,096 rows on a GPU, which small products underuse."""
 
+INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""By their size in bytes, the integers that have the order of floating-point numbers which are not negative."""
+
 BLOCK = 128
 """Number of ids whose probabilities are summed first when an id is drawn."""
 
@@ -176,13 +179,22 @@ def _first_above(sums: Tensor, wanted: Tensor) -> Tensor:
 
 
 def count_correct(logits: Tensor, gold: Tensor) -> Tensor:
-    """Return how often the first of the highest logits is the gold one (on a CPU amax is faster than argmax).
+    """Return how often the first of the highest logits is the gold one.
+
+    On a CPU argmax, which also finds the first, takes several times as long as a softmax.
 
     Shape:
         logits: (targets, classes); gold: (targets,) int64; returns a scalar.
     """
-    if not logits.is_cuda:
-        reached = logits.gather(1, gold[:, None]) >= logits.amax(1, keepdim=True)  # (targets, 1)
-        rows = reached.squeeze(1).nonzero().squeeze(1)
-        logits, gold = logits[rows], gold[rows]
-    return (logits.argmax(1) == gold).sum()
+    if logits.is_cuda:
+        return (logits.argmax(1) == gold).sum()
+    highest = _highest(logits)
+    reached = (logits.gather(1, gold[:, None]) >= highest).squeeze(1).nonzero().squeeze(1)  # rows
+    row, column = (logits[reached] == highest[reached]).nonzero().unbind(1)  # in order
+    return (column[row.diff(prepend=row.new_full((1,), -1)) > 0] == gold[reached]).sum()
+
+
+def _highest(logits: Tensor) -> Tensor:
+    """Return the highest logit of each row, (targets, 1), compared as integers, which is several times as fast."""
+    highest = logits.view(INTEGERS[logits.element_size()]).amax(1, keepdim=True)
+    return highest.view(logits.dtype) if bool((highest >= 0).all()) else logits.amax(1, keepdim=True)
