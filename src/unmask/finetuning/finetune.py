@@ -279,7 +279,8 @@ def _finish(
     model = finished_model(ready.base, ready.learner, data.labels, recipe.task)
     if recipe.task.tunes:
         model = _tune(model, ready.split.held, exact, display)
-    decides = data.labels and recipe.task.exclusive and machine != exact
+    alone = recipe.task.exclusive and not recipe.task.grouped  # a decision depends on the logits of one sample
+    decides = data.labels and alone and machine != exact
     backend = DecisionBackend(model, machine, display) if decides else None
     predictor = Predictor(model, exact, display, backend=backend)
     result = score_examples(predictor, data.held) if data.held else {"metrics": {}}

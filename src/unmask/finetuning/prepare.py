@@ -29,6 +29,7 @@ from unmask.settings import convert, put
 from unmask.tasks import TASKS
 from unmask.tasks.embedding import Embedding
 from unmask.tasks.task import Framed
+from unmask.tasks.text_task import TextTask
 from unmask.training.machine import Machine
 
 
@@ -212,9 +213,12 @@ def check_effects(recipe: FinetuningRecipe, body: Encoder, teacher: Teacher | No
         )
     for name, settings in recipe.objectives.items():
         if recipe.task.grouped:
-            title = recipe.task.part.replace("_", " ")
+            title, what, instead = recipe.task.part.replace("_", " "), "texts", ""
+            if isinstance(recipe.task, TextTask):
+                what, instead = "windows", " or --set task.windows=1 --set task.stride=0"
             raise UserError(
-                f"objective.{name} does not work with {title}, whose examples are groups of texts", remedy="remove it"
+                f"objective.{name} does not work with {title}, whose examples are groups of {what}",
+                remedy=f"pass --set objective.{name}=false{instead}",
             )
         if recipe.frozen or recipe.downstream is not None:
             raise UserError(

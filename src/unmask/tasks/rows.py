@@ -9,6 +9,8 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from unmask.batches.batch import Sample
 from unmask.batches.frame import Frame
 from unmask.batches.rng import derive_rng
@@ -16,6 +18,7 @@ from unmask.errors import UserError
 from unmask.labelled.labelled_file import NAMES, Row, is_plain, read_rows, read_texts
 from unmask.labelled.table import Data, as_sources
 from unmask.tasks.mistake import Passage
+from unmask.tasks.passage_windows import window_starts
 from unmask.tasks.task import DEV_SHARE, Columns
 from unmask.text.unicode import check_unicode
 from unmask.tokenizers.tokenizer import Ids, Tokenizer
@@ -92,7 +95,7 @@ class FramedRows(NamedTuple):
     """Rows as samples.
 
     Attributes:
-        samples: one sample per row, with the key (0, index of the row).
+        samples: one sample per row or, of a row in several windows, one per window, with the key (0, index of the row).
         cut: for each row, whether it was truncated.
         notes: the number of truncated and the number of empty rows, one line each, and of words that were.
     """
@@ -101,15 +104,38 @@ class FramedRows(NamedTuple):
     cut: list[bool]
     notes: tuple[str, ...]
 
+    @property
+    def ends(self) -> np.ndarray:
+        """Where the samples of each row end, preceded by 0, (rows + 1,)."""
+        return np.searchsorted([sample.key[1] for sample in self.samples], np.arange(len(self.cut) + 1))
 
-def frame_rows(tokenizer: Tokenizer, rows: Sequence[Row], length: int, *, pairs: bool | None = None) -> FramedRows:
+
+def frame_rows(
+    tokenizer: Tokenizer,
+    rows: Sequence[Row],
+    length: int,
+    *,
+    pairs: bool | None = None,
+    windows: int = 1,
+    stride: int = 0,
+) -> FramedRows:
     """Convert rows, all single texts or all pairs, to samples of at most `length` tokens.
 
+    Args:
+        tokenizer: the tokenizer.
+        rows: the texts, or pairs of them.
+        length: maximum number of tokens of a sample, special tokens included.
+        pairs: whether they must be pairs; see `are_pairs`.
+        windows: maximum number of samples of a row; only single texts can have several.
+        stride: number of tokens between the starts of two windows.
+
     Raises:
-        UserError: see `are_pairs`; or `length` leaves no space for text.
+        UserError: see `are_pairs`; or `length` leaves no space for text, or pairs should have several windows.
     """
     frame = Frame.of(tokenizer)
     pairs = are_pairs(rows, pairs)
+    if pairs and windows > 1:
+        raise UserError("task.windows is for single texts, but these are pairs of texts", remedy="remove it")
     if (capacity := frame.capacity(length, texts=1 + pairs)) < 1:
         special = length - capacity
         raise UserError(
@@ -119,15 +145,23 @@ def frame_rows(tokenizer: Tokenizer, rows: Sequence[Row], length: int, *, pairs:
     columns = [tokenizer.encode_many([row.values[name] for row in rows]) for name in NAMES[: 1 + pairs]]
     made, cut = [], []
     for number, texts in enumerate(zip(*columns, strict=True)):
-        sample, kept = cut_and_wrap(frame, texts, length)
-        cut.append(sum(kept) < sum(map(len, texts)))
-        made.append(sample.named((0, number)))
+        if windows == 1:
+            sample, kept = cut_and_wrap(frame, texts, length)
+            cut.append(sum(kept) < sum(map(len, texts)))
+            made.append(sample.named((0, number)))
+        else:
+            (ids,) = texts
+            starts = window_starts(len(ids), capacity, stride)
+            cut.append(len(starts) > windows)
+            parts = (ids[start : start + capacity] for start in starts[:windows])
+            made += [frame.wrap(part).named((0, number)) for part in parts]
     empty = sum(
         not all(len(ids) and row.values[name].strip() for ids, name in zip(texts, NAMES, strict=False))
         for row, *texts in zip(rows, *columns, strict=True)
     )
+    most = f"{length} tokens" if windows == 1 else f"{windows} windows of {length} tokens"
     counts = {
-        f"{'pairs' if pairs else 'texts'} are longer than {length} tokens and were cut": sum(cut),
+        f"{'pairs' if pairs else 'texts'} are longer than {most} and were cut": sum(cut),
         "pairs have an empty text" if pairs else "texts are empty": empty,
     }
     notes = [f"{count:,} of {len(rows):,} {what}" for what, count in counts.items() if count]

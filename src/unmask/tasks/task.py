@@ -63,7 +63,6 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         title: title of a model for it in the model card.
         usage: an example of the arguments of `unmask predict`.
         exclusive: whether the class with the largest logit is predicted, and no other, if there are classes.
-        grouped: whether a sample is a group of sequences, which auxiliary objectives cannot read.
         weightless: whether its head has no weights, so that only the settings of a model tell that it has this task.
     """
 
@@ -74,12 +73,16 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     title: ClassVar[str]
     usage: ClassVar[str] = '"A text."'
     exclusive: ClassVar[bool] = True
-    grouped: ClassVar[bool] = False
     weightless: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.length < 3:
             raise ValueError("length must be at least 3")
+
+    @property
+    def grouped(self) -> bool:
+        """Whether a training sample is a group of sequences, which auxiliary objectives cannot read."""
+        return False
 
     @abstractmethod
     def read(
