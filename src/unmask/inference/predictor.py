@@ -32,8 +32,9 @@ from unmask.runs.display import Display
 from unmask.tasks.extraction import Extraction, Texts
 from unmask.tasks.multiple_choice import Chosen, MultipleChoice
 from unmask.tasks.rows import as_rows, frame_rows
+from unmask.tasks.tagged import Tagged
 from unmask.tasks.task import Framed, Task
-from unmask.tasks.token_classification import Tagged, TokenClassification
+from unmask.tasks.token_classification import TokenClassification
 from unmask.text.unicode import check_unicode
 from unmask.training.machine import Machine, choose_machine
 
@@ -98,7 +99,7 @@ class Predictor:
             texts_b: the second texts of pairs.
 
         Returns:
-            `tasks.classification.Prediction`, `tasks.regression.Score` or `tasks.token_classification.Tagged` for each
+            `tasks.classification.Prediction`, `tasks.regression.Score` or `tasks.tagged.Tagged` for each
             text.
 
         Raises:
