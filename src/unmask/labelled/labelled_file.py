@@ -34,7 +34,7 @@ from unmask.text.files import (
     read_text_lines,
 )
 
-NAMES = ("text", "text_b", "label")
+NAMES = ("text", "text_b", "text_c", "label")
 """Our names of the columns."""
 
 FORMATS = ("tsv", "csv")
@@ -45,7 +45,7 @@ class Row:
     """An example.
 
     Attributes:
-        values: the requested columns, by our names ("text", "label"; for pairs also "text_b").
+        values: the requested columns, by our names ("text", "label"; for pairs also "text_b", for triplets "text_c").
         file, line: its location; rows that are not lines are numbered from 1.
         labels: all labels of the text, if it may have several; `values` then has no "label".
     """
@@ -86,6 +86,7 @@ def read_rows(
     notes: list[str] | None = None,
     several: bool = False,
     optional: bool = False,
+    triplets: bool = False,
 ) -> list[Row]:
     """Read all rows of some files or tables, which must be either all single texts or all pairs.
 
@@ -101,6 +102,7 @@ def read_rows(
         notes: receives a line for each file from which rows were omitted, as its format specifies.
         several: whether a text may have several labels, or none; see `Row.labels` and labelled/label_lists.py.
         optional: whether all rows may lack labels.
+        triplets: whether to read a third text of each pair, a negative, if there is a column of them.
 
     Raises:
         UserError: a column is missing, a row is bad, or there are no rows; the message names file and line.
@@ -116,6 +118,7 @@ def read_rows(
             notes=notes,
             several=several,
             optional=optional,
+            triplets=triplets,
         )
     )
     if not rows:
@@ -123,6 +126,8 @@ def read_rows(
     first = rows[0]
     if mixed := next((row for row in rows if row.values.keys() != first.values.keys()), None):
         what, ours = "pairs and single texts", "text_b"
+        if ("text_c" in mixed.values) != ("text_c" in first.values):
+            what, ours = "pairs with and without a negative", "text_c"
         if ("label" in mixed.values) != ("label" in first.values):
             what, ours = "rows with and without a label", "label"
         raise UserError(
@@ -145,15 +150,20 @@ def iterate_rows(
     notes: list[str] | None = None,
     several: bool = False,
     optional: bool = False,
+    triplets: bool = False,
 ) -> Iterator[Row]:
     """Yield the rows of files of any size, one in memory at a time; the arguments are those of `read_rows`.
 
     Raises:
         UserError: a column is missing, or a row is bad; the message names file and line.
     """
-    if columns.keys() - {"text", "text_b", *(("label",) if gold else ())}:
+    if unknown := sorted(columns.keys() - set(NAMES)):
+        raise UserError(f"--columns {unknown[0]}=… has no effect", remedy=nearest(unknown[0], NAMES))
+    if "label" in columns and not gold:
         raise UserError("--columns label=… has no effect: no labels are read")
-    wanted = Wanted(columns, tuple(labels) if gold else (), headerless, several and gold, optional)
+    if "text_c" in columns and not triplets:
+        raise UserError("--columns text_c=… has no effect: this task reads no third text")
+    wanted = Wanted(columns, tuple(labels) if gold else (), headerless, several and gold, optional, triplets)
     for path in paths:
         name, omitted = display_name(path), Counter[str]()
         if isinstance(path, Table) or has_records(path, kind):
