@@ -19,6 +19,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
 
+import msgspec
+
 from unmask.errors import UserError, nearest
 from unmask.labelled.columns import ACCEPTABILITY, LABELS, Found, Headerless, Wanted
 from unmask.labelled.label_lists import list_labels, split_labels
@@ -40,8 +42,7 @@ NAMES = ("text", "text_b", "label")
 FORMATS = ("tsv", "csv")
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(msgspec.Struct, frozen=True, gc=False):  # nothing in it refers back to it
     """An example.
 
     Attributes:
@@ -238,7 +239,8 @@ def _read(path: str | Path, kind: str, wanted: Wanted, name: str, omitted: Count
             )
         chosen = {ours: cells[index] for ours, index in found.indices.items()}
         labels = split_labels(chosen.pop("label"), name, line) if wanted.several else None
-        yield from _row(chosen, name, line, found, omitted, labels)
+        if row := _row(chosen, name, line, found, omitted, labels):
+            yield row
 
 
 _Line = tuple[int, list[str]]
@@ -302,7 +304,8 @@ def _read_records(source: Source, kind: str | None, wanted: Wanted, name: str, o
         chosen = {ours: _Cell(ours, names[index], values[index]) for ours, index in found.indices.items()}
         labels = list_labels(chosen.pop("label").value, name, number) if wanted.several else None
         texts = {ours: cell.text(name, number) for ours, cell in chosen.items()}
-        yield from _row(texts, name, number, found, omitted, labels)
+        if row := _row(texts, name, number, found, omitted, labels):
+            yield row
 
 
 @dataclass(frozen=True)
@@ -336,16 +339,17 @@ def _row(
     found: Found,
     omitted: Counter[str],
     labels: tuple[str, ...] | None,
-) -> Iterator[Row]:
-    """Yield the row, unless it is one that its format excludes."""
+) -> Row | None:
+    """Return the row, or None if it is one that its format excludes."""
     values = {ours: value.strip() for ours, value in values.items()}
     if found.unlabeled is not None and values.get("label") == found.unlabeled:
         omitted["pairs without a label"] += 1
-        return
+        return None
     for ours, value in values.items():
-        if not value and ours != "label" and found.damaged:
+        if value:
+            continue
+        if ours != "label" and found.damaged:
             omitted["pairs with an empty question"] += 1
-            return
-        if not value:
-            raise UserError(f"the {ours} is empty", file=name, line=line, remedy="fix or remove the row")
-    yield Row(values, name, line, labels)
+            return None
+        raise UserError(f"the {ours} is empty", file=name, line=line, remedy="fix or remove the row")
+    return Row(values, name, line, labels)

@@ -144,13 +144,8 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
-        samples, cut, notes = frame_rows(tokenizer, examples, self.length, pairs=self.pairs)
-        if gold:
-            numbers = np.array(_numbers(examples, labels), np.int64)
-            samples = [
-                sample.add(labels={"classification": numbers[index : index + 1]})
-                for index, sample in enumerate(samples)
-            ]
+        numbers = {"classification": np.array(_numbers(examples, labels), np.int64)[:, None]} if gold else None
+        samples, cut, notes = frame_rows(tokenizer, examples, self.length, pairs=self.pairs, labels=numbers)
 
         def read(logits: Sequence[np.ndarray]) -> list[Prediction]:
             if not logits:

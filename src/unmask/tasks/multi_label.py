@@ -138,10 +138,8 @@ class MultiLabel(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
-        samples, cut, notes = frame_rows(tokenizer, examples, self.length, pairs=self.pairs)
-        if gold:
-            targets = _gold(examples, labels).astype(np.float32)
-            samples = [sample.add(labels={"multi_label": row}) for sample, row in zip(samples, targets, strict=True)]
+        targets = {"multi_label": _gold(examples, labels).astype(np.float32)} if gold else None
+        samples, cut, notes = frame_rows(tokenizer, examples, self.length, pairs=self.pairs, labels=targets)
 
         def read(logits: Sequence[np.ndarray]) -> list[Labels]:
             temperature, threshold = divisor(self.temperature), 0.5 if self.threshold is None else self.threshold

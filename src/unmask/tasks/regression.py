@@ -124,13 +124,11 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
-        samples, cut, notes = frame_rows(tokenizer, examples, self.length, pairs=self.pairs)
+        targets = None
         if gold:
-            values = np.array(numbers(examples))
-            values = ((values - (self.mean or 0.0)) / (self.deviation or 1.0)).astype(np.float32)
-            samples = [
-                sample.add(labels={"regression": values[index : index + 1]}) for index, sample in enumerate(samples)
-            ]
+            values = (np.array(numbers(examples)) - (self.mean or 0.0)) / (self.deviation or 1.0)  # (examples,)
+            targets = {"regression": values.astype(np.float32)[:, None]}
+        samples, cut, notes = frame_rows(tokenizer, examples, self.length, pairs=self.pairs, labels=targets)
 
         def read(logits: Sequence[np.ndarray]) -> list[Score]:
             return [
