@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unmask.durable import replace_file
 from unmask.errors import UserError
 from unmask.inference.features import FILE
 from unmask.inference.predictor import Predictor
+from unmask.inference.stream import save_predictions
 from unmask.labelled.table import Data
 from unmask.model import load_model
 from unmask.runs.display import Display
@@ -50,8 +50,7 @@ def predict(
     for note in notes:
         display.say(note)
     if out is not None:
-        for path, content in predictor.task.files(Path(out), examples, predictions).items():
-            replace_file(path, content)
+        save_predictions(predictor.task, Path(out), examples, predictions)
     return predictions
 
 

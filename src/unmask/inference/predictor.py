@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 import torch
@@ -23,10 +23,10 @@ from unmask.inference.influence import Influence, measure_influence
 from unmask.inference.pooling import normalized, pooled, supported
 from unmask.inference.tokens import frame_tokens
 from unmask.labelled.choices_file import Choices
-from unmask.labelled.labelled_file import Row, is_plain, read_texts
+from unmask.labelled.labelled_file import Row, is_plain, iterate_texts, read_texts
 from unmask.labelled.sentence import Sentence, join_words, split_text
 from unmask.labelled.squad_file import Question
-from unmask.labelled.table import Data, Table, as_sources, is_table
+from unmask.labelled.table import Data, Source, as_sources, is_table
 from unmask.model import Model, load_model
 from unmask.runs.display import Display
 from unmask.tasks.extraction import Extraction, Texts
@@ -36,9 +36,6 @@ from unmask.tasks.task import Framed, Task
 from unmask.tasks.token_classification import Tagged, TokenClassification
 from unmask.text.unicode import check_unicode
 from unmask.training.machine import Machine, choose_machine
-
-WINDOW = 8192
-"""Number of examples of a stream that are sorted by length and computed together."""
 
 
 class Predictor:
@@ -54,7 +51,12 @@ class Predictor:
         machine: device and precision; None: float32 on the best available device.
         display: shows the progress of long computations.
         backend: computes the outputs; None: torch on the machine.
+
+    Attributes:
+        window: number of examples of a stream that are sorted by length and computed together.
     """
+
+    window = 8192
 
     def __init__(
         self,
@@ -132,13 +134,27 @@ class Predictor:
         """
         sources, found, columns = as_sources(data), list[Any](), columns or {}
         notes = [] if notes is None else notes
-        of_pairs = kind is None and getattr(self.task, "pairs", None)  # one text per line cannot be a pair
         for source in sources:
-            if not isinstance(source, Table) and is_plain(source, kind) and not of_pairs:
+            if self._has_lines(source, kind):
                 found += self.task.from_texts(read_texts(source, columns=columns, notes=notes))
             else:
                 found += self.task.read([source], columns=columns, kind=kind, gold=False, notes=notes)
         return found
+
+    def iterate(
+        self, path: str | Path, *, columns: Mapping[str, str], kind: str | None = None, notes: list[str]
+    ) -> Iterator[Any]:
+        """Yield what `read` returns for a file, for `stream`; see `Task.iterate`."""
+        if self._has_lines(path, kind):
+            for text in iterate_texts(path, columns=columns, notes=notes):
+                yield from self.task.from_texts([text])
+        else:
+            yield from self.task.iterate(path, columns=columns, kind=kind, notes=notes)
+
+    def _has_lines(self, source: Source, kind: str | None) -> TypeGuard[str | Path]:
+        """Return whether a source has one text per line, which cannot be a pair."""
+        of_pairs = kind is None and getattr(self.task, "pairs", None)
+        return is_plain(source, kind) and not of_pairs
 
     def tag(self, text: str | Sequence[str]) -> Tagged:
         """Find the entities of one text, or of a list of words, which are joined into a text.
@@ -222,7 +238,7 @@ class Predictor:
         return framed.read(self.backend.logits(self.task.part, framed.samples))
 
     def stream(self, examples: Iterable[Any], notes: list[str] | None = None) -> Iterator[list[Any]]:
-        """Yield the predictions for examples of any number, a window of `WINDOW` at a time, in order.
+        """Yield the predictions for examples of any number, a window of them at a time, in order.
 
         The next window is read and tokenized while one is computed; no more than two are in memory.
 
@@ -236,7 +252,7 @@ class Predictor:
         task, remaining = self.task, iter(examples)
 
         def frame() -> Framed | None:
-            window = list(islice(remaining, WINDOW))
+            window = list(islice(remaining, self.window))
             return task.frame(self.model.tokenizer, window, self.labels, gold=False) if window else None
 
         with ThreadPoolExecutor(1) as pool:

@@ -9,7 +9,7 @@ with segments 0 and 1. Texts that are too long are truncated at the end; in a pa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -20,7 +20,8 @@ from torch import Tensor
 from unmask.batches.batch import Batch
 from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.errors import UserError
-from unmask.labelled.labelled_file import Row, read_rows
+from unmask.labelled.labelled_file import Row, iterate_rows, read_rows
+from unmask.labelled.table import Source
 from unmask.metrics import classification as metrics
 from unmask.metrics.intervals import Measure
 from unmask.objectives.objective import Part, imitate_softmax
@@ -90,6 +91,12 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
     ) -> list[Row]:
         """See `Task`."""
         return read_rows(paths, columns=columns, gold=gold, kind=kind, notes=notes)
+
+    def iterate(
+        self, source: Source, *, columns: Columns, kind: str | None = None, notes: Notes = None
+    ) -> Iterator[Row]:
+        """See `Task`."""
+        return iterate_rows([source], columns=columns, kind=kind, gold=False, notes=notes)
 
     def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Row]:
         """See `Task`."""

@@ -13,7 +13,7 @@ Unlike there, pairs that share a text with a pair are not its negatives. With sc
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
 import msgspec
@@ -26,7 +26,8 @@ from unmask.batches.batch import GROUP, Batch, Sample
 from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.errors import UserError
 from unmask.labelled.columns import LABELS, NUMBERS, SIMILARITY
-from unmask.labelled.labelled_file import NAMES, Row, read_rows
+from unmask.labelled.labelled_file import NAMES, Row, iterate_rows, read_rows
+from unmask.labelled.table import Source
 from unmask.layers.vocabulary import count_correct
 from unmask.metrics import regression as metrics
 from unmask.metrics.intervals import Measure
@@ -124,6 +125,12 @@ class Embedding(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
         if gold and _are_scored(rows):
             numbers(rows)
         return rows
+
+    def iterate(
+        self, source: Source, *, columns: Columns, kind: str | None = None, notes: Notes = None
+    ) -> Iterator[Row]:
+        """See `Task`."""
+        return iterate_rows([source], columns=columns, kind=kind, gold=False, headerless=SIMILARITY, notes=notes)
 
     def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Row]:
         """See `Task`."""

@@ -9,7 +9,7 @@ labels, and has the best micro F1 on training examples that were set aside (Lipt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -20,7 +20,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from unmask.batches.batch import Batch, Sample
 from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.errors import UserError
-from unmask.labelled.labelled_file import Row, read_rows
+from unmask.labelled.labelled_file import Row, iterate_rows, read_rows
+from unmask.labelled.table import Source
 from unmask.metrics import multi_label as metrics
 from unmask.metrics.intervals import Measure
 from unmask.objectives.objective import Part
@@ -91,6 +92,12 @@ class MultiLabel(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
     ) -> list[Row]:
         """See `Task`."""
         return read_rows(paths, columns=columns, gold=gold, kind=kind, notes=notes, several=True)
+
+    def iterate(
+        self, source: Source, *, columns: Columns, kind: str | None = None, notes: Notes = None
+    ) -> Iterator[Row]:
+        """See `Task`."""
+        return iterate_rows([source], columns=columns, kind=kind, gold=False, notes=notes)
 
     def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Row]:
         """See `Task`."""

@@ -8,8 +8,7 @@ As for STS-B in Devlin et al. 2019, section 4.1, and as `BertForSequenceClassifi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -18,8 +17,9 @@ from torch import Tensor
 from unmask.batches.batch import Batch
 from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.errors import UserError
-from unmask.labelled.columns import LABELS, NUMBERS, SIMILARITY, Headerless
-from unmask.labelled.labelled_file import Row, read_rows
+from unmask.labelled.columns import LABELS, NUMBERS, SIMILARITY
+from unmask.labelled.labelled_file import Row, iterate_rows, read_rows
+from unmask.labelled.table import Source
 from unmask.metrics import regression as metrics
 from unmask.metrics.intervals import Measure
 from unmask.objectives.objective import Part
@@ -64,7 +64,6 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
     deviation: float | None = None
     pairs: bool | None = None
 
-    headerless: ClassVar[Headerless] = SIMILARITY
     part = "regression"
     metric = "pearson"
     title = "A regression on texts"
@@ -82,11 +81,17 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
         """See `Task`."""
         labels = (*NUMBERS, *LABELS)
         rows = read_rows(
-            paths, columns=columns, gold=gold, kind=kind, labels=labels, headerless=self.headerless, notes=notes
+            paths, columns=columns, gold=gold, kind=kind, labels=labels, headerless=SIMILARITY, notes=notes
         )
         if gold:
             numbers(rows)
         return rows
+
+    def iterate(
+        self, source: Source, *, columns: Columns, kind: str | None = None, notes: Notes = None
+    ) -> Iterator[Row]:
+        """See `Task`."""
+        return iterate_rows([source], columns=columns, kind=kind, gold=False, headerless=SIMILARITY, notes=notes)
 
     def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Row]:
         """See `Task`."""

@@ -13,7 +13,7 @@ run_squad.py). A word that the tokenizer reduces to nothing is read as [UNK].
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,8 +28,9 @@ from unmask.batches.rng import derive_rng
 from unmask.encoders.encoder import Encoded, Encoder, HeadSpec, token_vectors
 from unmask.errors import UserError
 from unmask.labelled.sentence import Sentence, split_text
+from unmask.labelled.table import Source
 from unmask.labelled.tag_schemes import write_tags
-from unmask.labelled.tagged_file import read_sentences, write_columns
+from unmask.labelled.tagged_file import iterate_sentences, read_sentences, write_columns
 from unmask.layers.dropout import Dropout
 from unmask.metrics import token_classification as metrics
 from unmask.metrics.intervals import Measure
@@ -40,6 +41,9 @@ from unmask.tasks.regularization import NONE, Regularization, score, second_pass
 from unmask.tasks.task import DEV_SHARE, Columns, Framed, Notes, Paths, Task
 from unmask.text.unicode import check_unicode
 from unmask.tokenizers.tokenizer import Ids, Tokenizer
+
+COLUMNS = (".conll", ".tsv", ".txt")
+"""Suffixes of files of predictions that have a word in each line."""
 
 
 class Entity(msgspec.Struct, frozen=True):
@@ -94,6 +98,12 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
                     f"example), the first in the sentence of line {irregular[0].line}; they are read as conlleval does"
                 )
         return sentences
+
+    def iterate(
+        self, source: Source, *, columns: Columns, kind: str | None = None, notes: Notes = None
+    ) -> Iterator[Sentence]:
+        """See `Task`."""
+        return iterate_sentences(source, columns=columns, kind=kind)
 
     def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Sentence]:
         """See `Task`; the texts are split into words."""
@@ -213,12 +223,13 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         """See `Task`: the scores of each type of entity."""
         return {"by_type": metrics.by_type(*gold_and_predicted(examples, predictions, labels))}
 
-    def files(self, path: Path, examples: Sequence[Sentence], predictions: Sequence[Tagged]) -> dict[Path, bytes]:
+    def record(self, path: Path, example: Sentence, prediction: Tagged) -> Any:
+        """See `Task`: a prediction or, depending on the suffix, the lines of a sentence."""
+        return write_columns(example, tags_of(example, prediction)) if path.suffix in COLUMNS else prediction
+
+    def files(self, path: Path, records: Iterable[Any]) -> dict[Path, Iterable[bytes]]:
         """See `Task`: JSON Lines or, depending on the suffix, columns that `evaluate` reads."""
-        if path.suffix not in (".conll", ".tsv", ".txt"):
-            return super().files(path, examples, predictions)
-        pairs = zip(examples, predictions, strict=True)
-        return {path: "".join(write_columns(one, tags_of(one, prediction)) for one, prediction in pairs).encode()}
+        return {path: (lines.encode() for lines in records)} if path.suffix in COLUMNS else {}
 
     def line(self, prediction: Tagged) -> str:
         """See `Task`."""
