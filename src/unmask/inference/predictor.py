@@ -16,7 +16,7 @@ from unmask.encoders.downstream import resolve_layers
 from unmask.errors import InputWarning, UserError
 from unmask.inference.attention import Attention, read_attention
 from unmask.inference.backend import Backend, TorchBackend
-from unmask.inference.exported import is_exported, load_exported
+from unmask.inference.exported import ExportedBackend, is_exported, load_exported
 from unmask.inference.features import Features, frame_words, write_features
 from unmask.inference.fill import HEADS, Filling, Mask, find_masks, most_probable, no_masked_lm
 from unmask.inference.influence import Influence, measure_influence
@@ -338,7 +338,9 @@ class Predictor:
         """
         encoder = self.model.encoder
         numbers = resolve_layers(layers, encoder.num_layers)
-        about = {"model": self.model.fingerprint(), "layers": ",".join(map(str, numbers)), "texts": str(len(examples))}
+        exported = isinstance(self.backend, ExportedBackend)  # whose encoder has no weights
+        weights = self.backend.fingerprint if exported else self.model.fingerprint()
+        about = {"model": weights, "layers": ",".join(map(str, numbers)), "texts": str(len(examples))}
         words = frame_words(self.model.tokenizer, examples, encoder.longest)
         rows = self.backend.layers(words.samples, numbers)
         about |= {"cut": str(words.cut), "precision": self.backend.precision}
@@ -429,10 +431,26 @@ def load(
 
 
 def open_predictor(
-    source: str | Path, machine: Machine | None, display: Display | None = None, *, allow_pickle: bool = False
+    source: str | Path,
+    machine: Machine | None,
+    display: Display | None = None,
+    *,
+    tokenizer: str | Path | None = None,
+    allow_pickle: bool = False,
 ) -> Predictor:
-    """Load a model for inference, as `load` does, on a given machine; `display` shows the progress."""
-    if is_exported(source):
+    """Load a model for inference, as `load` does, on a given machine.
+
+    Args:
+        source: the model, or random:RECIPE with `tokenizer`.
+        machine: device and precision; None: float32 on the best device. An exported model has its own.
+        display: shows the progress of long computations.
+        tokenizer: tokenizer for random:RECIPE.
+        allow_pickle: read a `pytorch_model.bin`, tensors only.
+
+    Raises:
+        UserError: there is no such model, or it is damaged.
+    """
+    if is_exported(source) and tokenizer is None:
         model, backend = load_exported(Path(source), display)
         return Predictor(model, backend=backend)
-    return Predictor(load_model(source, allow_pickle=allow_pickle), machine, display)
+    return Predictor(load_model(source, tokenizer=tokenizer, allow_pickle=allow_pickle), machine, display)
