@@ -109,6 +109,15 @@ def test_every_task_writes_the_same_bytes_at_once_in_windows_and_after_an_interr
     assert {path.name: path.read_bytes() for path in folders[1].iterdir()} == found[2], "unbroken, in the same windows"
 
 
+def test_answers_and_alternatives_are_written_by_id(make, tmp_path):
+    predictor = Predictor(make("question-answering"), CPU)
+    write_predictions(predictor, iter(QUESTIONS), tmp_path / "out.json", identity("model", "data"))
+    found = predictor.run(QUESTIONS)
+    for name, attribute in (("out.json", "answer"), ("out.json.nbest.json", "nbest")):
+        expected = msgspec.json.encode({one.id: getattr(one, attribute) for one in found})
+        assert (tmp_path / name).read_bytes() == msgspec.json.format(expected) + b"\n"
+
+
 def test_no_more_than_two_windows_of_examples_are_in_memory(predictor, tmp_path):
     alive, most = [], 0
 

@@ -184,8 +184,8 @@ class QuestionAnswering(Extraction, frozen=True, kw_only=True, forbid_unknown_fi
     def files(self, path: Path, records: Iterable[Any]) -> dict[Path, Iterable[bytes]]:
         """See `Task`: the official {id: answer}, and a second file with the most probable answers."""
         return {
-            target: json_object((one["id"], one[name]) for one in records)
-            for target, name in ((path, "answer"), (path.with_name(f"{path.name}.nbest.json"), "nbest"))
+            path: json_object((one["id"], one["answer"]) for one in records),
+            path.with_name(f"{path.name}.nbest.json"): json_object((one["id"], one["nbest"]) for one in records),
         }
 
     def line(self, prediction: Answered) -> str:
