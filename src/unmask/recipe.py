@@ -296,6 +296,11 @@ def read_recipe(source: str | Path, settings: Overrides | None = None) -> Recipe
     return convert(put(table, settings, Recipe), Recipe, name)
 
 
+def as_recipe(recipe: Recipe | str | Path) -> Recipe:
+    """Return a recipe, which is read first if it is the name of a shipped one or a file; see `read_recipe`."""
+    return recipe if isinstance(recipe, Recipe) else read_recipe(recipe)
+
+
 def recipe_table(source: str | Path) -> tuple[dict[str, Any], str]:
     """Return a recipe of this version as a table, and its name in errors.
 

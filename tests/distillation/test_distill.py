@@ -6,6 +6,7 @@ import unmask
 from unmask.distillation.distill import distill
 from unmask.errors import UserError
 from unmask.recipe import read_recipe
+from unmask.settings import write
 
 from .conftest import CPU, recipe_of
 
@@ -20,6 +21,9 @@ def test_the_source_decides(teacher, tuned, corpus, examples, tmp_path):
     given = {"layers": 1, "machine": CPU, "quiet": True}
     recipe = recipe_of("tinybert-mini", budget__steps=1)
     assert distill(recipe, teacher, tmp_path / "text", corpus=corpus, **given) == tmp_path / "text/model"
+    (tmp_path / "recipe.toml").write_text(write(recipe))
+    again = {"corpus": corpus.directory, **given}
+    assert distill(tmp_path / "recipe.toml", teacher, tmp_path / "named", **again) == tmp_path / "named/model"
     files = {"train": str(examples / "classification.tsv"), "unlabelled": [examples / "plain.txt"]}
     found = distill(recipe, tuned("classification"), tmp_path / "task", **files, settings={"budget.steps": 2}, **given)
     assert found == tmp_path / "task/model"

@@ -63,6 +63,14 @@ def test_fingerprints_change_with_the_examples_of_their_part(classifier, rows, t
     assert after["dev"] != before["dev"]
 
 
+def test_examples_are_the_same_wherever_their_file_is(classifier, rows, tmp_path):
+    moved = tmp_path / "elsewhere.tsv"
+    moved.write_bytes(rows.read_bytes())
+    here, there = (read_examples(TASK, LabelledFiles([path]), load_model(classifier)) for path in (rows, moved))
+    assert here.fingerprints() == there.fingerprints()
+    assert here.former_fingerprints()["train"]() != there.former_fingerprints()["train"]()
+
+
 def test_examples_without_samples_are_refused(classifier):
     task = QuestionAnswering(length=64, no_answer=False)
     questions = [Question("a", "who?", "the dog", impossible=True)] * 2

@@ -111,3 +111,26 @@ def test_for_inference_a_layer_keeps_its_matrix_packed_until_it_changes(dtype):
             assert kept is not None and layer._packed() is kept[1]
             layer.weight.mul_(2)
     assert layer(few).requires_grad
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_layer_computes_in_few_shapes_what_it_computes_in_all(dtype, monkeypatch):
+    """Outputs and gradients are those of the rows that were given; products have the rows of a filled-up matrix."""
+    layer, x = Linear(16, 24).to(dtype), torch.randn(333, 16).to(dtype).requires_grad_()
+    seen, fill = [], linear.fill_up
+
+    def spy(rows):
+        seen.append(len(fill(rows)))
+        return fill(rows)
+
+    monkeypatch.setattr(linear, "fill_up", spy)
+    y = layer(x)
+    assert seen == [333 if dtype == torch.float32 and not linear._ONEDNN else 336]
+    assert y.shape == (333, 24)
+    grad = torch.randn_like(y)
+    found = torch.autograd.grad(y, [x, layer.weight, layer.bias], grad)
+    expected = torch.autograd.grad(
+        torch.nn.functional.linear(x, layer.weight, layer.bias), [x, *layer.parameters()], grad
+    )
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-4 if dtype == torch.float32 else 0.1, rtol=1e-2)

@@ -90,9 +90,11 @@ def test_memory_does_not_grow_with_the_targets():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("lowest", [0, -3, -2000])
 @pytest.mark.parametrize("values", [1, 2, 3, 1000])
-def test_of_equal_logits_the_first_wins(values, dtype):
-    logits = torch.randint(values, (500, 7)).to(dtype)
+def test_of_equal_logits_the_first_wins(values, lowest, dtype):
+    """Whether all logits of a row are above 0, some of them, or none."""
+    logits = torch.randint(lowest, lowest + values, (500, 7)).to(dtype)
     gold = torch.randint(7, (500,))
     expected = sum(row.index(max(row)) == right for row, right in zip(logits.tolist(), gold.tolist(), strict=True))
     assert int(count_correct(logits, gold)) == expected > 0

@@ -89,7 +89,8 @@ def test_a_model_knows_how_many_tokens_it_was_pretrained_on(recipe, corpus, tmp_
     published = tmp_path / "published"
     save_model(published, Model(recipe.encoder.build(corpus.tokenizer.size), corpus.tokenizer), "")
     pretrain(recipe, corpus, tmp_path / "first", quiet=True)
-    pretrain(recipe, corpus, tmp_path / "second", init=tmp_path / "first", quiet=True)
+    again = tmp_path / "first" / "recipe.toml"
+    pretrain(again, corpus.directory, tmp_path / "second", init=tmp_path / "first", quiet=True)
     pretrain(recipe, corpus, tmp_path / "third", init=published, quiet=True)
     tokens = RunDirectory(tmp_path / "first").read_metrics("train")[-1]["tokens"]
     assert [load_model(tmp_path / run).tokens for run in ("first", "second", "third")] == [tokens, 2 * tokens, None]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from unmask.corpus.corpus import Corpus
+from unmask.corpus.corpus import Corpus, open_corpus
 from unmask.distillation.comparison import BASELINE, SAME_ALONE, measure, of_task, write_comparison
 from unmask.distillation.general import distill_encoder
 from unmask.distillation.lesson import Lesson
@@ -18,7 +18,7 @@ from unmask.finetuning.finetune import run_prepared
 from unmask.finetuning.job import LabelledFiles
 from unmask.labelled.table import Data, as_sources
 from unmask.model import load_model
-from unmask.recipe import Recipe
+from unmask.recipe import Recipe, as_recipe
 from unmask.runs.display import Display
 from unmask.settings import Overrides
 from unmask.training.machine import Machine, choose_machine
@@ -28,11 +28,11 @@ Files = str | Path | Sequence[str | Path]
 
 
 def distill(
-    recipe: Recipe,
+    recipe: Recipe | str | Path,
     teacher: str | Path,
     out: str | Path,
     *,
-    corpus: Corpus | None = None,
+    corpus: Corpus | str | Path | None = None,
     train: Data = (),
     unlabelled: Data = (),
     dev: Data = (),
@@ -53,10 +53,11 @@ def distill(
     """Train a small student by what a teacher computes, on text or on the examples of a task.
 
     Args:
-        recipe: the shape of the student, and the objectives, of which at least one learns from a teacher.
+        recipe: the shape of the student, and the objectives, of which at least one learns from a teacher, or the name
+            or file of a recipe.
         teacher: MODEL to learn from: fine-tuned for a task, if there are examples.
         out: the run directory.
-        corpus: text to learn from, built with the teacher's tokenizer; None: examples are given.
+        corpus: text to learn from, built with the teacher's tokenizer, or its directory; None: examples are given.
         train: labeled files or examples in memory, as for `finetune`.
         unlabelled: files of texts, or of examples without labels, which the teacher labels.
         dev: labeled files to evaluate on, not used for any choice; empty: a tenth of `train`.
@@ -83,6 +84,7 @@ def distill(
     """
     if baseline and rank_and_size()[1] > 1:
         raise UserError("--baseline works with a single process only", remedy="train it by unmask finetune or pretrain")
+    recipe = as_recipe(recipe)
     student: dict[str, Any] = {"init": init, "layers": layers, "targets": targets, "allow_pickle": allow_pickle}
     run: dict[str, Any] = {"baseline": baseline, "resume": resume, "machine": machine, "quiet": quiet}
     if corpus is not None:
@@ -90,7 +92,8 @@ def distill(
         given |= {"augment": augment, "masked_lm": masked_lm, "settings": settings}
         if idle := [name for name, value in given.items() if value]:
             raise UserError(f"{idle[0]} has no effect with a corpus", remedy="remove it")
-        return distill_encoder(recipe, teacher, corpus, out, **student, **run)
+        text = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
+        return distill_encoder(recipe, teacher, text, out, **student, **run)
     files = LabelledFiles(as_sources(train), as_sources(dev), columns or {}, kind)
     student |= {"settings": settings or {}, "augment": augment, "masked_lm": masked_lm}
     return distill_lesson(Lesson(recipe, teacher, files, as_sources(unlabelled), **student), out, **run)

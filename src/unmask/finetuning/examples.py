@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -37,10 +37,16 @@ class Examples:
         return Examples(*task.hold_out(self.train, HOLD_OUT_SEED), self.labels, self.notes, self.in_memory)
 
     def fingerprints(self) -> dict[str, str]:
-        """Return a hash of the examples of each part; `memory` describes those that were in memory, if any."""
-        parts = {"train": self.train, "dev": self.held}
-        found = {name: hashlib.sha256(msgspec.json.encode(part)).hexdigest() for name, part in parts.items()}
+        """Return a hash of the examples of each part, wherever their files are.
+
+        `memory` describes those that were in memory, if any.
+        """
+        found = {"train": _digest(self.train), "dev": _digest(self.held)}
         return found | ({"memory": self.in_memory} if self.in_memory else {})
+
+    def former_fingerprints(self) -> dict[str, Callable[[], str]]:
+        """Return functions that compute what `fingerprints` was in earlier versions, which included names of files."""
+        return {"train": partial(_former_digest, self.train), "dev": partial(_former_digest, self.held)}
 
 
 def read_examples(task: Task, files: LabelledFiles, base: Model, *, hold_out: bool = True) -> Examples:
@@ -74,3 +80,14 @@ def frame_examples(task: Task, base: Model, examples: Sequence[Any], labels: Seq
     if examples and not framed.samples:
         raise UserError(f"no example can be used for {purpose}", remedy="; ".join(framed.notes))
     return framed
+
+
+def _digest(examples: Sequence[Any]) -> str:
+    content = msgspec.json.encode(examples)
+    for name in {example.file for example in examples}:
+        content = content.replace(b'"file":' + msgspec.json.encode(name), b'"file":""')
+    return hashlib.sha256(content).hexdigest()
+
+
+def _former_digest(examples: Sequence[Any]) -> str:
+    return hashlib.sha256(msgspec.json.encode(examples)).hexdigest()

@@ -172,7 +172,8 @@ def run_prepared(
         remarks: lines to print at the end.
     """
     recipe = write(ready.recipe)
-    earlier = Earlier(partial(resolve_migrated, FinetuningRecipe), {"model": ready.base.former_fingerprint})
+    former = {"model": ready.base.former_fingerprint, **ready.data.former_fingerprints()}
+    earlier = Earlier(partial(resolve_migrated, FinetuningRecipe), former)
     with processes, open_run(out, recipe, ready.inputs, machine, processes, resume=resume, earlier=earlier) as run:
         if resume and not run.changed and _is_finished(run):
             display.say(f"already finished: {run.model}")

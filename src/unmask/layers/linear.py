@@ -1,4 +1,8 @@
-"""Linear layers that compute float32 products with oneDNN on CPUs not made by Intel.
+"""Linear layers whose products have few shapes, and use oneDNN for float32 on CPUs not made by Intel.
+
+oneDNN compiles a kernel for each new shape of a product, which with AMX takes several times as long as a small product
+itself, and keeps it in memory. The number of tokens is new in nearly every step, so matrices are filled up with rows of
+zeros to one of few numbers of rows (`fill_up`).
 
 torch uses MKL for float32 products, which does not use AVX-512 on CPUs of other makers: there oneDNN is up to one and
 a half times as fast, in the forward pass and for the gradient of the input. On Intel CPUs MKL is as fast in the forward
@@ -48,13 +52,15 @@ class Linear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x weight^T + bias, (tokens, width of the output)."""
+        filled = fill_up(x)
         if not (torch.is_grad_enabled() or torch.compiler.is_compiling()):
             few = self.keeps_packed and len(x) <= FEW_ROWS
-            return product(x, self._packed() if few else self.weight, self.bias)
-        if not _by_onednn(x):
-            return super().forward(x)
-        y: Tensor = _Linear.apply(x, self.weight, self.bias)  # type: ignore[no-untyped-call]
-        return y
+            y = product(filled, self._packed() if few else self.weight, self.bias)
+        elif _by_onednn(x):
+            y = _Linear.apply(filled, self.weight, self.bias)  # type: ignore[no-untyped-call]
+        else:
+            y = super().forward(filled)
+        return y if filled is x else y[: len(x)]
 
     def _packed(self) -> Tensor:
         """Return the matrix as `packed` does, anew if the weight has changed."""
@@ -127,10 +133,9 @@ def _by_onednn(x: Tensor) -> bool:
 def fill_up(x: Tensor) -> Tensor:
     """Append rows of zeros to a matrix, so that one of few shapes results: (rows, width) to (rows or more, width).
 
-    oneDNN compiles a kernel for each new shape, which took a tenth of a short run of fine-tuning. At most every 16th
-    row is added; where products need no kernels, none.
+    At most every 16th row is added; where products need no kernels, none, and `x` itself is returned.
     """
     if torch.compiler.is_compiling() or x.is_cuda or not (x.dtype == torch.bfloat16 or _by_onednn(x)):
         return x
-    step = 1 << max(0, len(x).bit_length() - STEPS_PER_OCTAVE)
-    return pad(x, (0, 0, 0, -len(x) % step))
+    missing = -len(x) % (1 << max(0, len(x).bit_length() - STEPS_PER_OCTAVE))
+    return pad(x, (0, 0, 0, missing)) if missing else x

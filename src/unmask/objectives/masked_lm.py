@@ -19,6 +19,7 @@ from unmask.batches.batch import Batch, Sample
 from unmask.batches.masking import MASKED
 from unmask.encoders.encoder import BOTH_SIDES, TOKEN_EMBEDDINGS, Encoded, Encoder
 from unmask.layers.block import ACTIVATIONS
+from unmask.layers.linear import Linear
 from unmask.layers.norm import LayerNorm
 from unmask.layers.vocabulary import vocabulary_loss
 from unmask.objectives.objective import (
@@ -58,7 +59,7 @@ class MaskedLM(Objective):
         super().__init__()
         head, narrow = context.head, context.decoder_width
         self.weight = weight
-        self.dense = nn.Linear(head.width, narrow, bias=head.dense_bias)
+        self.dense = Linear(head.width, narrow, bias=head.dense_bias)
         self.activation = ACTIVATIONS[head.lm_activation]()
         self.norm = LayerNorm(narrow, head.epsilon, bias=head.dense_bias)
         self.bias = nn.Parameter(torch.zeros(context.vocabulary))

@@ -124,7 +124,7 @@ class Generator(nn.Module):
         self.blocks: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]  # used as a sequence
             body.block(number, width, num_heads(width)) for number in range(body.num_layers)
         )
-        self.dense = nn.Linear(width, narrow)
+        self.dense = Linear(width, narrow)
         self.activation = ACTIVATIONS[head.lm_activation]()
         self.norm = LayerNorm(narrow, head.epsilon)
         self.bias = nn.Parameter(torch.zeros(context.vocabulary))
@@ -171,9 +171,9 @@ class ReplacedToken(Objective):
         self.weight = settings.weight
         self.generator_weight = settings.generator_weight
         self.generator = Generator(context, max(1, round(head.width * settings.generator_size)))
-        self.dense = nn.Linear(head.width, head.width)
+        self.dense = Linear(head.width, head.width)
         self.activation = ACTIVATIONS[head.activation]()
-        self.out = nn.Linear(head.width, 1)
+        self.out = Linear(head.width, 1)
         head.init(self)
         for layer in (self.out, self.generator.project):
             if layer is not None:

@@ -24,6 +24,7 @@ from unmask.batches.span_masking import span_indices
 from unmask.encoders.encoder import BOTH_SIDES, TOKEN_EMBEDDINGS, Encoded, Encoder
 from unmask.layers.block import ACTIVATIONS
 from unmask.layers.embeddings import look_up
+from unmask.layers.linear import Linear
 from unmask.layers.norm import LayerNorm
 from unmask.layers.vocabulary import vocabulary_loss
 from unmask.objectives.objective import BuildContext, Objective, ObjectiveSettings, Part, decoder_of
@@ -75,9 +76,9 @@ class SpanBoundary(Objective):
         head, narrow = context.head, context.decoder_width
         self.weight = settings.weight
         self.places = nn.Embedding(settings.places, settings.place_width)
-        self.first = nn.Linear(2 * head.width + settings.place_width, head.width)
+        self.first = Linear(2 * head.width + settings.place_width, head.width)
         self.first_norm = LayerNorm(head.width, head.epsilon)
-        self.second = nn.Linear(head.width, narrow)
+        self.second = Linear(head.width, narrow)
         self.second_norm = LayerNorm(narrow, head.epsilon)
         self.activation = ACTIVATIONS[head.activation]()
         self.bias = nn.Parameter(torch.zeros(context.vocabulary))

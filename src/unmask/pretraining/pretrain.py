@@ -17,7 +17,7 @@ from unmask.batches.batch import Batch
 from unmask.batches.curriculum import Curriculum
 from unmask.batches.sources import Source
 from unmask.batches.stages import stage_ends
-from unmask.corpus.corpus import Corpus
+from unmask.corpus.corpus import Corpus, open_corpus
 from unmask.errors import UserError
 from unmask.model import Model, save_model
 from unmask.objectives.learner import Learner
@@ -33,7 +33,7 @@ from unmask.pretraining.checks import (
 from unmask.pretraining.curriculum import build_curriculum
 from unmask.pretraining.learner import build_learner
 from unmask.pretraining.start import Start, continued
-from unmask.recipe import Recipe, resolve_migrated
+from unmask.recipe import Recipe, as_recipe, resolve_migrated
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
 from unmask.runs.earlier import Earlier
@@ -53,8 +53,8 @@ CHECKED_SAMPLES = 64
 
 
 def pretrain(
-    recipe: Recipe,
-    corpus: Corpus,
+    recipe: Recipe | str | Path,
+    corpus: Corpus | str | Path,
     out: str | Path,
     *,
     init: str | Path | None = None,
@@ -67,8 +67,9 @@ def pretrain(
     """Pretrain an encoder and write a run directory.
 
     Args:
-        recipe: what to train; with `init` the shape of that model replaces [encoder] except for dropout.
-        corpus: training text, with the tokenizer that it was built with.
+        recipe: what to train, or the name or file of a recipe; with `init` the shape of that model replaces [encoder]
+            except for dropout.
+        corpus: training text, with the tokenizer that it was built with, or its directory.
         out: the run directory.
         init: model to continue from; the corpus must have been built with its tokenizer, or with one that extends it:
             then the vocabulary of the model is extended (`extend_tokenizer`, pretraining/start.py).
@@ -86,6 +87,8 @@ def pretrain(
         UnmaskError: training was aborted; the run is saved.
     """
     check_init(init, layers)
+    recipe = as_recipe(recipe)
+    corpus = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
     start = Start() if init is None else continued(init, recipe, corpus, layers=layers, allow_pickle=allow_pickle)
     return train_encoder(recipe, corpus, out, start, resume=resume, machine=machine, quiet=quiet)
 

@@ -19,12 +19,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, linear
 
 from unmask.batches.batch import Batch, Sample
 from unmask.encoders.encoder import Encoded, Encoder, HeadSpec, token_vectors
 from unmask.labelled.squad_file import Question
+from unmask.layers.linear import Linear
 from unmask.layers.norm import LayerNorm
 from unmask.objectives.objective import Objective, Part
 from unmask.tasks.candidates import Candidates
@@ -111,12 +112,12 @@ class AnswerBeamsHead(Objective):
     def __init__(self, spec: HeadSpec, starts: int = 5) -> None:
         super().__init__()
         self.starts = starts
-        self.start = nn.Linear(spec.width, 1)
-        self.end_dense = nn.Linear(2 * spec.width, spec.width)
+        self.start = Linear(spec.width, 1)
+        self.end_dense = Linear(2 * spec.width, spec.width)
         self.end_norm = LayerNorm(spec.width, spec.epsilon)
-        self.end_out = nn.Linear(spec.width, 1)
-        self.class_dense = nn.Linear(2 * spec.width, spec.width)
-        self.class_out = nn.Linear(spec.width, 1, bias=False)
+        self.end_out = Linear(spec.width, 1)
+        self.class_dense = Linear(2 * spec.width, spec.width)
+        self.class_out = Linear(spec.width, 1, bias=False)
         spec.init(self)
 
     def prepare(self, sample: Sample, name: str) -> Sample:

@@ -19,6 +19,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from unmask.batches.batch import Batch, Sample
 from unmask.encoders.encoder import Encoded, Encoder, HeadSpec, token_vectors
+from unmask.layers.linear import Linear
 from unmask.objectives.objective import Objective, Part, imitate_softmax
 from unmask.tasks.candidates import Candidates
 from unmask.tasks.passage_windows import LABEL
@@ -71,9 +72,9 @@ class AnswerHead(Objective):
         super().__init__()
         classes = classes or {}
         self.needs = frozenset({LABEL, *classes, *((SUPPORT, SHARE) if support else ())})
-        self.out = nn.Linear(spec.width, 2)
+        self.out = Linear(spec.width, 2)
         self.classes = nn.ModuleDict({name: WindowClassifier(spec, number, name) for name, number in classes.items()})
-        self.support = nn.Linear(spec.width, 1) if support else None
+        self.support = Linear(spec.width, 1) if support else None
         spec.init(self)
 
     def prepare(self, sample: Sample, name: str) -> Sample:

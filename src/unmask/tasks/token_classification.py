@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from torch import Tensor, nn
+from torch import Tensor
 
 from unmask.batches.batch import Batch, Sample
 from unmask.batches.frame import Frame
@@ -32,6 +32,7 @@ from unmask.labelled.table import Source
 from unmask.labelled.tag_schemes import write_tags
 from unmask.labelled.tagged_file import iterate_sentences, read_sentences, write_columns
 from unmask.layers.dropout import Dropout
+from unmask.layers.linear import Linear
 from unmask.metrics import token_classification as metrics
 from unmask.metrics.intervals import Measure
 from unmask.metrics.token_classification import Chunk, chunks, split_tag
@@ -253,7 +254,7 @@ class TokenClassificationHead(Objective):
         super().__init__()
         self.regularization = regularization
         self.dropout = Dropout(spec.token_dropout)
-        self.out = nn.Linear(spec.width, num_labels)
+        self.out = Linear(spec.width, num_labels)
         spec.init(self)
 
     def prepare(self, sample: Sample, name: str) -> Sample:
