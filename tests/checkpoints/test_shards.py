@@ -75,10 +75,10 @@ def list_in(directory, **files):
         (lambda at: list_in(at, b="pytorch_model.bin"), INDEX, "is not the name of a safetensors file beside it"),
         (lambda at: list_in(at, b=3), INDEX, "is not the name of a safetensors file beside it"),
         (lambda at: (at / SECOND).unlink(), SECOND, "lists tensors in this file, but it is missing"),
-        (lambda at: list_in(at, b=FIRST), FIRST, f"b is missing, which {INDEX} lists here"),
+        (lambda at: list_in(at, b=FIRST), FIRST, f"'b' is missing, which {INDEX} lists here"),
         (lambda at: list_in(at, a=SECOND), FIRST, f"a is here, but {INDEX} lists it in {SECOND}"),
         (lambda at: list_in(at, a=None), FIRST, f"a is here, but {INDEX} lists it nowhere"),
-        (lambda at: list_in(at, d=SECOND), SECOND, f"d is missing, which {INDEX} lists here"),
+        (lambda at: list_in(at, d=SECOND), SECOND, f"'d' is missing, which {INDEX} lists here"),
         (
             lambda at: safetensors.torch.save_file({"a": torch.ones(2), "b": torch.ones(2)}, at / SECOND),
             SECOND,

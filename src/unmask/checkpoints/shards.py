@@ -41,7 +41,7 @@ def read_index(path: Path) -> dict[str, Path]:
     for tensor, name in listed.items():
         if not isinstance(name, str) or not _SHARD.fullmatch(name) or ".." in name:
             raise UserError(
-                f"{tensor} is listed in {name!r}, which is not the name of a safetensors file beside it",
+                f"{tensor!r} is listed in {name!r}, which is not the name of a safetensors file beside it",
                 file=path,
                 remedy=REMEDY,
             )
@@ -69,7 +69,7 @@ def read_shard_shapes(files: Mapping[str, Path]) -> dict[str, tuple[int, ...]]:
             found[tensor], holders[tensor] = shape, file
     for tensor in sorted(found.keys() | files.keys()):
         if tensor not in holders:
-            raise UserError(f"{tensor} is missing, which {INDEX} lists here", file=files[tensor], remedy=REMEDY)
+            raise UserError(f"{tensor!r} is missing, which {INDEX} lists here", file=files[tensor], remedy=REMEDY)
         if files.get(tensor) != holders[tensor]:
             where = f"in {files[tensor].name}" if tensor in files else "nowhere"
             raise UserError(f"{tensor} is here, but {INDEX} lists it {where}", file=holders[tensor], remedy=REMEDY)

@@ -338,8 +338,8 @@ class Predictor:
         """
         encoder = self.model.encoder
         numbers = resolve_layers(layers, encoder.num_layers)
-        exported = isinstance(self.backend, ExportedBackend)  # whose encoder has no weights
-        weights = self.backend.fingerprint if exported else self.model.fingerprint()
+        backend = self.backend  # of an exported model the encoder has no weights
+        weights = backend.fingerprint if isinstance(backend, ExportedBackend) else self.model.fingerprint()
         about = {"model": weights, "layers": ",".join(map(str, numbers)), "texts": str(len(examples))}
         words = frame_words(self.model.tokenizer, examples, encoder.longest)
         rows = self.backend.layers(words.samples, numbers)
