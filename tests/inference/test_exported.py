@@ -32,12 +32,15 @@ def test_each_token_gets_its_own_row(make):
     samples = probes(make(), signature := Signature("masked_lm", "masked"))
     for sample, rows in zip(samples, backend(signature).logits("masked_lm", samples), strict=True):
         assert rows[:, 0].tolist() == sample.ids.tolist() and (rows[:, 1] == 1).all()
+        (alone,) = backend(signature).logits("masked_lm", [sample])
+        assert alone.dtype == np.float32 and np.array_equal(alone, rows)
 
 
 def test_each_text_gets_its_own_row(make):
     samples = probes(make(), signature := Signature("classification", "summary"))
     for sample, rows in zip(samples, backend(signature).logits("classification", samples), strict=True):
         assert rows.tolist() == [[sample.ids[0], 1, sample.segments[0]]]
+        assert np.array_equal(backend(signature).logits("classification", [sample])[0], rows)
 
 
 def test_only_the_last_layer_is_there(make):

@@ -81,6 +81,9 @@ class ExportedBackend:
         if head != self.signature.head:
             raise UserError(f"this model was exported with {self._what}, without a {head} head")
 
+        if len(samples) == 1:
+            return [self._run_alone(samples[0])]
+
         def compute(batch: Batch) -> np.ndarray:
             rows = self._run(batch)
             return rows if self.signature.per_text else rows[batch.positions[self.signature.at].numpy()]
@@ -120,6 +123,14 @@ class ExportedBackend:
                 rows = rows if group.index is None else rows[group.index.numpy()]
             found.append(rows.astype(np.float32, copy=False))
         return np.concatenate(found)
+
+    def _run_alone(self, sample: Sample) -> np.ndarray:
+        """Return the logits of a single sequence: a batch of it would only take time."""
+        ones, zeros = np.ones(len(sample), np.int64), np.zeros(len(sample), np.int64)
+        columns = sample.ids, ones, zeros if sample.segments is None else sample.segments
+        inputs = {name: column.astype(np.int64)[None] for name, column in zip(INPUTS, columns, strict=True)}
+        rows = self.engine.run(inputs).astype(np.float32, copy=False)
+        return rows if self.signature.per_text else rows[0][sample.positions[self.signature.at]]
 
 
 def _padded(batch: Batch, group: Group) -> Arrays:
