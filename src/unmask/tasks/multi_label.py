@@ -209,7 +209,7 @@ class MultiLabelHead(TextHead):
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`; accuracy is the share of labels on the right side of one half."""
         logits = self.predict(encoder, encoded, batch).float()  # (texts, labels)
-        gold = self.gold(batch, "multi_label")  # (texts, labels)
+        gold = self.gold(batch, "multi_label").view_as(logits)
         loss = binary_cross_entropy_with_logits(logits, gold, reduction="sum")
         return Part(loss, {"accuracy": ((logits.detach() > 0) == (gold > 0)).sum()})
 

@@ -71,7 +71,10 @@ class TextHead(PooledHead):
 
     def gold(self, batch: Batch, name: str) -> Tensor:
         """Return the labels of each text, which all its sequences have, (texts, any number)."""
-        labels = batch.labels[name].view(len(batch.keys), -1)  # (sequences, any number)
+        labels = batch.labels[name]
+        if not len(labels):  # no sequence of a micro-batch has a target
+            return labels[:, None]
+        labels = labels.view(len(batch.keys), -1)  # (sequences, any number)
         return labels.index_select(0, _members(batch).byte().argmax(1)) if GROUP in batch.labels else labels
 
 

@@ -49,8 +49,7 @@ def spans(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.
 
 def encode_ragged(tokenizer: Tokenizer, texts: Sequence[str]) -> Ragged:
     """Encode several texts, without adding special tokens."""
-    cache = _cache(tokenizer)
-    if cache.splits and len(texts) >= MANY:
+    if len(texts) >= MANY and (cache := _cache(tokenizer)).splits:
         encoded = list(map(cache.encode, texts))
         lengths = np.fromiter(map(len, encoded), np.int64, len(encoded)) // cache.dtype.itemsize
         return Ragged(np.frombuffer(b"".join(encoded), cache.dtype), lengths)
