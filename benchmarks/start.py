@@ -1,9 +1,9 @@
 """How long does it take until the command line answers, and until the first training step is done?
 
-`unmask --help` and `unmask pretrain bert-mini` on a corpus that is there, each in fresh processes, in turns with
-`import torch` alone and `import transformers` with its Trainer, which is where a script with the Hugging Face Trainer
-begins. The first step is the one in which the model first learns something, be it one of those that are timed to plan
-the run.
+`unmask --help`, `unmask pretrain bert-mini` on a corpus that is there, and `unmask finetune classification` of MiniLM
+on the training examples of SST-2, each in fresh processes, in turns with `import torch` alone and `import transformers`
+with its Trainer, which is where a script with the Hugging Face Trainer begins. The first step is the one in which the
+model first learns something, be it one of those that are timed to plan the run.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ import tempfile
 import time
 from pathlib import Path
 
-from common import SHARED, add
+from common import SHARED, add, minilm
 
 import unmask
 
 FIRST_STEP = """
-import sys, time
+import gc, sys
+from unmask.cli.main import GARBAGE, main
+gc.set_threshold(GARBAGE)
 from unmask.training.loop import Trainer
-from unmask.cli.main import main
 step = Trainer.step
 def first(self):
     found = step(self)
@@ -48,32 +49,50 @@ def seconds(command: list[str], until: str = "") -> float:
     return time.perf_counter() - begun
 
 
+def commands(corpus: Path, examples: Path, model: str) -> dict[str, list[str]]:
+    """Return the commands by what they are measured until; for a first step, `--out` is still to be given.
+
+    Args:
+        corpus: corpus to pretrain on.
+        examples: labeled file.
+        model: directory of the model to fine-tune.
+    """
+    first = [sys.executable, "-c", FIRST_STEP]
+    pretrain = [*first, "pretrain", "bert-mini", "--corpus", str(corpus)]
+    finetune = [*first, "finetune", "classification", "--model", model, "--train", str(examples)]
+    trainer = "from transformers import AutoModel, Trainer, TrainingArguments"
+    return {
+        "help": [sys.executable, "-m", "unmask", "--help"],
+        "first_step": [*pretrain, "--set", "budget.steps=1000"],
+        "first_step_timed_run": [*pretrain, "--set", "budget.minutes=30"],
+        "first_step_finetune": finetune,
+        "import_torch": [sys.executable, "-c", "import torch"],
+        "import_trainer": [sys.executable, "-c", trainer],
+    }
+
+
 def main() -> None:
     """Measure in turns."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=7)
     options = parser.parse_args()
-    python = sys.executable
-    names = ("help", "first_step", "first_step_timed_run", "import_torch", "import_trainer")
-    found: dict[str, list[float]] = {name: [] for name in names}
+    found: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         text = sorted((SHARED / "text/wikipedia").glob("train-*.jsonl.xz"))[:1]
         tokenizer = unmask.load_tokenizer(SHARED.parent / "vocabularies/bert-base-uncased")
         unmask.build_corpus(text, tokenizer, folder / "corpus", workers=2)
-        pretrain = [python, "-c", FIRST_STEP, "pretrain", "bert-mini", "--corpus", str(folder / "corpus"), "--out"]
+        known = commands(folder / "corpus", SHARED / "classification/sst2/train.tsv.xz", minilm())
         for turn in range(options.turns):
-            found["help"].append(seconds([python, "-m", "unmask", "--help"]))
-            for kind, budget in (("first_step", "budget.steps=1000"), ("first_step_timed_run", "budget.minutes=30")):
-                run = str(folder / f"{kind}-{turn}")
-                found[kind].append(seconds([*pretrain, run, "--set", budget], until="first step"))
-            found["import_torch"].append(seconds([python, "-c", "import torch"]))
-            found["import_trainer"].append(
-                seconds([python, "-c", "from transformers import AutoModel, Trainer, TrainingArguments"])
-            )
-    for name, values in found.items():
+            for until, command in known.items():
+                if until.startswith("first_step"):
+                    taken = seconds([*command, "--out", str(folder / f"{until}-{turn}")], until="first step")
+                else:
+                    taken = seconds(command)
+                found.setdefault(until, []).append(taken)
+    for until, values in found.items():
         for turn, value in enumerate(values):
-            add("start", {"until": name, "round": turn, "seconds": value}, instead=("until", "round"))
+            add("start", {"until": until, "round": turn, "seconds": value}, instead=("until", "round"))
 
 
 if __name__ == "__main__":

@@ -152,7 +152,7 @@ def load_model(
 
     Args:
         source: the model; see the module.
-        tokenizer: the directory of a tokenizer, or of a model or run with one; only for `random:RECIPE`.
+        tokenizer: a tokenizer, or a model or run with one; see `find_tokenizer`. Only for `random:RECIPE`.
         allow_pickle: whether to read a `pytorch_model.bin` (tensors only).
         dropout: dropout rate that replaces the model's own.
         keep_head_dropout: whether the rate before the last layer of new heads stays (continued pretraining has none).
@@ -366,8 +366,17 @@ def find(source: str | Path, *, allow_pickle: bool = False) -> Path:
 
 
 def find_tokenizer(source: str | Path) -> Path:
-    """Return the tokenizer directory of a model, a run or a tokenizer."""
+    """Return the tokenizer directory of a model, a run or a tokenizer; that of a model on the Hub is downloaded.
+
+    Args:
+        source: a path as text or as `Path`, or a name on the Hub as text.
+
+    Raises:
+        UserError: there is no such model on the Hub.
+    """
     path = Path(source)
+    if (name := hub.parse(source)) is not None:
+        return hub.download(*name, files=TOKENIZER_FILES)
     return next((folder for folder in (path / "model", path) if folder.is_dir()), path)
 
 

@@ -1,9 +1,12 @@
 """How texts become sequences: BERT's, RoBERTa's, GPT's and XLNet's special tokens, segments and summary positions."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from unmask.batches.frame import Frame
+from unmask.tokenizers.ragged import Ragged
 
 CLS, SEP, MASK = 1, 2, 3
 FIRST, SECOND = np.array([10, 11]), np.array([20, 21, 22])
@@ -76,3 +79,30 @@ def test_roberta_has_two_separators_in_a_pair(tokenizer, monkeypatch):
     monkeypatch.setattr(tokenizer, "ends_twice", True)
     assert Frame.of(tokenizer).between == 2
     assert Frame.of(tokenizer, "extract").between == 1
+
+
+def ragged(texts):
+    return Ragged(np.concatenate(texts).astype(np.int32), np.array(list(map(len, texts))))
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize("spell", [lambda ids: ids, lambda ids: np.stack([ids, 2 * ids], 1)], ids=["ids", "spelled"])
+def test_many_texts_become_the_same_samples_as_each(kind, pairs, spell):
+    frame, rng = replace(FRAMES[kind], spell=spell), np.random.default_rng(0)
+    sizes = rng.integers(0, 6, (1 + pairs, 40))  # some texts are empty
+    texts = [[rng.integers(10, 99, size) for size in column] for column in sizes]
+    samples = frame.wrap_all(*map(ragged, texts), labels={"gold": np.arange(80).reshape(40, 2)})
+    assert len(samples) == 40
+    for number, (sample, *row) in enumerate(zip(samples, *texts, strict=True)):
+        one = frame.wrap(*row)
+        for ours, theirs in (
+            (sample.ids, one.ids),
+            (sample.segments, one.segments),
+            (sample.positions["summary"], one.positions["summary"]),
+        ):
+            assert ours.dtype == theirs.dtype
+            assert ours.tolist() == theirs.tolist()
+        assert sample.key == (0, number)
+        assert sample.labels["gold"].tolist() == [2 * number, 2 * number + 1]
+    assert frame.wrap_all(Ragged(np.zeros(0, np.int32), np.zeros(0, np.int64))) == []

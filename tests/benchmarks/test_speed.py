@@ -4,6 +4,9 @@ import sys
 
 import pytest
 
+from unmask.families.bert import BertSettings
+from unmask.model import Model, save_model
+
 pytestmark = pytest.mark.minilm
 
 
@@ -73,12 +76,17 @@ def test_both_engines_learn_from_the_same_tokens(benchmark_module, work, records
     assert all(curve["heldout"][-1]["masked_lm_loss"] < first for curve in (ours, theirs))
 
 
-def test_the_first_step_is_a_step_of_the_command(benchmark_module, corpus, tmp_path):
+def test_the_first_step_is_a_step_of_the_command(benchmark_module, corpus, tokenizer, tmp_path):
     module = benchmark_module("start")
-    options = ["--corpus", str(corpus.directory), "--out", str(tmp_path / "run"), "--set", "budget.steps=5"]
-    command = [sys.executable, "-c", module.FIRST_STEP, "pretrain", "bert-tiny", *options]
-    assert 0 < module.seconds(command, until="first step") < 60
-    assert 0 < module.seconds([sys.executable, "-m", "unmask", "--help"]) < 30
+    shape = BertSettings(layers=1, width=16, heads=2, feed_forward=32, positions=64)
+    save_model(tmp_path / "tiny", Model(shape.build(tokenizer.size), tokenizer), "card")
+    examples = tmp_path / "examples.tsv"
+    examples.write_text("text\tlabel\n" + "".join(f"the dog {number}\t{number % 2}\n" for number in range(40)))
+    known = module.commands(corpus.directory, examples, str(tmp_path / "tiny"))
+    for until in ("first_step", "first_step_finetune"):
+        command = [*known[until], "--out", str(tmp_path / until)]
+        assert module.seconds(command, until="first step") > 0.2, "torch alone takes longer to import"
+    assert module.seconds(known["help"]) > 0
     with pytest.raises(RuntimeError, match="ended with status"):
         module.seconds([sys.executable, "-c", "1"], until="first step")
 

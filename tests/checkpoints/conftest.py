@@ -8,6 +8,7 @@ import safetensors.torch
 import torch
 
 from unmask.checkpoints import huggingface
+from unmask.checkpoints.shards import INDEX
 from unmask.errors import UserError
 from unmask.families import family_of
 from unmask.families.albert import AlbertSettings
@@ -163,3 +164,16 @@ def assert_load_refused(directory, *parts, **options):
     assert "\n" not in message
     assert all(str(part) in message for part in parts), message
     return message
+
+
+def in_shards(directory, content, count=3):
+    """Write the content of a safetensors file to a directory as shards with their index, as transformers does."""
+    tensors, files = safetensors.torch.load(content), {}
+    for number in range(count):
+        name = f"model-{number + 1:05}-of-{count:05}.safetensors"
+        part = {tensor: tensors[tensor] for tensor in sorted(tensors)[number::count]}
+        safetensors.torch.save_file(part, directory / name)
+        files |= dict.fromkeys(part, name)
+    index = {"metadata": {"total_size": 0}, "weight_map": files}
+    (directory / INDEX).write_text(json.dumps(index), encoding="utf8")
+    return files

@@ -8,13 +8,15 @@ import pytest
 import torch
 
 from unmask.checkpoints.hub import PICKLE, download, parse, revision_of, upload
+from unmask.checkpoints.shards import INDEX
 from unmask.cli.main import main
 from unmask.errors import UserError
-from unmask.model import find, load_model, read_settings, save_model
+from unmask.model import find, find_tokenizer, load_model, read_settings, save_model
 from unmask.pretraining.start import continued
 from unmask.recipe import read_recipe
+from unmask.tokenizers.load import load_tokenizer
 
-from .conftest import assert_same_model, model
+from .conftest import assert_same_model, in_shards, model
 from .hub_server import HubServer
 
 NAME = "someone/small-bert"
@@ -148,3 +150,25 @@ def test_what_the_hub_does_not_take_is_named(hub, published, tmp_path):
     hub.gated.add("someone/other")
     with pytest.raises(UserError, match=r"refuses someone/other .*; log in with a token"):
         upload(tmp_path / "made", "someone/other")
+
+
+def test_the_shards_that_the_index_lists_are_downloaded_and_uploaded(hub, published, tmp_path):
+    files = hub.repositories[NAME]
+    del files["checksums.json"]
+    in_shards(tmp_path / "made", files.pop("model.safetensors"))
+    shards = {path.name: path.read_bytes() for path in (tmp_path / "made").glob("model-*")}
+    files |= shards | {INDEX: (tmp_path / "made" / INDEX).read_bytes(), "model-00009-of-00009.safetensors": b"other"}
+    assert_same_model(load_model(NAME), published)
+    downloaded = {path.rpartition("/")[2] for path in hub.asked if "/resolve/" in path}
+    assert shards.keys() <= downloaded and not downloaded & {"model-00009-of-00009.safetensors", PICKLE}
+    (tmp_path / "made" / "model.safetensors").unlink(missing_ok=True)
+    upload(tmp_path / "made", "someone/copy")
+    assert shards.keys() <= hub.repositories["someone/copy"].keys()
+
+
+def test_of_a_tokenizer_by_its_name_no_weights_are_downloaded(hub, published):
+    tokenizer = load_tokenizer(find_tokenizer(NAME))
+    assert tokenizer.sha256 == published.tokenizer.sha256
+    downloaded = {path.rpartition("/")[2] for path in hub.asked if "/resolve/" in path}
+    assert "tokenizer.json" in downloaded and not downloaded & {"config.json", "model.safetensors"}
+    assert load_model("random:bert-tiny", tokenizer=NAME).tokenizer.sha256 == tokenizer.sha256

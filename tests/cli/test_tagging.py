@@ -28,7 +28,7 @@ def here(tmp_path_factory, tokenizer_directory):
 def test_evaluate(here):
     command = ("evaluate", "--model", here / "run", "--data", here / "train.conll")
     result = json.loads(run(*command, "--json").out)
-    assert list(result) == ["task", "metrics", "intervals", "examples", "by_type", "notes", "seconds"]
+    assert list(result) == ["task", "metrics", "intervals", "examples", "by_type", "calibration", "notes", "seconds"]
     assert (result["task"], result["examples"], list(result["by_type"])) == ("token-classification", 13, ["LOC", "PER"])
     assert result["metrics"].keys() == result["intervals"].keys() == {"precision", "recall", "f1"}
     output = run(*command)

@@ -80,7 +80,7 @@ def test_the_settings_are_those_of_teacher_recipe_and_rule(tuned, examples, tmp_
     run = learn("tinybert-mini", tuned("regression"), tmp_path / "run", train=examples / FILES["regression"])
     recipe = tomllib.loads((run.path / "recipe.toml").read_text())
     assert recipe["task"] | {"pairs": False} == {
-        "kind": "regression", "length": 32, "mean": 2.0, "deviation": 1.5, "pairs": False
+        "kind": "regression", "length": 32, "windows": 1, "stride": 0, "mean": 2.0, "deviation": 1.5, "pairs": False
     }  # fmt: skip
     assert recipe["distillation"] == {"gold": 0.0, "intermediate": 0.5}
     assert recipe["objective"]["soft_targets"]["temperature"] == 1.0

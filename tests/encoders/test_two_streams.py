@@ -146,7 +146,7 @@ def test_gradients_reach_all_weights_through_queries_alone(ordered):
 def test_windows_cost_time_linear_in_the_length(ordered):
     body = body_of(memory=8)
     body.settings = msgspec.structs.replace(body.settings, window=8)
-    plain = [sample._changed(order=None, positions={}) for sample in ordered((64, 128, 256))]
+    plain = [sample.changed(order=None, positions={}) for sample in ordered((64, 128, 256))]
     costs = [body.forward_flops(collate([sample]).tokens) for sample in plain]
     per_token = np.array(costs) / [64, 128, 256]
     assert per_token.max() < 1.1 * per_token.min()
@@ -173,7 +173,7 @@ def test_without_memory_it_carries_no_state_and_needs_no_streams():
 
 def test_only_some_rows_are_computed_in_the_last_layer(ordered):
     body = body_of()
-    batch = collate([sample._changed(order=None, positions={}) for sample in ordered(LENGTHS)])
+    batch = collate([sample.changed(order=None, positions={}) for sample in ordered(LENGTHS)])
     whole = body(batch.tokens, Keep(layers=frozenset({1}))).last
     rows = torch.tensor([2, 11])
     some = body(batch.tokens, Keep(rows=rows)).last

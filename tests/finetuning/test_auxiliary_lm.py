@@ -105,7 +105,7 @@ def test_the_loss_is_that_of_equation_5(settings, weight, start, rows, examples,
 
 @pytest.mark.parametrize("task", TASKS)
 def test_only_causal_models_have_it_by_default(task):
-    causal = None if TASKS[task].grouped else {"weight": 0.5}
+    causal = None if TASKS[task]().grouped else {"weight": 0.5}
     for name, expected in (("gpt-mini", causal), ("bert-mini", None)):
         rule = defaults(task, read_recipe(name).encoder, 1000, pretrained=True)
         assert rule.get("objective", {}).get("causal_lm") == expected
@@ -126,6 +126,7 @@ FROZEN = "objective.causal_lm goes with neither a frozen encoder nor a downstrea
         ),
         (GPT, "objective.masked_lm.weight=0.5", {}, "objective.masked_lm needs bidirectional context, which neither"),
         (BERT, "objective.masked_lm.weight=0.5", {}, "objective.masked_lm needs masked tokens, which neither"),
+        (GPT, "task.windows=2", {}, "objective.causal_lm does not work with classification, whose examples are"),
         (GPT, "objective.causal_lm.weight=0.5", {"frozen": True}, FROZEN),
         (GPT, "objective.causal_lm.weight=0.5", {"downstream": "rnn"}, FROZEN),
         (GPT, "objective.causal_lm.weight=-1", {}, "objective.causal_lm: a weight must be above 0"),

@@ -27,8 +27,8 @@ def test_the_table_is_reduced_and_restored():
     table = nn.Embedding(10, 3)
     before = table.weight.detach().clone()
     parts = [[sample(7, 2, 2), sample(9)], [sample(3)]]
-    with only_used_rows([table], parts) as (train, held):
-        assert [one.ids.tolist() for one in (*train, *held)] == [[2, 0, 0], [3], [1]]
+    with only_used_rows([table], parts) as reindex:
+        assert [reindex(one).ids.tolist() for part in parts for one in part] == [[2, 0, 0], [3], [1]]
         torch.testing.assert_close(table.weight[:-1], before[[2, 3, 7, 9]], rtol=0, atol=0)
         with torch.no_grad():
             table.weight[2] = 5.0
@@ -43,7 +43,7 @@ def test_the_table_is_reduced_and_restored():
 def test_the_model_is_that_of_the_whole_table(start, task, tmp_path, monkeypatch, setting):
     settings = (setting, "budget.epochs=3", "optimizer.weight_decay=0.1", "optimizer.learning_rate=1e-2", "dropout=0.1")
     ours = run(start, task, tmp_path / "ours", *settings)
-    monkeypatch.setattr(finetune, "only_used_rows", lambda table, parts: nullcontext(parts))
+    monkeypatch.setattr(finetune, "only_used_rows", lambda table, parts: nullcontext(lambda one: one))
     whole = run(start, task, tmp_path / "whole", *settings)
     for name, value in whole.encoder.state_dict().items():
         torch.testing.assert_close(ours.encoder.state_dict()[name], value, rtol=1e-4, atol=2e-5)
@@ -70,7 +70,7 @@ def test_where_it_is_not_exact_the_whole_table_is_trained(start, task, tmp_path)
 
 def test_a_run_of_an_earlier_version_is_refused(start, task, tmp_path, monkeypatch, stopped_at):
     with monkeypatch.context() as patch, stopped_at(2):
-        patch.setattr(finetune, "only_used_rows", lambda table, parts: nullcontext(parts))
+        patch.setattr(finetune, "only_used_rows", lambda table, parts: nullcontext(lambda one: one))
         run(start, task, tmp_path / "run")
     with pytest.raises(UserError, match=r"step-00000002: the weights are those of another version .* start the run"):
         run(start, task, tmp_path / "run", resume=True)

@@ -11,6 +11,7 @@ from unmask.errors import UserError
 from unmask.inference import batching
 from unmask.inference.backend import TorchBackend, inference_copy
 from unmask.inference.predictor import Predictor
+from unmask.layers import linear
 from unmask.model import Model
 
 from .conftest import BF16, CPU, TEXTS
@@ -70,3 +71,17 @@ def test_layers_of_all_tokens_of_some_positions_and_pooled(make, tokenizer):
         np.testing.assert_allclose(rows[number][:, 0], last.numpy(), rtol=0, atol=1e-5)
         np.testing.assert_allclose(first[number], rows[number][:1, :1], rtol=0, atol=1e-6)
         np.testing.assert_allclose(pooled[number][:, 0], expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("machine", [CPU, BF16], ids=["float32", "bf16"])
+def test_a_text_alone_gets_the_logits_of_a_batch_also_by_onednn(make, tokenizer, monkeypatch, machine):
+    monkeypatch.setattr(linear, "_ONEDNN", torch.backends.mkldnn.is_available())
+    samples = framed(tokenizer)
+    exact = inference_copy(make().encoder, CPU)
+    backend = TorchBackend(make(), machine)
+    for sample in (*samples, samples[0]):  # the second time with the matrices that were kept
+        tokens = collate([sample]).tokens
+        expected = exact(tokens).last.detach()  # with gradient: by the kernels for batches
+        with torch.inference_mode():
+            found = backend.encoder(tokens).last.float()
+        assert float((found - expected).norm() / expected.norm()) < (1e-5 if machine is CPU else 0.05)

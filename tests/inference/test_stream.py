@@ -1,14 +1,18 @@
 """Predictions for a stream of examples: the same as for a list, in windows, and continued after an interruption."""
 
 import json
+import weakref
 
 import msgspec
 import pytest
 
 from unmask.errors import UserError
-from unmask.inference import predictor as module
 from unmask.inference.predictor import Predictor
-from unmask.inference.stream import identity, summed, write_predictions
+from unmask.inference.stream import identity, save_predictions, summed, write_predictions
+from unmask.labelled.labelled_file import Row
+from unmask.labelled.sentence import split_text
+from unmask.labelled.squad_file import Question
+from unmask.tasks.question_answering import json_object
 from unmask.tasks.rows import as_rows
 
 from .conftest import CPU, TEXTS
@@ -16,8 +20,12 @@ from .conftest import CPU, TEXTS
 
 @pytest.fixture
 def predictor(make, monkeypatch):
-    monkeypatch.setattr(module, "WINDOW", 3)
+    monkeypatch.setattr(Predictor, "window", 3)
     return Predictor(make(), CPU)
+
+
+class Values(dict):
+    """The values of a row, which can be watched."""
 
 
 def interrupted(rows, after):
@@ -48,6 +56,9 @@ def test_an_interrupted_file_is_continued(predictor, tmp_path):
     assert write_predictions(predictor, iter(rows), out, about, resume=True) == 8
     lines = out.read_bytes().splitlines()
     assert lines[0] == first
+    write_predictions(predictor, iter(rows), tmp_path / "unbroken.jsonl", about)
+    assert (tmp_path / "unbroken.jsonl").read_bytes() == out.read_bytes()
+    (tmp_path / "unbroken.jsonl").unlink()
     assert [json.loads(line)["label"] for line in lines] == [one.label for one in predictor.run(rows)]
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
 
@@ -70,3 +81,65 @@ def test_notes_of_windows_are_added():
     notes = ["2 of 1,000 texts are empty", "other", "1,001 of 2,000 texts are empty", "other"]
     assert summed(notes) == ["1,003 of 3,000 texts are empty", "other"]
     assert msgspec.json.encode(summed([])) == b"[]"
+
+
+WORDS = [split_text(text) for text in TEXTS * 2]
+QUESTIONS = [Question(f"q{number}", "who?", text) for number, text in enumerate(TEXTS * 2)]
+CASES = [
+    ("token-classification", WORDS, "out.jsonl"),
+    ("token-classification", WORDS, "out.conll"),
+    ("regression", as_rows(TEXTS * 2), "out.jsonl"),
+    ("question-answering", QUESTIONS, "out.json"),
+]
+
+
+@pytest.mark.parametrize(("kind", "examples", "name"), CASES, ids=[f"{kind} {name}" for kind, _, name in CASES])
+def test_every_task_writes_the_same_bytes_at_once_in_windows_and_after_an_interruption(
+    make, monkeypatch, tmp_path, kind, examples, name
+):
+    predictor, about = Predictor(make(kind), CPU), identity("model", "data")
+    folders = [tmp_path / where for where in ("memory", "unbroken", "resumed")]
+    for folder in folders:
+        folder.mkdir()
+    save_predictions(predictor.task, folders[0] / name, examples, predictor.run(examples))
+    for size, folder in ((8, folders[1]), (3, folders[2])):
+        monkeypatch.setattr(Predictor, "window", size)
+        if size == 3:
+            with pytest.raises(KeyboardInterrupt):
+                write_predictions(predictor, interrupted(examples, 7), folder / name, about)
+        assert write_predictions(predictor, iter(examples), folder / name, about, resume=True) == 8
+    found = [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders]
+    assert found[0] == found[1] and found[0].keys() == found[2].keys() and found[0][name]
+    write_predictions(predictor, iter(examples), folders[1] / name, about)
+    assert {path.name: path.read_bytes() for path in folders[1].iterdir()} == found[2], "unbroken, in the same windows"
+
+
+def test_answers_and_alternatives_are_written_by_id(make, tmp_path):
+    predictor = Predictor(make("question-answering"), CPU)
+    write_predictions(predictor, iter(QUESTIONS), tmp_path / "out.json", identity("model", "data"))
+    found = predictor.run(QUESTIONS)
+    for name, attribute in (("out.json", "answer"), ("out.json.nbest.json", "nbest")):
+        expected = msgspec.json.encode({one.id: getattr(one, attribute) for one in found})
+        assert (tmp_path / name).read_bytes() == msgspec.json.format(expected) + b"\n"
+
+
+def test_no_more_than_two_windows_of_examples_are_in_memory(predictor, tmp_path):
+    alive, most = [], 0
+
+    def examples():
+        nonlocal most
+        for _ in range(40):
+            values = Values(text="the dog")
+            alive.append(None)
+            weakref.finalize(values, alive.pop)
+            yield Row(values, "", 0)
+            del values
+            most = max(most, len(alive))
+
+    assert write_predictions(predictor, examples(), tmp_path / "out.jsonl", identity("model", "data")) == 40
+    assert most <= 3 * predictor.window
+
+
+def test_a_json_object_in_parts_is_that_of_msgspec():
+    for content in ({}, {"a": ""}, {"é\n": [{"b": None, "c": [1.5, []]}, "x\ny"], "z": {}}):
+        assert b"".join(json_object(content.items())) == msgspec.json.format(msgspec.json.encode(content)) + b"\n"

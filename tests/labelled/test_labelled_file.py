@@ -8,10 +8,11 @@ import re
 import subprocess
 import sys
 
+import msgspec
 import pytest
 
 from unmask.errors import UserError
-from unmask.labelled.labelled_file import is_plain, parse_columns, read_rows, read_texts
+from unmask.labelled.labelled_file import Row, is_plain, parse_columns, read_rows, read_texts
 from unmask.text import files
 
 WANTED = ("text", "label")
@@ -294,3 +295,11 @@ def test_texts_without_labels(tmp_path):
     ):
         with pytest.raises(UserError, match=rf"b\.txt:.* .*{message}"):
             read_texts(write(tmp_path / "b.txt", content), columns=columns, notes=[])
+
+
+def test_rows_are_written_as_in_earlier_versions():
+    """Their digest tells whether a run is resumed with the same examples."""
+    row = Row({"text": "é", "label": "1"}, "a.tsv", 2)
+    assert (
+        msgspec.json.encode(row).decode() == '{"values":{"text":"é","label":"1"},"file":"a.tsv","line":2,"labels":null}'
+    )

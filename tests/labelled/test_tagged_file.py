@@ -11,7 +11,7 @@ from seqeval.metrics.sequence_labeling import get_entities
 
 from unmask.errors import UserError
 from unmask.labelled.sentence import split_text
-from unmask.labelled.tagged_file import read_sentences, write_columns
+from unmask.labelled.tagged_file import iterate_sentences, read_sentences, write_columns
 from unmask.metrics.token_classification import chunks
 from unmask.tasks.token_classification import TokenClassification
 
@@ -249,3 +249,12 @@ def test_published_numbers_of_entities(shared):
         "ORG": 1661,
         "PER": 1617,
     }
+
+
+def test_sentences_are_yielded_before_the_rest_of_the_file_is_read(tmp_path):
+    path = tmp_path / "words.conll"
+    path.write_text("the O\ndog O\n\na O\ncat\n")
+    sentences = iterate_sentences(path, columns={})
+    assert next(sentences).words == ["the", "dog"]
+    with pytest.raises(UserError, match=r"words\.conll:5: 1 columns, but the lines before have 2"):
+        next(sentences)

@@ -99,6 +99,21 @@ def test_where_products_need_no_kernels_nothing_is_filled_up(monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_for_inference_a_layer_keeps_its_matrix_packed_until_it_changes(dtype):
+    layer, few, many = Linear(48, 31).to(dtype), torch.randn(7, 48).to(dtype), torch.randn(300, 48).to(dtype)
+    layer.keeps_packed = True
+    for _ in range(2):
+        with torch.no_grad():
+            for x in (many, few, few):
+                expected = torch.nn.functional.linear(x.double(), layer.weight.double(), layer.bias.double())
+                torch.testing.assert_close(layer(x).double(), expected, rtol=0.02, atol=0.02)
+            kept = layer._kept
+            assert kept is not None and layer._packed() is kept[1]
+            layer.weight.mul_(2)
+    assert layer(few).requires_grad
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_layer_computes_in_few_shapes_what_it_computes_in_all(dtype, monkeypatch):
     """Outputs and gradients are those of the rows that were given; products have the rows of a filled-up matrix."""
     layer, x = Linear(16, 24).to(dtype), torch.randn(333, 16).to(dtype).requires_grad_()

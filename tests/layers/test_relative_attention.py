@@ -85,9 +85,9 @@ def test_only_queries_or_some_rows_are_the_same_rows(ordered):
 def test_memory_has_the_same_effect_as_being_part_of_the_sequence(ordered):
     """Keys, distances and segments are those of one longer sequence."""
     (sample,) = ordered((12,))
-    sample = sample._changed(order=None, positions={}, segments=sample.segments * 0)
+    sample = sample.changed(order=None, positions={}, segments=sample.segments * 0)
     attention, x = attention_of(), torch.randn(12, WIDTH, dtype=torch.float64)
-    short = collate([sample._changed(ids=sample.ids[8:], segments=sample.segments[8:])]).tokens
+    short = collate([sample.changed(ids=sample.ids[8:], segments=sample.segments[8:])]).tokens
     table = distance_table(12, WIDTH, x)
     whole = attention(x, None, table, views(collate([sample]).tokens, 0, None, x))
     later = attention(x[8:], x[None, :8], table, views(short, 8, None, x))
@@ -98,7 +98,7 @@ def test_memory_has_the_same_effect_as_being_part_of_the_sequence(ordered):
 @pytest.mark.parametrize("backward", [False, True])
 def test_a_local_start_attends_to_an_offset_in_the_text(ordered, offset, backward):
     (sample,) = ordered((21,), backward=(backward,))
-    tokens = collate([sample._changed(order=None, positions={})]).tokens
+    tokens = collate([sample.changed(order=None, positions={})]).tokens
     torch.manual_seed(0)
     attention = RelativeAttention(WIDTH, HEADS, 0.0)
     for parameter in attention.parameters():

@@ -24,11 +24,11 @@ def test_tokens_see_ranks_up_to_their_own_and_queries_only_lower_ones(ordered):
 
 
 def test_without_an_order_all_tokens_see_each_other_and_no_padding(ordered):
-    samples = [sample._changed(order=None, positions={}) for sample in ordered((3, 9, 9))]
+    samples = [sample.changed(order=None, positions={}) for sample in ordered((3, 9, 9))]
     (view,) = views(collate(samples).tokens, 0, None, torch.zeros(()))
     assert view.queries is None
     assert seen(view.tokens).sum(-1).tolist() == [[3], [9], [9]]
-    same = [sample._changed(order=None, positions={}) for sample in ordered((9, 9))]
+    same = [sample.changed(order=None, positions={}) for sample in ordered((9, 9))]
     (view,) = views(collate(same).tokens, 0, None, torch.zeros(()))
     assert view.tokens.mask is None
 
@@ -45,7 +45,7 @@ def test_memory_is_seen_as_far_as_it_exists(ordered):
 
 def test_a_query_that_sees_nothing_is_marked(ordered):
     (sample,) = ordered((3,))
-    alone = sample._changed(order=np.array([0, 1, 2]), positions={"targets": np.array([0, 2])})
+    alone = sample.changed(order=np.array([0, 1, 2]), positions={"targets": np.array([0, 2])})
     (view,) = views(collate([alone]).tokens, 0, None, torch.zeros(()))
     assert view.queries.seeing.view(-1).tolist() == [False, True]
 

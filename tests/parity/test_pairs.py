@@ -132,15 +132,19 @@ def test_pairs_are_the_same_in_transformers(tokenizer, tmp_path, kind, write):
 @pytest.mark.parametrize("planted", ["segments", "the second is cut", "order", "pooler", "loss", "head"])
 def test_the_comparison_notices_a_planted_fault(tokenizer, tmp_path, monkeypatch, kind, planted):
     write_theirs(kind, tokenizer, tmp_path)
-    wrap = Frame.wrap
+    wrap = Frame.wrap_all
     match planted:
         case "segments":
-            monkeypatch.setattr(Frame, "wrap", lambda *given: _without_segments(wrap(*given)))
+            monkeypatch.setattr(
+                Frame, "wrap_all", lambda *given, labels: _without_segments(wrap(*given, labels=labels))
+            )
         case "order":
-            monkeypatch.setattr(Frame, "wrap", lambda frame, first, second: wrap(frame, second, first))
+            monkeypatch.setattr(Frame, "wrap_all", lambda it, one, two, labels: wrap(it, two, one, labels=labels))
         case "the second is cut":
             monkeypatch.setattr(
-                unmask.tasks.rows, "cut_longer", lambda one, two, total: (min(one, 50), total - min(one, 50))
+                unmask.tasks.rows,
+                "cut_longer",
+                lambda one, two, total: (np.minimum(one, 50), total - np.minimum(one, 50)),
             )
         case "pooler":
             monkeypatch.setattr(SETTINGS.build(5).__class__, "pool", lambda self, rows: rows)
@@ -154,6 +158,7 @@ def test_the_comparison_notices_a_planted_fault(tokenizer, tmp_path, monkeypatch
         assert_parity(tmp_path, kind)
 
 
-def _without_segments(sample):
-    sample.segments[:] = np.int64(0)
-    return sample
+def _without_segments(samples):
+    for sample in samples:
+        sample.segments[:] = 0
+    return samples

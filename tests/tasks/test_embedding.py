@@ -1,6 +1,7 @@
 """Vectors trained on pairs: both losses beside formulas of their own, training, saved directories, what is refused."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from unmask.batches.batch import collate
 from unmask.checkpoints.pooling import Pooling, read_pooling, write_pooling
 from unmask.cli.main import main
 from unmask.errors import UserError
-from unmask.labelled.labelled_file import Row
+from unmask.labelled.labelled_file import Row, read_rows
 from unmask.model import Model, save_model
 from unmask.objectives.learner import Learner
 from unmask.settings import parse_overrides
@@ -27,7 +28,7 @@ SCORES = ("0.5", "5", "3", "1")
 
 
 def make(pairs, scores=None):
-    rows = [{"text": one, "text_b": other} for one, other in pairs]
+    rows = [dict(zip(("text", "text_b", "text_c"), texts, strict=False)) for texts in pairs]
     rows = rows if scores is None else [{**row, "label": label} for row, label in zip(rows, scores, strict=True)]
     return [Row(values, "a.tsv", line) for line, values in enumerate(rows, 2)]
 
@@ -92,6 +93,39 @@ def test_pairs_that_share_a_text_are_no_negatives(tokenizer, recipe, shared):
     torch.testing.assert_close(part.sum, -logits.log_softmax(1).diagonal().sum(), rtol=1e-3, atol=1e-4)
 
 
+TRIPLETS = [(*pair, third) for pair, third in zip(PAIRS, ("sea", "the dog", "old town", "the river"), strict=True)]
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_negatives_join_those_of_the_batch(tokenizer, recipe, symmetric):
+    """`MultipleNegativesRankingLoss` on triplets, in numpy: all second and all third texts compete."""
+    part, batch, vectors = scored(make(TRIPLETS), tokenizer, recipe, symmetric=symmetric)
+    assert (batch.counts, len(batch.keys)) == ({"embedding": 4}, 12)
+    unit = vectors.detach().double().numpy()
+    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+    cosines = unit[::3] @ np.concatenate([unit[1::3], unit[2::3]]).T / 0.05  # (4, 8)
+    expected = (np.log(np.exp(cosines).sum(1)) - np.diag(cosines)).sum()
+    back = (np.log(np.exp(cosines[:, :4]).sum(0)) - np.diag(cosines)).sum()
+    assert float(part.sum.detach()) == pytest.approx((expected + back) / 2 if symmetric else expected, rel=1e-3)
+    assert int(part.metrics["accuracy"]) == (cosines.argmax(1) == np.arange(4)).sum()
+    without = np.log(np.exp(cosines[:, :4]).sum(1)) - np.diag(cosines)
+    assert expected != pytest.approx(without.sum(), rel=1e-2), "the negatives matter"
+
+
+def test_a_negative_that_is_a_text_of_another_pair_is_none_of_its_negatives(tokenizer, recipe):
+    rows = make([("the dog sees", "the cat", "a poem"), ("a poem", "the old town", "the cat")])
+    part, _, vectors = scored(rows, tokenizer, recipe)
+    cosines = cosine_similarity(vectors[::3, None], torch.cat([vectors[1::3], vectors[2::3]])[None], dim=2) / 0.05
+    cosines[0, 3] = cosines[1, 2] = -torch.inf
+    torch.testing.assert_close(part.sum, -cosines.log_softmax(1).diagonal().sum(), rtol=1e-3, atol=1e-4)
+
+
+def test_a_negative_alone_gives_a_gradient(tokenizer, recipe):
+    """Unlike a pair alone, which has no negatives."""
+    part, batch, _ = scored(make(TRIPLETS[:1]), tokenizer, recipe)
+    assert len(batch.keys) == 3 and float(part.sum.detach()) > 0
+
+
 def test_the_gradient_is_that_of_the_formula_and_comes_from_the_batch_alone(tokenizer, recipe):
     """A pair that is alone in a batch has no negatives, and so no gradient."""
     rows = make(PAIRS)
@@ -132,6 +166,13 @@ def test_ranks_without_scores(tokenizer):
     (mistake,) = Embedding().mistakes(rows, found, ())
     assert (mistake.caption, mistake.score, mistake.gold) == ("a.tsv:3", 1, "")
     assert Embedding().frame(tokenizer, [], (), gold=False).read([]) == []
+
+
+def test_negatives_are_ranked_too(tokenizer):
+    rows, unit = make([("a", "b", "x"), ("b", "c", "y")]), np.eye(3, dtype=np.float32)
+    vectors = [unit[0], unit[1], unit[0], unit[1], unit[1], unit[2]]
+    found = Embedding().frame(tokenizer, rows, (), gold=False).read([vector[None] for vector in vectors])
+    assert [(one.score, one.rank) for one in found] == [(0, 2), (1, 1)]
 
 
 def test_ranks_are_among_pools(tokenizer):
@@ -257,6 +298,26 @@ def test_seeds_are_chosen_without_scores_too(base, tmp_path):
         (['{"text": "a", "score": 1}'], r"a\.jsonl:1: one text, but vectors are trained and evaluated on pairs"),
         (['{"text": "a"}'], r"a\.jsonl:1: one text, but vectors"),
         (['{"text": "a", "text_b": "b", "score": 1}'] * 2, r"all 2 examples have the same number"),
+        (
+            ['{"anchor": "a", "positive": "b", "negative": "c"}', '{"anchor": "a", "positive": "b"}'],
+            r"a\.jsonl:2: pairs with and without a negative are mixed: .*a\.jsonl:1 is of the other kind",
+        ),
+        (
+            ['{"anchor": "a", "positive": "b", "negative": " "}'],
+            r"a\.jsonl:1: the text_c is empty; fix or remove the row",
+        ),
+        (
+            ['{"text": "a", "text_b": "b", "text_c": "c", "score": 1}', '{"text": "a", "text_b": "b", "score": 1}'],
+            r"a\.jsonl:2: pairs with and without a negative are mixed",
+        ),
+        (
+            ['{"text": "a", "text_b": "b", "text_c": "c", "score": 1}'],
+            r"a\.jsonl:1: negatives have no effect: the pairs have scores; rename or remove one",
+        ),
+        (
+            ['{"text": "a", "text_b": "b", "text_c": "b"}'],
+            r"a\.jsonl:1: the negative is the first or the second text; remove the row",
+        ),
     ],
 )
 def test_unsuitable_files_are_refused(tmp_path, lines, message):
@@ -271,6 +332,28 @@ def test_columns_by_number_need_no_scores(tmp_path):
     path.write_text("a\tb\nc\td\n")
     rows = Embedding().read([path], columns={"text": "0", "text_b": "1"})
     assert [dict(row.values) for row in rows] == [{"text": "a", "text_b": "b"}, {"text": "c", "text_b": "d"}]
+
+
+def test_triplets_are_read_by_their_names_and_trained_on(base, tmp_path):
+    path = tmp_path / "triplets.tsv"
+    lines = [f"the {word}\t{word} near the sea\t{other} near the sea" for word, other in pairwise(WORDS)]
+    path.write_text("\n".join(["anchor\tpositive\tnegative", *lines * 3]))
+    rows = Embedding().read([path], columns={})
+    assert dict(rows[0].values) == {"text": "the dog", "text_b": "dog near the sea", "text_c": "cat near the sea"}
+    (tmp_path / "plain.tsv").write_text("\n".join(lines))
+    numbered = Embedding().read([tmp_path / "plain.tsv"], columns={"text": "0", "text_b": "1", "text_c": "2"})
+    assert [one.values for one in numbered] == [one.values for one in rows[: len(lines)]]
+    run = finetune(base, path, tmp_path / "run", dev=[write_pairs(tmp_path / "dev.tsv", scores=False)])
+    found = unmask.evaluate(run, path, quiet=True)
+    assert (found["examples"], list(found["metrics"])) == (3 * len(lines), ["accuracy", "reciprocal_rank"])
+
+
+def test_a_third_column_is_for_vectors_alone(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text("text\ttext_b\ttext_c\tlabel\na\tb\tc\t1\n")
+    assert "text_c" not in read_rows([path], columns={})[0].values
+    with pytest.raises(UserError, match=r"^--columns text_c=… has no effect: this task reads no third text"):
+        read_rows([path], columns={"text_c": "text_c"})
 
 
 def test_settings_without_effect_are_refused(base, tmp_path, tokenizer):

@@ -11,7 +11,8 @@ from unmask.tasks.classification import Classification, Prediction
 from unmask.tasks.mistake import Mark, Mistake, Passage
 from unmask.tasks.question_answering import Answered, QuestionAnswering
 from unmask.tasks.regression import Regression, Score
-from unmask.tasks.token_classification import Entity, Tagged, TokenClassification
+from unmask.tasks.tagged import Entity, Tagged
+from unmask.tasks.token_classification import TokenClassification
 
 ROW = Row({"text": "a dog", "text_b": "a cat", "label": "1"}, "a.tsv", 3)
 SENTENCE = Sentence("Ann sees Bob", (0, 4, 9), (3, 8, 12), ("B-PER", "O", "B-PER"), "a.conll", 5)

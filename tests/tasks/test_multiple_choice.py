@@ -74,7 +74,7 @@ def test_a_planted_fault_changes_the_loss(learner, tokenizer, monkeypatch, fault
         monkeypatch.setattr(type(samples[0]), "sequences", lambda self, number: sequences(self, 0))
     else:
         samples = TASK.frame(tokenizer, [*EXAMPLES[1:], EXAMPLES[0]], (), gold=True).samples
-        samples = [one._changed(labels={name: v[::-1].copy() for name, v in one.labels.items()}) for one in samples]
+        samples = [one.changed(labels={name: v[::-1].copy() for name, v in one.labels.items()}) for one in samples]
     assert float(loss_of(learner, samples)[0].sum.detach()) != pytest.approx(right, rel=1e-3)
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from unmask.batches.frame import Frame
@@ -12,6 +12,7 @@ from unmask.tasks.classification import Classification
 from unmask.tasks.mistake import Passage
 from unmask.tasks.regression import Regression
 from unmask.tasks.rows import as_rows, cut_longer, frame_rows, hold_out, passages
+from unmask.tokenizers import ragged
 from unmask.tokenizers.train import train_tokenizer
 
 
@@ -35,6 +36,8 @@ SIZES = st.integers(0, 80)
 @example(80, 80, 0)
 def test_the_longer_text_loses_its_last_token_until_both_fit(first, second, capacity):
     assert cut_longer(first, second, capacity) == popped(first, second, capacity)
+    many = cut_longer(np.array([first, 5]), np.array([second, 5]), capacity)
+    assert [tuple(one) for one in np.transpose(many)] == [popped(first, second, capacity), popped(5, 5, capacity)]
 
 
 @pytest.mark.parametrize("planted", ["the first of equal ones", "only the second"])
@@ -127,26 +130,51 @@ def test_a_model_trained_on_pairs_requires_pairs(tokenizer, kind):
     )  # unknown for a model not trained here
 
 
-WORDS = st.lists(st.sampled_from(["dog", "cat", "river", "sea", "."]), max_size=30).map(" ".join)
+PARTS = ["dog ", "cat ", "river", "sea.", " ", "\t", "\u200b", "[MASK]", "[SEP]", "don't", "漢", "é", "İ", "😀"]
+TEXTS = st.lists(st.sampled_from(PARTS), max_size=30).map("".join)
+KINDS = {"wordpiece": "first", "bpe": "first", "unigram": "last", "words": "extract"}
 
 
-@given(st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=4), st.integers(4, 40))
-def test_pairs_fit_and_keep_their_beginnings(tokenizer, pairs, length):
-    samples, cut, notes = frame_rows(tokenizer, [row(*pair) for pair in pairs], length)
-    assert cut == [len(tokenizer.encode(one)) + len(tokenizer.encode(other)) > length - 3 for one, other in pairs]
-    empty = sum(not (one and other) for one, other in pairs)
-    counts = {"longer": sum(cut), "an empty text": empty}
-    assert len(notes) == sum(map(bool, counts.values()))
-    for what, count in counts.items():
-        assert not count or any(note.startswith(f"{count} of {len(pairs)} pairs") and what in note for note in notes)
-    for number, (sample, texts) in enumerate(zip(samples, pairs, strict=True)):
-        one, other = (tokenizer.encode(text) for text in texts)
-        first, second = popped(len(one), len(other), length - 3)
-        expected = Frame(tokenizer.cls, tokenizer.sep).wrap(one[:first], other[:second])
-        assert np.array_equal(sample.ids, expected.ids)
-        assert np.array_equal(sample.segments, expected.segments)
-        assert len(sample.ids) <= length
+@pytest.fixture(scope="module", params=KINDS)
+def any_tokenizer(request, documents):
+    made = train_tokenizer(request.param, documents, size=350, lowercase=request.param != "words")
+    made.summary = KINDS[request.param]
+    return made
+
+
+@pytest.mark.parametrize("many", [1, 1000], ids=["cache", "library"])
+@given(texts=st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=4), length=st.integers(5, 40), pairs=st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_samples_are_those_of_each_row_by_itself(any_tokenizer, many, texts, length, pairs):
+    """Every row is encoded, truncated token by token and framed by itself."""
+    texts = [own[: 1 + pairs] for own in texts]
+    gold = np.arange(len(texts))[:, None]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ragged, "MANY", many)
+        samples, cut, notes = frame_rows(any_tokenizer, [row(*own) for own in texts], length, labels={"gold": gold})
+    frame = Frame.of(any_tokenizer)
+    capacity, expected_cut, empty = frame.capacity(length, texts=1 + pairs), [], 0
+    for number, (sample, own) in enumerate(zip(samples, texts, strict=True)):
+        ids = [any_tokenizer.encode(text) for text in own]
+        sizes = popped(*map(len, ids), capacity) if pairs else (min(len(ids[0]), capacity),)
+        expected_cut.append(sum(sizes) < sum(map(len, ids)))
+        empty += not all(len(one) and text.strip() for one, text in zip(ids, own, strict=True))
+        expected = frame.wrap(*(one[:size] for one, size in zip(ids, sizes, strict=True)))
+        for ours, theirs in (
+            (sample.ids, expected.ids),
+            (sample.segments, expected.segments),
+            (sample.positions["summary"], expected.positions["summary"]),
+            (sample.labels["gold"], gold[number]),
+        ):
+            assert ours.dtype == theirs.dtype
+            assert np.array_equal(ours, theirs)
+        assert len(sample) <= length
         assert sample.key == (0, number)
+    assert cut == expected_cut
+    what = "pairs" if pairs else "texts"
+    lines = [f"{sum(cut)} of {len(texts)} {what} are longer than {length} tokens and were cut"] * any(cut)
+    lines += [f"{empty} of {len(texts)} {'pairs have an empty text' if pairs else 'texts are empty'}"] * (empty > 0)
+    assert list(notes) == lines
 
 
 def test_the_texts_of_a_pair_are_named():

@@ -52,9 +52,9 @@ def test_predictions_are_written_as_json_lines():
         Prediction("ä\n", "b", {"a": 0.25, "b": 0.75}),
         Prediction("x", "a", {"a": 1.0, "b": 0.0}, "y", True),
     ]
-    ((path, content),) = Plain().files(Path("out.jsonl"), [], predictions).items()
-    assert path == Path("out.jsonl")
-    first, second = content.decode().splitlines()
+    task, path = Plain(), Path("out.jsonl")
+    first, second = (msgspec.json.encode(task.record(path, None, one)).decode() for one in predictions)
+    assert task.files(path, [first, second]) == {}, "these lines are the file"
     assert json.loads(first) == {"text": "ä\n", "label": "b", "scores": {"a": 0.25, "b": 0.75}}
     assert json.loads(second) == {"text": "x", "label": "a", "scores": {"a": 1, "b": 0}, "text_b": "y", "cut": True}
 

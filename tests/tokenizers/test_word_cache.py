@@ -73,7 +73,7 @@ def test_planted_faults_are_found(token):
     tokenizer = make(AddedToken(token, normalized=token == "A.B"))
     assert encoded(WordCache(tokenizer, "<u2"), HARDEST) == tokenizer.encode(HARDEST).tolist()
     careless = WordCache(tokenizer, "<u2")
-    careless._added, careless._splits = [], True
+    careless._added, careless.splits = [], True
     assert encoded(careless, HARDEST) != tokenizer.encode(HARDEST).tolist()
 
 

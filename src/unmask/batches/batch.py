@@ -104,7 +104,7 @@ class Sample:
             positions = {name: np.split(at, len(self.parts))[index] - start for name, at in self.positions.items()}
             inside = slice(start, start + length)
             made.append(
-                self._changed(
+                self.changed(
                     key=(*self.key, index),
                     ids=self.ids[inside],
                     segments=None if self.segments is None else self.segments[inside],
@@ -117,11 +117,11 @@ class Sample:
 
     def named(self, key: Key) -> Sample:
         """Return a copy with another key."""
-        return self._changed(key=key)
+        return self.changed(key=key)
 
     def at(self, done: float) -> Sample:
         """Return a copy that is read when this fraction of the run is completed."""
-        return self._changed(done=done)
+        return self.changed(done=done)
 
     def add(
         self,
@@ -140,9 +140,9 @@ class Sample:
         given = {"positions": positions, "labels": labels, "counts": counts}
         more: dict[str, object] = {name: _merge(getattr(self, name), new) for name, new in given.items() if new}
         more |= {name: new for name, new in (("ids", ids), ("order", order)) if new is not None}
-        return self._changed(**more)
+        return self.changed(**more)
 
-    def _changed(self, **values: object) -> Sample:
+    def changed(self, **values: object) -> Sample:
         """Return a copy with other values, in a fraction of the time of `dataclasses.replace`."""
         copy = object.__new__(Sample)
         copy.__dict__.update(self.__dict__, **values)

@@ -8,12 +8,14 @@ not use otherwise. XLNet puts [CLS] last: A [SEP] [CLS], A [SEP] B [SEP] [CLS] (
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from unmask.batches.batch import Sample
+from unmask.tokenizers.ragged import Ragged, spans
 from unmask.tokenizers.tokenizer import Summary, Tokenizer
 
 FIRST = np.zeros(1, np.int64)
@@ -81,3 +83,45 @@ class Frame:
             segments[-1] = 2
         summary = FIRST if self.extract is None and not self.last else np.array([len(ids) - 1])
         return Sample(key=(), ids=self.spell(ids), segments=segments, positions={"summary": summary})
+
+    def wrap_all(
+        self, first: Ragged, second: Ragged | None = None, *, labels: Mapping[str, np.ndarray] | None = None
+    ) -> list[Sample]:
+        """Return the samples of many texts or pairs of texts, as `wrap` does, with the keys (0, index).
+
+        Args:
+            first: the texts, without special tokens.
+            second: the second texts of pairs.
+            labels: the labels of each sample by name, (samples, any number) each.
+        """
+        texts = first.lengths if second is None else first.lengths + self.between + second.lengths
+        ends = np.cumsum(texts + 2)
+        starts = ends - texts - 2
+        ids = np.full((texts + 2).sum(), self.sep, np.int64)  # (tokens,)
+        segments = np.zeros(len(ids), np.int64)  # (tokens,)
+        ids[spans(starts + self.start, first.lengths)] = first.ids
+        if second is not None:
+            after = starts + self.start + first.lengths + self.between
+            ids[spans(after, second.lengths)] = second.ids
+            segments[spans(after, ends - after)] = 1
+        if self.extract is not None:
+            ids[ends - 1 - self.last] = self.extract
+        if self.last:
+            segments[ends - 1] = 2
+        ids[ends - 1 if self.last else starts] = self.cls
+        summary = texts + 1 if self.last or self.extract is not None else np.zeros_like(texts)  # (samples,)
+        positions = _rows({"summary": summary[:, None]}, len(ends))
+        empty, ids = Sample(key=(), ids=FIRST), self.spell(ids)
+        return [
+            empty.changed(key=(0, number), ids=ids[start:end], segments=segments[start:end], positions=at, labels=gold)
+            for number, ((start, end), at, gold) in enumerate(
+                zip(pairwise([0, *ends.tolist()]), positions, _rows(labels or {}, len(ends)), strict=True)
+            )
+        ]
+
+
+def _rows(values: Mapping[str, np.ndarray], samples: int) -> list[dict[str, np.ndarray]]:
+    """Return what each sample has of arrays by name, (samples, any number) each."""
+    if not values:
+        return [{}] * samples
+    return [dict(zip(values, rows, strict=True)) for rows in zip(*values.values(), strict=True)]

@@ -20,7 +20,7 @@ from typing import Protocol
 
 import numpy as np
 
-from unmask.batches.batch import Key, Sample, total_length
+from unmask.batches.batch import Key, Sample
 from unmask.batches.frame import Frame
 from unmask.batches.rng import derive_rng, derive_seed, permuted
 from unmask.batches.stages import Stage
@@ -203,10 +203,10 @@ class ExampleSource:
         if not samples:
             raise UserError("there are no examples to train on")
         self.samples = samples
-        longest = max(map(len, samples))
-        self.stages = tuple(Stage(share=share, length=longest, name=name) for share, name in stages)
+        lengths = list(map(len, samples))
+        self.stages = tuple(Stage(share=share, length=max(lengths), name=name) for share, name in stages)
         self.start: Cursor = (0, 0, 0) if len(stages) > 1 else (0, 0)
-        self.epoch = len(samples), total_length(samples)
+        self.epoch = len(samples), sum(lengths)
         self.seed = seed
 
     def take(

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from unmask.checkpoints.checksums import NAME as CHECKSUMS
+from unmask.checkpoints.shards import INDEX, read_index
 from unmask.errors import UserError
 from unmask.tokenizers.load import ALL_FILES as TOKENIZER_FILES
 
-FILES = ("config.json", "model.safetensors", CHECKSUMS, *TOKENIZER_FILES)
-"""Names of the files that are downloaded."""
+FILES = ("config.json", "model.safetensors", INDEX, CHECKSUMS, *TOKENIZER_FILES)
+"""Names of the files that are downloaded, besides the shards that the index lists."""
 PICKLE = "pytorch_model.bin"
 CARD = "README.md"
 _PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
@@ -38,23 +39,33 @@ def parse(source: str | Path) -> tuple[str, str | None] | None:
     return found[1], found[2]
 
 
-def download(name: str, revision: str | None = None, *, allow_pickle: bool = False) -> Path:
+def download(
+    name: str, revision: str | None = None, *, allow_pickle: bool = False, files: Sequence[str] = FILES
+) -> Path:
     """Return the directory in the cache with the files of a model, downloaded if they are not there.
 
     Args:
         name: NAMESPACE/NAME.
         revision: a branch, a tag or a commit; None: the main branch.
         allow_pickle: whether to download pickled weights if there are no others.
+        files: names of the files, if not all that are read.
 
     Raises:
         UserError: huggingface_hub is not installed, the Hub cannot be reached, or it does not give out such a model.
     """
     hub = _library(f"no directory '{name}'")
     with _explaining(hub, name, revision):
-        folder = Path(hub.snapshot_download(name, revision=revision, allow_patterns=list(FILES)))
-        if allow_pickle and not (folder / "model.safetensors").exists():
-            folder = Path(hub.snapshot_download(name, revision=folder.name, allow_patterns=[*FILES, PICKLE]))
+        folder = Path(hub.snapshot_download(name, revision=revision, allow_patterns=list(files)))
+        more = _shards(folder) or ([PICKLE] if allow_pickle else [])
+        if INDEX in files and more and not (folder / "model.safetensors").exists():
+            folder = Path(hub.snapshot_download(name, revision=folder.name, allow_patterns=[*files, *more]))
     return folder
+
+
+def _shards(folder: Path) -> list[str]:
+    """Return the names of the files that the index of a model's weights lists; none without an index."""
+    index = folder / INDEX
+    return sorted({path.name for path in read_index(index).values()}) if index.is_file() else []
 
 
 def revision_of(directory: Path) -> str:
@@ -79,7 +90,7 @@ def upload(directory: Path, name: str, *, private: bool = False) -> str:
     """
     if (found := _NAME.fullmatch(name)) is None or found[2]:
         raise UserError(f"'{name}' is not the name of a repository", remedy="write NAMESPACE/NAME")
-    files: Sequence[str] = [one for one in (*FILES, CARD) if (directory / one).is_file()]
+    files: Sequence[str] = [one for one in (*FILES, *_shards(directory), CARD) if (directory / one).is_file()]
     hub = _library("models cannot be uploaded")
     with _explaining(hub, name, None):
         api = hub.HfApi()

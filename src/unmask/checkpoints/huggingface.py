@@ -1,4 +1,4 @@
-"""Hugging Face directories: `config.json`, `model.safetensors`, and a tokenizer beside them.
+"""Hugging Face directories: `config.json`, `model.safetensors` or its shards, and a tokenizer beside them.
 
 Reading takes a directory of one of `FAMILIES`, with or without the prefix of the body, with the old names `gamma` and
 `beta`, and with any set of heads; it returns the settings, the encoder's tensors under our names, and the known heads.
@@ -11,8 +11,9 @@ weights are refused unless explicitly allowed, and then read with `weights_only`
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from unmask.checkpoints.heads import (
 )
 from unmask.checkpoints.hub import revision_of
 from unmask.checkpoints.safetensors_file import checked, read_shapes, read_tensors
+from unmask.checkpoints.shards import INDEX, read_index, read_shard_shapes, read_shard_tensors
 from unmask.durable import replace_file
 from unmask.encoders.encoder import Encoder
 from unmask.errors import UserError, nearest
@@ -113,7 +115,7 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
     family = _family(config, config_file)
     form = family.format
     settings, vocabulary = _settings(family, config, config_file)
-    path, shapes, pickled = _open(directory, allow_pickle)
+    path, shapes, load = _open(directory, allow_pickle)
     theirs = {_modern(form, name): name for name in shapes}
     if len(theirs) != len(shapes):
         raise UserError(
@@ -124,10 +126,7 @@ def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
     check(form, settings, vocabulary, {name: shapes[old] for name, old in theirs.items()}, path)
 
     known = [name for name in theirs if _is_known(form, name)]
-    if pickled is None:
-        found = read_tensors(path, [theirs[name] for name in known])
-    else:
-        found = {theirs[name]: checked(pickled[theirs[name]], name, path) for name in known}
+    found = load([theirs[name] for name in known])
     tensors = {name: found[theirs[name]] for name in known}
     check_decoder(form, tensors, path)
     body = _take_body(form, settings, tensors, path)
@@ -283,11 +282,21 @@ def _settings(family: Family, config: Mapping[str, Any], path: Path) -> tuple[Bo
         raise UserError(f"not a valid config of a {form.model_type} model: {error}", file=path) from error
 
 
-def _open(directory: Path, allow_pickle: bool) -> tuple[Path, dict[str, tuple[int, ...]], dict[str, Tensor] | None]:
+_Load = Callable[[Iterable[str]], dict[str, Tensor]]
+"""Returns the tensors of the given names."""
+
+
+def _open(directory: Path, allow_pickle: bool) -> tuple[Path, dict[str, tuple[int, ...]], _Load]:
+    """Return the file that errors name, the shapes of the tensors in it, and the function that reads them."""
     path = directory / "model.safetensors"
     require_regular(path)
     if path.exists():
-        return path, read_shapes(path), None
+        return path, read_shapes(path), partial(read_tensors, path)
+    path = directory / INDEX
+    require_regular(path)
+    if path.exists():
+        files = read_index(path)
+        return path, read_shard_shapes(files), partial(read_shard_tensors, files)
     path = directory / "pytorch_model.bin"
     require_regular(path)
     if not path.exists():
@@ -306,7 +315,8 @@ def _open(directory: Path, allow_pickle: bool) -> tuple[Path, dict[str, tuple[in
             raise ValueError("a tensor is larger than its stored data")
     except Exception as error:  # a crafted file may raise anything
         raise UserError("contains other objects than tensors, or is damaged", file=path) from error
-    return path, {name: tuple(value.shape) for name, value in tensors.items()}, tensors
+    shapes = {name: tuple(value.shape) for name, value in tensors.items()}
+    return path, shapes, lambda names: {name: checked(tensors[name], name, path) for name in names}
 
 
 def _modern(form: Format, name: str) -> str:

@@ -37,7 +37,7 @@ def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
             size = int.from_bytes(file.read(8), "little")
             if size > MAX_HEADER:
                 raise UserError(f"a header of {size:,} bytes is too large for an encoder", file=path)
-            header = json.loads(file.read(size), object_pairs_hook=_once)
+            header = json.loads(file.read(size), object_pairs_hook=refuse_duplicates)
         with safe_open(path, framework="pt"):  # runs the library's own checks of offsets and sizes
             pass
         shapes = {name: tuple(entry["shape"]) for name, entry in header.items() if name != "__metadata__"}
@@ -75,8 +75,13 @@ def checked(tensor: Tensor, name: str, path: Path) -> Tensor:
     return tensor
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object as a dictionary; the `object_pairs_hook` of untrusted files.
+
+    Raises:
+        ValueError: a key occurs twice.
+    """
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("duplicate key in the header")
+        raise ValueError("duplicate key")
     return found

@@ -5,7 +5,17 @@ from __future__ import annotations
 import argparse
 import sys
 
-from unmask.cli.options import TEXT_FILES, add_action, add_quiet, add_text, count, print_text, report, text_options
+from unmask.cli.options import (
+    EXISTING_TOKENIZER,
+    TEXT_FILES,
+    add_action,
+    add_quiet,
+    add_text,
+    count,
+    print_text,
+    report,
+    text_options,
+)
 from unmask.errors import UserError, counted
 from unmask.processor import num_cores
 
@@ -15,9 +25,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True)
     build = add_action(actions, "build", "tokenize text and write it as checksummed shards")
     build.add_argument("files", nargs="+", metavar="FILE", help=TEXT_FILES)
-    build.add_argument(
-        "--tokenizer", required=True, metavar="DIR", help="directory of a tokenizer, or of a model or run that has one"
-    )
+    build.add_argument("--tokenizer", required=True, metavar="DIR", help=EXISTING_TOKENIZER)
     build.add_argument(
         "--heldout",
         nargs="+",

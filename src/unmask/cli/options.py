@@ -23,7 +23,8 @@ TEXT_FILES = (
     "plain text or JSON Lines (.jsonl), optionally compressed (.gz, .xz, .zst); Parquet, Arrow, or a directory of "
     "datasets; - is standard input"
 )
-RANDOM_TOKENIZER = "directory of a tokenizer (or of a model or run) for --model random:RECIPE, an untrained model"
+EXISTING_TOKENIZER = "directory of a tokenizer, or of a model or run that has one, or name of a model on the Hub"
+RANDOM_TOKENIZER = f"{EXISTING_TOKENIZER}; for --model random:RECIPE, an untrained model"
 RESUME = "continue the run in RUN from its last checkpoint"
 THREADS = "OMP_NUM_THREADS"
 """Environment variable with the number of threads to compute with, whatever other programs do."""

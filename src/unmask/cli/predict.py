@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +16,6 @@ from unmask.cli.options import (
     refuse_input,
     report,
 )
-from unmask.durable import replace_file
 from unmask.errors import UserError
 
 if TYPE_CHECKING:
@@ -73,24 +70,22 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Compute the predictions and print or write them."""
     from unmask.inference.predictor import open_predictor
+    from unmask.inference.stream import save_predictions
     from unmask.runs.display import Display
 
     _check(options)
     shown = Display(quiet=options.quiet)
     predictor = open_predictor(options.model, machine(options), shown, allow_pickle=options.allow_pickle)
     notes: list[str] = []
-    if options.data and options.out and _streams(predictor):
+    if options.data and options.out:
         _stream(predictor, options)
         return
-    if options.resume:
-        raise UserError(f"--resume has no effect: predictions of {predictor.task.part} are written at the end")
     examples = _examples(predictor, options, notes)
     predictions = predictor.run(examples, notes)
     for note in notes:
         report(options, note)
     if options.out:
-        for path, content in predictor.task.files(Path(options.out), examples, predictions).items():
-            replace_file(path, content)
+        save_predictions(predictor.task, Path(options.out), examples, predictions)
         report(options, f"{len(predictions)} predictions: {options.out}")
         return
     for prediction in predictions:
@@ -100,33 +95,14 @@ def run(options: argparse.Namespace) -> None:
             print_text(predictor.task.line(prediction))
 
 
-def _streams(predictor: Predictor) -> bool:
-    """Return whether the examples of the model's task are rows, and its predictions lines."""
-    from unmask.tasks.classification import Classification
-    from unmask.tasks.regression import Regression
-
-    return isinstance(predictor.task, Classification | Regression)
-
-
 def _stream(predictor: Predictor, options: argparse.Namespace) -> None:
     """Write predictions as they are computed, whatever the size of the file."""
     from unmask.inference.stream import identity, write_predictions
-    from unmask.labelled.columns import ACCEPTABILITY
-    from unmask.labelled.labelled_file import is_plain, iterate_rows, iterate_texts, parse_columns
+    from unmask.labelled.labelled_file import parse_columns
 
     notes: list[str] = []
     columns = parse_columns(options.columns)
-    of_pairs = options.format is None and getattr(predictor.task, "pairs", None)
-    examples: Iterable[Any]
-    if is_plain(options.data, options.format) and not of_pairs:
-        texts = iterate_texts(options.data, columns=columns, notes=notes)
-        examples = chain.from_iterable(predictor.task.from_texts([text]) for text in texts)
-    else:
-        how: dict[str, Any] = {
-            "kind": options.format,
-            "headerless": getattr(predictor.task, "headerless", ACCEPTABILITY),
-        }
-        examples = iterate_rows([options.data], columns=columns, gold=False, notes=notes, **how)
+    examples = predictor.iterate(options.data, columns=columns, kind=options.format, notes=notes)
     about = identity(options.model, options.data, columns=columns, format=options.format, precision=options.precision)
     count = write_predictions(predictor, examples, Path(options.out), about, resume=options.resume, notes=notes)
     for note in notes:

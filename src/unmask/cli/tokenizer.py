@@ -10,13 +10,22 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unmask.cli.options import TEXT_FILES, add_action, add_quiet, add_text, print_json, print_text, report, text_options
+from unmask.cli.options import (
+    EXISTING_TOKENIZER,
+    TEXT_FILES,
+    add_action,
+    add_quiet,
+    add_text,
+    print_json,
+    print_text,
+    report,
+    text_options,
+)
 from unmask.errors import UserError, counted
 
 if TYPE_CHECKING:
     from unmask.tokenizers.tokenizer import Tokenizer
 
-EXISTING = "directory of a tokenizer, or of a model or run that has one"
 CHUNK = 1000
 """Number of texts that are tokenized at once, on all cores."""
 
@@ -48,7 +57,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_text(train)
     extend = add_action(actions, "extend", "extend a tokenizer by new tokens learned from text")
     extend.add_argument("files", nargs="+", metavar="FILE", help=TEXT_FILES)
-    extend.add_argument("--tokenizer", required=True, metavar="DIR", help=EXISTING)
+    extend.add_argument("--tokenizer", required=True, metavar="DIR", help=EXISTING_TOKENIZER)
     extend.add_argument("--add", type=int, required=True, metavar="N", help="maximum number of new tokens")
     extend.add_argument(
         "--min-count", type=int, metavar="N", help="minimum number of occurrences of what is learned (default: 5)"
@@ -58,7 +67,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_text(extend)
     encode = add_action(actions, "encode", "print the tokens of texts, one text per line")
     encode.add_argument("texts", nargs="*", metavar="TEXT", help="text to tokenize")
-    encode.add_argument("--tokenizer", required=True, metavar="DIR", help=EXISTING)
+    encode.add_argument("--tokenizer", required=True, metavar="DIR", help=EXISTING_TOKENIZER)
     encode.add_argument(
         "--data",
         metavar="FILE",

@@ -208,7 +208,7 @@ def _(example: Row) -> list[Words]:
 @rebuild.register
 def _(example: Row, texts: Sequence[tuple[str, Callable[[int], int]]]) -> Row:
     new = {name: text for name, (text, _) in zip(("text", "text_b"), texts, strict=False)}
-    return replace(example, values={**example.values, **new})
+    return msgspec.structs.replace(example, values={**example.values, **new})
 
 
 @texts_of.register

@@ -19,6 +19,7 @@ import torch
 
 from unmask.batches.batch import Batch
 from unmask.batches.masking import MASKED
+from unmask.checkpoints.shards import INDEX, read_index
 from unmask.durable import replace_file
 from unmask.evaluation.model import score_examples
 from unmask.inference.backend import TorchBackend, inference_copy
@@ -224,7 +225,8 @@ def _size(subject: Subject) -> Mapping[str, Any]:
     heads = sum(value.numel() for head in model.heads.values() for value in head.values())
     weights = sum(value.numel() for value in model.encoder.parameters())
     files = [path for name in ("model.safetensors", "pytorch_model.bin") if (path := folder / name).exists()]
-    return {"parameters": weights + heads, "bytes": files[0].stat().st_size}
+    shards = files[:1] or {*read_index(folder / INDEX).values()}
+    return {"parameters": weights + heads, "bytes": sum(path.stat().st_size for path in shards)}
 
 
 def _turn(subjects: Sequence[Subject], texts: Sequence[Any], first: int) -> list[float]:

@@ -26,7 +26,7 @@ from unmask.finetuning.frozen import FEATURES, freeze
 from unmask.finetuning.job import Job, LabelledFiles, Start
 from unmask.finetuning.learner import finished_model
 from unmask.finetuning.prepare import Phase, Prepared, prepare
-from unmask.finetuning.used_rows import only_used_rows
+from unmask.finetuning.used_rows import Reindex, only_used_rows
 from unmask.inference.decisions import DecisionBackend
 from unmask.inference.predictor import Predictor
 from unmask.labelled.table import Data, as_sources
@@ -182,8 +182,8 @@ def run_prepared(
             (run.path / SCORES).unlink(missing_ok=True)
         _announce(ready, display)
         parts = _samples(ready, features or run.path / FEATURES, machine, processes, display)
-        with _reduced(ready, parts) as (samples, held):
-            trainer = _trainer(ready, samples, held, run, machine, processes, display)
+        with _reduced(ready, parts) as reindex:
+            trainer = _trainer(ready, *parts, reindex, run, machine, processes, display)
             trainer.complete(resume=resume)
         if not processes.is_main:
             return run.model
@@ -230,16 +230,14 @@ def _training_tokens(ready: Prepared) -> float:
     return budget.tokens or math.inf
 
 
-def _reduced(
-    ready: Prepared, parts: tuple[Sequence[Sample], Sequence[Sample]]
-) -> AbstractContextManager[Sequence[Sequence[Sample]]]:
+def _reduced(ready: Prepared, parts: tuple[Sequence[Sample], Sequence[Sample]]) -> AbstractContextManager[Reindex]:
     """Return a context in which only the token embeddings that occur in the samples are trained, if that is exact."""
     recipe = ready.recipe
     bodies = [ready.base.encoder, *(() if ready.teacher is None else (ready.teacher.encoder,))]
     decoded = any(TOKEN_EMBEDDINGS in one.asks for one in recipe.objectives.values())
     whole = recipe.frozen or decoded or recipe.optimizer.kind == "lamb"
     if whole or any(TOKEN_EMBEDDINGS not in body.gives for body in bodies):
-        return nullcontext(parts)
+        return nullcontext(lambda sample: sample)
     return only_used_rows([cast(WithTokenEmbeddings, body).words for body in bodies], parts)
 
 
@@ -247,6 +245,7 @@ def _trainer(
     ready: Prepared,
     samples: Sequence[Sample],
     held: Sequence[Sample],
+    reindex: Reindex,
     run: RunDirectory,
     machine: Machine,
     processes: Processes,
@@ -255,11 +254,11 @@ def _trainer(
     learner, recipe = ready.learner, ready.recipe
     phases = ready.phases or (Phase(1.0, tuple(learner.parts)),)
     last = {recipe.task.part, *phases[-1].objectives}  # the task is always evaluated
-    watched = split([learner.prepare(sample, last) for sample in held], EVALUATION_TOKENS) if held else []
+    watched = split([learner.prepare(reindex(sample), last) for sample in held], EVALUATION_TOKENS) if held else []
     return Trainer(
         learner,
         ExampleSource(samples, seed=recipe.seed, stages=[(one.share, " and ".join(one.objectives)) for one in phases]),
-        prepare=lambda sample: learner.prepare(sample, phases[sample.stage].objectives),
+        prepare=lambda sample: learner.prepare(reindex(sample), phases[sample.stage].objectives),
         heldout=[collate(some) for some in watched],
         evaluation_share=EVALUATION_SHARE,
         settings=recipe,
@@ -279,7 +278,8 @@ def _finish(
     model = finished_model(ready.base, ready.learner, data.labels, recipe.task)
     if recipe.task.tunes:
         model = _tune(model, ready.split.held, exact, display)
-    decides = data.labels and recipe.task.exclusive and machine != exact
+    alone = recipe.task.exclusive and not recipe.task.grouped  # a decision depends on the logits of one sample
+    decides = data.labels and alone and machine != exact
     backend = DecisionBackend(model, machine, display) if decides else None
     predictor = Predictor(model, exact, display, backend=backend)
     result = score_examples(predictor, data.held) if data.held else {"metrics": {}}

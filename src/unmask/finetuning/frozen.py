@@ -69,12 +69,13 @@ def freeze(
     linear, direct = chosen is not None and chosen.kind == "linear", body is encoder
     at = SUMMARY if texts and linear and (direct or not encoder.head.mean) else None
     every = [*samples[0], *samples[1]]
-    offsets = np.cumsum([0, *(len(sample if at is None else sample.positions[at]) for sample in every)])
+    sequences = [one for number, sample in enumerate(every) for one in sample.sequences(number)]
+    offsets = np.cumsum([0, *(len(one if at is None else one.positions[at]) for one in sequences)])
     read = at == SUMMARY or encoder.head.pools_tokens  # what the head reads, if there is no other model in between
     pooled = direct and read and (POOLER in encoder.gives or encoder.head.mean)
-    path = folder / f"{_digest(f'{weights} {numbers} {at} {pooled} {machine.dtype}', every, at)}.safetensors"
+    path = folder / f"{_digest(f'{weights} {numbers} {at} {pooled} {machine.dtype}', sequences, at)}.safetensors"
     if processes.is_main and not _is_intact(path, display):
-        rows = TorchBackend(base, machine, display).layers(every, numbers, at=at, pooled=pooled)
+        rows = TorchBackend(base, machine, display).layers(sequences, numbers, at=at, pooled=pooled)
         _checksum(path).unlink(missing_ok=True)
         write_features(path, rows, offsets, (len(numbers), encoder.width), half=True)
         replace_file(_checksum(path), sha256(path).encode())
@@ -82,7 +83,8 @@ def freeze(
     table = open_table(path)
     stored = Stored(table, numbers, encoder.head, encoder.num_layers, encoder.longest).to(machine.device)
     learner.encoder = body.over(stored)
-    made = [_by_row(sample, first, at) for sample, first in zip(every, offsets[:-1].tolist(), strict=True)]
+    firsts = offsets[np.cumsum([0, *(max(1, len(sample.parts)) for sample in every)])[:-1]]
+    made = [_by_row(sample, first, at) for sample, first in zip(every, firsts.tolist(), strict=True)]
     about = f"features of {len(every):,} samples: {len(table):,} rows, {table.nbytes / 2**20:,.1f} MiB"
     return (made[: len(samples[0])], made[len(samples[0]) :]), about
 
@@ -118,4 +120,5 @@ def _by_row(sample: Sample, first: int, at: str | None) -> Sample:
     if at is None:
         return sample.add(ids=first + np.arange(len(sample)))
     rows = np.arange(len(sample.positions[at]))
-    return replace(sample, ids=first + rows, segments=None, positions={at: rows})
+    parts = (1,) * len(sample.parts)
+    return replace(sample, ids=first + rows, segments=None, positions={at: rows}, parts=parts)

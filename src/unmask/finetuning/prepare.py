@@ -5,6 +5,7 @@ Errors in files, settings and model are raised here, before a run directory is c
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -29,6 +30,7 @@ from unmask.settings import convert, put
 from unmask.tasks import TASKS
 from unmask.tasks.embedding import Embedding
 from unmask.tasks.task import Framed
+from unmask.tasks.text_task import TextTask
 from unmask.training.machine import Machine
 
 
@@ -134,12 +136,15 @@ def assemble(
     stops_early = recipe.budget.patience is not None
     # examples for early stopping or for tuning a setting are neither trained on nor reported on
     split = data.inner(task) if stops_early or task.tunes else data
-    train = frame_examples(task, base, split.train, data.labels, "training")
-    evaluated = (split if stops_early else data).held
-    held = frame_examples(task, base, evaluated, data.labels, "evaluation")
-    inputs = {**base.inputs("model"), **data.fingerprints()}
+    with ThreadPoolExecutor(1) as aside:
+        inputs = aside.submit(lambda: {**base.inputs("model"), **data.fingerprints()})
+        train = frame_examples(task, base, split.train, data.labels, "training")
+        evaluated = (split if stops_early else data).held
+        held = frame_examples(task, base, evaluated, data.labels, "evaluation")
     how = "Trained on frozen features" if recipe.frozen else "Fine-tuned"
-    return Prepared(base, recipe, data, split, learner, kept, train, held, inputs, source, how, teacher=teacher)
+    return Prepared(
+        base, recipe, data, split, learner, kept, train, held, inputs.result(), source, how, teacher=teacher
+    )
 
 
 class _LoadSettings(msgspec.Struct, frozen=True):
@@ -212,9 +217,12 @@ def check_effects(recipe: FinetuningRecipe, body: Encoder, teacher: Teacher | No
         )
     for name, settings in recipe.objectives.items():
         if recipe.task.grouped:
-            title = recipe.task.part.replace("_", " ")
+            title, what, instead = recipe.task.part.replace("_", " "), "texts", ""
+            if isinstance(recipe.task, TextTask):
+                what, instead = "windows", " or --set task.windows=1 --set task.stride=0"
             raise UserError(
-                f"objective.{name} does not work with {title}, whose examples are groups of texts", remedy="remove it"
+                f"objective.{name} does not work with {title}, whose examples are groups of {what}",
+                remedy=f"pass --set objective.{name}=false{instead}",
             )
         if recipe.frozen or recipe.downstream is not None:
             raise UserError(

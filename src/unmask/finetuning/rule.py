@@ -69,7 +69,7 @@ def defaults(
     if frozen or downstream:
         layers = [-1] if downstream in (None, "linear") else list(range(-min(LAYERS, settings.layers), 0))
         chosen = {"frozen": frozen, "downstream": {"kind": downstream or "linear", "layers": layers}}
-    elif LEFT_TO_RIGHT in settings.gives and not TASKS[kind].grouped:
+    elif LEFT_TO_RIGHT in settings.gives and not TASKS[kind]().grouped:
         chosen = {"objective": {"causal_lm": {"weight": LM_WEIGHT}}}
     return {
         **chosen,

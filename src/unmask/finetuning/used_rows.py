@@ -7,7 +7,7 @@ faster and needs less memory, and the result is the same up to rounding.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -16,9 +16,12 @@ from torch import nn
 
 from unmask.batches.batch import Sample
 
+Reindex = Callable[[Sample], Sample]
+"""Replaces the token ids of a sample by those of a reduced table."""
+
 
 @contextmanager
-def only_used_rows(tables: Sequence[nn.Embedding], parts: Sequence[Sequence[Sample]]) -> Iterator[list[list[Sample]]]:
+def only_used_rows(tables: Sequence[nn.Embedding], parts: Sequence[Sequence[Sample]]) -> Iterator[Reindex]:
     """Reduce tables of token embeddings to the rows of the samples' tokens; restore the others at the end.
 
     Within the context the first table has one more row, of ones, which weight decay turns into the factor by which it
@@ -30,11 +33,12 @@ def only_used_rows(tables: Sequence[nn.Embedding], parts: Sequence[Sequence[Samp
         parts: samples to train on and to evaluate on.
 
     Yields:
-        The samples with the ids of the reduced tables.
+        A function that gives a sample the ids of the reduced tables.
     """
     table, *others = tables
     whole, frozen = table.weight.detach(), [other.weight for other in others]
-    used = np.unique(np.concatenate([sample.ids for part in parts for sample in part]))
+    ids = np.concatenate([sample.ids for part in parts for sample in part])
+    used = np.flatnonzero(np.bincount(ids, minlength=len(whole)))
     rows = torch.from_numpy(used).to(whole.device)
     table.weight = nn.Parameter(torch.cat([whole[rows], torch.ones_like(whole[:1])]))
     table.num_embeddings = len(table.weight)
@@ -42,7 +46,7 @@ def only_used_rows(tables: Sequence[nn.Embedding], parts: Sequence[Sequence[Samp
         other.weight = nn.Parameter(other.weight[rows], requires_grad=False)
     index = np.zeros(len(whole), np.int64)
     index[used] = np.arange(len(used))
-    yield [[sample.add(ids=index[sample.ids]) for sample in part] for part in parts]
+    yield lambda sample: sample.add(ids=index[sample.ids])
     trained = table.weight.detach()
     table.weight = nn.Parameter((whole * trained[-1]).index_copy_(0, rows, trained[:-1]))
     table.num_embeddings = len(whole)

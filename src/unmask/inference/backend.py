@@ -20,6 +20,7 @@ from unmask.batches.batch import Batch, Sample
 from unmask.encoders.encoder import POOLER, Keep, WithPooler, text_vectors
 from unmask.errors import UserError
 from unmask.inference.batching import in_order, run_in_batches
+from unmask.layers.linear import Linear
 from unmask.model import Model
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
@@ -157,12 +158,18 @@ class TorchBackend:
 def inference_copy(module: _Module, machine: Machine) -> _Module:
     """Return a copy in evaluation mode, on the machine's device and in its precision; the module is not changed.
 
-    If neither differs, the copy shares the module's tensors, so that no weights are in memory twice.
+    If neither differs, the copy shares the module's tensors, so that no weights are in memory twice. On a CPU its
+    linear layers also keep their matrices in another order as soon as a text comes alone (`Linear.keeps_packed`).
     """
     tensors = list(chain(module.parameters(), module.buffers()))
     if all(_fits(tensor, machine) for tensor in tensors):
-        return copy.deepcopy(module, {id(tensor): tensor for tensor in tensors}).eval()
-    return copy.deepcopy(module).to(machine.device, machine.dtype).eval()
+        copied = copy.deepcopy(module, {id(tensor): tensor for tensor in tensors}).eval()
+    else:
+        copied = copy.deepcopy(module).to(machine.device, machine.dtype).eval()
+    for part in copied.modules():
+        if isinstance(part, Linear):
+            part.keeps_packed = machine.device.type == "cpu"
+    return copied
 
 
 def _fits(tensor: Tensor, machine: Machine) -> bool:

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unmask.durable import replace_file
 from unmask.errors import UserError
 from unmask.inference.features import FILE
-from unmask.inference.predictor import Predictor
+from unmask.inference.predictor import open_predictor
+from unmask.inference.stream import save_predictions
 from unmask.labelled.table import Data
-from unmask.model import load_model
 from unmask.runs.display import Display
 from unmask.tasks.rows import read_unlabeled
 from unmask.training.machine import Machine
@@ -31,7 +30,7 @@ def predict(
     """Return the predictions of a fine-tuned model for the examples of files or of a table; see `Predictor`.
 
     Args:
-        model: run or model directory.
+        model: run or model directory, or an exported model.
         data: files or examples in memory (see `unmask.labelled.table.as_sources`), whose labels are not read.
         columns: mapping of our column names to those of the data.
         kind: format of the files, if the suffix does not determine it.
@@ -44,14 +43,13 @@ def predict(
         UserError: the model was not fine-tuned, or the data is malformed.
     """
     display, notes = Display(quiet=quiet), list[str]()
-    predictor = Predictor(load_model(model, allow_pickle=allow_pickle), machine, display)
+    predictor = open_predictor(model, machine, display, allow_pickle=allow_pickle)
     examples = predictor.read(data, columns=columns, kind=kind, notes=notes)
     predictions = predictor.run(examples, notes)
     for note in notes:
         display.say(note)
     if out is not None:
-        for path, content in predictor.task.files(Path(out), examples, predictions).items():
-            replace_file(path, content)
+        save_predictions(predictor.task, Path(out), examples, predictions)
     return predictions
 
 
@@ -71,7 +69,7 @@ def write_features(
     """Write an encoder's hidden states for each token of texts; see `unmask.inference.features`.
 
     Args:
-        model: run or model directory, or random:RECIPE with `tokenizer`.
+        model: run or model directory, an exported model with its last layer, or random:RECIPE with `tokenizer`.
         data: files or examples in memory, of texts or pairs; a `.txt` file has one text per line.
         layers: layer numbers; 0 is the embeddings, negative numbers count from the last layer.
         out: new directory for features.safetensors.
@@ -92,11 +90,13 @@ def write_features(
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise UserError("the directory is not empty", file=folder, remedy="choose another --out")
     rows = read_unlabeled(data, columns=columns or {}, kind=kind, notes=notes)
-    loaded = load_model(model, tokenizer=tokenizer, allow_pickle=allow_pickle)
-    tokens, cut = Predictor(loaded, machine, display).write_features(rows, layers, folder / FILE)
+    predictor = open_predictor(model, machine, display, tokenizer=tokenizer, allow_pickle=allow_pickle)
+    tokens, cut = predictor.write_features(rows, layers, folder / FILE)
     notes.append(f"{tokens:,} tokens of {len(rows):,} texts: {folder / FILE}")
     if cut:
-        notes.append(f"{cut:,} texts are longer than the model's {loaded.encoder.longest} tokens and were truncated")
+        notes.append(
+            f"{cut:,} texts are longer than the model's {predictor.model.encoder.longest} tokens and were truncated"
+        )
     for note in notes:
         display.say(note)
     return folder / FILE

@@ -16,8 +16,10 @@ from torch import Tensor
 
 from unmask.batches.batch import Batch, Group, Sample
 from unmask.checkpoints.check import body_on_meta
+from unmask.checkpoints.checksums import NAME as CHECKSUMS
 from unmask.checkpoints.checksums import check_checksums
 from unmask.checkpoints.huggingface import read_settings
+from unmask.durable import sha256
 from unmask.errors import UserError
 from unmask.inference.batching import in_order, run_in_batches
 from unmask.inference.engines import ENGINES, Arrays, Engine
@@ -64,6 +66,7 @@ class ExportedBackend:
         precision: see `Manifest`.
         num_layers: number of the only layer whose hidden states can be returned.
         display: shows the progress of long computations.
+        fingerprint: sha256 of the checksums of its directory, which identifies the weights.
     """
 
     engine: Engine
@@ -71,11 +74,15 @@ class ExportedBackend:
     precision: str
     num_layers: int
     display: Display
+    fingerprint: str = ""
 
     def logits(self, head: str, samples: Sequence[Sample]) -> list[np.ndarray]:
         """See `Backend`."""
         if head != self.signature.head:
             raise UserError(f"this model was exported with {self._what}, without a {head} head")
+
+        if len(samples) == 1:
+            return [self._run_alone(samples[0])]
 
         def compute(batch: Batch) -> np.ndarray:
             rows = self._run(batch)
@@ -86,12 +93,14 @@ class ExportedBackend:
     def layers(
         self, samples: Sequence[Sample], layers: Sequence[int], *, at: str | None = None, pooled: bool = False
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """See `Backend`; only the last layer is there."""
+        """See `Backend`; only the last layer is there, if the model was exported with it."""
         if self.signature.head != FEATURES or pooled or any(layer != self.num_layers for layer in layers):
-            raise UserError(
-                f"this model was exported with {self._what}, without these hidden states",
-                remedy="use the model that it was exported from",
-            )
+            remedy = "use the model that it was exported from"
+            if not pooled and all(layer == self.num_layers for layer in layers):
+                remedy += ", or export that with --head features"
+            elif self.signature.head == FEATURES and not pooled:
+                remedy += ", or ask for the last layer only (-1)"
+            raise UserError(f"this model was exported with {self._what}, without these hidden states", remedy=remedy)
 
         def compute(batch: Batch) -> np.ndarray:
             rows = self._run(batch)[:, None].repeat(len(layers), 1)  # (tokens, layers, width)
@@ -114,6 +123,14 @@ class ExportedBackend:
                 rows = rows if group.index is None else rows[group.index.numpy()]
             found.append(rows.astype(np.float32, copy=False))
         return np.concatenate(found)
+
+    def _run_alone(self, sample: Sample) -> np.ndarray:
+        """Return the logits of a single sequence: a batch of it would only take time."""
+        ones, zeros = np.ones(len(sample), np.int64), np.zeros(len(sample), np.int64)
+        columns = sample.ids, ones, zeros if sample.segments is None else sample.segments
+        inputs = {name: column.astype(np.int64)[None] for name, column in zip(INPUTS, columns, strict=True)}
+        rows = self.engine.run(inputs).astype(np.float32, copy=False)
+        return rows if self.signature.per_text else rows[0][sample.positions[self.signature.at]]
 
 
 def _padded(batch: Batch, group: Group) -> Arrays:
@@ -163,4 +180,6 @@ def load_exported(
     heads: dict[str, dict[str, Tensor]] = {} if signature.head == FEATURES else {signature.head: {}}
     model = Model(body, words, heads, manifest.labels, manifest.task)
     shown = display or Display(quiet=True)
-    return model, ExportedBackend(engine, signature, manifest.precision, settings.layers, shown)
+    listed = directory / CHECKSUMS
+    known = sha256(listed) if listed.is_file() else ""
+    return model, ExportedBackend(engine, signature, manifest.precision, settings.layers, shown, known)

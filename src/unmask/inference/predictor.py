@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 import torch
@@ -16,29 +16,27 @@ from unmask.encoders.downstream import resolve_layers
 from unmask.errors import InputWarning, UserError
 from unmask.inference.attention import Attention, read_attention
 from unmask.inference.backend import Backend, TorchBackend
-from unmask.inference.exported import is_exported, load_exported
+from unmask.inference.exported import ExportedBackend, is_exported, load_exported
 from unmask.inference.features import Features, frame_words, write_features
 from unmask.inference.fill import HEADS, Filling, Mask, find_masks, most_probable, no_masked_lm
 from unmask.inference.influence import Influence, measure_influence
 from unmask.inference.pooling import normalized, pooled, supported
 from unmask.inference.tokens import frame_tokens
 from unmask.labelled.choices_file import Choices
-from unmask.labelled.labelled_file import Row, is_plain, read_texts
+from unmask.labelled.labelled_file import Row, is_plain, iterate_texts, read_texts
 from unmask.labelled.sentence import Sentence, join_words, split_text
 from unmask.labelled.squad_file import Question
-from unmask.labelled.table import Data, Table, as_sources, is_table
+from unmask.labelled.table import Data, Source, as_sources, is_table
 from unmask.model import Model, load_model
 from unmask.runs.display import Display
 from unmask.tasks.extraction import Extraction, Texts
 from unmask.tasks.multiple_choice import Chosen, MultipleChoice
 from unmask.tasks.rows import as_rows, frame_rows
+from unmask.tasks.tagged import Tagged
 from unmask.tasks.task import Framed, Task
-from unmask.tasks.token_classification import Tagged, TokenClassification
+from unmask.tasks.token_classification import TokenClassification
 from unmask.text.unicode import check_unicode
 from unmask.training.machine import Machine, choose_machine
-
-WINDOW = 8192
-"""Number of examples of a stream that are sorted by length and computed together."""
 
 
 class Predictor:
@@ -54,7 +52,12 @@ class Predictor:
         machine: device and precision; None: float32 on the best available device.
         display: shows the progress of long computations.
         backend: computes the outputs; None: torch on the machine.
+
+    Attributes:
+        window: number of examples of a stream that are sorted by length and computed together.
     """
+
+    window = 8192
 
     def __init__(
         self,
@@ -98,7 +101,7 @@ class Predictor:
             texts_b: the second texts of pairs.
 
         Returns:
-            `tasks.classification.Prediction`, `tasks.regression.Score` or `tasks.token_classification.Tagged` for each
+            `tasks.classification.Prediction`, `tasks.regression.Score` or `tasks.tagged.Tagged` for each
             text.
 
         Raises:
@@ -132,13 +135,27 @@ class Predictor:
         """
         sources, found, columns = as_sources(data), list[Any](), columns or {}
         notes = [] if notes is None else notes
-        of_pairs = kind is None and getattr(self.task, "pairs", None)  # one text per line cannot be a pair
         for source in sources:
-            if not isinstance(source, Table) and is_plain(source, kind) and not of_pairs:
+            if self._has_lines(source, kind):
                 found += self.task.from_texts(read_texts(source, columns=columns, notes=notes))
             else:
                 found += self.task.read([source], columns=columns, kind=kind, gold=False, notes=notes)
         return found
+
+    def iterate(
+        self, path: str | Path, *, columns: Mapping[str, str], kind: str | None = None, notes: list[str]
+    ) -> Iterator[Any]:
+        """Yield what `read` returns for a file, for `stream`; see `Task.iterate`."""
+        if self._has_lines(path, kind):
+            for text in iterate_texts(path, columns=columns, notes=notes):
+                yield from self.task.from_texts([text])
+        else:
+            yield from self.task.iterate(path, columns=columns, kind=kind, notes=notes)
+
+    def _has_lines(self, source: Source, kind: str | None) -> TypeGuard[str | Path]:
+        """Return whether a source has one text per line, which cannot be a pair."""
+        of_pairs = kind is None and getattr(self.task, "pairs", None)
+        return is_plain(source, kind) and not of_pairs
 
     def tag(self, text: str | Sequence[str]) -> Tagged:
         """Find the entities of one text, or of a list of words, which are joined into a text.
@@ -222,7 +239,7 @@ class Predictor:
         return framed.read(self.backend.logits(self.task.part, framed.samples))
 
     def stream(self, examples: Iterable[Any], notes: list[str] | None = None) -> Iterator[list[Any]]:
-        """Yield the predictions for examples of any number, a window of `WINDOW` at a time, in order.
+        """Yield the predictions for examples of any number, a window of them at a time, in order.
 
         The next window is read and tokenized while one is computed; no more than two are in memory.
 
@@ -236,7 +253,7 @@ class Predictor:
         task, remaining = self.task, iter(examples)
 
         def frame() -> Framed | None:
-            window = list(islice(remaining, WINDOW))
+            window = list(islice(remaining, self.window))
             return task.frame(self.model.tokenizer, window, self.labels, gold=False) if window else None
 
         with ThreadPoolExecutor(1) as pool:
@@ -322,7 +339,9 @@ class Predictor:
         """
         encoder = self.model.encoder
         numbers = resolve_layers(layers, encoder.num_layers)
-        about = {"model": self.model.fingerprint(), "layers": ",".join(map(str, numbers)), "texts": str(len(examples))}
+        backend = self.backend  # of an exported model the encoder has no weights
+        weights = backend.fingerprint if isinstance(backend, ExportedBackend) else self.model.fingerprint()
+        about = {"model": weights, "layers": ",".join(map(str, numbers)), "texts": str(len(examples))}
         words = frame_words(self.model.tokenizer, examples, encoder.longest)
         rows = self.backend.layers(words.samples, numbers)
         about |= {"cut": str(words.cut), "precision": self.backend.precision}
@@ -413,10 +432,26 @@ def load(
 
 
 def open_predictor(
-    source: str | Path, machine: Machine | None, display: Display | None = None, *, allow_pickle: bool = False
+    source: str | Path,
+    machine: Machine | None,
+    display: Display | None = None,
+    *,
+    tokenizer: str | Path | None = None,
+    allow_pickle: bool = False,
 ) -> Predictor:
-    """Load a model for inference, as `load` does, on a given machine; `display` shows the progress."""
-    if is_exported(source):
+    """Load a model for inference, as `load` does, on a given machine.
+
+    Args:
+        source: the model, or random:RECIPE with `tokenizer`.
+        machine: device and precision; None: float32 on the best device. An exported model has its own.
+        display: shows the progress of long computations.
+        tokenizer: tokenizer for random:RECIPE.
+        allow_pickle: read a `pytorch_model.bin`, tensors only.
+
+    Raises:
+        UserError: there is no such model, or it is damaged.
+    """
+    if is_exported(source) and tokenizer is None:
         model, backend = load_exported(Path(source), display)
         return Predictor(model, backend=backend)
-    return Predictor(load_model(source, allow_pickle=allow_pickle), machine, display)
+    return Predictor(load_model(source, tokenizer=tokenizer, allow_pickle=allow_pickle), machine, display)

@@ -1,15 +1,19 @@
 """Predictions for files of any size in constant memory, which an interrupted run continues.
 
-Input: a stream of examples. Output: a file of JSON Lines, one prediction per example, in order.
+Input: a stream of examples. Output: the files that the task writes, such as JSON Lines with a line per example.
 
-Predictions are written as they are computed to `.FILE.part`, which becomes the file when it is complete. Beside it,
-`.FILE.part.json` says what it belongs to, so that only the same work is continued.
+What is written of each example is appended to `.FILE.part` as it is computed, a line each; when all are there, this
+becomes the file, or the task's files are made from it. Beside it, `.FILE.part.json` says what it belongs to, so that
+only the same work is continued. It is continued after a whole window: as examples are computed in the same batches, the
+result is the same to the last bit.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,6 +23,7 @@ import msgspec
 from unmask.durable import create, named, replace_file, sync
 from unmask.errors import UserError
 from unmask.inference.predictor import Predictor
+from unmask.tasks.task import Task
 
 COUNTED = re.compile(r"([\d,]+) of ([\d,]+) (.*)")
 """A note about a number of examples of a window."""
@@ -41,11 +46,11 @@ def write_predictions(
     resume: bool = False,
     notes: list[str] | None = None,
 ) -> int:
-    """Write a prediction per line; return the number of lines.
+    """Write predictions; return their number.
 
     Args:
-        predictor: a model for a task whose predictions are lines.
-        examples: examples of the task.
+        predictor: a fine-tuned model.
+        examples: examples of its task.
         out: the file, replaced when all predictions are there.
         about: see `identity`.
         resume: whether to continue what an interrupted run has written, if anything.
@@ -54,10 +59,16 @@ def write_predictions(
     Raises:
         UserError: there are no examples, or the interrupted run was another one.
     """
-    part = out.with_name(f".{out.name}.part")
+    task, part = predictor.task, _part(out)
     state = out.with_name(f"{part.name}.json")
-    done = _continued(part, state, about) if resume else 0
-    found: list[str] = []
+    done = _continued(part, state, about, predictor.window) if resume else 0
+    found, waiting = list[str](), deque[Any]()
+
+    def remaining() -> Iterator[Any]:
+        for example in islice(examples, done, None):
+            waiting.append(example)
+            yield example
+
     with named(part):
         if not done:
             create(part).close()
@@ -65,8 +76,9 @@ def write_predictions(
         count = done
         try:
             with part.open("ab") as file:
-                for predictions in predictor.stream(islice(examples, done, None), found):
-                    file.write(b"".join(msgspec.json.encode(one) + b"\n" for one in predictions))
+                for predictions in predictor.stream(remaining(), found):
+                    window = [waiting.popleft() for _ in predictions]
+                    file.write(_lines(task, out, window, predictions))
                     file.flush()
                     count += len(predictions)
             if not count:
@@ -75,17 +87,73 @@ def write_predictions(
             part.unlink()
             state.unlink()
             raise
-        sync(part)
-        part.replace(out)
+        _complete(task, part, out)
         state.unlink()
-    sync(out.parent)
     if notes is not None:
         notes += summed(found)
     return count
 
 
-def _continued(part: Path, state: Path, about: Mapping[str, Any]) -> int:
-    """Return how many complete lines an interrupted run has left, and cut off what follows them; 0 without such a run.
+def save_predictions(task: Task, out: Path, examples: Sequence[Any], predictions: Sequence[Any]) -> None:
+    """Write predictions that are in memory, to the same files as `write_predictions`.
+
+    Raises:
+        UserError: an example cannot be written in the format of the file.
+        OSError: the disk is full.
+    """
+    part, content = _part(out), _lines(task, out, examples, predictions)
+    try:
+        with named(part):
+            with create(part) as file:
+                file.write(content)
+            _complete(task, part, out)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class _Records:
+    """The lines of a file of JSON Lines, decoded one by one."""
+
+    path: Path
+
+    def __iter__(self) -> Iterator[Any]:
+        with self.path.open("rb") as file:
+            yield from map(msgspec.json.decode, file)
+
+
+def _part(out: Path) -> Path:
+    return out.with_name(f".{out.name}.part")
+
+
+def _lines(task: Task, out: Path, examples: Sequence[Any], predictions: Sequence[Any]) -> bytes:
+    """Return the line of each example."""
+    records = (task.record(out, *pair) for pair in zip(examples, predictions, strict=True))
+    return b"".join(msgspec.json.encode(one) + b"\n" for one in records)
+
+
+def _complete(task: Task, part: Path, out: Path) -> None:
+    """Turn the complete lines into the files of a task."""
+    contents = task.files(out, _Records(part))
+    for path, content in contents.items():
+        aside = path.with_name(f".{path.name}.complete")
+        try:
+            with named(path), create(aside) as file:
+                file.writelines(content)
+            sync(aside)
+            aside.replace(path)
+        finally:
+            aside.unlink(missing_ok=True)
+    if contents:
+        part.unlink()
+    else:
+        sync(part)
+        part.replace(out)
+    sync(out.parent)
+
+
+def _continued(part: Path, state: Path, about: Mapping[str, Any], window: int) -> int:
+    """Return how many lines of whole windows an interrupted run has left, and cut off the others; 0 without such a run.
 
     Raises:
         UserError: it had another model or other data.
@@ -102,14 +170,15 @@ def _continued(part: Path, state: Path, about: Mapping[str, Any]) -> int:
             file=part,
             remedy="repeat its command, or omit --resume to start again",
         )
-    lines = end = 0
+    lines = done = length = end = 0
     with part.open("rb") as file:
         for line in file:
-            if line.endswith(b"\n"):
-                lines, end = lines + 1, end + len(line)
+            lines, length = lines + line.endswith(b"\n"), length + len(line)
+            if lines % window == 0 and line.endswith(b"\n"):
+                done, end = lines, length
     with part.open("r+b") as file:
         file.truncate(end)
-    return lines
+    return done
 
 
 def summed(notes: Iterable[str]) -> list[str]:

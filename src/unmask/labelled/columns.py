@@ -19,8 +19,11 @@ from unmask.errors import UserError
 PAIRS = (
     *(("text", "text_b"), ("text_a", "text_b"), ("sentence1", "sentence2"), ("sentence_A", "sentence_B")),
     *(("premise", "hypothesis"), ("question1", "question2"), ("#1 String", "#2 String"), ("question", "sentence")),
+    ("anchor", "positive"),
 )
 """Names of the columns with the texts of a pair, unless `--columns` gives others."""
+NEGATIVES = ("text_c", "negative")
+"""Names of the column with a third text that does not belong to the first, for tasks that read one."""
 TEXTS = ("text", "sentence", "review", "content", "text_a")
 """Names of the text column, if a file has no pairs."""
 LABELS = ("label", "labels", "gold_label", "class", "sentiment", "Quality", "is_duplicate", "entailment_judgment")
@@ -93,6 +96,7 @@ class Wanted:
         headerless: the format that needs no header.
         several: whether a text may have several labels.
         optional: whether a file may lack the label column.
+        triplets: whether a third text is read, if there is a column of them.
     """
 
     columns: Mapping[str, str]
@@ -100,6 +104,7 @@ class Wanted:
     headerless: Headerless
     several: bool = False
     optional: bool = False
+    triplets: bool = False
 
     def numbered(self, name: str) -> Found | None:
         """Return the columns if they are given as numbers, which imply that there is no header; None otherwise.
@@ -173,6 +178,8 @@ class Wanted:
                 chosen |= {"text": (pair[0],), "text_b": (pair[1],)}
             else:
                 chosen["text"] = (*TEXTS, *(first for first, _ in PAIRS))
+        if self.triplets and (third := [theirs for theirs in NEGATIVES if theirs in names]):
+            chosen.setdefault("text_c", tuple(third))
         if self.labels and not (self.optional and set(self.labels).isdisjoint(names)):
             chosen.setdefault("label", self.labels)
         return chosen

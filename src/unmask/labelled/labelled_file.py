@@ -19,6 +19,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
 
+import msgspec
+
 from unmask.errors import UserError, nearest
 from unmask.labelled.columns import ACCEPTABILITY, LABELS, Found, Headerless, Wanted
 from unmask.labelled.label_lists import list_labels, split_labels
@@ -34,18 +36,17 @@ from unmask.text.files import (
     read_text_lines,
 )
 
-NAMES = ("text", "text_b", "label")
+NAMES = ("text", "text_b", "text_c", "label")
 """Our names of the columns."""
 
 FORMATS = ("tsv", "csv")
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(msgspec.Struct, frozen=True, gc=False):  # nothing in it refers back to it
     """An example.
 
     Attributes:
-        values: the requested columns, by our names ("text", "label"; for pairs also "text_b").
+        values: the requested columns, by our names ("text", "label"; for pairs also "text_b", for triplets "text_c").
         file, line: its location; rows that are not lines are numbered from 1.
         labels: all labels of the text, if it may have several; `values` then has no "label".
     """
@@ -86,6 +87,7 @@ def read_rows(
     notes: list[str] | None = None,
     several: bool = False,
     optional: bool = False,
+    triplets: bool = False,
 ) -> list[Row]:
     """Read all rows of some files or tables, which must be either all single texts or all pairs.
 
@@ -101,6 +103,7 @@ def read_rows(
         notes: receives a line for each file from which rows were omitted, as its format specifies.
         several: whether a text may have several labels, or none; see `Row.labels` and labelled/label_lists.py.
         optional: whether all rows may lack labels.
+        triplets: whether to read a third text of each pair, a negative, if there is a column of them.
 
     Raises:
         UserError: a column is missing, a row is bad, or there are no rows; the message names file and line.
@@ -116,6 +119,7 @@ def read_rows(
             notes=notes,
             several=several,
             optional=optional,
+            triplets=triplets,
         )
     )
     if not rows:
@@ -123,6 +127,8 @@ def read_rows(
     first = rows[0]
     if mixed := next((row for row in rows if row.values.keys() != first.values.keys()), None):
         what, ours = "pairs and single texts", "text_b"
+        if ("text_c" in mixed.values) != ("text_c" in first.values):
+            what, ours = "pairs with and without a negative", "text_c"
         if ("label" in mixed.values) != ("label" in first.values):
             what, ours = "rows with and without a label", "label"
         raise UserError(
@@ -145,15 +151,20 @@ def iterate_rows(
     notes: list[str] | None = None,
     several: bool = False,
     optional: bool = False,
+    triplets: bool = False,
 ) -> Iterator[Row]:
     """Yield the rows of files of any size, one in memory at a time; the arguments are those of `read_rows`.
 
     Raises:
         UserError: a column is missing, or a row is bad; the message names file and line.
     """
-    if columns.keys() - {"text", "text_b", *(("label",) if gold else ())}:
+    if unknown := sorted(columns.keys() - set(NAMES)):
+        raise UserError(f"--columns {unknown[0]}=… has no effect", remedy=nearest(unknown[0], NAMES))
+    if "label" in columns and not gold:
         raise UserError("--columns label=… has no effect: no labels are read")
-    wanted = Wanted(columns, tuple(labels) if gold else (), headerless, several and gold, optional)
+    if "text_c" in columns and not triplets:
+        raise UserError("--columns text_c=… has no effect: this task reads no third text")
+    wanted = Wanted(columns, tuple(labels) if gold else (), headerless, several and gold, optional, triplets)
     for path in paths:
         name, omitted = display_name(path), Counter[str]()
         if isinstance(path, Table) or has_records(path, kind):
@@ -238,7 +249,8 @@ def _read(path: str | Path, kind: str, wanted: Wanted, name: str, omitted: Count
             )
         chosen = {ours: cells[index] for ours, index in found.indices.items()}
         labels = split_labels(chosen.pop("label"), name, line) if wanted.several else None
-        yield from _row(chosen, name, line, found, omitted, labels)
+        if row := _row(chosen, name, line, found, omitted, labels):
+            yield row
 
 
 _Line = tuple[int, list[str]]
@@ -302,7 +314,8 @@ def _read_records(source: Source, kind: str | None, wanted: Wanted, name: str, o
         chosen = {ours: _Cell(ours, names[index], values[index]) for ours, index in found.indices.items()}
         labels = list_labels(chosen.pop("label").value, name, number) if wanted.several else None
         texts = {ours: cell.text(name, number) for ours, cell in chosen.items()}
-        yield from _row(texts, name, number, found, omitted, labels)
+        if row := _row(texts, name, number, found, omitted, labels):
+            yield row
 
 
 @dataclass(frozen=True)
@@ -336,16 +349,17 @@ def _row(
     found: Found,
     omitted: Counter[str],
     labels: tuple[str, ...] | None,
-) -> Iterator[Row]:
-    """Yield the row, unless it is one that its format excludes."""
+) -> Row | None:
+    """Return the row, or None if it is one that its format excludes."""
     values = {ours: value.strip() for ours, value in values.items()}
     if found.unlabeled is not None and values.get("label") == found.unlabeled:
         omitted["pairs without a label"] += 1
-        return
+        return None
     for ours, value in values.items():
-        if not value and ours != "label" and found.damaged:
+        if value:
+            continue
+        if ours != "label" and found.damaged:
             omitted["pairs with an empty question"] += 1
-            return
-        if not value:
-            raise UserError(f"the {ours} is empty", file=name, line=line, remedy="fix or remove the row")
-    yield Row(values, name, line, labels)
+            return None
+        raise UserError(f"the {ours} is empty", file=name, line=line, remedy="fix or remove the row")
+    return Row(values, name, line, labels)

@@ -48,17 +48,27 @@ def read_sentences(
     Raises:
         UserError: a line is bad, a tag is unknown, or there are no sentences; the message names file and line.
     """
+    sentences: list[Sentence] = []
+    for path in paths:
+        found = list(iterate_sentences(path, columns=columns, kind=kind, gold=gold))
+        if not found:
+            raise UserError("there are no sentences in the file", file=display_name(path))
+        sentences += _in_iob2(found) if gold else found
+    return sentences
+
+
+def iterate_sentences(
+    path: Source, *, columns: Mapping[str, str], kind: str | None = None, gold: bool = False
+) -> Iterator[Sentence]:
+    """Yield the sentences of a file or table, one in memory at a time, with tags in the file's own scheme.
+
+    The arguments and errors are those of `read_sentences`.
+    """
     if unknown := sorted(columns.keys() - {"text", *(("label",) if gold else ())}):
         how = "with" if gold else "without"
         raise UserError(f"--columns {unknown[0]}=… has no effect: sentences are read {how} tags")
-    sentences: list[Sentence] = []
-    for path in paths:
-        name, read = display_name(path), _read_rows if _has_rows(path, kind) else _read_columns
-        found = list(read(path, columns, gold, _Tags(name), kind))
-        if not found:
-            raise UserError("there are no sentences in the file", file=name)
-        sentences += _in_iob2(found) if gold else found
-    return sentences
+    read = _read_rows if _has_rows(path, kind) else _read_columns
+    yield from read(path, columns, gold, _Tags(display_name(path)), kind)
 
 
 def write_columns(sentence: Sentence, tags: Sequence[str]) -> str:

@@ -8,6 +8,8 @@ torch uses MKL for float32 products, which does not use AVX-512 on CPUs of other
 a half times as fast, in the forward pass and for the gradient of the input. On Intel CPUs MKL is as fast in the forward
 pass, up to twice as fast for that gradient, and needs no kernel for each new shape. In bf16 torch uses oneDNN anyway.
 The operator is private: if torch lacks it, layers compute as torch.nn.Linear does.
+
+For inference a layer keeps its matrix in oneDNN's order once it has multiplied few rows, as in a text that comes alone.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
 CPUS = Path("/proc/cpuinfo")
+FEW_ROWS = 256
+"""Number of rows up to which reordering a matrix takes a noticeable share of the time of its product."""
 STEPS_PER_OCTAVE = 5
 """Binary digits of a number of rows that are kept."""
 
@@ -39,19 +43,31 @@ class Linear(nn.Linear):
 
     Attributes:
         stacked: number of matrices that are stacked in the rows of the weight, such as query, key and value.
+        keeps_packed: whether to keep what `packed` returns, for products with few rows without gradient.
     """
 
     stacked = 1
+    keeps_packed = False
+    _kept: tuple[int, Tensor] | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x weight^T + bias, (tokens, width of the output)."""
         filled = fill_up(x)
-        y: Tensor = (
-            _Linear.apply(filled, self.weight, self.bias)  # type: ignore[no-untyped-call]
-            if _by_onednn(x)
-            else super().forward(filled)
-        )
+        if not (torch.is_grad_enabled() or torch.compiler.is_compiling()):
+            few = self.keeps_packed and len(x) <= FEW_ROWS
+            y = product(filled, self._packed() if few else self.weight, self.bias)
+        elif _by_onednn(x):
+            y = _Linear.apply(filled, self.weight, self.bias)  # type: ignore[no-untyped-call]
+        else:
+            y = super().forward(filled)
         return y if filled is x else y[: len(x)]
+
+    def _packed(self) -> Tensor:
+        """Return the matrix as `packed` does, anew if the weight has changed."""
+        version = 0 if self.weight.is_inference() else self.weight._version
+        if self._kept is None or self._kept[0] != version:
+            self._kept = version, packed(self.weight)
+        return self._kept[1]
 
 
 class _Linear(torch.autograd.Function):

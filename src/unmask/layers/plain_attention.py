@@ -35,12 +35,12 @@ def probabilities(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> list[Tens
 
     Rows sum to 1; those of padding tokens are arbitrary. The arguments are those of `plain`.
     """
-    return [_probabilities(*_by_heads(qkv, group, spec)[:2], tokens, group, spec, None) for group in tokens.groups]
+    return [_probabilities(*by_heads(qkv, group, spec)[:2], tokens, group, spec, None) for group in tokens.groups]
 
 
 def _attend(qkv: Tensor, tokens: Tokens, group: Group, spec: AttentionSpec, collected: list[Tensor] | None) -> Tensor:
     """Return the outputs of a group's tokens, (tokens of the group, width)."""
-    query, key, value = _by_heads(qkv, group, spec)  # each (sequences, heads, longest, head width)
+    query, key, value = by_heads(qkv, group, spec)  # each (sequences, heads, longest, head width)
     shares = _probabilities(query, key, tokens, group, spec, collected)
     if spec.dropout:  # exported programs contain no dropout, not even with rate 0
         shares = dropout(shares, spec.dropout)
@@ -64,7 +64,8 @@ def _probabilities(
     return scores.softmax(-1)
 
 
-def _by_heads(qkv: Tensor, group: Group, spec: AttentionSpec) -> tuple[Tensor, Tensor, Tensor]:
+def by_heads(qkv: Tensor, group: Group, spec: AttentionSpec) -> tuple[Tensor, Tensor, Tensor]:
+    """Return a group's queries, keys and values, rotated, (sequences, heads, longest, head width) each."""
     rows = qkv[group.start : group.stop] if group.slots is None else qkv.index_select(0, group.slots)
     x = rows.view(group.sequences, group.longest, 3, spec.heads, -1).permute(2, 0, 3, 1, 4)
     if spec.rotation is None:

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from unmask.inference.fill import Mask
 from unmask.serving.limits import Kind
-from unmask.tasks.token_classification import Entity
+from unmask.tasks.tagged import Entity
 
 Name = Annotated[str, Meta(max_length=200, description="Name of the model; by default the first one that can do it.")]
 Texts = Annotated[str | list[str], Meta(description="One text or several.")]

@@ -61,8 +61,12 @@ def find_temperature(probabilities: np.ndarray, gold: np.ndarray) -> float:
 
 def at_temperature(probabilities: np.ndarray, temperature: float) -> np.ndarray:
     """Return probabilities, (examples, classes), after their logits are divided by a temperature."""
-    scaled = np.log(np.maximum(probabilities.astype(float), _TINY)) / temperature
-    weights = np.exp(scaled - scaled.max(1, keepdims=True))
+    return softmax(np.log(np.maximum(probabilities.astype(float), _TINY)) / temperature)
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Return the probabilities of logits, both (examples, classes)."""
+    weights = np.exp(logits - logits.max(1, keepdims=True))
     return np.asarray(weights / weights.sum(1, keepdims=True))
 
 

@@ -32,10 +32,11 @@ from unmask.tasks.calibration import (
     find_temperature,
 )
 from unmask.tasks.mistake import Mistake
-from unmask.tasks.pooled_head import PooledHead
+from unmask.tasks.pooled_head import TextHead
 from unmask.tasks.regularization import NONE, Regularization, score, second_pass_flops
-from unmask.tasks.rows import are_pairs, as_rows, frame_rows, hold_out, passages, with_labels
-from unmask.tasks.task import Columns, Framed, Notes, Paths, Task
+from unmask.tasks.rows import are_pairs, hold_out, passages, with_labels
+from unmask.tasks.task import Columns, Framed, Notes, Paths
+from unmask.tasks.text_task import TextTask
 from unmask.tokenizers.tokenizer import Tokenizer
 
 
@@ -46,7 +47,7 @@ class Prediction(msgspec.Struct, frozen=True, omit_defaults=True):
         text, text_b: the texts as given.
         label: the most probable label.
         scores: probability of each label, in the model's order.
-        cut: whether a text was truncated because the sequence exceeds the task's `length`.
+        cut: whether a text was truncated because it exceeds the task's `length`, or all its `windows`.
     """
 
     text: str
@@ -56,24 +57,20 @@ class Prediction(msgspec.Struct, frozen=True, omit_defaults=True):
     cut: bool = False
 
 
-class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="classification"):
-    """The recipe's [task] for `kind = "classification"`; see `Task`.
+class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="classification"):
+    """The recipe's [task] for `kind = "classification"`; see `TextTask`.
 
     Attributes:
-        length: maximum number of tokens, special tokens included; longer texts are truncated.
         weights: weights of the labels in the loss, in the model's order; empty: all equal; "balanced": every label has
             the same total weight, however many examples it has.
         regularization: label smoothing and R-Drop.
         temperature: what logits are divided by before they become probabilities; "tuned": found on a tenth of the
             training examples, which are then not used for training.
-        pairs: whether pairs of texts are classified; None: decided by the training examples (unknown for a model that
-            was not trained here).
     """
 
     weights: tuple[float, ...] | Literal["balanced"] = ()
     regularization: Regularization = NONE
     temperature: Temperature = 1.0
-    pairs: bool | None = None
 
     part = "classification"
     metric = "accuracy"
@@ -90,10 +87,6 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
     ) -> list[Row]:
         """See `Task`."""
         return read_rows(paths, columns=columns, gold=gold, kind=kind, notes=notes)
-
-    def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Row]:
-        """See `Task`."""
-        return as_rows(texts, texts_b)
 
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
         """See `Task`: sorted by value if all labels are integers, alphabetically otherwise."""
@@ -144,22 +137,17 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
-        samples, cut, notes = frame_rows(tokenizer, examples, self.length, pairs=self.pairs)
-        if gold:
-            numbers = np.array(_numbers(examples, labels), np.int64)
-            samples = [
-                sample.add(labels={"classification": numbers[index : index + 1]})
-                for index, sample in enumerate(samples)
-            ]
+        targets = ("classification", np.array(_numbers(examples, labels), np.int64)[:, None]) if gold else None
+        texts = self.frame_texts(tokenizer, examples, targets)
 
         def read(logits: Sequence[np.ndarray]) -> list[Prediction]:
             if not logits:
                 return []
-            scaled = torch.from_numpy(np.concatenate(logits)) / divisor(self.temperature)
+            scaled = torch.from_numpy(texts.mean(logits)) / divisor(self.temperature)
             probabilities = scaled.softmax(1).tolist()
-            return [_prediction(*one, labels) for one in zip(examples, probabilities, cut, strict=True)]
+            return [_prediction(*one, labels) for one in zip(examples, probabilities, texts.cut, strict=True)]
 
-        return Framed(samples, read, notes)
+        return Framed(texts.samples, read, texts.notes)
 
     def measure(self, examples: Sequence[Row], predictions: Sequence[Prediction], labels: Sequence[str]) -> Measure:
         """See `Task`."""
@@ -209,7 +197,7 @@ class Classification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True
         return () if self.weights == "balanced" else self.weights
 
 
-class ClassificationHead(PooledHead):
+class ClassificationHead(TextHead):
     """Classification head with its loss.
 
     Args:
@@ -233,7 +221,7 @@ class ClassificationHead(PooledHead):
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`; the loss of an example is multiplied by the weight of its label."""
-        gold = batch.labels["classification"]
+        gold = self.gold(batch, "classification").squeeze(1)  # (texts,)
         weights = torch.tensor(self.weights, device=gold.device) if self.weights else None
         return score(self, encoder, encoded, batch, gold, weights)
 

@@ -10,7 +10,7 @@ learned. Reddy et al. 2019 also generate answers from the rationale, which an en
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -117,15 +117,13 @@ class Coqa(Extraction, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
         ]
         return sorted(found, key=lambda mistake: -mistake.score)
 
-    def files(
-        self, path: Path, examples: Sequence[CoqaQuestion], predictions: Sequence[KindAnswered]
-    ) -> dict[Path, bytes]:
+    def record(self, path: Path, example: CoqaQuestion, prediction: KindAnswered) -> Any:
+        """See `Task`."""
+        return {"id": example.dialogue, "turn_id": example.turn, "answer": prediction.answer}
+
+    def files(self, path: Path, records: Iterable[Any]) -> dict[Path, Iterable[bytes]]:
         """See `Task`: what evaluate-v1.0.py reads."""
-        rows = [
-            {"id": example.dialogue, "turn_id": example.turn, "answer": predicted.answer}
-            for example, predicted in zip(examples, predictions, strict=True)
-        ]
-        return {path: msgspec.json.format(msgspec.json.encode(rows)) + b"\n"}
+        return {path: [msgspec.json.format(msgspec.json.encode(list(records))) + b"\n"]}
 
     def line(self, prediction: KindAnswered) -> str:
         """See `Task`."""

@@ -1,19 +1,21 @@
 """Vectors of texts, trained on pairs: their cosine is high for texts that belong together.
 
-Input: rows of two texts, all with a score or all without. Output: samples, the head with its loss, predictions. The
-head has no weights: it pools the last layer, and the encoder itself is trained.
+Input: rows of two texts, all with a score or all without; those without may have a third text, a hard negative.
+Output: samples, the head with its loss, predictions. The head has no weights: it pools the last layer, and the encoder
+itself is trained.
 
 Without scores: each first text should find its own second text among those of its micro-batch (Henderson et al. 2017,
 section 4.4; `MultipleNegativesRankingLoss` of sentence-transformers). The negatives are those of the same micro-batch,
 on the same device: larger steps that are split have no more of them, and a micro-batch of one pair teaches nothing.
-Unlike there, pairs that share a text with a pair are not its negatives. With scores: the squared error of the cosine
+Unlike there, pairs that share a text with a pair are not its negatives. The third texts of all rows are negatives of
+each row too, unless they are equal to one of its own two texts. With scores: the squared error of the cosine
 (Reimers and Gurevych 2019, section 3; `CosineSimilarityLoss`), where the scores are scaled to the range from 0 to 1.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
 import msgspec
@@ -26,7 +28,8 @@ from unmask.batches.batch import GROUP, Batch, Sample
 from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.errors import UserError
 from unmask.labelled.columns import LABELS, NUMBERS, SIMILARITY
-from unmask.labelled.labelled_file import NAMES, Row, read_rows
+from unmask.labelled.labelled_file import NAMES, Row, iterate_rows, read_rows
+from unmask.labelled.table import Source
 from unmask.layers.vocabulary import count_correct
 from unmask.metrics import regression as metrics
 from unmask.metrics.intervals import Measure
@@ -38,8 +41,8 @@ from unmask.tasks.task import Columns, Framed, Notes, Paths, Task
 from unmask.tokenizers.tokenizer import Tokenizer
 
 SIDE, TEXT, TARGET = "side", "text_number", "similarity"
-"""Names of labels: whether a sequence is a first (0) or a second text (1); the number of its text, the same for equal
-texts; the scaled score of its pair."""
+"""Names of labels: whether a sequence is a first (0), a second (1) or a third text (2); the number of its text, the
+same for equal texts; the scaled score of its pair."""
 TEMPERATURE = 0.05
 """What cosines are divided by; sentence-transformers multiplies them by 20."""
 POOL = 1000
@@ -54,7 +57,8 @@ class Similarity(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         text, text_b: the texts as given.
         score: the cosine, -1 to 1.
-        rank: rank of the second text by its cosine with the first, from 1, among those of up to `POOL` pairs.
+        rank: rank of the second text by its cosine with the first, from 1, among the second and third texts of up to
+            `POOL` pairs.
         cut: whether a text was truncated because it exceeds the task's `length`.
     """
 
@@ -113,6 +117,7 @@ class Embedding(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
             headerless=SIMILARITY,
             notes=notes,
             optional=True,
+            triplets=True,
         )
         if gold and "text_b" not in rows[0].values:
             raise UserError(
@@ -123,7 +128,28 @@ class Embedding(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
             )
         if gold and _are_scored(rows):
             numbers(rows)
+            if "text_c" in rows[0].values:
+                raise UserError(
+                    "negatives have no effect: the pairs have scores",
+                    file=rows[0].file,
+                    line=rows[0].line,
+                    remedy="rename or remove one of the two columns",
+                )
+        for row in rows:
+            if row.values.get("text_c") in (row.values["text"], row.values.get("text_b", "")):
+                raise UserError(
+                    "the negative is the first or the second text",
+                    file=row.file,
+                    line=row.line,
+                    remedy="remove the row",
+                )
         return rows
+
+    def iterate(
+        self, source: Source, *, columns: Columns, kind: str | None = None, notes: Notes = None
+    ) -> Iterator[Row]:
+        """See `Task`."""
+        return iterate_rows([source], columns=columns, kind=kind, gold=False, headerless=SIMILARITY, notes=notes)
 
     def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Row]:
         """See `Task`."""
@@ -161,19 +187,19 @@ class Embedding(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`: with `gold`, a sample per pair; otherwise, one per text."""
         are_pairs(examples, True)
-        rows = [Row({"text": row.values[name]}, row.file, row.line) for row in examples for name in NAMES[:2]]
+        names = _texts(examples)
+        rows = [Row({"text": row.values[name]}, row.file, row.line) for row in examples for name in names]
         samples, cut, notes = frame_rows(tokenizer, rows, self.length, pairs=False)
 
         def read(logits: Sequence[np.ndarray]) -> list[Similarity]:
             if not logits:
                 return []
-            vectors = np.concatenate(logits)  # (2 * pairs, width)
-            were_cut = [one or other for one, other in zip(cut[::2], cut[1::2], strict=True)]
+            vectors = np.concatenate(logits)  # (texts of all pairs, width)
+            sides = (vectors[side :: len(names)] for side in range(len(names)))  # (pairs, width) each
+            were_cut: list[bool] = np.any(np.reshape(cut, (len(examples), len(names))), axis=1).tolist()
             return [
                 Similarity(row.values["text"], row.values["text_b"], cosine, rank, was_cut)
-                for row, cosine, rank, was_cut in zip(
-                    examples, *_compare(vectors[::2], vectors[1::2]), were_cut, strict=True
-                )
+                for row, cosine, rank, was_cut in zip(examples, *_compare(*sides), were_cut, strict=True)
             ]
 
         return Framed(self._paired(samples, examples) if gold else samples, read, notes)
@@ -223,13 +249,14 @@ class Embedding(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
             if rows and not _are_scored(rows):
                 raise UserError("the pairs have no scores, but the training examples have", file=rows[0].file)
             targets = ((np.array(numbers(rows)) - self.least) / (self.most - self.least)).astype(np.float32)
-        made = []
+        made, names = [], _texts(rows)
         for number, row in enumerate(rows):
-            texts = [known.setdefault(row.values[name], len(known)) for name in NAMES[:2]]
-            labels = {SIDE: np.arange(2), TEXT: np.array(texts)}
+            texts = [known.setdefault(row.values[name], len(known)) for name in names]
+            labels = {SIDE: np.arange(len(names)), TEXT: np.array(texts)}
             if targets is not None:
-                labels[TARGET] = targets[[number, number]]
-            made.append(Sample.joined(samples[2 * number :][:2], labels).named((0, number)))
+                labels[TARGET] = targets[[number] * len(names)]
+            own = slice(len(names) * number, len(names) * (number + 1))
+            made.append(Sample.joined(samples[own], labels).named((0, number)))
         return made
 
 
@@ -267,41 +294,59 @@ class EmbeddingHead(Objective):
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
-        order = (2 * batch.labels[GROUP] + batch.labels[SIDE]).argsort()  # pair by pair, first texts first
+        sides = self._sides(batch)
+        order = (sides * batch.labels[GROUP] + batch.labels[SIDE]).argsort()  # pair by pair, first texts first
         vectors = self.predict(encoder, encoded, batch)[order]  # (sequences, width)
-        first, second = vectors[::2], vectors[1::2]  # (pairs, width) each
+        first, second = vectors[::sides], vectors[1::sides]  # (pairs, width) each
         if self.temperature is None:
-            targets = batch.labels[TARGET][order][::2]  # (pairs,)
+            targets = batch.labels[TARGET][order][::sides]  # (pairs,)
             return Part(((first * second).sum(1) - targets).square().sum(), {})
-        texts = batch.labels[TEXT][order].view(-1, 2)  # (pairs, 2)
-        shared = (texts[:, None] == texts[None]).any(2).fill_diagonal_(False)  # (pairs, pairs)
+        texts = batch.labels[TEXT][order].view(-1, sides)  # (pairs, 2 or 3)
+        pairs = texts[:, :2]
+        shared = (pairs[:, None] == pairs[None]).any(2).fill_diagonal_(False)  # (pairs, pairs)
         logits = (first @ second.T / self.temperature).masked_fill(shared, -torch.inf)  # (pairs, pairs)
         own = torch.arange(len(logits), device=logits.device)
-        loss = cross_entropy(logits, own, reduction="sum")
-        if self.symmetric:
+        ranked = logits
+        if sides == 3:
+            equal = (pairs[:, None] == texts[None, :, 2:]).any(2)  # (pairs, pairs)
+            hard = (first @ vectors[2::sides].T / self.temperature).masked_fill(equal, -torch.inf)  # (pairs, pairs)
+            ranked = torch.cat([logits, hard], 1)  # (pairs, 2 * pairs)
+        loss = cross_entropy(ranked, own, reduction="sum")
+        if self.symmetric:  # the third texts have no first texts to find
             loss = (loss + cross_entropy(logits.T, own, reduction="sum")) / 2
-        return Part(loss, {"accuracy": count_correct(logits.detach(), own)})
+        return Part(loss, {"accuracy": count_correct(ranked.detach(), own)})
 
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
-        """See `Objective`: the cosines of all pairs of a first and a second text."""
-        pairs = len(batch.positions["summary"]) // 2
-        return 2 * (pairs if self.temperature is None else pairs**2) * encoder.width
+        """See `Objective`: the cosines of all first texts with all others; with scores, those of the pairs."""
+        sides = self._sides(batch)
+        pairs = len(batch.keys) // sides
+        return 2 * (pairs if self.temperature is None else (sides - 1) * pairs**2) * encoder.width
+
+    def _sides(self, batch: Batch) -> int:
+        """Return the number of texts per pair, 2 or 3, which is known on the host."""
+        return 1 + max(key[-1] for key in batch.keys)
 
 
 def _are_scored(rows: Sequence[Row]) -> bool:
     return bool(rows) and "label" in rows[0].values
 
 
-def _compare(first: np.ndarray, second: np.ndarray) -> tuple[list[float], list[int]]:
+def _texts(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Return the names of the texts of a row, all of which have the same."""
+    return NAMES[:3] if rows and "text_c" in rows[0].values else NAMES[:2]
+
+
+def _compare(first: np.ndarray, second: np.ndarray, third: np.ndarray | None = None) -> tuple[list[float], list[int]]:
     """Return the cosine of each pair, and the rank of its second vector; see `Similarity`.
 
     Shape:
-        first, second: (pairs, width), normalized.
+        first, second, third: (pairs, width), normalized.
     """
     cosines = (first * second).sum(1)  # (pairs,)
     ranks: list[int] = []
     for start in range(0, len(first), POOL):
         chosen = slice(start, start + POOL)
-        table = first[chosen] @ second[chosen].T  # (pairs of the pool, pairs of the pool)
+        others = second[chosen] if third is None else np.concatenate([second[chosen], third[chosen]])
+        table = first[chosen] @ others.T  # (pairs of the pool, second and third texts of the pool)
         ranks += (1 + (table > cosines[chosen, None] + TIE).sum(1)).tolist()
     return cosines.tolist(), ranks

@@ -13,7 +13,7 @@ Paragraphs are read together as far as they are in one window: `length` limits o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -196,15 +196,14 @@ class Hotpotqa(Extraction, frozen=True, kw_only=True, forbid_unknown_fields=True
                 found.append(span_mistake(one, guess, answers[:1], answers[1]))
         return sorted(found, key=lambda mistake: -mistake.score)
 
-    def files(
-        self, path: Path, examples: Sequence[HotpotQuestion], predictions: Sequence[HotpotAnswered]
-    ) -> dict[Path, bytes]:
+    def record(self, path: Path, example: HotpotQuestion, prediction: HotpotAnswered) -> Any:
+        """See `Task`."""
+        return {"id": prediction.id, "answer": prediction.answer, "sp": _facts(prediction)}
+
+    def files(self, path: Path, records: Iterable[Any]) -> dict[Path, Iterable[bytes]]:
         """See `Task`: what hotpot_evaluate_v1.py reads."""
-        content = {
-            "answer": {one.id: one.answer for one in predictions},
-            "sp": {one.id: _facts(one) for one in predictions},
-        }
-        return {path: msgspec.json.format(msgspec.json.encode(content)) + b"\n"}
+        content = {name: {one["id"]: one[name] for one in records} for name in ("answer", "sp")}
+        return {path: [msgspec.json.format(msgspec.json.encode(content)) + b"\n"]}
 
     def line(self, prediction: HotpotAnswered) -> str:
         """See `Task`."""

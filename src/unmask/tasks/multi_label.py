@@ -34,9 +34,10 @@ from unmask.tasks.calibration import (
 )
 from unmask.tasks.classification import sort_labels, unknown_label
 from unmask.tasks.mistake import Mistake
-from unmask.tasks.pooled_head import PooledHead
-from unmask.tasks.rows import are_pairs, as_rows, frame_rows, hold_out, passages
-from unmask.tasks.task import Columns, Framed, Notes, Paths, Task
+from unmask.tasks.pooled_head import TextHead
+from unmask.tasks.rows import are_pairs, hold_out, passages
+from unmask.tasks.task import Columns, Framed, Notes, Paths
+from unmask.tasks.text_task import TextTask
 from unmask.tokenizers.tokenizer import Tokenizer
 
 
@@ -47,7 +48,7 @@ class Labels(msgspec.Struct, frozen=True, omit_defaults=True):
         text, text_b: the texts as given.
         labels: the labels whose probability exceeds the threshold, in the model's order; there may be none.
         scores: probability of each label, in the model's order; they do not sum to 1.
-        cut: whether a text was truncated because the sequence exceeds the task's `length`.
+        cut: whether a text was truncated because it exceeds the task's `length`, or all its `windows`.
     """
 
     text: str
@@ -60,20 +61,17 @@ class Labels(msgspec.Struct, frozen=True, omit_defaults=True):
         msgspec.structs.force_setattr(self, "labels", tuple(self.labels))
 
 
-class MultiLabel(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="multi-label"):
-    """The recipe's [task] for `kind = "multi-label"`; see `Task`.
+class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="multi-label"):
+    """The recipe's [task] for `kind = "multi-label"`; see `TextTask`.
 
     Attributes:
-        length: maximum number of tokens, special tokens included; longer texts are truncated.
         threshold: probability above which a label is predicted; None: tuned on a tenth of the training examples, which
             are then not used for training.
         temperature: what logits are divided by before they become probabilities; "tuned": found on the same examples.
-        pairs: whether pairs of texts are classified; None: decided by the training examples.
     """
 
     threshold: float | None = None
     temperature: Temperature = 1.0
-    pairs: bool | None = None
 
     part = "multi_label"
     metric = "f1_micro"
@@ -91,10 +89,6 @@ class MultiLabel(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
     ) -> list[Row]:
         """See `Task`."""
         return read_rows(paths, columns=columns, gold=gold, kind=kind, notes=notes, several=True)
-
-    def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Row]:
-        """See `Task`."""
-        return as_rows(texts, texts_b)
 
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
         """See `Task`: sorted by value if all labels are integers, alphabetically otherwise."""
@@ -138,22 +132,22 @@ class MultiLabel(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
-        samples, cut, notes = frame_rows(tokenizer, examples, self.length, pairs=self.pairs)
-        if gold:
-            targets = _gold(examples, labels).astype(np.float32)
-            samples = [sample.add(labels={"multi_label": row}) for sample, row in zip(samples, targets, strict=True)]
+        targets = ("multi_label", _gold(examples, labels).astype(np.float32)) if gold else None
+        texts = self.frame_texts(tokenizer, examples, targets)
 
         def read(logits: Sequence[np.ndarray]) -> list[Labels]:
+            if not logits:
+                return []
             temperature, threshold = divisor(self.temperature), 0.5 if self.threshold is None else self.threshold
             found = []
-            for row, values, was_cut in zip(examples, logits, cut, strict=True):
-                probabilities = torch.from_numpy(values[0].astype(np.float64) / temperature).sigmoid().tolist()
+            for row, values, was_cut in zip(examples, texts.mean(logits), texts.cut, strict=True):
+                probabilities = torch.from_numpy(values.astype(np.float64) / temperature).sigmoid().tolist()
                 scores = dict(zip(labels, probabilities, strict=True))
                 chosen = tuple(name for name, value in scores.items() if value > threshold)
                 found.append(Labels(row.values["text"], chosen, scores, row.values.get("text_b"), was_cut))
             return found
 
-        return Framed(samples, read, notes)
+        return Framed(texts.samples, read, texts.notes)
 
     def measure(self, examples: Sequence[Row], predictions: Sequence[Labels], labels: Sequence[str]) -> Measure:
         """See `Task`."""
@@ -195,7 +189,7 @@ class MultiLabel(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
         return f"{names or '(none)'}\t{texts}"
 
 
-class MultiLabelHead(PooledHead):
+class MultiLabelHead(TextHead):
     """Head with one sigmoid per label, and its loss.
 
     Args:
@@ -214,8 +208,8 @@ class MultiLabelHead(PooledHead):
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`; accuracy is the share of labels on the right side of one half."""
-        logits = self.predict(encoder, encoded, batch).float()  # (sequences, labels)
-        gold = batch.labels["multi_label"].view_as(logits)
+        logits = self.predict(encoder, encoded, batch).float()  # (texts, labels)
+        gold = self.gold(batch, "multi_label").view_as(logits)
         loss = binary_cross_entropy_with_logits(logits, gold, reduction="sum")
         return Part(loss, {"accuracy": ((logits.detach() > 0) == (gold > 0)).sum()})
 

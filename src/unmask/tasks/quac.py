@@ -11,8 +11,10 @@ window, instead of that word at the end of the passage; the threshold of no answ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -137,22 +139,13 @@ class Quac(QuestionAnswering, frozen=True, kw_only=True, forbid_unknown_fields=T
                 found.append(span_mistake(example, predicted, references, _text(predicted), describe_history(example)))
         return sorted(found, key=lambda mistake: -mistake.score)
 
-    def files(self, path: Path, examples: Sequence[Any], predictions: Sequence[Any]) -> dict[Path, bytes]:
+    def record(self, path: Path, example: Any, prediction: QuacAnswered) -> Any:
+        """See `Task`."""
+        return {"dialogue": example.dialogue, "text": _text(prediction), **msgspec.to_builtins(prediction)}
+
+    def files(self, path: Path, records: Iterable[Any]) -> dict[Path, Iterable[bytes]]:
         """See `Task`: what scorer.py reads, a line per dialogue, and a second file with the most probable answers."""
-        dialogues: dict[str, list[QuacAnswered]] = {}
-        for example, predicted in zip(examples, predictions, strict=True):
-            dialogues.setdefault(example.dialogue, []).append(predicted)
-        lines = [
-            {
-                "qid": [one.id for one in turns],
-                "best_span_str": [_text(one) for one in turns],
-                "yesno": [one.yesno for one in turns],
-                "followup": [one.followup for one in turns],
-            }
-            for turns in dialogues.values()
-        ]
-        official = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
-        return {**super().files(path, examples, predictions), path: official}
+        return {**super().files(path, records), path: map(_line, _dialogues(records))}
 
     def _read(
         self, examples: Sequence[QuacQuestion], windows: Sequence[Window], logits: Sequence[np.ndarray]
@@ -182,6 +175,18 @@ def _acts(logits: np.ndarray) -> dict[str, str]:
     ends = np.cumsum([len(classes) for classes in ACTS.values()])
     parts = np.split(logits, ends[:-1])
     return {name: classes[int(part.argmax())] for (name, classes), part in zip(ACTS.items(), parts, strict=True)}
+
+
+def _dialogues(records: Iterable[Any]) -> Iterator[list[Any]]:
+    """Yield the records of each dialogue, whose questions follow one another."""
+    for _, turns in groupby(records, itemgetter("dialogue")):
+        yield list(turns)
+
+
+def _line(turns: Sequence[Any]) -> bytes:
+    """Return a dialogue as a line for scorer.py."""
+    names = {"qid": "id", "best_span_str": "text", "yesno": "yesno", "followup": "followup"}
+    return msgspec.json.encode({name: [one[ours] for one in turns] for name, ours in names.items()}) + b"\n"
 
 
 def _text(answered: Answered) -> str:

@@ -15,7 +15,7 @@ nor ends with a token that is only whitespace.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -181,12 +181,11 @@ class QuestionAnswering(Extraction, frozen=True, kw_only=True, forbid_unknown_fi
         ]
         return sorted(found, key=lambda mistake: -mistake.score)
 
-    def files(self, path: Path, examples: Sequence[Question], predictions: Sequence[Answered]) -> dict[Path, bytes]:
+    def files(self, path: Path, records: Iterable[Any]) -> dict[Path, Iterable[bytes]]:
         """See `Task`: the official {id: answer}, and a second file with the most probable answers."""
         return {
-            target: msgspec.json.format(msgspec.json.encode({one.id: getattr(one, name) for one in predictions}))
-            + b"\n"
-            for target, name in ((path, "answer"), (path.with_name(f"{path.name}.nbest.json"), "nbest"))
+            path: json_object((one["id"], one["answer"]) for one in records),
+            path.with_name(f"{path.name}.nbest.json"): json_object((one["id"], one["nbest"]) for one in records),
         }
 
     def line(self, prediction: Answered) -> str:
@@ -205,6 +204,16 @@ class QuestionAnswering(Extraction, frozen=True, kw_only=True, forbid_unknown_fi
         chosen = next((span for span in nbest if (span.start is None) is none), Span("", None, None, 0.0))
         predicted = chosen.answer, chosen.start, chosen.end, chosen.probability
         return Answered(example.id, example.question, *predicted, nbest, cut)
+
+
+def json_object(pairs: Iterable[tuple[str, Any]]) -> Iterator[bytes]:
+    """Yield the parts of a JSON object, one for each pair, indented as by `msgspec.json.format`."""
+    before = b"{"
+    for name, value in pairs:
+        inner = msgspec.json.format(msgspec.json.encode(value)).replace(b"\n", b"\n  ")
+        yield before + b"\n  " + msgspec.json.encode(name) + b": " + inner
+        before = b","
+    yield b"{}\n" if before == b"{" else b"\n}\n"
 
 
 def gold_texts(examples: Sequence[Question]) -> list[tuple[str, ...]]:

@@ -8,8 +8,7 @@ As for STS-B in Devlin et al. 2019, section 4.1, and as `BertForSequenceClassifi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -18,15 +17,17 @@ from torch import Tensor
 from unmask.batches.batch import Batch
 from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.errors import UserError
-from unmask.labelled.columns import LABELS, NUMBERS, SIMILARITY, Headerless
-from unmask.labelled.labelled_file import Row, read_rows
+from unmask.labelled.columns import LABELS, NUMBERS, SIMILARITY
+from unmask.labelled.labelled_file import Row, iterate_rows, read_rows
+from unmask.labelled.table import Source
 from unmask.metrics import regression as metrics
 from unmask.metrics.intervals import Measure
 from unmask.objectives.objective import Part
 from unmask.tasks.mistake import Mistake
-from unmask.tasks.pooled_head import PooledHead
-from unmask.tasks.rows import are_pairs, as_rows, frame_rows, hold_out, passages, with_labels
-from unmask.tasks.task import Columns, Framed, Notes, Paths, Task
+from unmask.tasks.pooled_head import TextHead
+from unmask.tasks.rows import are_pairs, hold_out, passages, with_labels
+from unmask.tasks.task import Columns, Framed, Notes, Paths
+from unmask.tasks.text_task import TextTask
 from unmask.tokenizers.tokenizer import Tokenizer
 
 LEAST, FINEST = 1e-30, 1e-5
@@ -41,7 +42,7 @@ class Score(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         text, text_b: the texts as given.
         score: the predicted number.
-        cut: whether a text was truncated because the sequence exceeds the task's `length`.
+        cut: whether a text was truncated because it exceeds the task's `length`, or all its `windows`.
     """
 
     text: str
@@ -50,21 +51,17 @@ class Score(msgspec.Struct, frozen=True, omit_defaults=True):
     cut: bool = False
 
 
-class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="regression"):
-    """The recipe's [task] for `kind = "regression"`; see `Task`.
+class Regression(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="regression"):
+    """The recipe's [task] for `kind = "regression"`; see `TextTask`.
 
     Attributes:
-        length: maximum number of tokens, special tokens included; longer texts are truncated.
         mean, deviation: the mean and the standard deviation by which labels are normalized; None: those of the training
             labels, so that their scale does not matter.
-        pairs: whether the inputs are pairs of texts; None: decided by the training examples.
     """
 
     mean: float | None = None
     deviation: float | None = None
-    pairs: bool | None = None
 
-    headerless: ClassVar[Headerless] = SIMILARITY
     part = "regression"
     metric = "pearson"
     title = "A regression on texts"
@@ -82,15 +79,17 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
         """See `Task`."""
         labels = (*NUMBERS, *LABELS)
         rows = read_rows(
-            paths, columns=columns, gold=gold, kind=kind, labels=labels, headerless=self.headerless, notes=notes
+            paths, columns=columns, gold=gold, kind=kind, labels=labels, headerless=SIMILARITY, notes=notes
         )
         if gold:
             numbers(rows)
         return rows
 
-    def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Row]:
+    def iterate(
+        self, source: Source, *, columns: Columns, kind: str | None = None, notes: Notes = None
+    ) -> Iterator[Row]:
         """See `Task`."""
-        return as_rows(texts, texts_b)
+        return iterate_rows([source], columns=columns, kind=kind, gold=False, headerless=SIMILARITY, notes=notes)
 
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
         """See `Task`: none."""
@@ -124,21 +123,21 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
-        samples, cut, notes = frame_rows(tokenizer, examples, self.length, pairs=self.pairs)
+        targets = None
         if gold:
-            values = np.array(numbers(examples))
-            values = ((values - (self.mean or 0.0)) / (self.deviation or 1.0)).astype(np.float32)
-            samples = [
-                sample.add(labels={"regression": values[index : index + 1]}) for index, sample in enumerate(samples)
-            ]
+            values = (np.array(numbers(examples)) - (self.mean or 0.0)) / (self.deviation or 1.0)
+            targets = ("regression", values.astype(np.float32)[:, None])
+        texts = self.frame_texts(tokenizer, examples, targets)
 
         def read(logits: Sequence[np.ndarray]) -> list[Score]:
+            if not logits:
+                return []
             return [
-                Score(row.values["text"], float(value[0, 0]), row.values.get("text_b"), was_cut)
-                for row, value, was_cut in zip(examples, logits, cut, strict=True)
+                Score(row.values["text"], float(value), row.values.get("text_b"), was_cut)
+                for row, (value,), was_cut in zip(examples, texts.mean(logits), texts.cut, strict=True)
             ]
 
-        return Framed(samples, read, notes)
+        return Framed(texts.samples, read, texts.notes)
 
     def measure(self, examples: Sequence[Row], predictions: Sequence[Score], labels: Sequence[str]) -> Measure:
         """See `Task`."""
@@ -170,7 +169,7 @@ class Regression(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
         return f"{prediction.score:.3f}\t{texts}"
 
 
-class RegressionHead(PooledHead):
+class RegressionHead(TextHead):
     """Regression head with its loss, the squared error of normalized numbers.
 
     Normalization makes training independent of the scale of the numbers, to which an unnormalized unit would have
@@ -189,7 +188,7 @@ class RegressionHead(PooledHead):
         self.mean, self.deviation = mean, deviation
 
     def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
-        """Return the numbers, (sequences, 1)."""
+        """Return the numbers, (texts, 1)."""
         return self.mean + self.deviation * super().predict(encoder, encoded, batch).float()
 
     def published(self) -> dict[str, Tensor]:
@@ -204,8 +203,8 @@ class RegressionHead(PooledHead):
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
         """See `Objective`."""
-        predicted = super().predict(encoder, encoded, batch).float().squeeze(1)  # (sequences,)
-        return Part((predicted - batch.labels["regression"]).square().sum(), {})
+        predicted = super().predict(encoder, encoded, batch).float().squeeze(1)  # (texts,)
+        return Part((predicted - self.gold(batch, "regression").squeeze(1)).square().sum(), {})
 
     def imitate(self, logits: Tensor, targets: Tensor, batch: Batch, temperature: float) -> Part:
         """See `Objective`: the squared error of normalized numbers; a temperature has no effect."""

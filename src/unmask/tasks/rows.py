@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
-from dataclasses import replace
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+import msgspec
+import numpy as np
 
 from unmask.batches.batch import Sample
 from unmask.batches.frame import Frame
@@ -16,9 +18,13 @@ from unmask.errors import UserError
 from unmask.labelled.labelled_file import NAMES, Row, is_plain, read_rows, read_texts
 from unmask.labelled.table import Data, as_sources
 from unmask.tasks.mistake import Passage
+from unmask.tasks.passage_windows import window_starts
 from unmask.tasks.task import DEV_SHARE, Columns
 from unmask.text.unicode import check_unicode
+from unmask.tokenizers.ragged import Ragged, encode_ragged
 from unmask.tokenizers.tokenizer import Ids, Tokenizer
+
+Size = TypeVar("Size", int, np.ndarray)
 
 
 def as_rows(texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Row]:
@@ -59,7 +65,10 @@ def read_unlabeled(data: Data, *, columns: Columns, kind: str | None, notes: lis
 
 def with_labels(rows: Sequence[Row], labels: Sequence[str]) -> list[Row]:
     """Return rows with other labels, one for each."""
-    return [replace(row, values={**row.values, "label": label}) for row, label in zip(rows, labels, strict=True)]
+    return [
+        msgspec.structs.replace(row, values={**row.values, "label": label})
+        for row, label in zip(rows, labels, strict=True)
+    ]
 
 
 def are_pairs(rows: Sequence[Row], wanted: bool | None = None) -> bool:
@@ -92,7 +101,7 @@ class FramedRows(NamedTuple):
     """Rows as samples.
 
     Attributes:
-        samples: one sample per row, with the key (0, index of the row).
+        samples: one sample per row or, of a row in several windows, one per window, with the key (0, index of the row).
         cut: for each row, whether it was truncated.
         notes: the number of truncated and the number of empty rows, one line each, and of words that were.
     """
@@ -101,58 +110,106 @@ class FramedRows(NamedTuple):
     cut: list[bool]
     notes: tuple[str, ...]
 
+    @property
+    def ends(self) -> np.ndarray:
+        """Where the samples of each row end, preceded by 0, (rows + 1,)."""
+        return np.searchsorted([sample.key[1] for sample in self.samples], np.arange(len(self.cut) + 1))
 
-def frame_rows(tokenizer: Tokenizer, rows: Sequence[Row], length: int, *, pairs: bool | None = None) -> FramedRows:
+
+def frame_rows(
+    tokenizer: Tokenizer,
+    rows: Sequence[Row],
+    length: int,
+    *,
+    pairs: bool | None = None,
+    windows: int = 1,
+    stride: int = 0,
+    labels: Mapping[str, np.ndarray] | None = None,
+) -> FramedRows:
     """Convert rows, all single texts or all pairs, to samples of at most `length` tokens.
 
+    Args:
+        tokenizer: the tokenizer.
+        rows: the texts, or pairs of them.
+        length: maximum number of tokens of a sample, special tokens included.
+        pairs: whether they must be pairs; see `are_pairs`.
+        windows: maximum number of samples of a row; only single texts can have several.
+        stride: number of tokens between the starts of two windows.
+        labels: the labels of each row by name, (rows, any number) each, if each has a single sample.
+
     Raises:
-        UserError: see `are_pairs`; or `length` leaves no space for text.
+        UserError: see `are_pairs`; or `length` leaves no space for text, or pairs should have several windows.
     """
     frame = Frame.of(tokenizer)
     pairs = are_pairs(rows, pairs)
+    if pairs and windows > 1:
+        raise UserError("task.windows is for single texts, but these are pairs of texts", remedy="remove it")
     if (capacity := frame.capacity(length, texts=1 + pairs)) < 1:
         special = length - capacity
         raise UserError(
             f"task.length is {length}, but a pair has {special} special tokens",
             remedy=f"pass --set task.length={special + 2} or more",
         )
-    columns = [tokenizer.encode_many([row.values[name] for row in rows]) for name in NAMES[: 1 + pairs]]
-    made, cut = [], []
-    for number, texts in enumerate(zip(*columns, strict=True)):
-        sample, kept = cut_and_wrap(frame, texts, length)
-        cut.append(sum(kept) < sum(map(len, texts)))
-        made.append(sample.named((0, number)))
-    empty = sum(
-        not all(len(ids) and row.values[name].strip() for ids, name in zip(texts, NAMES, strict=False))
-        for row, *texts in zip(rows, *columns, strict=True)
-    )
+    texts = [[row.values[name] for row in rows] for name in NAMES[: 1 + pairs]]
+    columns = [encode_ragged(tokenizer, column) for column in texts]
+    first, second = columns[0].lengths, columns[1].lengths if pairs else np.zeros(len(rows), np.int64)  # (rows,) each
+    if windows == 1:
+        kept = cut_longer(first, second, capacity)
+        samples = frame.wrap_all(
+            *(column.cut(size) for column, size in zip(columns, kept, strict=False)), labels=labels
+        )
+        cut = first + second > capacity
+    else:
+        samples, cut = _in_windows(frame, columns[0], capacity, windows, stride)
+    empty = np.zeros(len(rows), bool)
+    for column, given in zip(columns, texts, strict=True):
+        empty |= (column.lengths == 0) | np.fromiter((not text.strip() for text in given), bool, len(given))
+    most = f"{length} tokens" if windows == 1 else f"{windows} windows of {length} tokens"
     counts = {
-        f"{'pairs' if pairs else 'texts'} are longer than {length} tokens and were cut": sum(cut),
-        "pairs have an empty text" if pairs else "texts are empty": empty,
+        f"{'pairs' if pairs else 'texts'} are longer than {most} and were cut": cut.sum(),
+        "pairs have an empty text" if pairs else "texts are empty": empty.sum(),
     }
     notes = [f"{count:,} of {len(rows):,} {what}" for what, count in counts.items() if count]
-    return FramedRows(made, cut, (*notes, *tokenizer.notes(chain(*columns))))
+    return FramedRows(samples, cut.tolist(), (*notes, *tokenizer.notes(column.ids for column in columns)))
+
+
+def _in_windows(
+    frame: Frame, texts: Ragged, capacity: int, windows: int, stride: int
+) -> tuple[list[Sample], np.ndarray]:
+    """Return the samples of texts in windows, in order, and whether each text is longer than them, (texts,)."""
+    samples: list[Sample] = []
+    cut = np.zeros(len(texts.lengths), bool)
+    for number, ids in enumerate(texts.split()):
+        starts = window_starts(len(ids), capacity, stride)
+        cut[number] = len(starts) > windows
+        samples += [frame.wrap(ids[start : start + capacity]).named((0, number)) for start in starts[:windows]]
+    return samples, cut
 
 
 def cut_and_wrap(frame: Frame, texts: Sequence[Ids], length: int) -> tuple[Sample, tuple[int, ...]]:
     """Return a text, or a pair, as a sample of at most `length` tokens, and the number of tokens kept of each text."""
     first, *second = map(len, texts)
-    kept = cut_longer(first, sum(second), frame.capacity(length, texts=len(texts)))[: len(texts)]
+    lengths = cut_longer(first, sum(second), frame.capacity(length, texts=len(texts)))
+    kept = tuple(map(int, lengths[: len(texts)]))
     return frame.wrap(*(ids[:count] for ids, count in zip(texts, kept, strict=True))), kept
 
 
-def cut_longer(first: int, second: int, capacity: int) -> tuple[int, int]:
+def cut_longer(first: Size, second: Size, capacity: int) -> tuple[Size, Size]:
     """Return the lengths of two texts after the last token of the longer one is removed until both fit.
 
     Of two equally long texts, the second loses a token (`_truncate_seq_pair` of google-research/bert). transformers
     differs by one token if both are truncated and `capacity` is odd: the longer one, or the second, keeps one more.
+
+    Args:
+        first: the length of a text, or of many, (texts,).
+        second: that of the second text, likewise.
+        capacity: the number of tokens that fit.
     """
-    if first + second <= capacity:
-        return first, second
-    half = capacity // 2
-    if min(first, second) <= half:
-        return (first, capacity - first) if first <= second else (capacity - second, second)
-    return capacity - half, half
+    half = capacity // 2  # a text up to this long is kept whole: the second, and the first up to the rest
+    return (
+        np.minimum(first, np.maximum(capacity - half, capacity - second)),
+        np.minimum(second, np.maximum(half, capacity - first)),
+    )
 
 
 def hold_out(rows: Sequence[Row], strata: Sequence[Hashable], seed: int) -> tuple[list[Row], list[Row]]:

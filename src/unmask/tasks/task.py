@@ -9,7 +9,7 @@ at inference as they were in training.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -63,7 +63,6 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         title: title of a model for it in the model card.
         usage: an example of the arguments of `unmask predict`.
         exclusive: whether the class with the largest logit is predicted, and no other, if there are classes.
-        grouped: whether a sample is a group of sequences, which auxiliary objectives cannot read.
         weightless: whether its head has no weights, so that only the settings of a model tell that it has this task.
     """
 
@@ -74,12 +73,16 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     title: ClassVar[str]
     usage: ClassVar[str] = '"A text."'
     exclusive: ClassVar[bool] = True
-    grouped: ClassVar[bool] = False
     weightless: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.length < 3:
             raise ValueError("length must be at least 3")
+
+    @property
+    def grouped(self) -> bool:
+        """Whether a training sample is a group of sequences, which auxiliary objectives cannot read."""
+        return False
 
     @abstractmethod
     def read(
@@ -92,6 +95,18 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Raises:
             UserError: a file is malformed; names file and line.
         """
+
+    def iterate(
+        self, source: Source, *, columns: Columns, kind: str | None = None, notes: Notes = None
+    ) -> Iterator[Any]:
+        """Yield the examples of a file or table without gold labels, one in memory at a time if the format allows it.
+
+        A file that is a single JSON value, such as one of questions, is read whole.
+
+        Raises:
+            UserError: a file is malformed; names file and line.
+        """
+        yield from self.read([source], columns=columns, kind=kind, gold=False, notes=notes)
 
     def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Any]:
         """Return texts, or pairs of texts, as examples without gold labels.
@@ -179,9 +194,25 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def mistakes(self, examples: Sequence[Any], predictions: Sequence[Any], labels: Sequence[str]) -> list[Mistake]:
         """Return descriptions of the model's mistakes, the worst first."""
 
-    def files(self, path: Path, examples: Sequence[Any], predictions: Sequence[Any]) -> dict[Path, bytes]:
-        """Return the contents of the files that `predict --out PATH` writes: JSON Lines."""
-        return {path: b"".join(msgspec.json.encode(prediction) + b"\n" for prediction in predictions)}
+    def record(self, path: Path, example: Any, prediction: Any) -> Any:
+        """Return what `predict --out PATH` writes of an example, a JSON value, as a line of `path` or for `files`.
+
+        Raises:
+            UserError: the example cannot be written in the format of the path.
+        """
+        return prediction
+
+    def files(self, path: Path, records: Iterable[Any]) -> dict[Path, Iterable[bytes]]:
+        """Return the contents of the files that `predict --out PATH` writes, each in parts.
+
+        Args:
+            path: the file.
+            records: what `record` returned, read from JSON; it can be iterated over several times.
+
+        Returns:
+            The contents by file; {} if the records themselves, a line each, are the content of `path`.
+        """
+        return {}
 
     @abstractmethod
     def line(self, prediction: Any) -> str:

@@ -7,16 +7,16 @@ Devlin et al. 2019, section 5.3: the first subword of each word, and no CRF. The
 No document context is used.
 
 Nothing is truncated: a sentence longer than `length` is divided into windows that overlap by half, and each word is
-trained on and predicted once, in the window in which it has the most context (`_check_is_max_context` in BERT's
-run_squad.py). A word that the tokenizer reduces to nothing is read as [UNK].
+trained on and predicted once, in the window in which it has the most context (`word_windows`). A word that the
+tokenizer reduces to nothing is read as [UNK].
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -28,43 +28,32 @@ from unmask.batches.rng import derive_rng
 from unmask.encoders.encoder import Encoded, Encoder, HeadSpec, token_vectors
 from unmask.errors import UserError
 from unmask.labelled.sentence import Sentence, split_text
-from unmask.labelled.tag_schemes import write_tags
-from unmask.labelled.tagged_file import read_sentences, write_columns
+from unmask.labelled.table import Source
+from unmask.labelled.tagged_file import iterate_sentences, read_sentences, write_columns
 from unmask.layers.dropout import Dropout
 from unmask.layers.linear import Linear
 from unmask.metrics import token_classification as metrics
 from unmask.metrics.intervals import Measure
-from unmask.metrics.token_classification import Chunk, chunks, split_tag
+from unmask.metrics.token_classification import Chunk, split_tag
 from unmask.objectives.objective import Objective, Part, imitate_softmax
+from unmask.tasks.calibration import (
+    Temperature,
+    check_temperature,
+    describe_calibration,
+    divisor,
+    find_temperature,
+    softmax,
+)
 from unmask.tasks.mistake import Mark, Mistake, Passage
 from unmask.tasks.regularization import NONE, Regularization, score, second_pass_flops
+from unmask.tasks.tagged import Tagged, read_tags, tags_of
 from unmask.tasks.task import DEV_SHARE, Columns, Framed, Notes, Paths, Task
+from unmask.tasks.word_windows import cut_windows
 from unmask.text.unicode import check_unicode
 from unmask.tokenizers.tokenizer import Ids, Tokenizer
 
-
-class Entity(msgspec.Struct, frozen=True):
-    """An entity in a text.
-
-    Attributes:
-        label: its type.
-        start, end: offsets in the text, in code points, `end` exclusive.
-        text: the text of the entity.
-        probability: the minimum over its words of the probability of the tag.
-    """
-
-    label: str
-    start: int
-    end: int
-    text: str
-    probability: float
-
-
-class Tagged(msgspec.Struct, frozen=True):
-    """A text, as given or joined from words, and its entities in order."""
-
-    text: str
-    entities: list[Entity]
+COLUMNS = (".conll", ".tsv", ".txt")
+"""Suffixes of files of predictions that have a word in each line."""
 
 
 class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="token-classification"):
@@ -73,13 +62,20 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
     Attributes:
         length: maximum length of a window in tokens, special tokens included.
         regularization: label smoothing and R-Drop.
+        temperature: what logits are divided by before they become probabilities; "tuned": found on a tenth of the
+            training sentences, which are then not used for training.
     """
 
     regularization: Regularization = NONE
+    temperature: Temperature = 1.0
 
     part = "token_classification"
     metric = "f1"
     title = "A named entity recognizer"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_temperature(self.temperature)
 
     def read(
         self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
@@ -95,6 +91,12 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
                     f"example), the first in the sentence of line {irregular[0].line}; they are read as conlleval does"
                 )
         return sentences
+
+    def iterate(
+        self, source: Source, *, columns: Columns, kind: str | None = None, notes: Notes = None
+    ) -> Iterator[Sentence]:
+        """See `Task`."""
+        return iterate_sentences(source, columns=columns, kind=kind)
 
     def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Sentence]:
         """See `Task`; the texts are split into words."""
@@ -139,6 +141,15 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         """See `Task`: the types of entities, whatever the tagging scheme."""
         return _kinds(labels)
 
+    @property
+    def tunes(self) -> bool:
+        """See `Task`: the temperature."""
+        return self.temperature == "tuned"
+
+    def tune(self, examples: Sequence[Sentence], predictions: Sequence[Tagged]) -> TokenClassification:
+        """See `Task`: the temperature with the smallest loss of the words."""
+        return msgspec.structs.replace(self, temperature=find_temperature(*_probabilities(examples, predictions)))
+
     def build(self, spec: HeadSpec, labels: Sequence[str]) -> TokenClassificationHead:
         """See `Task`."""
         return TokenClassificationHead(spec, len(labels), self.regularization)
@@ -170,7 +181,8 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
             of_sentence: list[list[np.ndarray]] = [[] for _ in examples]
             for owner, rows in zip(owners, logits, strict=True):
                 of_sentence[owner].append(rows)
-            return [_tagged(sentence, labels, rows) for sentence, rows in zip(examples, of_sentence, strict=True)]
+            pairs = zip(examples, of_sentence, strict=True)
+            return [read_tags(sentence, labels, rows, divisor(self.temperature)) for sentence, rows in pairs]
 
         empty = sum(not sentence.starts for sentence in examples)
         notes = [f"{empty:,} of {len(examples):,} texts are empty"] if empty else []
@@ -180,6 +192,13 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
     def measure(self, examples: Sequence[Sentence], predictions: Sequence[Tagged], labels: Sequence[str]) -> Measure:
         """See `Task`: entities are compared, so that the tagging schemes of file and model may differ."""
         return metrics.measure(*gold_and_predicted(examples, predictions, labels))
+
+    def calibration(self, examples: Sequence[Sentence], predictions: Sequence[Tagged]) -> dict[str, float]:
+        """See `Task`: of the tags of all words, if the model's are IOB2, as those of the examples are."""
+        known = {label for one in predictions if one.scores for label in one.scores.labels}
+        if known != {"O", *(f"{role}-{kind}" for kind in _kinds(tuple(known)) for role in "BI")}:
+            return {}
+        return describe_calibration(*_probabilities(examples, predictions), self.temperature)
 
     def labelled(self, examples: Sequence[Sentence], predictions: Sequence[Tagged]) -> list[Sentence]:
         """See `Task`."""
@@ -214,12 +233,13 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         """See `Task`: the scores of each type of entity."""
         return {"by_type": metrics.by_type(*gold_and_predicted(examples, predictions, labels))}
 
-    def files(self, path: Path, examples: Sequence[Sentence], predictions: Sequence[Tagged]) -> dict[Path, bytes]:
+    def record(self, path: Path, example: Sentence, prediction: Tagged) -> Any:
+        """See `Task`: a prediction or, depending on the suffix, the lines of a sentence."""
+        return write_columns(example, tags_of(example, prediction)) if path.suffix in COLUMNS else prediction
+
+    def files(self, path: Path, records: Iterable[Any]) -> dict[Path, Iterable[bytes]]:
         """See `Task`: JSON Lines or, depending on the suffix, columns that `evaluate` reads."""
-        if path.suffix not in (".conll", ".tsv", ".txt"):
-            return super().files(path, examples, predictions)
-        pairs = zip(examples, predictions, strict=True)
-        return {path: "".join(write_columns(one, tags_of(one, prediction)) for one, prediction in pairs).encode()}
+        return {path: (lines.encode() for lines in records)} if path.suffix in COLUMNS else {}
 
     def line(self, prediction: Tagged) -> str:
         """See `Task`."""
@@ -274,46 +294,6 @@ class TokenClassificationHead(Objective):
         return own + second_pass_flops(self, encoder, batch)
 
 
-class Window(NamedTuple):
-    """Words `start` to `stop` of a sentence, of which `first` to `last` are predicted in it (ends exclusive)."""
-
-    start: int
-    stop: int
-    first: int
-    last: int
-
-
-def cut_windows(sizes: np.ndarray, capacity: int) -> list[Window]:
-    """Divide a sentence into windows that overlap by half; every word is predicted in exactly one of them.
-
-    It is the window in which the smaller of the left and the right context is largest; among equals, the first.
-
-    Args:
-        sizes: the number of subwords of each word, from 1 to `capacity`; (words,).
-        capacity: the number of subwords that fit into a window.
-    """
-    stops = np.cumsum(sizes)
-    starts = stops - sizes
-    owner, most = np.zeros(len(sizes), np.int64), np.full(len(sizes), -1)
-    spans: list[tuple[int, int]] = []
-    start = stop = 0
-    while stop < len(sizes):
-        stop = int(np.searchsorted(stops, starts[start] + capacity, side="right"))
-        words = slice(start, stop)
-        context = np.minimum(starts[words] - starts[start], stops[stop - 1] - stops[words])
-        owner[words][context > most[words]] = len(spans)
-        most[words] = np.maximum(most[words], context)
-        spans.append((start, stop))
-        half = int(np.searchsorted(starts, starts[start] + (capacity + 1) // 2))
-        start = min(max(half, start + 1), stop)
-    bounds = np.searchsorted(owner, np.arange(len(spans) + 1))  # `owner` is non-decreasing; the tests check it
-    return [
-        Window(*span, int(first), int(last))
-        for span, first, last in zip(spans, bounds[:-1], bounds[1:], strict=True)
-        if first < last
-    ]
-
-
 def gold_and_predicted(
     examples: Sequence[Sentence], predictions: Sequence[Tagged], labels: Sequence[str]
 ) -> tuple[list[list[Chunk]], list[list[Chunk]]]:
@@ -329,14 +309,6 @@ def gold_and_predicted(
                 raise _unknown(sentence, index, labels)
     predicted = [[Chunk(one.label, one.start, one.end) for one in prediction.entities] for prediction in predictions]
     return [sentence.entities for sentence in examples], predicted
-
-
-def tags_of(sentence: Sentence, prediction: Tagged) -> list[str]:
-    """Return the tags of a prediction, one per word, in IOB2."""
-    starts = {start: number for number, start in enumerate(sentence.starts)}
-    stops = {stop: number + 1 for number, stop in enumerate(sentence.stops)}
-    found = [Chunk(one.label, starts[one.start], stops[one.end]) for one in prediction.entities]
-    return write_tags(found, len(sentence.starts))
 
 
 def _subwords(tokenizer: Tokenizer, examples: Sequence[Sentence]) -> dict[str, Ids]:
@@ -382,17 +354,8 @@ def _unknown(sentence: Sentence, index: int, labels: Sequence[str]) -> UserError
     )
 
 
-def _tagged(sentence: Sentence, labels: Sequence[str], rows: Sequence[np.ndarray]) -> Tagged:
-    """Convert the logits of a sentence's windows, each (words, labels), to its entities."""
-    if not rows:
-        return Tagged(sentence.text, [])
-    logits = np.concatenate(rows).astype(np.float64)  # (words, labels)
-    probabilities = 1 / np.exp(logits - logits.max(1, keepdims=True)).sum(1)  # (words,), of the most probable label
-    found = chunks([labels[number] for number in logits.argmax(1)])
-    return Tagged(
-        sentence.text,
-        [
-            Entity(kind, start, end, sentence.text[start:end], float(probabilities[chunk.start : chunk.stop].min()))
-            for chunk, (kind, start, end) in zip(found, sentence.in_text(found), strict=True)
-        ],
-    )
+def _probabilities(examples: Sequence[Sentence], predictions: Sequence[Tagged]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the probability of each tag of each word, (words, labels), and the index of each word's gold tag."""
+    scored = [(one, found.scores) for one, found in zip(examples, predictions, strict=True) if found.scores]
+    gold = np.concatenate([_numbers(one, scores.labels) for one, scores in scored])
+    return softmax(np.concatenate([scores.logits for _, scores in scored])), gold

@@ -169,6 +169,8 @@ class Tokenizer:
 
     def encode_many(self, texts: Sequence[str]) -> list[Ids]:
         """Encode several texts on all cores, without adding special tokens."""
+        if len(texts) == 1:  # waking the library's threads would take longer
+            return [self.encode(texts[0])]
         encodings = self._library.encode_batch_fast(list(texts), add_special_tokens=False)
         return [self._ids(encoding, text) for encoding, text in zip(encodings, texts, strict=True)]
 

@@ -27,6 +27,10 @@ class WordCache(dict[str, bytes]):
     Args:
         tokenizer: the tokenizer to encode with.
         dtype: data type of the ids in the returned bytes.
+
+    Attributes:
+        dtype: likewise.
+        splits: whether texts are split into words; otherwise they are encoded whole, and nothing is gained.
     """
 
     def __init__(self, tokenizer: Tokenizer, dtype: str) -> None:
@@ -37,14 +41,14 @@ class WordCache(dict[str, bytes]):
         self._parts = re.compile(f"[{alone}]|[^{alone}]+")
         self._added = [token.content for token in tokenizer.added_tokens]
         # A token that contains a space, or that is matched in normalized text, may extend across a split.
-        self._splits = tokenizer.kind.name == "wordpiece" and not any(
+        self.splits = tokenizer.kind.name == "wordpiece" and not any(
             token.normalized or re.search(r"\s", token.content) for token in tokenizer.added_tokens
         )
         self._older: dict[str, bytes] = {}
 
     def encode(self, text: str) -> bytes:
         """Encode a text, without adding special tokens."""
-        if not self._splits:
+        if not self.splits:
             return self._encode(text)
         return b"".join(map(self.__getitem__, text.split(" ")))
 
