@@ -35,12 +35,12 @@ def test_the_test_paragraphs_can_be_removed_from_the_documentation(parts):
 
 def test_paragraphs_of_two_topics_short_ones_and_tests_are_left_out(tmp_path, monkeypatch):
     files = {
-        "csv.py": "Read and write tables of values that commas or tabs separate from each other.\n\nToo short.",
-        "gzip.py": "A sentence that stands in two modules of the library alike, and so says little.",
-        "bz2.py": "Compress and expand files by sorting all of their blocks before coding them.",
-        "json/__init__.py": "A sentence that stands in two modules of the library alike, and so says little.",
-        "json/test_it.py": "Check that all kinds of objects survive a round trip through their notation.",
-        "unittest/case.py": "A single test case that calls a method, and then reports its outcome.",
+        "csv.py": "Read and write tables of values that commas separate from each other.\n\nToo short.",
+        "gzip.py": "A sentence that stands in two modules of the library alike.",
+        "bz2.py": "Compress and expand files by sorting their blocks before coding them.",
+        "json/__init__.py": "A sentence that stands in two modules of the library alike.",
+        "json/test_it.py": "Check that objects survive a round trip through their notation.",
+        "unittest/case.py": "A single test case that calls a method and reports its outcome.",
     }
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -33,7 +33,7 @@ TOPICS = {
     "optparse plistlib pprint quopri re reprlib shlex string textwrap tomllib xml",
 }
 """Modules of the standard library, also those of single versions of Python, by topic."""
-WORDS = range(12, 61)
+WORDS = range(6, 61)
 """Numbers of words of the paragraphs that are used."""
 TRAIN, TEST = 70, 100
 """Maximum numbers of paragraphs of each topic."""
