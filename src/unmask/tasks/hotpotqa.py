@@ -202,7 +202,10 @@ class Hotpotqa(Extraction, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def files(self, path: Path, records: Iterable[Any]) -> dict[Path, Iterable[bytes]]:
         """See `Task`: what hotpot_evaluate_v1.py reads."""
-        content = {name: {one["id"]: one[name] for one in records} for name in ("answer", "sp")}
+        content: dict[str, dict[str, Any]] = {"answer": {}, "sp": {}}
+        for one in records:  # each time, they are read from a file
+            for name, found in content.items():
+                found[one["id"]] = one[name]
         return {path: [msgspec.json.format(msgspec.json.encode(content)) + b"\n"]}
 
     def line(self, prediction: HotpotAnswered) -> str:
