@@ -3,8 +3,8 @@
 Input: questions of SQuAD. Output: JSON files as these data sets publish them. What is made:
 
 - Dialogues about three sentences of different passages: about each, one or two of its questions in their order, names
-  of the turns before replaced by "it", and then "When was that?" or "Was that in 1952?". Two or all of the sentences
-  have a year: which one is meant, or whether there is none, follows from the turns before alone.
+  of the turns before replaced by "it", and then "When was that?" or "Is it said when that was?". One or two of the
+  sentences have a year: which sentence is meant, and so what to answer, follows from the turns before alone.
 - Questions that need two paragraphs: a question that one sentence answers by a name, "and in which hall is that shown?"
   A paragraph that is made up tells in which halls this name and three others are shown, and whether they are open. The
   others are in none of the sentences, so that a model need not understand the question, but must read both paragraphs.
@@ -118,32 +118,28 @@ def _located(passage: str) -> Iterator[tuple[str, int]]:
 
 
 def _dialogues(sources: Sequence[Source]) -> Iterator[tuple[str, list[Turn]]]:
-    """Yield texts and turns: each text has two sentences with different years, and a third with or without one."""
+    """Yield texts and turns: of the sentences of a text one or two have a year, not the same one."""
     rng = random.Random(1)
     dated = [one for one in sources if one.year]
     undated = [one for one in sources if not one.year]
-    while len(dated) >= TOGETHER:
-        chosen = [dated.pop() for _ in range(TOGETHER - 1)]
-        chosen.append((undated if undated and rng.random() < 0.6 else dated).pop())
-        years = [one.year for one in chosen]
-        if len(set(years)) == TOGETHER:
-            turns = [turn for one in chosen for turn in _talk(one, years, rng)]
+    while min(len(dated), len(undated)) >= TOGETHER:
+        years = rng.randint(1, TOGETHER - 1)
+        chosen = [(dated if number < years else undated).pop() for number in range(TOGETHER)]
+        if len({one.year for one in chosen if one.year}) == years:
+            turns = [turn for one in chosen for turn in _talk(one, rng)]
             rng.shuffle(chosen)
             yield " ".join(one.text for one in chosen), turns
 
 
-def _talk(source: Source, years: Sequence[str], rng: random.Random) -> Iterator[Turn]:
+def _talk(source: Source, rng: random.Random) -> Iterator[Turn]:
     before = ""
     for question, answer in source.asked:
         yield Turn(_shortened(question, before), source.text, answer, followup="y" if source.year else "n")
         before += f" {question} {answer}"
-    if source.year and rng.random() < 0.5:
-        others = [year for year in years if year not in ("", source.year)]
-        same = rng.random() < 0.5
-        year = source.year if same else rng.choice(others)
-        yield Turn(f"Was that in {year}?", source.text, source.year, "y" if same else "n", "m")
-    else:
+    if rng.random() < 0.5:
         yield Turn("When was that?", source.text, source.year, followup="m")
+    else:
+        yield Turn("Is it said when that was?", source.text, source.year, "y" if source.year else "n", "m")
 
 
 def _shortened(question: str, before: str) -> str:
@@ -166,10 +162,12 @@ def _quac(name: str, text: str, turns: Sequence[Turn]) -> dict[str, Any]:
 def _coqa(name: str, text: str, turns: Sequence[Turn]) -> dict[str, Any]:
     answers = []
     for number, turn in enumerate(turns, start=1):
-        start = text.index(turn.sentence) if turn.answer else -1
-        end = start + len(turn.sentence) if turn.answer else -1
         free = {"y": "yes", "n": "no", "x": turn.answer or "unknown"}[turn.yesno]
-        rationale = {"span_start": start, "span_end": end, "span_text": turn.sentence if turn.answer else "unknown"}
+        start, end, span = -1, -1, "unknown"
+        if free != "unknown":
+            start, span = text.index(turn.sentence), turn.sentence
+            end = start + len(span)
+        rationale = {"span_start": start, "span_end": end, "span_text": span}
         answers.append({"input_text": free, "turn_id": number, **rationale})
     questions = [{"input_text": turn.question, "turn_id": number} for number, turn in enumerate(turns, start=1)]
     return {"id": name, "source": "wikipedia", "story": text, "questions": questions, "answers": answers}

@@ -1,0 +1,35 @@
+"""The benchmark of quantization runs at toy size: programs are compared with the model that they were made of."""
+
+import pytest
+
+from unmask.families.bert import BertSettings
+from unmask.model import Model, save_model
+from unmask.tasks.classification import Classification
+
+pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
+
+
+@pytest.fixture
+def run(tokenizer, tmp_path):
+    """A classifier of texts with random weights, large enough to tell them apart."""
+    task = Classification(length=32, pairs=False)
+    body = BertSettings(layers=1, width=16, heads=2, feed_forward=32, positions=32, init_std=0.5).build(tokenizer.size)
+    head = task.build(body.settings.head, ("bad", "good"))
+    model = Model(body, tokenizer, {task.part: head.published()}, ("bad", "good"), task)
+    save_model(tmp_path / "run", model, "")
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize("engine", ["torch float32", "onnx float32", "onnx int8"])
+def test_an_engine_is_compared_with_the_original(benchmark_module, run, documents, tmp_path, engine):
+    rows = tmp_path / "rows.tsv"
+    texts = [text.split(".")[0] for text in documents]
+    rows.write_text("text\tlabel\n" + "".join(f"{text}\t{('bad', 'good')[len(text) % 2]}\n" for text in texts))
+    found = benchmark_module("quantization").measure(engine, run, rows, rows, tmp_path)
+    assert found["examples"] == len(texts) and found["texts_per_second"] > 0
+    low, high = found["interval"]
+    assert low <= found["difference"] <= high
+    if engine != "onnx int8":
+        assert found["difference"] == low == high == 0
+    else:
+        assert 0 <= found["score"] <= 100
