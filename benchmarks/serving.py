@@ -169,6 +169,9 @@ async def at_rate(port: int, requests: list[bytes], clients: int, seconds: float
         begun, running = time.perf_counter(), set()
 
         async def client(connection: Connection) -> None:
+            if connection[0].at_eof():  # the server has closed it, as it was idle for long
+                connection = await asyncio.open_connection("127.0.0.1", port)
+                connections.append(connection)
             await one(connection, next(turns))
             free.put_nowait(connection)
 
