@@ -8,8 +8,7 @@ from torch import nn
 from unmask.batches.batch import collate
 from unmask.batches.frame import Frame
 from unmask.errors import UserError
-from unmask.inference import batching
-from unmask.inference.backend import TorchBackend, inference_copy
+from unmask.inference.backend import BATCH_TOKENS, TorchBackend, inference_copy
 from unmask.inference.predictor import Predictor
 from unmask.layers import linear
 from unmask.model import Model
@@ -53,7 +52,7 @@ def test_logits_are_float32_and_in_the_order_of_the_samples(make, tokenizer, mon
     together = backend.logits("classification", samples)
     assert backend.precision == machine.precision
     assert [(rows.shape, rows.dtype) for rows in together] == [((1, 2), np.float32)] * len(samples)
-    monkeypatch.setattr(batching, "BATCH_TOKENS", 1)  # each sample is a batch
+    monkeypatch.setitem(BATCH_TOKENS, "cpu", 1)  # each sample is a batch
     for rows, sample in zip(together, samples, strict=True):
         np.testing.assert_allclose(backend.logits("classification", [sample])[0], rows, rtol=0, atol=0.02)
 

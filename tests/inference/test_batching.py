@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from unmask.batches.batch import Sample
-from unmask.inference import batching
 from unmask.inference.batching import in_order, run_in_batches
 from unmask.runs.display import Display
 
@@ -20,20 +19,19 @@ def samples():
     ]
 
 
-def run(samples, at=None, sizes=None):
+def run(samples, at=None, sizes=None, tokens=1000):
     def compute(batch):
         if sizes is not None:
             sizes.append(len(batch.tokens.ids))
         ids = batch.tokens.ids if at is None else batch.tokens.ids[batch.positions[at]]
         return ids.numpy()
 
-    return run_in_batches(samples, compute, at, Display(quiet=True))
+    return run_in_batches(samples, compute, at, tokens, Display(quiet=True))
 
 
-def test_each_sample_gets_its_own_rows(samples, monkeypatch):
-    monkeypatch.setattr(batching, "BATCH_TOKENS", 7)
+def test_each_sample_gets_its_own_rows(samples):
     sizes = []
-    found = list(run(samples, sizes=sizes))
+    found = list(run(samples, sizes=sizes, tokens=7))
     assert [number for number, _ in found] == [1, 5, 2, 3, 0, 4], "short samples come first"
     assert sizes == [6, 3, 5, 8], "at most 7 tokens, or a single sample"
     for number, rows in found:
@@ -45,10 +43,9 @@ def test_rows_of_named_positions(samples):
         assert rows.tolist() == samples[number].ids[::2].tolist()
 
 
-def test_batches_are_computed_only_when_their_rows_are_read(samples, monkeypatch):
-    monkeypatch.setattr(batching, "BATCH_TOKENS", 1)
+def test_batches_are_computed_only_when_their_rows_are_read(samples):
     sizes = []
-    rows = run(samples, sizes=sizes)
+    rows = run(samples, sizes=sizes, tokens=1)
     assert sizes == []
     next(rows)
     assert sizes == [1]

@@ -9,9 +9,8 @@ from transformers import AutoModel, AutoTokenizer
 import unmask
 from unmask.errors import UnmaskError, UserError
 from unmask.families.bert import BertSettings
-from unmask.inference import batching
 from unmask.inference import features as module
-from unmask.inference.backend import TorchBackend
+from unmask.inference.backend import BATCH_TOKENS, TorchBackend
 from unmask.inference.features import FILE, frame_words, open_table, parse_layers, write_features
 from unmask.labelled.labelled_file import Row
 from unmask.model import Model, save_model
@@ -93,7 +92,7 @@ def test_pairs_among_single_texts_are_refused(tokenizer, order):
 
 
 def test_the_file_holds_the_same(predictor, tmp_path, monkeypatch):
-    monkeypatch.setattr(batching, "BATCH_TOKENS", 40)  # several batches, written out of order
+    monkeypatch.setitem(BATCH_TOKENS, "cpu", 40)  # several batches, written out of order
     rows = [Row({"text": text}, "a.tsv", 1) for text in TEXTS]
     counts = predictor.write_features(rows, (0, -1), tmp_path / "new" / FILE)
     expected = predictor.features(TEXTS, (0, -1))
@@ -130,7 +129,7 @@ def test_the_same_features_twice_are_equal_to_the_bit(predictor, tokenizer, tmp_
 
 
 def test_rows_are_streamed_and_a_full_disk_leaves_nothing(predictor, tmp_path, monkeypatch):
-    monkeypatch.setattr(batching, "BATCH_TOKENS", 16)
+    monkeypatch.setitem(BATCH_TOKENS, "cpu", 16)
     words = frame_words(predictor.model.tokenizer, [Row({"text": text}, "", 0) for text in TEXTS], 32)
     computed = []
 

@@ -13,7 +13,7 @@ import unmask
 from unmask.cli.main import main
 from unmask.errors import InputWarning
 from unmask.evaluation.model import evaluate_encoder, evaluate_task
-from unmask.inference import batching
+from unmask.inference.backend import BATCH_TOKENS
 from unmask.inference.predictor import Predictor
 from unmask.labelled.labelled_file import Row
 from unmask.model import Model, save_model
@@ -70,7 +70,7 @@ def test_results_come_in_the_order_of_the_texts(make, monkeypatch):
     predictor = Predictor(make(), CPU)
     texts = ["the dog " * number for number in (4, 1, 3, 2)]
     alone = [predictor.predict(text)[0].scores["yes"] for text in texts]
-    monkeypatch.setattr(batching, "BATCH_TOKENS", 12)  # several batches
+    monkeypatch.setitem(BATCH_TOKENS, "cpu", 12)  # several batches
     together = predictor.predict(texts)
     assert [one.text for one in together] == texts
     assert [one.scores["yes"] for one in together] == pytest.approx(alone, abs=1e-6)

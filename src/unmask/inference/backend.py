@@ -28,6 +28,9 @@ from unmask.objectives.objective import BuildContext, Objective
 from unmask.runs.display import Display
 from unmask.training.machine import Machine
 
+BATCH_TOKENS = {"cpu": 4096, "cuda": 8192}
+"""Maximum number of tokens per batch on a device."""
+
 _Module = TypeVar("_Module", bound=nn.Module)
 
 
@@ -88,6 +91,10 @@ class TorchBackend:
         """See `Backend`."""
         return self.machine.precision
 
+    @property
+    def _batch_tokens(self) -> int:
+        return BATCH_TOKENS[self.machine.device.type]
+
     def logits(self, head: str, samples: Sequence[Sample]) -> list[np.ndarray]:
         """See `Backend`."""
         learner = self.learner(head)
@@ -100,7 +107,7 @@ class TorchBackend:
                 logits = objective.predict(learner.encoder, encoded, moved)  # (targets, classes)
                 return logits.float().cpu().numpy()
 
-        return in_order(run_in_batches(samples, compute, objective.at, self.display))
+        return in_order(run_in_batches(samples, compute, objective.at, self._batch_tokens, self.display))
 
     def learner(self, head: str) -> Learner:
         """Return a head and the body below it; it is built once, also if several threads ask for it.
@@ -133,7 +140,7 @@ class TorchBackend:
                     rows = rows if at is None else rows.index_select(0, moved.positions[at])
                 return rows.float().cpu().numpy()
 
-        return run_in_batches(samples, compute, at, self.display)
+        return run_in_batches(samples, compute, at, self._batch_tokens, self.display)
 
     def _build(self, name: str) -> Learner:
         """Return a learner of the head and the body below it, with the model's tensors.

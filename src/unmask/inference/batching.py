@@ -12,12 +12,9 @@ import numpy as np
 from unmask.batches.batch import Batch, Sample, collate, split, total_length
 from unmask.runs.display import Display
 
-BATCH_TOKENS = 8192
-"""Maximum number of tokens per batch."""
-
 
 def run_in_batches(
-    samples: Sequence[Sample], compute: Callable[[Batch], np.ndarray], at: str | None, display: Display
+    samples: Sequence[Sample], compute: Callable[[Batch], np.ndarray], at: str | None, tokens: int, display: Display
 ) -> Iterator[tuple[int, np.ndarray]]:
     """Yield each sample's index and its rows of the computed output; short samples come first.
 
@@ -27,10 +24,11 @@ def run_in_batches(
         samples: inputs.
         compute: returns the rows of a batch, (positions, ...), in the batch's order.
         at: name of the positions that have a row each; None: all tokens.
+        tokens: maximum number of tokens per batch.
         display: shows the progress.
     """
     numbered = [sample.named((number,)) for number, sample in enumerate(samples)]
-    for micro_batch in display.count(split(numbered, BATCH_TOKENS), total_length) if numbered else ():
+    for micro_batch in display.count(split(numbered, tokens), total_length) if numbered else ():
         batch = collate(micro_batch)
         numbers = [number for (number,) in batch.keys]
         sizes = [len(samples[n]) if at is None else len(samples[n].positions[at]) for n in numbers]

@@ -30,6 +30,8 @@ from unmask.tasks import AnyTask
 from unmask.tokenizers.load import load_tokenizer
 
 MANIFEST = "export.json"
+BATCH_TOKENS = 1024
+"""Maximum number of tokens per batch: its hidden states fit the processor's cache."""
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -88,7 +90,7 @@ class ExportedBackend:
             rows = self._run(batch)
             return rows if self.signature.per_text else rows[batch.positions[self.signature.at].numpy()]
 
-        return in_order(run_in_batches(samples, compute, self.signature.at, self.display))
+        return in_order(run_in_batches(samples, compute, self.signature.at, BATCH_TOKENS, self.display))
 
     def layers(
         self, samples: Sequence[Sample], layers: Sequence[int], *, at: str | None = None, pooled: bool = False
@@ -106,7 +108,7 @@ class ExportedBackend:
             rows = self._run(batch)[:, None].repeat(len(layers), 1)  # (tokens, layers, width)
             return rows if at is None else rows[batch.positions[at].numpy()]
 
-        return run_in_batches(samples, compute, at, self.display)
+        return run_in_batches(samples, compute, at, BATCH_TOKENS, self.display)
 
     @property
     def _what(self) -> str:
