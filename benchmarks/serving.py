@@ -104,9 +104,14 @@ def server(model: str, precision: str) -> Iterator[tuple[psutil.Process, int]]:
     command = [sys.executable, "-m", "unmask", "serve", f"model={model}", "--port", "0", "--precision", precision]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        greeting = process.stderr.readline()
+        said = ""
+        while not said.startswith("http"):
+            said = process.stderr.readline()
+            print(said, end="", file=sys.stderr)
+            if not said:
+                raise RuntimeError(f"the server has ended: {process.wait()}")
         try:
-            yield psutil.Process(process.pid), int(greeting.split(" ")[0].rsplit(":", 1)[1])
+            yield psutil.Process(process.pid), int(said.split(" ")[0].rsplit(":", 1)[1])
         finally:
             process.terminate()
 

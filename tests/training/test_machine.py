@@ -1,6 +1,9 @@
 """The machine's peak, oneDNN's kernel cache, and the choice of device and precision."""
 
 import os
+import platform
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -58,3 +61,19 @@ def test_few_kernels_are_kept_unless_the_environment_says_otherwise(monkeypatch,
     keep_few_kernels(precision)
     assert os.environ["LRU_CACHE_CAPACITY"] == "7"
     assert os.environ.pop("ONEDNN_PRIMITIVE_CACHE_CAPACITY") == kept
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+def test_threads_share_a_heap_that_is_kept():
+    program = """if True:
+        import ctypes, threading, torch
+        from unmask.training.machine import keep_memory
+        keep_memory()
+        thread = threading.Thread(target=lambda: [torch.ones(1 << size) for size in range(10, 22)])
+        thread.start()
+        thread.join()
+        libc = ctypes.CDLL("libc.so.6")
+        libc.malloc_info(0, ctypes.c_void_p.in_dll(libc, "stdout"))
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.count("<heap nr=") == 1

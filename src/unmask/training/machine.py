@@ -24,7 +24,7 @@ from unmask.errors import UserError
 
 GPU_WORKERS = 2
 """Default number of worker processes that make batches for a GPU; a CPU needs its cores for the step itself."""
-M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX, M_ARENA_MAX = -1, -2, -4, -8
 KERNELS = {"float32": 24, "bf16": 96}
 """Number of oneDNN's kernels to cache: those that every layer of a step uses, in bf16 also those of attention."""
 BF16_FEATURES = ("avx512_bf16", "amx_tile")
@@ -205,8 +205,9 @@ def keep_memory() -> None:
     """Make glibc retain freed memory instead of returning it to the system.
 
     Every training step frees and allocates the same large blocks; by default each becomes a new mapping whose pages the
-    kernel must fault in and clear, which on a virtual machine costs as much as the arithmetic. UNMASK_KEEP_MEMORY=0
-    turns this off.
+    kernel must fault in and clear, which on a virtual machine costs as much as the arithmetic. All threads share one
+    heap: that of a computing thread would consist of parts of 64 MB, in which large blocks leave more and more holes.
+    UNMASK_KEEP_MEMORY=0 turns this off.
     """
     if not sys.platform.startswith("linux") or os.environ.get("UNMASK_KEEP_MEMORY") == "0":
         return
@@ -214,6 +215,7 @@ def keep_memory() -> None:
         mallopt = ctypes.CDLL("libc.so.6").mallopt
     except (OSError, AttributeError):  # another C library, such as musl
         return
+    mallopt(M_ARENA_MAX, 1)
     mallopt(M_MMAP_MAX, 0)
     mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
     mallopt(M_TOP_PAD, 256 << 20)
