@@ -16,6 +16,7 @@ import argparse
 import asyncio
 import itertools
 import json
+import os
 import subprocess
 import sys
 import time
@@ -28,6 +29,7 @@ from typing import Any
 
 import numpy as np
 import psutil
+import torch
 from common import add, minilm
 
 from unmask.inference.predictor import Predictor
@@ -102,7 +104,8 @@ def engine(model: str, precision: str, texts: list[str]) -> float:
 def server(model: str, precision: str) -> Iterator[tuple[psutil.Process, int]]:
     """Start a server; its process and its port."""
     command = [sys.executable, "-m", "unmask", "serve", f"model={model}", "--port", "0", "--precision", precision]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}  # although clients compute beside it
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stderr is not None
         said = ""
         while not said.startswith("http"):
