@@ -162,7 +162,7 @@ class Bench:
             trainer_finetune.finetune(data.task, model, files.train, out, **given)
         else:
             given |= {"frozen": bool(downstream), "downstream": downstream or None, "quiet": toy}
-            resume = (out / "recipe.toml").exists()
+            resume = (out / "provenance.json").exists()
             unmask.finetune(data.task, model, files.train, out, resume=resume, **given)
         outcome = {"seconds": round(time.time() - started, 1), **self._outcome(out, data, files)}
         add(self.name, key | pick(outcome, [name for name in self.comparison.record if name not in key]))
@@ -206,7 +206,7 @@ class Bench:
         toy = {**dict.fromkeys(("budget.steps", "batch.sequences"), 2), "task.length": 48} if self.work.toy else {}
         if not (teacher / "model").exists():
             model, tokenizer = self._model(task.start)
-            resume = (teacher / "recipe.toml").exists()
+            resume = (teacher / "provenance.json").exists()
             known: dict[str, Any] = {"dev": files.dev, "tokenizer": tokenizer, "settings": toy, "resume": resume}
             unmask.finetune(task.data.task, model, files.train, teacher, **known)
         lesson = Lesson(
@@ -217,7 +217,7 @@ class Bench:
             layers=1 if self.work.toy else task.method.layers,
             settings=settings,
         )
-        machine, display, resume = choose_machine(), Display(quiet=self.work.toy), (out / "recipe.toml").exists()
+        machine, display, resume = choose_machine(), Display(quiet=self.work.toy), (out / "provenance.json").exists()
         if task.method.alone:
             ready = prepare_baseline(lesson, machine, display)
             run_prepared(ready, out, machine, Processes.launched(), display, resume=resume)

@@ -248,7 +248,7 @@ class Pretraining:
     def _train(self, out: Path, settings: list[str], init: Path | None) -> list[dict[str, Any]]:
         """Train, or resume, where that is not done; return the log of the held-out part."""
         if not (out / "model").exists():
-            corpus, resume = corpus_of(self.case.text, self.work), (out / "recipe.toml").exists()
+            corpus, resume = corpus_of(self.case.text, self.work), (out / "provenance.json").exists()
             if self.case.trainer is not None:
                 trainer.pretrain(self.recipe(*settings), corpus, out, self.case.trainer)
                 return logged(out, "heldout")

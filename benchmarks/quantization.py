@@ -83,7 +83,7 @@ def main() -> None:
             else:
                 train = excerpt(train, folder / "train.conll", each=EACH)
             if not (run / "model").exists():
-                model, resume = options.model or minilm(), (run / "recipe.toml").exists()
+                model, resume = options.model or minilm(), (run / "provenance.json").exists()
                 unmask.finetune(kind, model, [train], run, dev=[scored], resume=resume)
             for engine in options.engines:
                 found = measure(engine, run, train, scored, folder)
