@@ -1,5 +1,7 @@
 """Weights that do not match the config are refused before memory is allocated (C4, C5, C15)."""
 
+import subprocess
+import sys
 import tracemalloc
 
 import pytest
@@ -137,3 +139,16 @@ def test_a_wrong_shape_is_refused_in_every_family(name, family_directory):
             continue
         put(family_directory, tensors | {key: torch.ones(3, 5)})
         assert_read_refused(family_directory, key.removeprefix(family.prefix).rpartition(".")[0])
+
+
+@pytest.mark.parametrize("recipe", ["bert-mini", "modernbert-tiny", "elmo-mini"])
+def test_sizes_are_checked_without_torchs_compiler(recipe):
+    program = f"""if True:
+        import sys
+        from unmask.checkpoints.check import check_size
+        from unmask.recipe import read_recipe
+        check_size(lambda: read_recipe("{recipe}").encoder.build(100), "")
+        print("torch._dynamo" in sys.modules)
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n", "importing it takes a second"

@@ -105,6 +105,8 @@ class Initializer:
 
     def __call__(self, module: nn.Module) -> None:
         """Initialize all weights of a module, with torch's global generator."""
+        if any(weight.is_meta for weight in module.parameters()):
+            return  # they have no values, and torch would first import its compiler
         added = {id(part) for inner in module.modules() for part in _added(inner)}
         for part in module.modules():
             if isinstance(part, nn.Linear | nn.Embedding):
