@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unmask.batches.batch import Batch, Group, Sample
+from unmask.batches.batch import Batch, Sample
+from unmask.batches.groups import Group
 from unmask.checkpoints.check import body_on_meta
 from unmask.checkpoints.checksums import NAME as CHECKSUMS
 from unmask.checkpoints.checksums import check_checksums

@@ -13,7 +13,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from unmask.batches.batch import Group, Tokens
+from unmask.batches.batch import Tokens
+from unmask.batches.groups import Group
 from unmask.layers.attention import SelfAttention, select
 from unmask.layers.attention_spec import AttentionSpec
 from unmask.layers.dropout import Dropout
