@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 import msgspec
 
@@ -175,7 +175,7 @@ def iterate_rows(
             notes += [f"{name}: omitted, as the format specifies: {count:,} {what}" for what, count in omitted.items()]
 
 
-def is_plain(path: Source, kind: str | None) -> bool:
+def is_plain(path: Source, kind: str | None) -> TypeGuard[str | Path]:
     """Return whether a source is a file of one text per line, for `read_texts`, by its suffix or the given format."""
     if isinstance(path, Table):
         return False

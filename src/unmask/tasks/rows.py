@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -15,11 +14,10 @@ from unmask.batches.batch import Sample
 from unmask.batches.frame import Frame
 from unmask.batches.rng import derive_rng
 from unmask.errors import UserError
-from unmask.labelled.labelled_file import NAMES, Row, is_plain, read_rows, read_texts
-from unmask.labelled.table import Data, as_sources
+from unmask.labelled.labelled_file import NAMES, Row
 from unmask.tasks.mistake import Passage
 from unmask.tasks.passage_windows import window_starts
-from unmask.tasks.task import DEV_SHARE, Columns
+from unmask.tasks.task import DEV_SHARE
 from unmask.text.unicode import check_unicode
 from unmask.tokenizers.ragged import Ragged, encode_ragged
 from unmask.tokenizers.tokenizer import Ids, Tokenizer
@@ -40,27 +38,6 @@ def as_rows(texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[
     if len(texts) != len(texts_b):
         raise UserError(f"{len(texts)} texts cannot be paired with {len(texts_b)} second texts")
     return [Row({"text": one, "text_b": other}, "", 0) for one, other in zip(texts, texts_b, strict=True)]
-
-
-def read_unlabeled(data: Data, *, columns: Columns, kind: str | None, notes: list[str]) -> list[Row]:
-    """Return the texts, or pairs of them, of files or tables as rows without a label.
-
-    Args:
-        data: see `unmask.labelled.table.as_sources`; a `.txt` file has one text per line.
-        columns: mapping of our column names to those of the data.
-        kind: format of the files, if the suffix does not determine it.
-        notes: receives a line for each reason why rows were omitted.
-
-    Raises:
-        UserError: the data is malformed; names file and line, or row.
-    """
-    rows = []
-    for source in as_sources(data):
-        if isinstance(source, str | Path) and is_plain(source, kind):
-            rows += as_rows(read_texts(source, columns=columns, notes=notes))
-        else:
-            rows += read_rows([source], columns=columns, kind=kind, gold=False, notes=notes)
-    return rows
 
 
 def with_labels(rows: Sequence[Row], labels: Sequence[str]) -> list[Row]:
