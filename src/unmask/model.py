@@ -350,7 +350,7 @@ def save_model(directory: str | Path, model: Model, card: str) -> None:
     huggingface.write(directory, model.encoder, model.heads, model.labels, task, model.tokenizer.pad, model.tokens)
     length = model.task.length if model.task else model.encoder.longest
     shape = model.encoder.settings
-    model.tokenizer.save(directory, length=length, summary=shape.summary, segments=shape.num_segments > 1)
+    model.tokenizer.save(directory, length=length, summary=shape.summary, segments=shape.segments > 1)
     if model.pooling is not None:
         write_pooling(directory, model.pooling, model.encoder.width)
     replace_file(directory / "README.md", card.encode())
