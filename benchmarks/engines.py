@@ -171,13 +171,12 @@ def _timed(run: Path, machine: Machine) -> dict[str, Any]:
     }
 
 
-def run_trainer(work: Work) -> dict[str, Any]:
-    """Pretrain with the Hugging Face Trainer and its own collator; return what `run_unmask` does of the steps."""
-    import transformers
-    from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, DataCollatorForLanguageModeling
+def _configuration(work: Work) -> Any:
+    """Return the `BertConfig` of a work."""
+    from transformers import BertConfig
 
     layers, width, heads = SIZES[work.size]
-    config = BertConfig(
+    return BertConfig(
         num_hidden_layers=layers,
         hidden_size=width,
         num_attention_heads=heads,
@@ -186,6 +185,13 @@ def run_trainer(work: Work) -> dict[str, Any]:
         hidden_dropout_prob=work.dropout,
         attention_probs_dropout_prob=work.dropout,
     )
+
+
+def run_trainer(work: Work) -> dict[str, Any]:
+    """Pretrain with the Hugging Face Trainer and its own collator; return what `run_unmask` does of the steps."""
+    import transformers
+    from transformers import AutoTokenizer, BertForMaskedLM, DataCollatorForLanguageModeling
+
     tokenizer = AutoTokenizer.from_pretrained(minilm())
     texts = work.texts(single_token_words(unmask.load_tokenizer(minilm())))
     found = tokenizer(texts, return_special_tokens_mask=True)
@@ -220,7 +226,7 @@ def run_trainer(work: Work) -> dict[str, Any]:
             logging_steps=10_000,
         )
         trainer = transformers.Trainer(
-            model=BertForMaskedLM(config),
+            model=BertForMaskedLM(_configuration(work)),
             args=arguments,
             train_dataset=examples,
             data_collator=Collator(tokenizer, mlm_probability=RATE),

@@ -72,9 +72,9 @@ class Load:
         }
 
 
-def make_texts(number: int, seed: int = 0) -> list[str]:
+def make_texts(number: int) -> list[str]:
     """Return texts of words at random, of lengths from a geometric distribution of at most 100 words."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     return [" ".join(rng.choice(WORDS, min(100, rng.geometric(1 / MEAN_WORDS)))) for _ in range(number)]
 
 

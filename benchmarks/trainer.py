@@ -126,18 +126,33 @@ def pretrain(recipe: Recipe, corpus: Corpus, out: Path, settings: dict[str, Any]
         shutil.rmtree(out / "timed")
     clock.begin()
     trainer(steps, out / "checkpoints").train()
-    lines = []
-    for step, seconds in clock.saved.items():
-        model = out / "checkpoints" / f"checkpoint-{step}"
-        corpus.tokenizer.save(model)
-        line = {"step": step, "tokens": step * LENGTH * arguments.get("per_device_train_batch_size", 8)}
-        epochs = round(line["tokens"] / LENGTH / len(examples), 4)
-        lines.append({"kind": "train", **line, "seconds": seconds, "epochs": epochs})
-        lines.append({"kind": "heldout", **line, **score(load_model(model), corpus)})
+    batch = arguments.get("per_device_train_batch_size", 8)
+    lines = _score_checkpoints(out / "checkpoints", corpus, clock.saved, batch / len(examples), batch * LENGTH)
     (out / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf8")
     (out / "recipe.toml").write_text(write(recipe), encoding="utf8")
-    model.rename(out / "model")
+    (out / "checkpoints" / f"checkpoint-{max(clock.saved)}").rename(out / "model")
     shutil.rmtree(out / "checkpoints")
+
+
+def _score_checkpoints(
+    folder: Path, corpus: Corpus, saved: dict[int, float], epochs: float, tokens: int
+) -> list[dict[str, Any]]:
+    """Return the lines of metrics.jsonl: for each checkpoint how far it has come, and its scores.
+
+    Args:
+        folder: the checkpoints.
+        corpus: text, with its tokenizer.
+        saved: seconds until each checkpoint, by step.
+        epochs, tokens: number per step.
+    """
+    lines: list[dict[str, Any]] = []
+    for step, seconds in saved.items():
+        model = folder / f"checkpoint-{step}"
+        corpus.tokenizer.save(model)
+        line = {"step": step, "tokens": step * tokens}
+        lines.append({"kind": "train", **line, "seconds": seconds, "epochs": round(step * epochs, 4)})
+        lines.append({"kind": "heldout", **line, **score(load_model(model), corpus)})
+    return lines
 
 
 def score(model: Model, corpus: Corpus) -> dict[str, float]:

@@ -27,6 +27,7 @@ from unmask.finetuning.learner import finished_model
 from unmask.finetuning.prepare import Prepared, prepare
 from unmask.inference.predictor import Predictor
 from unmask.model import load_model, save_model
+from unmask.recipe import FinetuningRecipe
 from unmask.runs.display import Display
 from unmask.settings import Overrides, write
 from unmask.training.machine import choose_machine, keep_memory
@@ -66,41 +67,18 @@ def finetune(
         "question_answering": transformers.AutoModelForQuestionAnswering,
     }
     collators = {"token_classification": transformers.DataCollatorForTokenClassification}
-    examples = [_example(sample, kind) for sample in ready.train.samples]
-    batch, budget = recipe.batch.sequences, recipe.budget
-    assert batch is not None
     ends: list[float] = []
 
     class Clock(transformers.TrainerCallback):
         def on_step_end(self, *args: Any, **settings: Any) -> None:
             ends.append(time.perf_counter())
 
-    optimizer = recipe.optimizer
-    assert optimizer.betas is not None
     trainer = transformers.Trainer(
         model=loaders[kind].from_pretrained(out / "start"),
         args=transformers.TrainingArguments(
-            output_dir=str(out / "trainer"),
-            num_train_epochs=budget.epochs or 1,
-            max_steps=budget.steps or -1,
-            learning_rate=optimizer.learning_rate,
-            lr_scheduler_type=recipe.schedule.kind,
-            warmup_steps=recipe.schedule.warmup,
-            weight_decay=optimizer.weight_decay,
-            adam_beta1=optimizer.betas[0],
-            adam_beta2=optimizer.betas[1],
-            adam_epsilon=optimizer.epsilon,
-            max_grad_norm=optimizer.clip,
-            per_device_train_batch_size=batch,
-            bf16=machine.precision == "bf16",
-            use_cpu=True,
-            seed=recipe.seed,
-            save_strategy="no",
-            report_to=[],
-            disable_tqdm=True,
-            logging_steps=10_000,
+            output_dir=str(out / "trainer"), bf16=machine.precision == "bf16", **_arguments(recipe)
         ),
-        train_dataset=examples,
+        train_dataset=[_example(sample, kind) for sample in ready.train.samples],
         data_collator=collators.get(kind, transformers.DataCollatorWithPadding)(words),
         callbacks=[Clock()],
     )
@@ -109,21 +87,36 @@ def finetune(
     trainer.save_model(str(out / "model"))
     base.tokenizer.save(out / "model", length=recipe.task.length)
     result = _score(ready, out)
-    mean = sum(map(len, ready.train.samples)) / len(ready.train.samples)
-    lines = [
-        {
-            "kind": "train",
-            "step": step,
-            "tokens": round(step * batch * mean),
-            "seconds": end - begun,
-            "epochs": round(step * batch / len(ready.train.samples), 4),
-        }
-        for step, end in enumerate(ends, 1)
-    ]
+    lines = _metrics(ready, [end - begun for end in ends])
     (out / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf8")
     (out / "recipe.toml").write_text(write(recipe), encoding="utf8")
     (out / SCORES).write_bytes(msgspec.json.encode(result))
     shutil.rmtree(out / "start")
+
+
+def _arguments(recipe: FinetuningRecipe) -> dict[str, Any]:
+    """Return a recipe's settings as arguments of the Trainer."""
+    optimizer, budget = recipe.optimizer, recipe.budget
+    assert optimizer.betas is not None
+    return {
+        "num_train_epochs": budget.epochs or 1,
+        "max_steps": budget.steps or -1,
+        "learning_rate": optimizer.learning_rate,
+        "lr_scheduler_type": recipe.schedule.kind,
+        "warmup_steps": recipe.schedule.warmup,
+        "weight_decay": optimizer.weight_decay,
+        "adam_beta1": optimizer.betas[0],
+        "adam_beta2": optimizer.betas[1],
+        "adam_epsilon": optimizer.epsilon,
+        "max_grad_norm": optimizer.clip,
+        "per_device_train_batch_size": recipe.batch.sequences,
+        "use_cpu": True,
+        "seed": recipe.seed,
+        "save_strategy": "no",
+        "report_to": [],
+        "disable_tqdm": True,
+        "logging_steps": 10_000,
+    }
 
 
 def _example(sample: Sample, kind: str) -> dict[str, Any]:
@@ -141,6 +134,23 @@ def _example(sample: Sample, kind: str) -> dict[str, Any]:
     else:
         found["start_positions"], found["end_positions"] = map(int, labels)
     return found
+
+
+def _metrics(ready: Prepared, ends: Sequence[float]) -> list[dict[str, Any]]:
+    """Return the lines of metrics.jsonl, one for each step; `ends` are the seconds after which they were done."""
+    batch, samples = ready.recipe.batch.sequences, ready.train.samples
+    assert batch is not None
+    mean = sum(map(len, samples)) / len(samples)
+    return [
+        {
+            "kind": "train",
+            "step": step,
+            "tokens": round(step * batch * mean),
+            "seconds": end,
+            "epochs": round(step * batch / len(samples), 4),
+        }
+        for step, end in enumerate(ends, 1)
+    ]
 
 
 def _score(ready: Prepared, out: Path) -> dict[str, Any]:

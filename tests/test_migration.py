@@ -102,7 +102,7 @@ def test_families_follow_from_the_settings_and_former_defaults_are_written(old, 
     shape = {key: old[key] for key in ("layers", "width", "heads", "feed_forward")}
     found = migrate({"encoder": old})["encoder"]
     assert {key: value for key, value in found.items() if value is not False} == {**shape, **new}
-    assert convert(found, FAMILIES[new["kind"]].settings, "here").num_segments == old.get("segments", 2)
+    assert convert(found, FAMILIES[new["kind"]].settings, "here").segments == old.get("segments", 2)
 
 
 def test_the_feed_forward_width_of_gpt_is_removed():

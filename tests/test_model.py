@@ -1,4 +1,4 @@
-"""Models: fingerprints differ by any weight, sources are found or refused, heads are loaded into objectives."""
+"""Models: fingerprints differ by any weight, heads are loaded into objectives."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ import torch
 from unmask.errors import UserError
 from unmask.families.bert import BertSettings
 from unmask.inference.predictor import Predictor
-from unmask.model import Model, build_encoder, find, find_tokenizer, load_model, save_model
+from unmask.model import Model, build_encoder, load_model, save_model
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import BuildContext
 from unmask.training.machine import choose_machine
@@ -75,41 +75,9 @@ def saved(model, tmp_path):
     return tmp_path / "saved"
 
 
-def test_a_model_is_found_in_a_run_and_in_its_own_directory(saved, tmp_path):
-    assert find(saved) == saved
-    saved.rename(tmp_path / "model")
-    assert find(tmp_path) == tmp_path / "model" == find_tokenizer(tmp_path)
-    assert find_tokenizer(tmp_path / "model") == tmp_path / "model"
-
-
-@pytest.mark.parametrize(
-    ("folder", "message"),
-    [
-        ("checkpoints", "this run is not finished; continue: repeat the command with --resume"),
-        ("seed-0", "these runs are not finished; continue: repeat the command with --resume"),
-        ("other", "neither a run with a finished model nor a directory of"),
-    ],
-)
-def test_a_directory_without_a_model_is_refused(tmp_path, folder, message):
-    (tmp_path / folder).mkdir()
-    with pytest.raises(UserError, match=message):
-        find(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ("bert-mini", "'bert-mini' is a recipe; for untrained weights, write random:bert-mini"),
-        (
-            "someone/no-model",
-            r"no directory 'someone/no-model', .* HF_HUB_OFFLINE is set; .* hf download someone/no-model",
-        ),
-        ("random:bert-mini", "random:bert-mini needs a vocabulary; pass --tokenizer DIR"),
-    ],
-)
-def test_sources_that_are_not_models_are_refused(source, message):
-    with pytest.raises(UserError, match=message):
-        load_model(source)
+def test_random_weights_need_a_vocabulary():
+    with pytest.raises(UserError, match="random:bert-mini needs a vocabulary; pass --tokenizer DIR"):
+        load_model("random:bert-mini")
 
 
 def test_a_model_has_its_own_tokenizer(saved):

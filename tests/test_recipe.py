@@ -74,7 +74,7 @@ def test_every_shipped_recipe_is_read_as_it_is_written(name, tmp_path):
         assert (encoder.layers, encoder.width, encoder.cells) == RECURRENT[name]
     else:
         assert (encoder.layers, encoder.width, encoder.heads) == PAPERS[name]
-        assert encoder.inner == INNER.get(name, 4 * encoder.width)
+        assert encoder.feed_forward == INNER.get(name, 4 * encoder.width)
     path = tmp_path / "recipe.toml"
     path.write_text(write(recipe))
     assert read_recipe(path) == recipe

@@ -1,7 +1,6 @@
 """A model in memory: an encoder, a tokenizer and heads; loading, building and saving.
 
-MODEL on the command line is a run directory, a Hugging Face directory, one of AllenNLP's ELMo, the name of a model on
-the Hugging Face Hub (checkpoints/hub.py), or `random:RECIPE` with a tokenizer.
+MODEL is what has a directory (model_directory.py), or `random:RECIPE` with a tokenizer.
 """
 
 from __future__ import annotations
@@ -30,9 +29,10 @@ from unmask.environment import SMALLER, naming_shortage, warn_if_shared
 from unmask.errors import UserError
 from unmask.families import BodySettings
 from unmask.fingerprint import fingerprint
+from unmask.model_directory import find, find_tokenizer
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import Objective, decoder_of
-from unmask.recipe import read_recipe, shipped
+from unmask.recipe import read_recipe
 from unmask.settings import convert
 from unmask.tasks import TASKS, AnyTask
 from unmask.tasks.task import Task
@@ -323,63 +323,6 @@ def _check_downstream(model: Model, directory: Path) -> None:
         ) from error
 
 
-def read_settings(source: str | Path) -> BodySettings:
-    """Return the encoder settings of MODEL, without reading its weights.
-
-    Raises:
-        UserError: the model does not exist or is damaged.
-    """
-    directory = find(source)
-    return (allennlp if allennlp.is_directory(directory) else huggingface).read_settings(directory)
-
-
-def find(source: str | Path, *, allow_pickle: bool = False) -> Path:
-    """Return the directory of MODEL with its config.json, or with AllenNLP's files; a model on the Hub is downloaded.
-
-    Args:
-        source: the model; a path may be given as text or as `Path`, a name on the Hub only as text.
-        allow_pickle: whether to download pickled weights if there are no others.
-
-    Raises:
-        UserError: there is no such directory or model.
-    """
-    path = Path(source)
-    for directory in (path / "model", path):
-        if (directory / "config.json").is_file() or allennlp.is_directory(directory):
-            return directory
-    if (path / "checkpoints").is_dir():
-        raise UserError("this run is not finished", file=path, remedy="continue: repeat the command with --resume")
-    if (path / "seed-0").is_dir():
-        raise UserError("these runs are not finished", file=path, remedy="continue: repeat the command with --resume")
-    if path.is_dir():
-        raise UserError(
-            "neither a run with a finished model nor a directory of Hugging Face's or AllenNLP's files", file=path
-        )
-    if str(source) in shipped():
-        raise UserError(f"'{source}' is a recipe", remedy=f"for untrained weights, write random:{source}")
-    if (name := hub.parse(source)) is not None:
-        return hub.download(*name, allow_pickle=allow_pickle)
-    raise UserError(
-        f"no directory '{source}'",
-        remedy="a model on the Hugging Face Hub is written NAMESPACE/NAME, and only a path ./NAME",
-    )
-
-
-def find_tokenizer(source: str | Path) -> Path:
-    """Return the tokenizer directory of a model, a run or a tokenizer; that of a model on the Hub is downloaded.
-
-    Args:
-        source: a path as text or as `Path`, or a name on the Hub as text.
-
-    Raises:
-        UserError: there is no such model on the Hub.
-    """
-    path = Path(source)
-    if (name := hub.parse(source)) is not None:
-        return hub.download(*name, files=TOKENIZER_FILES)
-    return next((folder for folder in (path / "model", path) if folder.is_dir()), path)
-
-
 def build_encoder(
     settings: BodySettings,
     vocabulary: int,
@@ -407,7 +350,7 @@ def save_model(directory: str | Path, model: Model, card: str) -> None:
     huggingface.write(directory, model.encoder, model.heads, model.labels, task, model.tokenizer.pad, model.tokens)
     length = model.task.length if model.task else model.encoder.longest
     shape = model.encoder.settings
-    model.tokenizer.save(directory, length=length, summary=shape.summary, segments=shape.num_segments > 1)
+    model.tokenizer.save(directory, length=length, summary=shape.summary, segments=shape.segments > 1)
     if model.pooling is not None:
         write_pooling(directory, model.pooling, model.encoder.width)
     replace_file(directory / "README.md", card.encode())

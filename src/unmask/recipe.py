@@ -33,27 +33,8 @@ from unmask.objectives.teacher import TEACHER
 from unmask.requirements import Part, check
 from unmask.settings import Overrides, check_overrides, convert, flatten, put, write
 from unmask.tasks import AnyTask
-from unmask.tokenizers.train import CASED, Trained
+from unmask.tokenizers.train import TokenizerSettings
 from unmask.training.settings import TrainingSettings
-
-
-class TokenizerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The recipe's [tokenizer], used only with raw text, as a corpus has its own tokenizer.
-
-    Attributes:
-        kind: "wordpiece", "bpe" (byte-level), "unigram" (SentencePiece's) or "words" (for models that read characters).
-        vocabulary: number of tokens.
-        lowercase: whether to lowercase and strip accents; byte-level BPE and whole words never do.
-    """
-
-    kind: Trained = "wordpiece"
-    vocabulary: int = 30522
-    lowercase: bool = True
-
-    def __post_init__(self) -> None:
-        if self.kind in CASED and self.lowercase:
-            raise ValueError(f'lowercase has no effect on kind = "{self.kind}": set it to false')
-
 
 Objectives = msgspec.defstruct(
     "Objectives",

@@ -24,6 +24,7 @@ ORDER = [
     {"objectives"},
     {"checkpoints", "training", "tasks"},
     {"recipe"},
+    {"model_directory"},
     {"model", "schema"},
     {"inference"},
     {"evaluation", "serving"},

@@ -4,7 +4,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
+from unmask.batches.batch import Sample
 from unmask.batches.frame import Frame
 from unmask.batches.ngram_masking import NgramMaskingSettings, WholeWordMaskingSettings
 from unmask.batches.rng import derive_rng
@@ -14,6 +16,8 @@ PAD, UNK, CLS, SEP, MASK = SPECIAL = range(5)
 VOCABULARY, CONTINUATION = 1000, 700
 """Ids from `CONTINUATION` on continue a word."""
 KINDS = {"whole_word": WholeWordMaskingSettings, "ngram": NgramMaskingSettings, "span": SpanMaskingSettings}
+
+LENGTHS = st.lists(st.integers(1, 700), min_size=1, max_size=40)
 
 
 class Written:
@@ -53,6 +57,18 @@ def written():
         return Written(documents)
 
     return write
+
+
+def make_samples(sizes):
+    """Return a sample of random tokens for each length, with segments, and some tokens masked."""
+    rng = np.random.default_rng(0)
+    made = []
+    for number, size in enumerate(sizes):
+        masked = np.sort(rng.choice(size, rng.integers(0, size + 1), replace=False))
+        ids = rng.integers(0, 1000, size)
+        sample = Sample(key=(number,), ids=ids, segments=rng.integers(0, 2, size), positions={"masked": masked})
+        made.append(sample.add(labels={"masked": ids[masked]}, counts={"masked_lm": len(masked), "pair": 1}))
+    return made
 
 
 def begins(ids):

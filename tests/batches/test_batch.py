@@ -1,4 +1,4 @@
-"""A batch is the concatenation of its samples; groups and micro-batches lose none, whatever their lengths."""
+"""A batch is the concatenation of its samples; micro-batches lose none, whatever their lengths."""
 
 from dataclasses import replace
 
@@ -8,26 +8,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unmask.batches.batch import GROUP, TARGETS, Sample, collate, split
+from unmask.batches.batch import GROUP, Sample, collate, split
 
-lengths = st.lists(st.integers(1, 700), min_size=1, max_size=40)
-
-
-def make(sizes):
-    rng = np.random.default_rng(0)
-    made = []
-    for number, size in enumerate(sizes):
-        masked = np.sort(rng.choice(size, rng.integers(0, size + 1), replace=False))
-        ids = rng.integers(0, 1000, size)
-        sample = Sample(key=(number,), ids=ids, segments=rng.integers(0, 2, size), positions={"masked": masked})
-        made.append(sample.add(labels={"masked": ids[masked]}, counts={"masked_lm": len(masked), "pair": 1}))
-    return made
+from .conftest import LENGTHS, make_samples
 
 
 @settings(deadline=None, max_examples=60)
-@given(lengths)
+@given(LENGTHS)
 def test_collate_concatenates_samples(sizes):
-    samples = make(sizes)
+    samples = make_samples(sizes)
     batch = collate(samples)
     tokens, offsets = batch.tokens, batch.tokens.offsets.tolist()
     assert tokens.offsets.dtype == torch.int32
@@ -43,37 +32,10 @@ def test_collate_concatenates_samples(sizes):
     assert batch.counts == {"masked_lm": len(batch.labels["masked"]), "pair": len(sizes)}
 
 
-@settings(deadline=None, max_examples=60)
-@given(lengths)
-def test_groups_cover_all_tokens_in_order(sizes):
-    tokens = collate(make(sizes)).tokens
-    at, sequences = 0, 0
-    for group in tokens.groups:
-        size = group.stop - group.start
-        assert group.start == at
-        inside = sorted(sizes)[sequences : sequences + group.sequences]
-        assert sum(inside) == size
-        assert max(inside) == group.longest
-        if group.index is None:
-            assert group.slots is group.real is None
-            assert set(inside) == {group.longest}
-        else:
-            real = [row * group.longest + slot for row, length in enumerate(inside) for slot in range(length)]
-            assert group.index.tolist() == real
-            assert group.real.flatten().nonzero().flatten().tolist() == real
-            assert group.real.shape == (group.sequences, group.longest)
-            assert group.slots[group.index].tolist() == list(range(group.start, group.stop))
-            assert set(group.slots.tolist()) <= set(range(len(tokens.ids)))
-        padded = group.sequences * group.longest
-        assert padded - size <= max(padded / 8, 512)
-        at, sequences = group.stop, sequences + group.sequences
-    assert (at, sequences) == (sum(sizes), len(sizes))
-
-
 @settings(deadline=None)
-@given(lengths, st.integers(1, 3000))
+@given(LENGTHS, st.integers(1, 3000))
 def test_split_respects_what_fits_into_memory(sizes, micro_tokens):
-    samples = make(sizes)
+    samples = make_samples(sizes)
     micro_batches = split(samples, micro_tokens)
     assert sorted(sample.key for some in micro_batches for sample in some) == sorted(sample.key for sample in samples)
     for some in micro_batches:
@@ -82,7 +44,7 @@ def test_split_respects_what_fits_into_memory(sizes, micro_tokens):
 
 @pytest.mark.parametrize("kind", ["positions", "labels", "counts"])
 def test_a_name_in_use_is_refused(kind):
-    sample = make([5])[0]
+    sample = make_samples([5])[0]
     name = next(iter(getattr(sample, kind)))
     with pytest.raises(ValueError, match=f"names already in use: .*{name}"):
         sample.add(**{kind: {name: 1}})
@@ -114,7 +76,7 @@ def test_samples_with_and_without_segments_are_not_mixed():
 
 def test_samples_are_not_split_before_the_size_of_a_micro_batch_is_known():
     with pytest.raises(ValueError, match=r"at least 1: call Trainer\.start\(\)"):
-        split(make([3, 4]), 0)
+        split(make_samples([3, 4]), 0)
 
 
 def test_sequences_in_reverse_order_come_last():
@@ -128,35 +90,6 @@ def test_sequences_in_reverse_order_come_last():
     assert collate([sample_of(3)]).tokens.backward is None
     with pytest.raises(ValueError, match="either all samples of a batch must have a direction"):
         collate([sample_of(3, backward=False), sample_of(4)])
-
-
-def test_groups_have_one_direction():
-    batch = collate([sample_of(6, backward=number % 2 == 1) for number in range(4)])
-    assert [(group.sequences, group.backward) for group in batch.tokens.groups] == [(2, False), (2, True)]
-
-
-@settings(deadline=None, max_examples=30)
-@given(lengths)
-def test_queries_are_grouped_as_their_sequences(sizes):
-    samples = [
-        sample.add(order=np.arange(len(sample)), positions={TARGETS: sample.positions["masked"]})
-        for sample in make(sizes)
-    ]
-    tokens = collate(samples).tokens
-    assert tokens.order.equal(tokens.position_ids)
-    assert tokens.queries.equal(collate(samples).positions["masked"])
-    at = 0
-    for group, asking in zip(tokens.groups, tokens.query_groups, strict=True):
-        own = tokens.queries[asking.start : asking.stop]
-        assert (asking.start, asking.sequences) == (at, group.sequences)
-        assert ((own >= group.start) & (own < group.stop)).all()
-        if asking.index is not None:
-            assert asking.slots[asking.index].tolist() == list(range(asking.start, asking.stop))
-            assert int(asking.real.sum()) == len(own)
-        at = asking.stop
-    assert at == len(tokens.queries)
-    moved = tokens.map(lambda value: value + 1)
-    assert moved.queries.equal(tokens.queries + 1) and moved.order.equal(tokens.order + 1)
 
 
 def test_samples_with_and_without_an_order_or_another_memory_are_not_mixed():

@@ -15,7 +15,8 @@ from unmask.checkpoints.check import body_on_meta
 from unmask.errors import UserError
 from unmask.families.bert import BertSettings
 from unmask.families.elmo import ElmoSettings
-from unmask.model import find, load_model, read_settings
+from unmask.model import load_model
+from unmask.model_directory import find, read_settings
 from unmask.tokenizers.word_level import FIRST, UNKNOWN, train_words
 
 h5py = pytest.importorskip("h5py")

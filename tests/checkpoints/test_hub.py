@@ -11,7 +11,8 @@ from unmask.checkpoints.hub import PICKLE, download, parse, revision_of, upload
 from unmask.checkpoints.shards import INDEX
 from unmask.cli.main import main
 from unmask.errors import UserError
-from unmask.model import find, find_tokenizer, load_model, read_settings, save_model
+from unmask.model import load_model, save_model
+from unmask.model_directory import find, find_tokenizer, read_settings
 from unmask.pretraining.start import continued
 from unmask.recipe import read_recipe
 from unmask.tokenizers.load import load_tokenizer

@@ -9,7 +9,7 @@ SHAPE = {"layers": 1, "width": 8, "heads": 2, "feed_forward": 16, "positions": 1
 
 def test_the_body_has_no_segments():
     settings = DistilBertSettings(**SHAPE)
-    assert settings.num_segments == 0
+    assert settings.segments == 0
     names = settings.build(20).state_dict().keys()
     assert "embeddings.positions.weight" in names and "embeddings.segments.weight" not in names
 

@@ -11,7 +11,12 @@ SHAPE = {"layers": 1, "width": 8, "heads": 2, "positions": 12}
 
 def test_the_body_follows_from_the_paper():
     settings = GptSettings(**SHAPE)
-    assert (settings.inner, settings.causal, settings.summary, settings.pretraining) == (32, True, "extract", "first")
+    assert (settings.feed_forward, settings.causal, settings.summary, settings.pretraining) == (
+        32,
+        True,
+        "extract",
+        "first",
+    )
     shapes = {name: tuple(value.shape) for name, value in settings.build(20).state_dict().items()}
     assert shapes["blocks.0.feed_forward.up.weight"] == (32, 8)
     assert not any(part in name for name in shapes for part in ("segments", "pooler", "embeddings.norm"))

@@ -4,7 +4,11 @@ import pytest
 from unmask.batches.batch import Sample
 from unmask.checkpoints.pooling import Pooling, read_pooling
 from unmask.errors import UserError
-from unmask.inference.pooling import normalized, pooled, supported
+from unmask.inference.backend import TorchBackend
+from unmask.inference.pooling import embed_samples, normalized, pooled, supported
+from unmask.tasks.rows import as_rows, frame_rows
+
+from .conftest import CPU, TEXTS
 
 
 def test_a_vector_is_the_mean_or_that_of_cls():
@@ -13,6 +17,15 @@ def test_a_vector_is_the_mean_or_that_of_cls():
     assert pooled(rows, sample, "mean").tolist() == [2, 3]
     assert pooled(rows, sample, "cls").tolist() == [4, 5]
     assert normalized(np.array([[3.0, 4.0], [0.0, 0.0]])).tolist() == [[0.6, 0.8], [0, 0]]
+
+
+def test_vectors_are_in_the_order_of_the_texts(make):
+    model = make()
+    backend, (samples, *_) = TorchBackend(model, CPU), frame_rows(model.tokenizer, as_rows(TEXTS), 32)
+    found = embed_samples(backend, model.encoder, samples, "cls")
+    alone = np.concatenate([embed_samples(backend, model.encoder, [sample], "cls") for sample in samples])
+    assert found.shape == (len(TEXTS), model.encoder.width)
+    np.testing.assert_allclose(found, alone, atol=1e-6)
 
 
 def test_models_average_unless_they_state_something_else():

@@ -3,6 +3,7 @@
 import pytest
 
 from unmask.errors import UserError
+from unmask.labelled.columns import Fields
 from unmask.labelled.label_lists import list_labels, split_labels
 from unmask.labelled.labelled_file import read_rows
 
@@ -17,10 +18,13 @@ def test_labels_of_cells_and_of_lists_are_read_alike(tmp_path):
     ]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     for name in ("a.tsv", "a.csv", "a.jsonl"):
-        rows = read_rows([tmp_path / name], columns={}, several=True)
+        rows = read_rows([tmp_path / name], columns={}, fields=Fields(several=True))
         assert [row.labels for row in rows] == [("joy", "fear"), (), ("7",)]
         assert [row.values for row in rows] == [{"text": "one"}, {"text": "two"}, {"text": "three"}]
-        assert all(row.labels is None for row in read_rows([tmp_path / name], columns={}, several=True, gold=False))
+        assert all(
+            row.labels is None
+            for row in read_rows([tmp_path / name], columns={}, fields=Fields(several=True), gold=False)
+        )
 
 
 def test_names_with_separators_are_read_from_lists():

@@ -6,6 +6,7 @@ import pyarrow
 import pytest
 
 from unmask.errors import UserError
+from unmask.labelled.columns import Fields
 from unmask.labelled.labelled_file import read_rows
 from unmask.labelled.squad_file import read_squad
 from unmask.labelled.table import Table, as_sources, as_table, is_table, refuse_tables
@@ -89,7 +90,7 @@ def test_errors_name_the_row_and_the_column():
 
 def test_a_text_may_have_several_labels():
     data = {"text": ["a", "b", "c"], "labels": [["x", "y"], [], "z"]}
-    rows = read_rows(as_sources(data), columns={}, several=True)
+    rows = read_rows(as_sources(data), columns={}, fields=Fields(several=True))
     assert [row.labels for row in rows] == [("x", "y"), (), ("z",)]
     assert all("label" not in row.values for row in rows)
     with pytest.raises(UserError, match=r"<dict>:1: 'label' \(column 'labels'\) is list, not text \(this task has one"):

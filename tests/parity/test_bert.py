@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from torch.nn.functional import linear
 from transformers import BertConfig, BertForPreTraining
 
 from unmask.batches.batch import collate
@@ -24,8 +23,6 @@ from unmask.checkpoints import huggingface
 from unmask.layers import score_blocks
 from unmask.layers.attention import SelfAttention
 from unmask.layers.pooler import Pooler
-from unmask.layers.vocabulary import vocabulary_loss
-from unmask.objectives import masked_lm
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.next_sentence import NextSentence
@@ -181,14 +178,13 @@ def test_parity_of_a_published_checkpoint(minilm, tmp_path):
 
 
 def change_decoder(monkeypatch, change):
-    def predict(self, encoder, encoded, batch):
-        rows = self.norm(self.activation(self.dense(encoded.last[batch.positions["masked"]])))
-        return linear(rows, change(encoder.words.weight), self.bias)
+    right = MaskedLM.decoding
 
-    monkeypatch.setattr(MaskedLM, "predict", predict)
-    monkeypatch.setattr(
-        masked_lm, "vocabulary_loss", lambda rows, decoder, *rest: vocabulary_loss(rows, change(decoder), *rest)
-    )
+    def decoding(self, *given):
+        found = right(self, *given)
+        return found._replace(decoder=change(found.decoder))
+
+    monkeypatch.setattr(MaskedLM, "decoding", decoding)
 
 
 def change_modules(learner, kind, **attributes):

@@ -12,8 +12,9 @@ from unmask.model import Model, build_encoder, save_model
 from unmask.pretraining import default
 from unmask.pretraining.default import ENOUGH, PASSES, SIZES, choose, for_model, for_text, rules, worth
 from unmask.pretraining.forecast import SHARE, cost
-from unmask.recipe import TokenizerSettings, read_recipe
+from unmask.recipe import read_recipe
 from unmask.text.documents import TextOptions
+from unmask.tokenizers.train import TokenizerSettings
 
 SHAPE = {"layers": 1, "width": 32, "heads": 2, "positions": 64}
 

@@ -214,7 +214,7 @@ def test_a_recipe_has_the_settings_of_its_paper(name):
     parts = ("tokenizer", "encoder", "layout", "masking", "objective", "optimizer")
     found = flat({part: table[part] for part in parts})
     assert {key: value for key, value in found.items() if key not in OTHERWISE} == ideas(family)
-    assert recipe.encoder.inner == 4 * recipe.encoder.width
+    assert recipe.encoder.feed_forward == 4 * recipe.encoder.width
     stages = [(share, stage.layout.length) for share, stage in zip(recipe.shares, recipe.every_stage, strict=True)]
     assert stages == ([(0.9, 128), (0.1, 512)] if family == "bert" else [(1, recipe.layout.length)])
 
@@ -230,7 +230,7 @@ def test_xlnets_parameters(name, count):
                 n_layer=encoder.num_layers,
                 d_model=encoder.width,
                 n_head=recipe.encoder.heads,
-                d_inner=recipe.encoder.inner,
+                d_inner=recipe.encoder.feed_forward,
             )
         )
     found = sum(value.numel() for name, value in encoder.named_parameters() if not name.startswith("pooler."))

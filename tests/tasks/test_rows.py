@@ -9,11 +9,31 @@ from unmask.batches.frame import Frame
 from unmask.errors import UserError
 from unmask.labelled.labelled_file import Row
 from unmask.tasks.classification import Classification
+from unmask.tasks.embedding import Embedding
 from unmask.tasks.mistake import Passage
+from unmask.tasks.multi_label import MultiLabel
 from unmask.tasks.regression import Regression
 from unmask.tasks.rows import as_rows, cut_longer, frame_rows, hold_out, passages
 from unmask.tokenizers import ragged
 from unmask.tokenizers.train import train_tokenizer
+
+
+@pytest.mark.parametrize(
+    ("task", "line", "texts"),
+    [
+        (Classification(), "gj04\t1\t\tThe dog sees.", {"text": "The dog sees."}),
+        (MultiLabel(), "gj04\t1\t\tThe dog sees.", {"text": "The dog sees."}),
+        (Regression(), "2.5\tThe dog\tA cat", {"text": "The dog", "text_b": "A cat"}),
+        (Embedding(), "2.5\tThe dog\tA cat", {"text": "The dog", "text_b": "A cat"}),
+    ],
+)
+def test_each_task_knows_a_published_format_without_a_header(tmp_path, task, line, texts):
+    path = tmp_path / "rows.tsv"
+    path.write_text(f"{line}\n" * 2)
+    one_by_one = list(task.iterate(path, columns={}))
+    assert [row.values for row in one_by_one] == [texts, texts]
+    assert task.read([path], columns={}, gold=False) == one_by_one
+    assert len(task.read([path], columns={})) == 2
 
 
 def popped(first, second, capacity):

@@ -1,13 +1,13 @@
 """`Sample`, one sequence in numpy, and `Batch`, many sequences concatenated in torch.
 
 A batch has no padding: it is one stream of tokens with offsets. All indices are computed here, on the CPU, so that
-nothing downstream has to read a shape from a device. `collate` sorts by length, so that attention kernels without
-variable-length support need little padding: they work on `Group`s of adjacent sequences of nearly equal length.
+nothing downstream has to read a shape from a device. `collate` sorts by length, so that little is padding in the groups
+on which attention kernels without variable-length support work (groups.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -15,20 +15,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unmask.batches.groups import Change, Group, group_queries, group_sequences
+
 Key = tuple[int, ...]
 """Identifies a sample permanently, for example (epoch, block, item). Random generators are derived from it."""
 
-MAX_WASTE = 0.125
-"""Maximum share of padding in an attention group."""
-CHEAP_WASTE = 128
-"""Number of padding tokens that is always allowed in a group: a separate group would cost more."""
 TARGETS = "targets"
 """Name of the positions and labels of tokens that are predicted by queries, without reading them (XLNet)."""
 
 GROUP = "group"
 """Name of the label that tells which sequences of a batch come from the same sample."""
-
-Change = Callable[[Tensor], Tensor]
 
 _Value = TypeVar("_Value")
 
@@ -150,36 +146,6 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Group:
-    """Adjacent sequences of nearly equal length: the unit of attention kernels that pad internally.
-
-    Attributes:
-        start, stop: range of its tokens in the batch.
-        sequences, longest: its padded shape.
-        index: (tokens,) index of each of its tokens in (sequences * longest); None if nothing is padded, or if the
-            batch itself contains the padding (`unmask.encoders.padded`).
-        slots: (sequences * longest,) index in the batch of the token in each slot, arbitrary at padding; None whenever
-            `index` is None.
-        real: (sequences, longest) bool, False at padding; None if nothing is padded.
-        backward: whether its sequences are in reverse order.
-    """
-
-    start: int
-    stop: int
-    sequences: int
-    longest: int
-    index: Tensor | None
-    slots: Tensor | None
-    real: Tensor | None
-    backward: bool = False
-
-    def map(self, change: Change) -> Group:
-        """Return a copy with `change` applied to each tensor."""
-        index, slots, real = (None if old is None else change(old) for old in (self.index, self.slots, self.real))
-        return replace(self, index=index, slots=slots, real=real)
-
-
-@dataclass(frozen=True)
 class Tokens:
     """The input of an encoder.
 
@@ -286,6 +252,7 @@ def collate(samples: Sequence[Sample]) -> Batch:
         for name in samples[0].positions
     }
     groups = tuple(group_sequences(lengths, offsets, len(samples) - (backward or 0)))
+    queries = [len(sample.positions[TARGETS]) for sample in samples] if TARGETS in positions else []
     position_ids = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
     tokens = Tokens(
         ids=torch.from_numpy(np.concatenate([sample.ids for sample in samples]).astype(np.int64)),
@@ -296,7 +263,7 @@ def collate(samples: Sequence[Sample]) -> Batch:
         backward=backward,
         order=_numbers(samples, "order"),
         queries=positions.get(TARGETS),
-        query_groups=_query_groups(samples, groups) if TARGETS in positions else (),
+        query_groups=group_queries(np.array(queries), groups) if queries else (),
         remember=_remembered(samples),
     )
     return Batch(
@@ -366,51 +333,6 @@ def _count_backward(samples: Sequence[Sample]) -> int | None:
     if given and len(given) != len(samples):
         raise ValueError("either all samples of a batch must have a direction, or none")
     return sum(given) if given else None
-
-
-def group_sequences(lengths: np.ndarray, offsets: np.ndarray, border: int) -> list[Group]:
-    """Return the groups of sequences, which are in order of length.
-
-    Args:
-        lengths: (sequences,).
-        offsets: (sequences + 1,), where each sequence starts.
-        border: number of the first sequence in reverse order; from there on they are in order of length again.
-    """
-    groups = []
-    first = 0
-    while first < len(lengths):
-        last = first + 1  # in order of length: the last of the sequences first..last-1 is the longest
-        while last < len(lengths) and last != border:
-            padded = int(lengths[last]) * (last + 1 - first)
-            if padded - (offsets[last + 1] - offsets[first]) > max(MAX_WASTE * padded, CHEAP_WASTE):
-                break
-            last += 1
-        groups.append(_group(lengths[first:last], int(offsets[first]), backward=first >= border))
-        first = last
-    return groups
-
-
-def _query_groups(samples: Sequence[Sample], groups: Sequence[Group]) -> tuple[Group, ...]:
-    """Return the queries of each group, padded like tokens."""
-    counts = np.array([len(sample.positions[TARGETS]) for sample in samples])
-    found, first, start = [], 0, 0
-    for group in groups:
-        own = counts[first : first + group.sequences]
-        found.append(_group(own, start, backward=group.backward))
-        first, start = first + group.sequences, found[-1].stop
-    return tuple(found)
-
-
-def _group(lengths: np.ndarray, start: int, *, backward: bool) -> Group:
-    longest, stop = int(lengths.max()), start + int(lengths.sum())
-    if lengths.min() == longest:
-        return Group(start, stop, len(lengths), longest, None, None, None, backward)
-    real = np.arange(longest) < lengths[:, None]  # (sequences, longest)
-    index = np.flatnonzero(real)
-    slots = np.full(real.size, start)
-    slots[index] = np.arange(start, stop)
-    tensors = torch.from_numpy(index), torch.from_numpy(slots), torch.from_numpy(real)
-    return Group(start, stop, len(lengths), longest, *tensors, backward)
 
 
 def _merge(old: Mapping[str, _Value], new: Mapping[str, _Value]) -> dict[str, _Value]:

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unmask.batches.batch import Tokens, group_sequences
+from unmask.batches.batch import Tokens
+from unmask.batches.groups import group_sequences
 
 
 @dataclass(frozen=True)

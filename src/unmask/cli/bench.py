@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from unmask.cli.options import count, print_json, print_text
+from unmask.cli.options import add_pickle, count, print_json, print_text
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("model", metavar="MODEL", help="run directory or Hugging Face model directory")
-    parser.add_argument(
-        "--allow-pickle", action="store_true", help="load pickled weights (pytorch_model.bin), restricted to tensors"
-    )
+    add_pickle(parser)
     parser.add_argument(
         "--sentences", type=count, default=1000, metavar="N", help="random sentences of mixed lengths (default: 1000)"
     )

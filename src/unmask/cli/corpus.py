@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> None:
     if options.workers < 1:
         raise UserError(f"--workers {options.workers}: at least one is needed", remedy="pass --workers 1 or more")
     from unmask.corpus.build import build_corpus
-    from unmask.model import find_tokenizer
+    from unmask.model_directory import find_tokenizer
     from unmask.tokenizers.load import load_tokenizer
 
     build_corpus(

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unmask.cli.options import (
-    RESUME,
     add_labelled,
     add_machine,
+    add_pickle,
+    add_run,
+    add_settings,
     add_text,
     add_workers,
     machine,
@@ -34,11 +36,31 @@ def add(parser: argparse.ArgumentParser) -> None:
         "recipe", metavar="RECIPE", help="a shipped recipe, such as distilbert-mini or tinybert-mini, or a .toml file"
     )
     parser.add_argument("--teacher", required=True, metavar="MODEL", help="what the student learns from")
-    parser.add_argument(
-        "--allow-pickle", action="store_true", help="load pickled weights (pytorch_model.bin), restricted to tensors"
-    )
+    add_pickle(parser)
     parser.add_argument("--corpus", metavar="DIR", help="learn from text: a corpus built with the teacher's tokenizer")
     parser.add_argument("--text", nargs="+", default=[], metavar="FILE", help="learn from raw text")
+    _add_examples(parser)
+    parser.add_argument("--init", metavar="MODEL", help="student to continue from (default: layers of the teacher)")
+    parser.add_argument(
+        "--layers", type=int, metavar="N", help="a student of N of the teacher's layers, instead of RECIPE's shape"
+    )
+    parser.add_argument(
+        "--targets",
+        metavar="DIR",
+        help="store the teacher's predictions, or take them from there for more students",
+    )
+    add_settings(parser, "a setting, for example budget.minutes=10")
+    parser.add_argument(
+        "--baseline", action="store_true", help="also train the same student without a teacher, to compare with"
+    )
+    add_run(parser)
+    add_workers(parser)
+    add_text(parser)
+    add_machine(parser, precision="auto")
+
+
+def _add_examples(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the examples of a task."""
     parser.add_argument(
         "--train",
         nargs="+",
@@ -69,30 +91,6 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         help="model with a masked-LM head that proposes the words (default: --teacher)",
     )
-    parser.add_argument("--init", metavar="MODEL", help="student to continue from (default: layers of the teacher)")
-    parser.add_argument(
-        "--layers", type=int, metavar="N", help="a student of N of the teacher's layers, instead of RECIPE's shape"
-    )
-    parser.add_argument(
-        "--targets",
-        metavar="DIR",
-        help="store the teacher's predictions, or take them from there for more students",
-    )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="change a setting, for example budget.minutes=10; can be repeated",
-    )
-    parser.add_argument(
-        "--baseline", action="store_true", help="also train the same student without a teacher, to compare with"
-    )
-    parser.add_argument("--resume", action="store_true", help=RESUME)
-    parser.add_argument("--out", required=True, metavar="RUN", help="run directory to write")
-    add_workers(parser)
-    add_text(parser)
-    add_machine(parser, precision="auto")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> None:
     from unmask.labelled.labelled_file import parse_columns
     from unmask.model import load_model
     from unmask.runs.display import Display
-    from unmask.tasks.rows import read_unlabeled
+    from unmask.tasks.unlabeled import read_unlabeled
 
     out, columns = Path(options.out), parse_columns(options.columns)
     check_target(out)

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from unmask.cli.options import (
     RANDOM_TOKENIZER,
-    RESUME,
     add_labelled,
     add_machine,
     add_model,
+    add_run,
+    add_settings,
     add_workers,
     machine,
     report,
@@ -25,27 +26,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("task", choices=tuple(TASKS), help="what the model learns")
     add_model(parser)
     parser.add_argument("--tokenizer", metavar="DIR", help=RANDOM_TOKENIZER)
-    parser.add_argument(
-        "--train",
-        nargs="+",
-        required=True,
-        metavar="FILE",
-        help="labeled examples: .tsv, .csv, .jsonl, .json, .parquet, .arrow or a directory of datasets (for "
-        "token-classification also CoNLL columns; for "
-        "question-answering .json in SQuAD format, for quac, coqa and hotpotqa their own files, for multiple-choice "
-        "those of SWAG or RACE), optionally compressed (.gz, .xz, .zst)",
-    )
-    parser.add_argument(
-        "--dev",
-        nargs="+",
-        default=[],
-        metavar="FILE",
-        help="labeled examples to score on after training (default: a tenth of --train is held out)",
-    )
-    parser.add_argument(
-        "--all", action="store_true", help="train on all of --train, without scores, instead of holding out a tenth"
-    )
-    add_labelled(parser)
+    _add_examples(parser)
     parser.add_argument(
         "--seeds",
         type=int,
@@ -70,22 +51,40 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="train N minutes at most: fewer epochs, if the default ones take longer (budget.max_minutes)",
     )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="change a setting, for example budget.epochs=5; can be repeated",
-    )
+    add_settings(parser, "a setting, for example budget.epochs=5")
     parser.add_argument(
         "--recipe",
         metavar="FILE",
         help="recipe in place of the rule for defaults, such as the recipe.toml of an earlier run, to run it again",
     )
-    parser.add_argument("--resume", action="store_true", help=RESUME)
-    parser.add_argument("--out", required=True, metavar="RUN", help="run directory to write")
+    add_run(parser)
     add_workers(parser)
     add_machine(parser, precision="auto")
+
+
+def _add_examples(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the examples to train on and to score on."""
+    parser.add_argument(
+        "--train",
+        nargs="+",
+        required=True,
+        metavar="FILE",
+        help="labeled examples: .tsv, .csv, .jsonl, .json, .parquet, .arrow or a directory of datasets (for "
+        "token-classification also CoNLL columns; for "
+        "question-answering .json in SQuAD format, for quac, coqa and hotpotqa their own files, for multiple-choice "
+        "those of SWAG or RACE), optionally compressed (.gz, .xz, .zst)",
+    )
+    parser.add_argument(
+        "--dev",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="labeled examples to score on after training (default: a tenth of --train is held out)",
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="train on all of --train, without scores, instead of holding out a tenth"
+    )
+    add_labelled(parser)
 
 
 def run(options: argparse.Namespace) -> None:

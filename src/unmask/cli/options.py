@@ -25,7 +25,6 @@ TEXT_FILES = (
 )
 EXISTING_TOKENIZER = "directory of a tokenizer, or of a model or run that has one, or name of a model on the Hub"
 RANDOM_TOKENIZER = f"{EXISTING_TOKENIZER}; for --model random:RECIPE, an untrained model"
-RESUME = "continue the run in RUN from its last checkpoint"
 THREADS = "OMP_NUM_THREADS"
 """Environment variable with the number of threads to compute with, whatever other programs do."""
 
@@ -124,9 +123,27 @@ def add_model(parser: argparse.ArgumentParser, flag: str = "--model", *, require
         "" if required else " to start from"
     )
     parser.add_argument(flag, required=required, metavar="MODEL", help=text)
+    add_pickle(parser)
+
+
+def add_pickle(parser: argparse.ArgumentParser) -> None:
+    """Add the option to load pickled weights."""
     parser.add_argument(
         "--allow-pickle", action="store_true", help="load pickled weights (pytorch_model.bin), restricted to tensors"
     )
+
+
+def add_settings(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add the option that changes settings; `what` can be changed, for example."""
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help=f"change {what}; can be repeated"
+    )
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Add the run directory, and whether to continue the run in it."""
+    parser.add_argument("--resume", action="store_true", help="continue the run in RUN from its last checkpoint")
+    parser.add_argument("--out", required=True, metavar="RUN", help="run directory to write")
 
 
 def add_labelled(parser: argparse.ArgumentParser, *more: str) -> None:

@@ -14,9 +14,10 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from unmask.cli.options import (
-    RESUME,
     add_machine,
     add_model,
+    add_run,
+    add_settings,
     add_text,
     add_workers,
     count,
@@ -64,20 +65,13 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="with --init and --text: extend the model's vocabulary by at most N tokens learned from the text",
     )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="change a setting of the recipe, for example budget.steps=100; can be repeated",
-    )
+    add_settings(parser, "a setting of the recipe, for example budget.steps=100")
     parser.add_argument(
         "--search",
         action="store_true",
         help="first try half, once and twice the learning rate, in short runs that take an eighth of the budget",
     )
-    parser.add_argument("--resume", action="store_true", help=RESUME)
-    parser.add_argument("--out", required=True, metavar="RUN", help="run directory to write")
+    add_run(parser)
     parser.add_argument(
         "--restarts",
         type=count,

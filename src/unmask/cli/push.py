@@ -20,7 +20,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Check the model, and upload its files."""
     from unmask.checkpoints.hub import CARD, upload
-    from unmask.model import find, read_settings
+    from unmask.model_directory import find, read_settings
 
     if not Path(options.directory).is_dir():
         raise UserError(f"no directory '{options.directory}'", remedy="give a run or the directory of a model")

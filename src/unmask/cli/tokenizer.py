@@ -113,7 +113,7 @@ def _train(options: argparse.Namespace) -> None:
 
 
 def _extend(options: argparse.Namespace) -> None:
-    from unmask.model import find_tokenizer
+    from unmask.model_directory import find_tokenizer
     from unmask.tokenizers.extend import MIN_COUNT, extend_tokenizer
     from unmask.tokenizers.load import read_length
 
@@ -174,7 +174,7 @@ def _encode(options: argparse.Namespace) -> None:
 
 def _load(source: str, *, special: bool) -> Tokenizer:
     """Load the tokenizer of a directory; with `special`, a GPT model's settings determine its special tokens."""
-    from unmask.model import find_tokenizer
+    from unmask.model_directory import find_tokenizer
     from unmask.tokenizers.load import load_tokenizer
 
     if not Path(source).is_dir():

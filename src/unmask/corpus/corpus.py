@@ -118,13 +118,7 @@ class Documents:
         try:
             return self._read(self._shard(number), index - self._starts[number])
         except (OSError, ValueError) as error:
-            shard = self._part.shards[number]
-            verify_shard(self._directory, shard, self._dtype, self._vocabulary)  # names the damaged file
-            raise UserError(
-                f"document {index} of the corpus cannot be read ({error})",
-                file=self._directory / shard.name,
-                remedy=BUILD_AGAIN,
-            ) from error
+            raise self._unreadable(f"document {index}", self._part.shards[number], error) from error
 
     def lengths(self) -> npt.NDArray[np.int64]:
         """Read the lengths of all documents in tokens, (documents,), without special tokens; only the index is read.
@@ -150,13 +144,19 @@ class Documents:
                 if (found[-1] < 1).any():
                     raise ValueError("the index of documents is wrong")
             except (OSError, ValueError, IndexError) as error:
-                verify_shard(self._directory, shard, self._dtype, self._vocabulary)  # names the damaged file
-                raise UserError(
-                    f"the index of the corpus cannot be read ({error})",
-                    file=self._directory / shard.name,
-                    remedy=BUILD_AGAIN,
-                ) from error
+                raise self._unreadable("the index", shard, error) from error
         return np.concatenate(found, 1)
+
+    def _unreadable(self, what: str, shard: ShardEntry, error: Exception) -> UserError:
+        """Return the error for a part of the corpus that cannot be read.
+
+        Raises:
+            UserError: the shard is damaged; names the file.
+        """
+        verify_shard(self._directory, shard, self._dtype, self._vocabulary)
+        return UserError(
+            f"{what} of the corpus cannot be read ({error})", file=self._directory / shard.name, remedy=BUILD_AGAIN
+        )
 
     def _shard(self, number: int) -> _OpenShard:
         if number not in self._open:

@@ -25,7 +25,8 @@ from unmask.evaluation.model import score_examples
 from unmask.inference.backend import TorchBackend, inference_copy
 from unmask.inference.predictor import Predictor
 from unmask.metrics.intervals import intervals
-from unmask.model import Model, find
+from unmask.model import Model
+from unmask.model_directory import find
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import BuildContext

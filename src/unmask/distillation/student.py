@@ -110,7 +110,7 @@ def _kept(ours: BodySettings, theirs: BodySettings) -> list[int]:
     if ours.layers > theirs.layers or (ours.layers - 1) % period or (theirs.layers - 1) % period:
         return []
     if _drops_segments(ours, theirs):
-        names = {"width", "heads", "feed_forward", "activation", "layer_norm"}
+        names = {"width", "heads", "feed_forward", "activation", "epsilon"}
     elif type(ours) is type(theirs):
         names = set(ours.__struct_fields__) - FREE
     else:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from unmask.batches.batch import Group, Tokens
+from unmask.batches.batch import Tokens
+from unmask.batches.groups import Group
 from unmask.encoders.encoder import Encoder
 
 

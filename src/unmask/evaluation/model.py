@@ -49,7 +49,6 @@ def evaluate_task(
     against: Model | Predictor | None = None,
     errors: str | Path | None = None,
     names: tuple[str, str] = ("the first model", "the second"),
-    display: Display | None = None,
 ) -> dict[str, Any]:
     """Evaluate a fine-tuned model on labeled files; several files are one data set.
 
@@ -62,7 +61,6 @@ def evaluate_task(
         against: a second model, evaluated on the same examples.
         errors: path of a page of the worst mistakes to write.
         names: names of the two models in error messages.
-        display: shows the progress.
 
     Returns:
         The result of `score_examples`; the `calibration` of the task, if it has probabilities; `notes` about what the
@@ -73,7 +71,7 @@ def evaluate_task(
         UserError: the model is not fine-tuned, a file is malformed, the model does not know a label, or the second
             model has another task or other labels.
     """
-    predictor, other = (Predictor(one, machine, display) if isinstance(one, Model) else one for one in (model, against))
+    predictor, other = (Predictor(one, machine) if isinstance(one, Model) else one for one in (model, against))
     assert predictor is not None
     model = predictor.model
     if model.task is None:
@@ -154,16 +152,15 @@ def evaluate_encoder(
     *,
     options: TextOptions = TextOptions(),  # noqa: B008 (frozen)
     machine: Machine | None = None,
-    seed: int = 0,
     display: Display | None = None,
 ) -> dict[str, Any]:
     """Return `{task, metrics, intervals, examples}` of a pretrained encoder on plain text.
 
     The metrics are `loss` and `accuracy` (0 to 1) of each objective of which the model has a complete head: those of
     masked tokens (15 % of the tokens are masked), `causal_lm`, and `next_sentence` or `sentence_order` if the documents
-    have several sentences; the masking is one that provides what the objectives need. Masks and pairs depend only on
-    the seed, so that two models with the same tokenizer are evaluated on the same inputs. Two language models read the
-    text in streams, in both directions, with states that go on, and their perplexities are among the metrics.
+    have several sentences; the masking is one that provides what the objectives need. Masks and pairs are always the
+    same, so that two models with the same tokenizer are evaluated on the same inputs. Two language models read the text
+    in streams, in both directions, with states that go on, and their perplexities are among the metrics.
 
     Raises:
         UserError: the model has no pretraining head, or the files contain no text.
@@ -189,7 +186,7 @@ def evaluate_encoder(
         masking = _masking(objectives)
         objectives = _answerable(objectives, model.encoder.gives | masking.gives | layout.gives)
         learner = inference_copy(Learner(model.encoder, objectives), machine)
-        feed = Feed(layout, masking, seed, corpus.tokenizer, learner.prepare, model.encoder.settings.pretraining)
+        feed = Feed(layout, masking, 0, corpus.tokenizer, learner.prepare, model.encoder.settings.pretraining)
         batches = feed.heldout(corpus.train, tokens=corpus.train.num_tokens * 2)
         metrics = evaluate(learner, batches, machine, display=display)
     for name, objective in learner.parts.items():

@@ -12,11 +12,12 @@ from typing import Any
 
 from unmask.encoders.encoder import Initializer
 from unmask.encoders.transformer import Transformer
-from unmask.families.body import TransformerSettings, check_offsets, check_size, check_small
+from unmask.families.body import TransformerSettings, check_offsets, check_size
 from unmask.families.format import (
     BERT_BLOCK,
     BERT_CONFIG,
     BERT_EMBEDDINGS,
+    BERT_LM,
     BERT_QKV,
     SHARED_KEY,
     TASK_HEADS,
@@ -47,29 +48,12 @@ class BertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknow
     def __post_init__(self) -> None:
         super().__post_init__()
         check_offsets(self.initial_offsets, self.heads)
-        for name in ("feed_forward", "segments"):
-            check_size(name, getattr(self, name))
-        check_small("epsilon", self.epsilon)
-
-    @property
-    def inner(self) -> int:
-        """See `TransformerSettings`."""
-        return self.feed_forward
-
-    @property
-    def num_segments(self) -> int:
-        """See `BodySettings`."""
-        return self.segments
+        check_size("segments", self.segments)
 
     @property
     def init(self) -> Initializer:
         """See `TransformerSettings`."""
         return Initializer(self.init_std, offsets=self.initial_offsets)
-
-    @property
-    def layer_norm(self) -> float:
-        """See `TransformerSettings`."""
-        return self.epsilon
 
     def embeddings(self, vocabulary: int, *, narrow: int | None = None, offset: int = 0) -> Embeddings:
         """Return the embeddings below the layers.
@@ -112,11 +96,7 @@ BERT = Family(
         block=BERT_BLOCK,
         pooler="pooler.dense",
         heads={
-            "masked_lm": {
-                "dense": "cls.predictions.transform.dense",
-                "norm": "cls.predictions.transform.LayerNorm",
-                "bias": "cls.predictions.bias",
-            },
+            "masked_lm": BERT_LM,
             "next_sentence": {"out": "cls.seq_relationship"},
             **TASK_HEADS,
         },

@@ -89,7 +89,7 @@ class BodySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return 1
 
     @property
-    def num_segments(self) -> int:
+    def segments(self) -> int:
         """Number of segment ids; with 0 or 1 segments are not distinguished."""
         return 0
 
@@ -155,6 +155,8 @@ class TransformerSettings(BodySettings, frozen=True, kw_only=True, forbid_unknow
         if self.width % self.heads:
             raise ValueError(f"width {self.width} must be a multiple of heads {self.heads}")
         check_small("init_std", self.init_std)
+        check_size("feed_forward", self.feed_forward)
+        check_small("epsilon", self.epsilon)
 
     @property
     def shape(self) -> str:
@@ -162,13 +164,13 @@ class TransformerSettings(BodySettings, frozen=True, kw_only=True, forbid_unknow
         return f"{super().shape}, {self.heads} heads"
 
     @property
-    def inner(self) -> int:
-        """Inner width of the feed-forward layers."""
+    def feed_forward(self) -> int:
+        """Inner width of the feed-forward layers, in most families a setting."""
         raise NotImplementedError
 
     @property
-    def layer_norm(self) -> float:
-        """Epsilon of the LayerNorms."""
+    def epsilon(self) -> float:
+        """Epsilon of the LayerNorms, in most families a setting."""
         raise NotImplementedError
 
     @property
@@ -184,7 +186,7 @@ class TransformerSettings(BodySettings, frozen=True, kw_only=True, forbid_unknow
             init=self.init,
             activation=self.activation,
             lm_activation=self.activation,
-            epsilon=self.layer_norm,
+            epsilon=self.epsilon,
             dropout=self.before_last,
             token_dropout=self.before_last,
             rnn_dropout=self.dropout,
@@ -224,10 +226,10 @@ class TransformerSettings(BodySettings, frozen=True, kw_only=True, forbid_unknow
         return Block(
             width or self.width,
             heads or self.heads,
-            inner or self.inner,
+            inner or self.feed_forward,
             self.dropout,
             self.activation,
-            self.layer_norm,
+            self.epsilon,
             causal=self.causal,
             rotation=self.rotation,
             **shared,

@@ -16,15 +16,17 @@ from torch import Tensor
 
 from unmask.encoders.encoder import NARROW_BLOCKS
 from unmask.encoders.transformer import Transformer
-from unmask.families.body import TransformerSettings, check_size, check_small
+from unmask.families.body import TransformerSettings, check_size
 from unmask.families.format import (
     BERT_BLOCK,
     BERT_CONFIG,
     BERT_EMBEDDINGS,
+    BERT_LM,
     TASK_HEADS,
     Family,
     Format,
     architectures,
+    without_pooler,
 )
 from unmask.layers.disentangled_attention import DisentangledAttention, Distances
 from unmask.layers.disentangled_block import Convolution, DisentangledBlock
@@ -59,9 +61,7 @@ class DebertaSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unk
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("feed_forward", "distances"):
-            check_size(name, getattr(self, name))
-        check_small("epsilon", self.epsilon)
+        check_size("distances", self.distances)
         if self.segments:
             check_size("segments", self.segments)
         if self.buckets is not None:
@@ -72,21 +72,6 @@ class DebertaSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unk
             raise ValueError("convolution must be an odd number of tokens, or 0")
         if self.convolution:
             check_size("convolution", self.convolution)
-
-    @property
-    def num_segments(self) -> int:
-        """See `BodySettings`."""
-        return self.segments
-
-    @property
-    def inner(self) -> int:
-        """See `TransformerSettings`."""
-        return self.feed_forward
-
-    @property
-    def layer_norm(self) -> float:
-        """See `TransformerSettings`."""
-        return self.epsilon
 
     def build(self, vocabulary: int) -> Transformer:
         """See `BodySettings`."""
@@ -113,7 +98,7 @@ class DebertaSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unk
             )
         return DisentangledBlock(
             DisentangledAttention(self.width, self.heads, self.dropout, distances),
-            self.inner,
+            self.feed_forward,
             self.dropout,
             self.activation,
             self.epsilon,
@@ -205,26 +190,14 @@ DEBERTA = Family(
         qkv=("attention.self.query_proj", "attention.self.key_proj", "attention.self.value_proj"),
         block=BERT_BLOCK,
         head_pooler="pooler.dense",
-        heads={
-            "masked_lm": {
-                "dense": "cls.predictions.transform.dense",
-                "norm": "cls.predictions.transform.LayerNorm",
-                "bias": "cls.predictions.bias",
-            },
-            **TASK_HEADS,
-        },
+        heads={"masked_lm": BERT_LM, **TASK_HEADS},
         decoder="cls.predictions.decoder.weight",
         former={
             "lm_predictions.lm_head.bias": "cls.predictions.bias",
             "lm_predictions.lm_head.": "cls.predictions.transform.",
         },
         architectures=architectures("DebertaV2"),
-        without_pooler=(
-            "DebertaV2Model",
-            "DebertaV2ForMaskedLM",
-            "DebertaV2ForTokenClassification",
-            "DebertaV2ForQuestionAnswering",
-        ),
+        without_pooler=without_pooler("DebertaV2", "Model"),
         read=read_distances,
         write=write_distances,
     ),

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from unmask.encoders.encoder import HeadSpec
 from unmask.encoders.transformer import Transformer
-from unmask.families.body import TransformerSettings, check_size
-from unmask.families.format import TASK_HEADS, Family, Format, architectures
+from unmask.families.body import TransformerSettings
+from unmask.families.format import TASK_HEADS, Family, Format, architectures, without_pooler
 from unmask.layers.embeddings import Embeddings
 from unmask.layers.pooler import Pooler
 
@@ -25,17 +25,8 @@ class DistilBertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_
 
     feed_forward: int
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_size("feed_forward", self.feed_forward)
-
     @property
-    def inner(self) -> int:
-        """See `TransformerSettings`."""
-        return self.feed_forward
-
-    @property
-    def layer_norm(self) -> float:
+    def epsilon(self) -> float:
         """See `TransformerSettings`."""
         return 1e-12
 
@@ -47,7 +38,7 @@ class DistilBertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_
     def build(self, vocabulary: int) -> Transformer:
         """See `BodySettings`."""
         embeddings = Embeddings(
-            vocabulary, self.positions, 0, self.width, None, dropout=self.dropout, epsilon=self.layer_norm
+            vocabulary, self.positions, 0, self.width, None, dropout=self.dropout, epsilon=self.epsilon
         )
         return self.compose(vocabulary, embeddings, self.blocks(), Pooler(self.width, "relu"))
 
@@ -91,11 +82,6 @@ DISTILBERT = Family(
         },
         decoder="vocab_projector.weight",
         architectures=architectures("DistilBert"),
-        without_pooler=(
-            "DistilBertModel",
-            "DistilBertForMaskedLM",
-            "DistilBertForTokenClassification",
-            "DistilBertForQuestionAnswering",
-        ),
+        without_pooler=without_pooler("DistilBert", "Model"),
     ),
 )

@@ -212,6 +212,17 @@ TASK_HEADS = {
 }
 
 
+TEXT_HEAD = {"out": "classifier.out_proj"}
+DENSE_HEADS = {**TASK_HEADS, "classification": TEXT_HEAD, "multi_label": TEXT_HEAD, "regression": TEXT_HEAD}
+"""Those of families whose heads on texts have a dense layer of their own."""
+BERT_LM = {
+    "dense": "cls.predictions.transform.dense",
+    "norm": "cls.predictions.transform.LayerNorm",
+    "bias": "cls.predictions.bias",
+}
+ROBERTA_LM = {"dense": "lm_head.dense", "norm": "lm_head.layer_norm", "bias": "lm_head.bias"}
+
+
 def architectures(name: str, **others: str) -> dict[tuple[str, ...], str]:
     """Return the class names of transformers by sets of our heads, where `name` is their name of the family."""
     return {
@@ -224,3 +235,8 @@ def architectures(name: str, **others: str) -> dict[tuple[str, ...], str]:
         ("masked_lm",): f"{name}ForMaskedLM",
         **{tuple(heads.split("__")): f"{name}{theirs}" for heads, theirs in others.items()},
     }
+
+
+def without_pooler(name: str, *others: str) -> tuple[str, ...]:
+    """Return the class names of the heads that read tokens, and of others, by what follows the name of the family."""
+    return tuple(f"{name}{head}" for head in (*others, "ForMaskedLM", "ForTokenClassification", "ForQuestionAnswering"))

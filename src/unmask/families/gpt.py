@@ -14,7 +14,7 @@ from typing import Literal
 
 from unmask.encoders.encoder import LEFT_TO_RIGHT, SCORES, SEPARATE_LAYERS, TOKEN_EMBEDDINGS, HeadSpec, Initializer
 from unmask.encoders.transformer import Transformer
-from unmask.families.body import TransformerSettings, check_small
+from unmask.families.body import TransformerSettings
 from unmask.families.format import Family, Format, architectures
 from unmask.layers.embeddings import Embeddings
 
@@ -33,19 +33,10 @@ class GptSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknown
     summary = "extract"
     capabilities = frozenset({LEFT_TO_RIGHT, TOKEN_EMBEDDINGS, SCORES, SEPARATE_LAYERS})
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_small("epsilon", self.epsilon)
-
     @property
-    def inner(self) -> int:
+    def feed_forward(self) -> int:
         """See `TransformerSettings`."""
         return 4 * self.width
-
-    @property
-    def layer_norm(self) -> float:
-        """See `TransformerSettings`."""
-        return self.epsilon
 
     @property
     def causal(self) -> bool:

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from unmask.encoders.encoder import HeadSpec, Initializer
 from unmask.encoders.transformer import Layer, Transformer
-from unmask.families.body import TransformerSettings, check_offsets, check_size, check_small
+from unmask.families.body import TransformerSettings, check_offsets, check_size
 from unmask.families.format import Family, Format, architectures
 from unmask.layers.embeddings import Embeddings
 from unmask.layers.pooler import NormedPooler
@@ -68,9 +68,8 @@ class ModernBertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("feed_forward", "window", "global_every"):
+        for name in ("window", "global_every"):
             check_size(name, getattr(self, name))
-        check_small("epsilon", self.epsilon)
         check_offsets(self.initial_offsets, self.heads)
         if self.initial_offsets and not self.attention_bias:
             raise ValueError("initial_offsets are set by biases: set attention_bias = true")
@@ -79,16 +78,6 @@ class ModernBertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_
                 raise ValueError(f"{name} must be above 1")
         if self.width // self.heads % 2:
             raise ValueError(f"rotary positions require heads of even width, not {self.width // self.heads}")
-
-    @property
-    def inner(self) -> int:
-        """See `TransformerSettings`."""
-        return self.feed_forward
-
-    @property
-    def layer_norm(self) -> float:
-        """See `TransformerSettings`."""
-        return self.epsilon
 
     @property
     def init(self) -> Initializer:
@@ -123,7 +112,7 @@ class ModernBertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_
         return PreNormBlock(
             width or self.width,
             heads or self.heads,
-            inner or self.inner,
+            inner or self.feed_forward,
             self.dropout,
             self.activation,
             self.epsilon,

@@ -14,8 +14,8 @@ from typing import Any
 
 from unmask.encoders.encoder import NARROW_BLOCKS, HeadSpec
 from unmask.encoders.transformer import Transformer
-from unmask.families.body import TransformerSettings, check_size, check_small
-from unmask.families.format import BERT_CONFIG, TASK_HEADS, Family, Format, architectures
+from unmask.families.body import TransformerSettings
+from unmask.families.format import BERT_CONFIG, ROBERTA_LM, TASK_HEADS, Family, Format, architectures, without_pooler
 from unmask.layers.attention import SelfAttention
 from unmask.layers.block import Block
 from unmask.layers.distance_bias import BUCKETS, DistanceBias
@@ -38,21 +38,6 @@ class MpnetSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unkno
     epsilon: float = 1e-5
 
     capabilities = TransformerSettings.capabilities - {NARROW_BLOCKS}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_size("feed_forward", self.feed_forward)
-        check_small("epsilon", self.epsilon)
-
-    @property
-    def inner(self) -> int:
-        """See `TransformerSettings`."""
-        return self.feed_forward
-
-    @property
-    def layer_norm(self) -> float:
-        """See `TransformerSettings`."""
-        return self.epsilon
 
     @property
     def head(self) -> HeadSpec:
@@ -127,14 +112,14 @@ MPNET = Family(
         pooler="pooler.dense",
         head_pooler="classifier.dense",
         heads={
-            "masked_lm": {"dense": "lm_head.dense", "norm": "lm_head.layer_norm", "bias": "lm_head.bias"},
+            "masked_lm": ROBERTA_LM,
             **TASK_HEADS,
             "classification": {"out": "classifier.out_proj"},
             "regression": {"out": "classifier.out_proj"},
         },
         decoder="lm_head.decoder.weight",
         architectures=architectures("MPNet"),
-        without_pooler=("MPNetForMaskedLM", "MPNetForTokenClassification", "MPNetForQuestionAnswering"),
+        without_pooler=without_pooler("MPNet"),
         read=read_distances,
         write=write_distances,
     ),

@@ -19,10 +19,12 @@ from unmask.families.format import (
     BERT_CONFIG,
     BERT_EMBEDDINGS,
     BERT_QKV,
-    TASK_HEADS,
+    DENSE_HEADS,
+    ROBERTA_LM,
     Family,
     Format,
     architectures,
+    without_pooler,
 )
 from unmask.layers.pooler import Pooler
 
@@ -89,16 +91,10 @@ ROBERTA = Family(
         block=BERT_BLOCK,
         pooler="pooler.dense",
         head_pooler="classifier.dense",
-        heads={
-            "masked_lm": {"dense": "lm_head.dense", "norm": "lm_head.layer_norm", "bias": "lm_head.bias"},
-            **TASK_HEADS,
-            "classification": {"out": "classifier.out_proj"},
-            "multi_label": {"out": "classifier.out_proj"},
-            "regression": {"out": "classifier.out_proj"},
-        },
+        heads={"masked_lm": ROBERTA_LM, **DENSE_HEADS},
         decoder="lm_head.decoder.weight",
         architectures=architectures("Roberta"),
-        without_pooler=("RobertaForMaskedLM", "RobertaForTokenClassification", "RobertaForQuestionAnswering"),
+        without_pooler=without_pooler("Roberta"),
         read=read_positions,
         write=write_positions,
     ),

@@ -21,7 +21,17 @@ from unmask.encoders.encoder import HeadSpec
 from unmask.encoders.transformer import Transformer
 from unmask.families.bert import BertSettings
 from unmask.families.body import check_size
-from unmask.families.format import BERT_BLOCK, BERT_CONFIG, BERT_QKV, TASK_HEADS, Family, Format, architectures
+from unmask.families.format import (
+    BERT_BLOCK,
+    BERT_CONFIG,
+    BERT_LM,
+    BERT_QKV,
+    DENSE_HEADS,
+    Family,
+    Format,
+    architectures,
+    without_pooler,
+)
 from unmask.layers.pooler import Pooler
 from unmask.layers.rotary import Rotation
 
@@ -116,25 +126,10 @@ ROFORMER = Family(
         qkv=BERT_QKV,
         block=BERT_BLOCK,
         head_pooler="classifier.dense",
-        heads={
-            "masked_lm": {
-                "dense": "cls.predictions.transform.dense",
-                "norm": "cls.predictions.transform.LayerNorm",
-                "bias": "cls.predictions.bias",
-            },
-            **TASK_HEADS,
-            "classification": {"out": "classifier.out_proj"},
-            "multi_label": {"out": "classifier.out_proj"},
-            "regression": {"out": "classifier.out_proj"},
-        },
+        heads={"masked_lm": BERT_LM, **DENSE_HEADS},
         decoder="cls.predictions.decoder.weight",
         architectures=architectures("RoFormer"),
-        without_pooler=(
-            "RoFormerModel",
-            "RoFormerForMaskedLM",
-            "RoFormerForTokenClassification",
-            "RoFormerForQuestionAnswering",
-        ),
+        without_pooler=without_pooler("RoFormer", "Model"),
         read=read_embedding,
         write=write_embedding,
         lacking=sinusoids,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from unmask.families.format import Family, Format, architectures
+from unmask.families.format import Family, Format, architectures, without_pooler
 from unmask.families.roberta import ROBERTA, RobertaSettings
 
 
@@ -23,12 +23,11 @@ def format_like_roberta(model_type: str, name: str) -> Format:
         model_type: `model_type` in config.json.
         name: beginning of the names of the family's classes in transformers.
     """
-    heads = ("MaskedLM", "TokenClassification", "QuestionAnswering")
     return replace(
         ROBERTA.format,
         model_type=model_type,
         architectures=architectures(name),
-        without_pooler=tuple(f"{name}For{head}" for head in heads),
+        without_pooler=without_pooler(name),
     )
 
 

@@ -25,7 +25,7 @@ from unmask.encoders.encoder import (
     Initializer,
 )
 from unmask.encoders.two_streams import TwoStreams
-from unmask.families.body import MAX_SIZE, TransformerSettings, check_offsets, check_size, check_small
+from unmask.families.body import MAX_SIZE, TransformerSettings, check_offsets, check_size
 from unmask.families.format import BLOCKS, TASK_HEADS, Family, Format, architectures
 from unmask.layers.embeddings import Embeddings
 from unmask.layers.pooler import Pooler
@@ -57,8 +57,6 @@ class XlnetSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unkno
     def __post_init__(self) -> None:
         super().__post_init__()
         check_offsets(self.initial_offsets, self.heads)
-        check_size("feed_forward", self.feed_forward)
-        check_small("epsilon", self.epsilon)
         if not 0 <= self.memory <= MAX_SIZE:
             raise ValueError(f"memory must be between 0 and {MAX_SIZE:,}")
         if self.window is not None:
@@ -74,7 +72,7 @@ class XlnetSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unkno
         return self.capabilities if self.memory else self.capabilities - {CARRY}
 
     @property
-    def num_segments(self) -> int:
+    def segments(self) -> int:
         """See `BodySettings`: the first text, the second one, and [CLS]; only compared."""
         return 3
 
@@ -86,16 +84,6 @@ class XlnetSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unkno
                 f"encoder.memory {self.memory} exceeds the windows of {length} tokens: decrease it, or increase "
                 "layout.length"
             )
-
-    @property
-    def inner(self) -> int:
-        """See `TransformerSettings`."""
-        return self.feed_forward
-
-    @property
-    def layer_norm(self) -> float:
-        """See `TransformerSettings`."""
-        return self.epsilon
 
     @property
     def init(self) -> Initializer:
@@ -110,7 +98,7 @@ class XlnetSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unkno
     def build(self, vocabulary: int) -> TwoStreams:
         """See `BodySettings`."""
         embeddings = Embeddings(vocabulary, 0, 0, self.width, None, dropout=self.dropout, epsilon=None)
-        parts = self.width, self.heads, self.inner, self.dropout, self.activation, self.epsilon
+        parts = self.width, self.heads, self.feed_forward, self.dropout, self.activation, self.epsilon
         blocks = [RelativeBlock(*parts) for _ in range(self.layers)]
         body = TwoStreams(self, vocabulary, embeddings, blocks, Pooler(self.width, "tanh"))
         self.init(body)

@@ -12,7 +12,7 @@ from unmask.inference.predictor import open_predictor
 from unmask.inference.stream import save_predictions
 from unmask.labelled.table import Data
 from unmask.runs.display import Display
-from unmask.tasks.rows import read_unlabeled
+from unmask.tasks.unlabeled import read_unlabeled
 from unmask.training.machine import Machine
 
 

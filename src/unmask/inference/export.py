@@ -170,7 +170,7 @@ def _describe(model: Model, manifest: Manifest, made: Path) -> None:
     settings = None if task is None else msgspec.to_builtins(task)
     write_config(made, model.encoder, heads, model.labels, settings, model.tokenizer.pad, model.tokens)
     length = task.length if task else model.encoder.longest
-    model.tokenizer.save(made, length=length, summary=shape.summary, segments=shape.num_segments > 1)
+    model.tokenizer.save(made, length=length, summary=shape.summary, segments=shape.segments > 1)
     replace_file(made / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
     programs = (file.name for file in made.glob("model.*"))
     write_checksums(made, (*sorted(programs), MANIFEST, "config.json"))

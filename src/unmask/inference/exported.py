@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unmask.batches.batch import Batch, Group, Sample
+from unmask.batches.batch import Batch, Sample
+from unmask.batches.groups import Group
 from unmask.checkpoints.check import body_on_meta
 from unmask.checkpoints.checksums import NAME as CHECKSUMS
 from unmask.checkpoints.checksums import check_checksums
@@ -153,15 +154,12 @@ def is_exported(source: str | Path) -> bool:
     return (Path(source) / MANIFEST).is_file()
 
 
-def load_exported(
-    directory: Path, display: Display | None = None, threads: int | None = None
-) -> tuple[Model, ExportedBackend]:
+def load_exported(directory: Path, display: Display | None = None) -> tuple[Model, ExportedBackend]:
     """Return an exported model and its backend; the encoder of the model has shapes, but no weights.
 
     Args:
         directory: the directory.
         display: shows the progress of long computations.
-        threads: number of threads to compute with; None: as many as torch uses.
 
     Raises:
         UserError: a file is missing or damaged, or the engine is not installed.
@@ -177,7 +175,7 @@ def load_exported(
     settings, words = read_settings(directory), load_tokenizer(directory)
     words.summary = settings.summary
     file, kind = ENGINES[manifest.format]
-    engine = kind(directory / file, threads or torch.get_num_threads(), manifest.precision)
+    engine = kind(directory / file, torch.get_num_threads(), manifest.precision)
     body, signature = body_on_meta(settings, manifest.vocabulary), manifest.signature
     heads: dict[str, dict[str, Tensor]] = {} if signature.head == FEATURES else {signature.head: {}}
     model = Model(body, words, heads, manifest.labels, manifest.task)

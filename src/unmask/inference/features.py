@@ -15,12 +15,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from unmask.batches.batch import Sample
 from unmask.batches.frame import Frame
 from unmask.durable import create, named, sync
 from unmask.errors import UnmaskError, UserError
+from unmask.inference.backend import Backend
 from unmask.labelled.labelled_file import NAMES, Row
 from unmask.tasks.rows import are_pairs, cut_and_wrap
 from unmask.tokenizers.tokenizer import Ids, Tokenizer
@@ -84,6 +86,15 @@ def _frame_word_ids(frame: Frame, first: Ids, second: Ids | None = None) -> np.n
     """Return the word indices of a framed sample, with -1 at the frame's special tokens."""
     extract = None if frame.extract is None else -1
     return replace(frame, cls=-1, sep=-1, extract=extract, spell=lambda ids: ids).wrap(first, second).ids
+
+
+def collect_features(backend: Backend, words: Words, layers: Sequence[int], width: int) -> Features:
+    """Return the hidden states of texts, of layers by their numbers; see `Predictor.features`."""
+    offsets = words.offsets
+    values = np.empty((int(offsets[-1]), len(layers), width), np.float32)
+    for number, rows in backend.layers(words.samples, layers):
+        values[offsets[number] : offsets[number + 1]] = rows
+    return Features(torch.from_numpy(values), torch.from_numpy(offsets), torch.from_numpy(words.word_ids), words.cut)
 
 
 def write_features(

@@ -18,8 +18,10 @@ from unmask.batches.frame import Frame
 from unmask.batches.masking import MASKED
 from unmask.encoders.encoder import LEFT_TO_RIGHT
 from unmask.errors import UserError
+from unmask.inference.backend import Backend
 from unmask.model import Model
 from unmask.objectives import OBJECTIVES
+from unmask.text.unicode import check_unicode
 from unmask.tokenizers.tokenizer import Tokenizer
 
 HEADS = {"masked_lm": MASKED, "permutation_lm": TARGETS}
@@ -57,6 +59,22 @@ class Filling(msgspec.Struct, frozen=True):
 
     text: str
     masks: list[Mask]
+
+
+def fill_masks(model: Model, backend: Backend, texts: Sequence[str], top: int) -> list[Filling]:
+    """Return the `top` most probable tokens for each mask of each text; see `Predictor.fill`."""
+    if top < 1:
+        raise UserError(f"{top} candidates cannot be shown", remedy="pass --top 1 or more")
+    check_unicode(texts)
+    head = next((name for name in HEADS if name in model.heads), None)
+    if head is None:
+        raise no_masked_lm(model)
+    found = [find_masks(model.tokenizer, text, model.encoder.longest, HEADS[head]) for text in texts]
+    rows = backend.logits(head, [sample for _, sample in found])
+    return [
+        Filling(text, list(map(Mask, starts, most_probable(model.tokenizer, logits, top))))
+        for text, (starts, _), logits in zip(texts, found, rows, strict=True)
+    ]
 
 
 def find_masks(tokenizer: Tokenizer, text: str, longest: int, at: str) -> tuple[list[int], Sample]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 
 from unmask.batches.batch import Sample
 from unmask.checkpoints.pooling import Pooling
+from unmask.encoders.encoder import Encoder
 from unmask.errors import UserError
+from unmask.inference.backend import Backend
 
 TINY = 1e-12
 """Smallest norm that vectors are divided by, as in `torch.nn.functional.normalize`."""
@@ -26,6 +29,16 @@ def supported(pooling: Pooling | None) -> Pooling:
             remedy="choose pooling='mean' or 'cls' (--pooling) for other vectors than its own",
         )
     return pooling or Pooling()
+
+
+def embed_samples(
+    backend: Backend, encoder: Encoder, samples: Sequence[Sample], kind: Literal["mean", "cls"]
+) -> np.ndarray:
+    """Return the vector of each text, (texts, width) float32; `kind` as in `pooled`."""
+    vectors = np.empty((len(samples), encoder.width), np.float32)
+    for number, rows in backend.layers(samples, [encoder.num_layers]):  # (tokens, 1, width)
+        vectors[number] = pooled(rows[:, 0], samples[number], kind)
+    return vectors
 
 
 def pooled(rows: np.ndarray, sample: Sample, kind: Literal["mean", "cls"]) -> np.ndarray:

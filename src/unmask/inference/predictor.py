@@ -3,39 +3,37 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal
 
 import numpy as np
-import torch
 
 from unmask.encoders.downstream import resolve_layers
 from unmask.errors import InputWarning, UserError
 from unmask.inference.attention import Attention, read_attention
 from unmask.inference.backend import Backend, TorchBackend
 from unmask.inference.exported import ExportedBackend, is_exported, load_exported
-from unmask.inference.features import Features, frame_words, write_features
-from unmask.inference.fill import HEADS, Filling, Mask, find_masks, most_probable, no_masked_lm
+from unmask.inference.features import Features, collect_features, frame_words, write_features
+from unmask.inference.fill import Filling, fill_masks
 from unmask.inference.influence import Influence, measure_influence
-from unmask.inference.pooling import normalized, pooled, supported
+from unmask.inference.pooling import embed_samples, normalized, supported
 from unmask.inference.tokens import frame_tokens
 from unmask.labelled.choices_file import Choices
-from unmask.labelled.labelled_file import Row, is_plain, iterate_texts, read_texts
-from unmask.labelled.sentence import Sentence, join_words, split_text
+from unmask.labelled.labelled_file import Row
 from unmask.labelled.squad_file import Question
-from unmask.labelled.table import Data, Source, as_sources, is_table
+from unmask.labelled.table import Data, is_table
 from unmask.model import Model, load_model
 from unmask.runs.display import Display
 from unmask.tasks.extraction import Extraction, Texts
 from unmask.tasks.multiple_choice import Chosen, MultipleChoice
 from unmask.tasks.rows import as_rows, frame_rows
 from unmask.tasks.tagged import Tagged
-from unmask.tasks.task import Framed, Task
+from unmask.tasks.task import Columns, Framed, Task
 from unmask.tasks.token_classification import TokenClassification
-from unmask.text.unicode import check_unicode
+from unmask.tasks.unlabeled import iterate_examples, read_examples
 from unmask.training.machine import Machine, choose_machine
 
 
@@ -101,23 +99,20 @@ class Predictor:
             texts_b: the second texts of pairs.
 
         Returns:
-            `tasks.classification.Prediction`, `tasks.regression.Score` or `tasks.tagged.Tagged` for each
-            text.
+            `tasks.classification.Prediction`, `tasks.regression.Score` or `tasks.tagged.Tagged` for each text.
 
         Raises:
             UserError: the model was not fine-tuned for one of these tasks.
         """
         if texts_b is None and (isinstance(texts, Path) or is_table(texts)):
             return self._run_and_warn(self.read(texts))
-        first = [texts] if isinstance(texts, str) else texts
-        second = [texts_b] if isinstance(texts_b, str) else texts_b
-        return self._run_and_warn(self.task.from_texts(first, second))
+        return self._run_and_warn(self.task.from_texts(_listed(texts), None if texts_b is None else _listed(texts_b)))
 
     def read(
         self,
         data: Data,
         *,
-        columns: Mapping[str, str] | None = None,
+        columns: Columns | None = None,
         kind: str | None = None,
         notes: list[str] | None = None,
     ) -> list[Any]:
@@ -133,29 +128,13 @@ class Predictor:
         Raises:
             UserError: the data is malformed; names file and line, or row.
         """
-        sources, found, columns = as_sources(data), list[Any](), columns or {}
-        notes = [] if notes is None else notes
-        for source in sources:
-            if self._has_lines(source, kind):
-                found += self.task.from_texts(read_texts(source, columns=columns, notes=notes))
-            else:
-                found += self.task.read([source], columns=columns, kind=kind, gold=False, notes=notes)
-        return found
+        return read_examples(self.task, data, columns=columns or {}, kind=kind, notes=[] if notes is None else notes)
 
     def iterate(
-        self, path: str | Path, *, columns: Mapping[str, str], kind: str | None = None, notes: list[str]
+        self, path: str | Path, *, columns: Columns, kind: str | None = None, notes: list[str]
     ) -> Iterator[Any]:
         """Yield what `read` returns for a file, for `stream`; see `Task.iterate`."""
-        if self._has_lines(path, kind):
-            for text in iterate_texts(path, columns=columns, notes=notes):
-                yield from self.task.from_texts([text])
-        else:
-            yield from self.task.iterate(path, columns=columns, kind=kind, notes=notes)
-
-    def _has_lines(self, source: Source, kind: str | None) -> TypeGuard[str | Path]:
-        """Return whether a source has one text per line, which cannot be a pair."""
-        of_pairs = kind is None and getattr(self.task, "pairs", None)
-        return is_plain(source, kind) and not of_pairs
+        return iterate_examples(self.task, path, columns=columns, kind=kind, notes=notes)
 
     def tag(self, text: str | Sequence[str]) -> Tagged:
         """Find the entities of one text, or of a list of words, which are joined into a text.
@@ -165,13 +144,7 @@ class Predictor:
         Raises:
             UserError: the model was not fine-tuned for this, or a word is empty.
         """
-        if not isinstance(self.model.task, TokenClassification):
-            raise UserError(
-                "this model was not fine-tuned for token classification",
-                remedy="fine-tune it: unmask finetune token-classification --model MODEL --train FILE --out RUN",
-            )
-        found: Tagged = self._run_and_warn([_sentence(text)])[0]
-        return found
+        return self._run_and_warn([self._task_of(TokenClassification, "token-classification").pose(text)])[0]
 
     def answer(self, question: str, passage: Texts, history: Sequence[tuple[str, str]] = ()) -> Any:
         """Answer a question from a passage.
@@ -192,12 +165,7 @@ class Predictor:
 
     def question(self, question: str, passage: Texts, history: Sequence[tuple[str, str]] = ()) -> Question:
         """Return a question and its passage as an example for `run`; see `answer`."""
-        if not isinstance(self.model.task, Extraction):
-            raise UserError(
-                "this model was not fine-tuned for question answering",
-                remedy="fine-tune it: unmask finetune question-answering --model MODEL --train FILE --out RUN",
-            )
-        return self.model.task.pose(question, passage, history)
+        return self._task_of(Extraction, "question-answering").pose(question, passage, history)
 
     def choose(self, passage: str, choices: Sequence[str], question: str = "") -> Chosen:
         """Choose the text that fits best.
@@ -210,17 +178,20 @@ class Predictor:
         Raises:
             UserError: a text is empty, or the model was not fine-tuned for this.
         """
-        chosen: Chosen = self._run_and_warn([self.choices(passage, choices, question)])[0]
-        return chosen
+        return self._run_and_warn([self.choices(passage, choices, question)])[0]
 
     def choices(self, passage: str, choices: Sequence[str], question: str = "") -> Choices:
         """Return a passage and choices as an example for `run`; see `choose`."""
-        if not isinstance(self.model.task, MultipleChoice):
+        return self._task_of(MultipleChoice, "multiple-choice").pose(passage, choices, question)
+
+    def _task_of(self, kind: type[Any], name: str) -> Any:
+        """Return the task that the model was fine-tuned for, which must be of this kind."""
+        if not isinstance(self.model.task, kind):
             raise UserError(
-                "this model was not fine-tuned for multiple choice",
-                remedy="fine-tune it: unmask finetune multiple-choice --model MODEL --train FILE --out RUN",
+                f"this model was not fine-tuned for {name.replace('-', ' ')}",
+                remedy=f"fine-tune it: unmask finetune {name} --model MODEL --train FILE --out RUN",
             )
-        return self.model.task.pose(passage, choices, question)
+        return self.model.task
 
     def run(self, examples: Sequence[Any], notes: list[str] | None = None) -> list[Any]:
         """Return the prediction for each example.
@@ -287,15 +258,9 @@ class Predictor:
         """
         encoder = self.model.encoder
         numbers = resolve_layers(layers, encoder.num_layers)
-        first = [texts] if isinstance(texts, str) else texts
-        second = [texts_b] if isinstance(texts_b, str) else texts_b
-        words = frame_words(self.model.tokenizer, as_rows(first, second), encoder.longest)
-        offsets = words.offsets
-        values = np.empty((int(offsets[-1]), len(numbers), encoder.width), np.float32)
-        for number, rows in self.backend.layers(words.samples, numbers):
-            values[offsets[number] : offsets[number + 1]] = rows
-        word_ids = torch.from_numpy(words.word_ids)
-        return Features(torch.from_numpy(values), torch.from_numpy(offsets), word_ids, words.cut)
+        rows = as_rows(_listed(texts), None if texts_b is None else _listed(texts_b))
+        words = frame_words(self.model.tokenizer, rows, encoder.longest)
+        return collect_features(self.backend, words, numbers, encoder.width)
 
     def attention(self, text: str, text_b: str | None = None) -> Attention:
         """Return what each attention head of the encoder attends to, computed in float32 on the CPU.
@@ -341,11 +306,10 @@ class Predictor:
         numbers = resolve_layers(layers, encoder.num_layers)
         backend = self.backend  # of an exported model the encoder has no weights
         weights = backend.fingerprint if isinstance(backend, ExportedBackend) else self.model.fingerprint()
-        about = {"model": weights, "layers": ",".join(map(str, numbers)), "texts": str(len(examples))}
         words = frame_words(self.model.tokenizer, examples, encoder.longest)
-        rows = self.backend.layers(words.samples, numbers)
-        about |= {"cut": str(words.cut), "precision": self.backend.precision}
-        shape = len(numbers), encoder.width
+        about = {"model": weights, "layers": ",".join(map(str, numbers)), "texts": str(len(examples))}
+        about |= {"cut": str(words.cut), "precision": backend.precision}
+        rows, shape = backend.layers(words.samples, numbers), (len(numbers), encoder.width)
         write_features(path, rows, words.offsets, shape, word_ids=words.word_ids, about=about)
         return int(words.offsets[-1]), words.cut
 
@@ -368,13 +332,10 @@ class Predictor:
         Raises:
             UserError: the model's own vectors have a step that is not supported.
         """
-        own = supported(self.model.pooling if pooling is None else None)
-        encoder = self.model.encoder
-        rows = as_rows([texts] if isinstance(texts, str) else texts)
+        own, encoder = supported(self.model.pooling if pooling is None else None), self.model.encoder
+        rows = as_rows(_listed(texts))
         samples, _, notes = frame_rows(self.model.tokenizer, rows, min(own.length or encoder.longest, encoder.longest))
-        vectors = np.empty((len(rows), encoder.width), np.float32)
-        for number, found in self.backend.layers(samples, [encoder.num_layers]):  # (tokens, 1, width)
-            vectors[number] = pooled(found[:, 0], samples[number], pooling or own.kind)
+        vectors = embed_samples(self.backend, encoder, samples, pooling or own.kind)
         if notes:
             warnings.warn("; ".join(notes), InputWarning, stacklevel=2)
         return normalized(vectors) if (own.normalize if normalize is None else normalize) else vectors
@@ -385,32 +346,11 @@ class Predictor:
         Raises:
             UserError: the model has no masked-LM head, or a text has no mask or is too long.
         """
-        if top < 1:
-            raise UserError(f"{top} candidates cannot be shown", remedy="pass --top 1 or more")
-        texts = [texts] if isinstance(texts, str) else texts
-        check_unicode(texts)
-        head = next((name for name in HEADS if name in self.model.heads), None)
-        if head is None:
-            raise no_masked_lm(self.model)
-        tokenizer, longest = self.model.tokenizer, self.model.encoder.longest
-        found = [find_masks(tokenizer, text, longest, HEADS[head]) for text in texts]
-        filled = []
-        for text, (starts, _), logits in zip(
-            texts, found, self.backend.logits(head, [sample for _, sample in found]), strict=True
-        ):
-            candidates = most_probable(tokenizer, logits, top)
-            filled.append(Filling(text, list(map(Mask, starts, candidates))))
-        return filled
+        return fill_masks(self.model, self.backend, _listed(texts), top)
 
 
-def _sentence(text: str | Sequence[str]) -> Sentence:
-    check_unicode([text] if isinstance(text, str) else text)
-    if isinstance(text, str):
-        return split_text(text)
-    try:
-        return Sentence(*join_words(text))
-    except ValueError as error:
-        raise UserError(str(error)) from error
+def _listed(texts: str | Sequence[str]) -> Sequence[str]:
+    return [texts] if isinstance(texts, str) else texts
 
 
 def load(

@@ -71,6 +71,29 @@ SIMILARITY = Headerless("SemEval's textual similarity", {"text": 1, "text_b": 2,
 
 
 @dataclass(frozen=True)
+class Fields:
+    """What the rows of a task have, beside one or two texts.
+
+    Attributes:
+        labels: possible names of the label column, unless `--columns` gives another; empty if labels are not read.
+        headerless: the published format that needs no header.
+        several: whether a text may have several labels, or none; see `Row.labels` and labelled/label_lists.py.
+        optional: whether all rows of a file may lack labels.
+        triplets: whether a third text is read, a negative, if there is a column of them.
+    """
+
+    labels: tuple[str, ...] = LABELS
+    headerless: Headerless = ACCEPTABILITY
+    several: bool = False
+    optional: bool = False
+    triplets: bool = False
+
+
+SINGLE = Fields()
+"""Rows with one label each."""
+
+
+@dataclass(frozen=True)
 class Found:
     """The columns that were found in a file.
 
@@ -92,19 +115,11 @@ class Wanted:
 
     Attributes:
         columns: our names to the names in the file, as given by the user.
-        labels: possible names of the label column; empty if labels are not read.
-        headerless: the format that needs no header.
-        several: whether a text may have several labels.
-        optional: whether a file may lack the label column.
-        triplets: whether a third text is read, if there is a column of them.
+        fields: what the rows have.
     """
 
     columns: Mapping[str, str]
-    labels: tuple[str, ...]
-    headerless: Headerless
-    several: bool = False
-    optional: bool = False
-    triplets: bool = False
+    fields: Fields
 
     def numbered(self, name: str) -> Found | None:
         """Return the columns if they are given as numbers, which imply that there is no header; None otherwise.
@@ -113,7 +128,7 @@ class Wanted:
             UserError: only some of the required columns are given as numbers.
         """
         numbers = {ours: int(theirs) for ours, theirs in self.columns.items() if theirs.isdecimal()}
-        needed = {"text", *self.columns, *(("label",) if self.labels and not self.optional else ())}
+        needed = {"text", *self.columns, *(("label",) if self.fields.labels and not self.fields.optional else ())}
         if numbers and (named := sorted(needed - numbers.keys())):
             raise UserError(f"--columns gives numbers, but none for {', '.join(named)}", file=name)
         return Found(numbers) if numbers else None
@@ -149,7 +164,7 @@ class Wanted:
 
     def may_lack_header(self, first: Sequence[str]) -> bool:
         """Return whether the first row looks like the format that needs no header."""
-        return not self.columns and self.headerless.fits(first)
+        return not self.columns and self.fields.headerless.fits(first)
 
     def unnamed(self, rows: Sequence[tuple[int, Sequence[str]]], name: str) -> Found:
         """Return the columns of the format that needs no header, given all rows with their line numbers.
@@ -157,17 +172,18 @@ class Wanted:
         Raises:
             UserError: a row is not of this format.
         """
+        headerless, gold = self.fields.headerless, bool(self.fields.labels)
         for line, cells in rows:
-            if not self.headerless.fits(cells):
+            if not headerless.fits(cells):
                 raise UserError(
                     "there is no header, and this row, unlike those before it, does not have the format of "
-                    f"{self.headerless.name}",
+                    f"{headerless.name}",
                     file=name,
                     line=line,
                     remedy="fix it, or pass --columns with numbers from 0",
                 )
-        indices = {ours: index for ours, index in self.headerless.indices.items() if ours != "label" or self.labels}
-        return Found(indices, self.headerless.unlabeled if self.labels else None)
+        indices = {ours: index for ours, index in headerless.indices.items() if ours != "label" or gold}
+        return Found(indices, headerless.unlabeled if gold else None)
 
     def _candidates(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Return the possible names of each column."""
@@ -178,8 +194,9 @@ class Wanted:
                 chosen |= {"text": (pair[0],), "text_b": (pair[1],)}
             else:
                 chosen["text"] = (*TEXTS, *(first for first, _ in PAIRS))
-        if self.triplets and (third := [theirs for theirs in NEGATIVES if theirs in names]):
+        fields = self.fields
+        if fields.triplets and (third := [theirs for theirs in NEGATIVES if theirs in names]):
             chosen.setdefault("text_c", tuple(third))
-        if self.labels and not (self.optional and set(self.labels).isdisjoint(names)):
-            chosen.setdefault("label", self.labels)
+        if fields.labels and not (fields.optional and set(fields.labels).isdisjoint(names)):
+            chosen.setdefault("label", fields.labels)
         return chosen

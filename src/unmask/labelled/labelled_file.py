@@ -14,15 +14,15 @@ import csv
 import io
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 import msgspec
 
 from unmask.errors import UserError, nearest
-from unmask.labelled.columns import ACCEPTABILITY, LABELS, Found, Headerless, Wanted
+from unmask.labelled.columns import SINGLE, Fields, Found, Wanted
 from unmask.labelled.label_lists import list_labels, split_labels
 from unmask.labelled.records import has_records, read_records, suffix_of
 from unmask.labelled.table import Source, Table
@@ -82,12 +82,8 @@ def read_rows(
     columns: Mapping[str, str],
     kind: str | None = None,
     gold: bool = True,
-    labels: Sequence[str] = LABELS,
-    headerless: Headerless = ACCEPTABILITY,
+    fields: Fields = SINGLE,
     notes: list[str] | None = None,
-    several: bool = False,
-    optional: bool = False,
-    triplets: bool = False,
 ) -> list[Row]:
     """Read all rows of some files or tables, which must be either all single texts or all pairs.
 
@@ -98,30 +94,13 @@ def read_rows(
         columns: our names to the names in the file, or to numbers from 0, which imply that there is no header.
         kind: the format, if it is not that of the suffix.
         gold: whether to read labels.
-        labels: possible names of the label column, unless `columns` gives another.
-        headerless: the published format that needs no header.
+        fields: what the rows have.
         notes: receives a line for each file from which rows were omitted, as its format specifies.
-        several: whether a text may have several labels, or none; see `Row.labels` and labelled/label_lists.py.
-        optional: whether all rows may lack labels.
-        triplets: whether to read a third text of each pair, a negative, if there is a column of them.
 
     Raises:
         UserError: a column is missing, a row is bad, or there are no rows; the message names file and line.
     """
-    rows = list(
-        iterate_rows(
-            paths,
-            columns=columns,
-            kind=kind,
-            gold=gold,
-            labels=labels,
-            headerless=headerless,
-            notes=notes,
-            several=several,
-            optional=optional,
-            triplets=triplets,
-        )
-    )
+    rows = list(iterate_rows(paths, columns=columns, kind=kind, gold=gold, fields=fields, notes=notes))
     if not rows:
         raise UserError("there are no examples in the file", file=", ".join(map(display_name, paths)))
     first = rows[0]
@@ -146,12 +125,8 @@ def iterate_rows(
     columns: Mapping[str, str],
     kind: str | None = None,
     gold: bool = True,
-    labels: Sequence[str] = LABELS,
-    headerless: Headerless = ACCEPTABILITY,
+    fields: Fields = SINGLE,
     notes: list[str] | None = None,
-    several: bool = False,
-    optional: bool = False,
-    triplets: bool = False,
 ) -> Iterator[Row]:
     """Yield the rows of files of any size, one in memory at a time; the arguments are those of `read_rows`.
 
@@ -162,9 +137,9 @@ def iterate_rows(
         raise UserError(f"--columns {unknown[0]}=… has no effect", remedy=nearest(unknown[0], NAMES))
     if "label" in columns and not gold:
         raise UserError("--columns label=… has no effect: no labels are read")
-    if "text_c" in columns and not triplets:
+    if "text_c" in columns and not fields.triplets:
         raise UserError("--columns text_c=… has no effect: this task reads no third text")
-    wanted = Wanted(columns, tuple(labels) if gold else (), headerless, several and gold, optional, triplets)
+    wanted = Wanted(columns, fields if gold else replace(fields, labels=(), several=False))
     for path in paths:
         name, omitted = display_name(path), Counter[str]()
         if isinstance(path, Table) or has_records(path, kind):
@@ -175,7 +150,7 @@ def iterate_rows(
             notes += [f"{name}: omitted, as the format specifies: {count:,} {what}" for what, count in omitted.items()]
 
 
-def is_plain(path: Source, kind: str | None) -> bool:
+def is_plain(path: Source, kind: str | None) -> TypeGuard[str | Path]:
     """Return whether a source is a file of one text per line, for `read_texts`, by its suffix or the given format."""
     if isinstance(path, Table):
         return False
@@ -248,7 +223,7 @@ def _read(path: str | Path, kind: str, wanted: Wanted, name: str, omitted: Count
                 remedy="a tab inside a text? TSV has no quoting" if kind == "tsv" else "quote texts with commas",
             )
         chosen = {ours: cells[index] for ours, index in found.indices.items()}
-        labels = split_labels(chosen.pop("label"), name, line) if wanted.several else None
+        labels = split_labels(chosen.pop("label"), name, line) if wanted.fields.several else None
         if row := _row(chosen, name, line, found, omitted, labels):
             yield row
 
@@ -312,7 +287,7 @@ def _read_records(source: Source, kind: str | None, wanted: Wanted, name: str, o
         found = wanted.named(list(record), name, number)
         names, values = list(record), list(record.values())
         chosen = {ours: _Cell(ours, names[index], values[index]) for ours, index in found.indices.items()}
-        labels = list_labels(chosen.pop("label").value, name, number) if wanted.several else None
+        labels = list_labels(chosen.pop("label").value, name, number) if wanted.fields.several else None
         texts = {ours: cell.text(name, number) for ours, cell in chosen.items()}
         if row := _row(texts, name, number, found, omitted, labels):
             yield row

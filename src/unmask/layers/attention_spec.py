@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unmask.batches.batch import Group, Tokens
+from unmask.batches.batch import Tokens
+from unmask.batches.groups import Group
 from unmask.layers.rotary import Rotation
 
 Bias = Callable[[Tensor, Tensor, Tokens, Group], Tensor]

@@ -13,7 +13,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from unmask.batches.batch import Group, Tokens
+from unmask.batches.batch import Tokens
+from unmask.batches.groups import Group
 from unmask.layers.attention import SelfAttention, select
 from unmask.layers.attention_spec import AttentionSpec
 from unmask.layers.dropout import Dropout
@@ -67,17 +68,14 @@ class DisentangledAttention(SelfAttention):
     Args:
         width, heads, dropout: see `SelfAttention`.
         distances: the embeddings of distances; they belong to the body, as its layers share them.
-        position_dropout: dropout rate on the embeddings of distances.
     """
 
-    def __init__(
-        self, width: int, heads: int, dropout: float, distances: Distances, position_dropout: float | None = None
-    ) -> None:
+    def __init__(self, width: int, heads: int, dropout: float, distances: Distances) -> None:
         super().__init__(width, heads, dropout)
         # bound methods, so that the shared parameters are registered in one module only, and are copied with it
         self._vectors: Callable[[], Tensor] = distances.vectors
         self._rows: Callable[[Tensor], Tensor] = distances.rows
-        self.position_dropout = Dropout(dropout if position_dropout is None else position_dropout)
+        self.position_dropout = Dropout(dropout)
 
     def forward(
         self, x: Tensor, tokens: Tokens, scores: list[Tensor] | None = None, rows: Tensor | None = None

@@ -11,7 +11,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from unmask.batches.batch import Group, Tokens
+from unmask.batches.batch import Tokens
+from unmask.batches.groups import Group
 
 BUCKETS = 32
 """Number of buckets. transformers computes with 32, whatever the config says."""

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unmask.batches.batch import Group, Tokens
+from unmask.batches.batch import Tokens
+from unmask.batches.groups import Group
 from unmask.layers.attention_spec import AttentionSpec
 from unmask.layers.dropout import draw, keep
 from unmask.layers.rotary import Rotation

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import dropout, pad
 
-from unmask.batches.batch import Group, Tokens
+from unmask.batches.batch import Tokens
+from unmask.batches.groups import Group
 from unmask.layers.attention_spec import AttentionSpec
 
 

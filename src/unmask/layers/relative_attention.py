@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from unmask.batches.batch import Group
+from unmask.batches.groups import Group
 from unmask.layers.attention import select
 from unmask.layers.linear import Linear
 from unmask.layers.relative_kernels import Inputs, Kernel, fused, plain

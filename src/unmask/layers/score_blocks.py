@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from unmask.batches.batch import Group
+from unmask.batches.groups import Group
 from unmask.layers.attention_spec import AttentionSpec
 
 CHUNK = 1 << 20

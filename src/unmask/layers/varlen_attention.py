@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from unmask.batches.batch import Group, Tokens
+from unmask.batches.batch import Tokens
+from unmask.batches.groups import Group
 from unmask.layers.attention_spec import AttentionSpec
 from unmask.layers.plain_attention import attended_positions
 

@@ -11,25 +11,17 @@ any.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import numpy as np
-from torch import Tensor
-from torch.nn.functional import linear
 
 from unmask.batches.batch import Batch, Sample
 from unmask.batches.no_masking import WHOLE_TEXT
 from unmask.encoders.encoder import LEFT_TO_RIGHT, TOKEN_EMBEDDINGS, Encoded, Encoder
-from unmask.layers.vocabulary import vocabulary_loss
 from unmask.objectives.objective import (
     BuildContext,
     Decoding,
-    Objective,
     ObjectiveSettings,
-    Part,
-    accuracy_of,
+    VocabularyObjective,
     decoder_of,
-    most_frequent,
 )
 
 
@@ -43,7 +35,7 @@ class CausalLMSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unkn
         return CausalLM(self.weight)
 
 
-class CausalLM(Objective):
+class CausalLM(VocabularyObjective):
     """See the module.
 
     Args:
@@ -51,6 +43,8 @@ class CausalLM(Objective):
     """
 
     at = "before"
+    gold = "next"
+    which = "next"
 
     def __init__(self, weight: float = 1.0) -> None:
         super().__init__()
@@ -64,27 +58,10 @@ class CausalLM(Objective):
             counts={name: len(sample) - 1},
         )
 
-    def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
-        """Return logits over the vocabulary for each next token, (targets, vocabulary)."""
-        return linear(*self.decoding(encoder, encoded, batch))
-
-    def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
-        """See `Objective`."""
-        loss, correct = vocabulary_loss(*self.decoding(encoder, encoded, batch), batch.labels["next"])
-        return Part(loss, {"accuracy": correct})
-
     def decoding(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Decoding:
         """See `Objective`; the rows are (targets, width)."""
         rows, decoder = encoded.last.index_select(0, batch.positions[self.at]), decoder_of(encoder)
         return Decoding(rows, decoder, decoder.new_zeros(encoder.vocabulary))
-
-    def baseline(self, name: str, batches: Sequence[Batch], token: int) -> Mapping[str, float]:
-        """See `Objective`."""
-        return accuracy_of(token, name, "next", batches)
-
-    def notes(self, name: str, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> Sequence[str]:
-        """See `Objective`."""
-        return most_frequent("next", baseline.get(f"{name}_accuracy"))
 
     def forward_flops(self, encoder: Encoder, batch: Batch) -> int:
         """See `Objective`: the decoder, at every token except one per sequence."""

@@ -9,11 +9,10 @@ of the layers), LayerNorm, then a decoder tied to the token embeddings, with a s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
 
 from unmask.batches.batch import Batch, Sample
 from unmask.batches.masking import MASKED
@@ -21,16 +20,12 @@ from unmask.encoders.encoder import BOTH_SIDES, TOKEN_EMBEDDINGS, Encoded, Encod
 from unmask.layers.block import ACTIVATIONS
 from unmask.layers.linear import Linear
 from unmask.layers.norm import LayerNorm
-from unmask.layers.vocabulary import vocabulary_loss
 from unmask.objectives.objective import (
     BuildContext,
     Decoding,
-    Objective,
     ObjectiveSettings,
-    Part,
-    accuracy_of,
+    VocabularyObjective,
     decoder_of,
-    most_frequent,
 )
 
 
@@ -44,7 +39,7 @@ class MaskedLMSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unkn
         return MaskedLM(context, self.weight)
 
 
-class MaskedLM(Objective):
+class MaskedLM(VocabularyObjective):
     """See the module.
 
     Args:
@@ -53,6 +48,8 @@ class MaskedLM(Objective):
     """
 
     at = "masked"
+    gold = MASKED
+    which = "masked"
     needs = frozenset({MASKED})
 
     def __init__(self, context: BuildContext, weight: float = 1.0) -> None:
@@ -73,27 +70,10 @@ class MaskedLM(Objective):
         """See `Objective`."""
         return batch.positions["masked"]
 
-    def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
-        """Return logits over the vocabulary at the masked positions, (masked, vocabulary)."""
-        return linear(*self.decoding(encoder, encoded, batch))
-
-    def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
-        """See `Objective`."""
-        loss, correct = vocabulary_loss(*self.decoding(encoder, encoded, batch), batch.labels["masked"])
-        return Part(loss, {"accuracy": correct})
-
     def decoding(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Decoding:
         """See `Objective`; the rows are (masked, width of the embeddings)."""
         rows = encoded.last.index_select(0, batch.positions["masked"])
         return Decoding(self.norm(self.activation(self.dense(rows))), decoder_of(encoder), self.bias)
-
-    def baseline(self, name: str, batches: Sequence[Batch], token: int) -> Mapping[str, float]:
-        """See `Objective`."""
-        return accuracy_of(token, name, MASKED, batches)
-
-    def notes(self, name: str, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> Sequence[str]:
-        """See `Objective`."""
-        return most_frequent("masked", baseline.get(f"{name}_accuracy"))
 
     def usage(self, model: str) -> Sequence[str]:
         """See `Objective`."""

@@ -15,13 +15,13 @@ from typing import ClassVar, NamedTuple, Protocol, cast
 import msgspec
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, kl_div
+from torch.nn.functional import cross_entropy, kl_div, linear
 
 from unmask.batches.batch import Batch, Sample
 from unmask.encoders.encoder import NOTHING, Encoded, Encoder, HeadSpec, Keep, WithTokenEmbeddings
 from unmask.errors import UserError
 from unmask.layers.linear import product
-from unmask.layers.vocabulary import SoftTargets, count_correct
+from unmask.layers.vocabulary import SoftTargets, count_correct, vocabulary_loss
 from unmask.objectives.teacher import Teacher
 
 
@@ -252,6 +252,39 @@ class Objective(nn.Module):
 
         Counted as in `Encoder.forward_flops`, including `pool` of the encoder; 0 if there is no target.
         """
+
+
+class VocabularyObjective(Objective):
+    """Base class of objectives that predict tokens by a decoder over the vocabulary.
+
+    Attributes:
+        gold: name of the labels, the tokens to predict.
+        which: what these tokens are called in reports.
+    """
+
+    gold: str
+    which: str
+
+    @abstractmethod
+    def decoding(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Decoding:
+        """See `Objective`."""
+
+    def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
+        """Return logits over the vocabulary, (targets, vocabulary)."""
+        return linear(*self.decoding(encoder, encoded, batch))
+
+    def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
+        """See `Objective`."""
+        loss, correct = vocabulary_loss(*self.decoding(encoder, encoded, batch), batch.labels[self.gold])
+        return Part(loss, {"accuracy": correct})
+
+    def baseline(self, name: str, batches: Sequence[Batch], token: int) -> Mapping[str, float]:
+        """See `Objective`."""
+        return accuracy_of(token, name, self.gold, batches)
+
+    def notes(self, name: str, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> Sequence[str]:
+        """See `Objective`."""
+        return most_frequent(self.which, baseline.get(f"{name}_accuracy"))
 
 
 def classify(logits: Tensor, gold: Tensor) -> Part:

@@ -9,24 +9,19 @@ Yang et al. 2019, sections 2.2 to 2.4. The head is a decoder tied to the token e
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
 
 from unmask.batches.batch import TARGETS, Batch, Sample
 from unmask.encoders.encoder import TOKEN_EMBEDDINGS, TWO_STREAMS, Encoded, Encoder
-from unmask.layers.vocabulary import vocabulary_loss
 from unmask.objectives.objective import (
     BuildContext,
     Decoding,
-    Objective,
     ObjectiveSettings,
-    Part,
-    accuracy_of,
+    VocabularyObjective,
     decoder_of,
-    most_frequent,
 )
 
 
@@ -40,7 +35,7 @@ class PermutationLMSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid
         return PermutationLM(context.vocabulary, self.weight)
 
 
-class PermutationLM(Objective):
+class PermutationLM(VocabularyObjective):
     """See the module.
 
     Args:
@@ -49,6 +44,8 @@ class PermutationLM(Objective):
     """
 
     at = TARGETS
+    gold = TARGETS
+    which = "predicted"
     needs = frozenset({TARGETS})
 
     def __init__(self, vocabulary: int, weight: float = 1.0) -> None:
@@ -64,27 +61,10 @@ class PermutationLM(Objective):
         """See `Objective`: no token, only queries."""
         return batch.positions[TARGETS][:0]
 
-    def predict(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Tensor:
-        """Return logits over the vocabulary for the targets, (targets, vocabulary)."""
-        return linear(*self.decoding(encoder, encoded, batch))
-
-    def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:
-        """See `Objective`."""
-        loss, correct = vocabulary_loss(*self.decoding(encoder, encoded, batch), batch.labels[TARGETS])
-        return Part(loss, {"accuracy": correct})
-
     def decoding(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Decoding:
         """See `Objective`; the rows are the query stream, (targets, width)."""
         assert encoded.queries is not None, "the masking gives targets"
         return Decoding(encoded.queries, decoder_of(encoder), self.bias)
-
-    def baseline(self, name: str, batches: Sequence[Batch], token: int) -> Mapping[str, float]:
-        """See `Objective`."""
-        return accuracy_of(token, name, TARGETS, batches)
-
-    def notes(self, name: str, metrics: Mapping[str, float], baseline: Mapping[str, float]) -> Sequence[str]:
-        """See `Objective`."""
-        return most_frequent("predicted", baseline.get(f"{name}_accuracy"))
 
     def usage(self, model: str) -> Sequence[str]:
         """See `Objective`."""

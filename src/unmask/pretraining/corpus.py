@@ -19,16 +19,16 @@ from unmask.corpus.build import build_corpus, check_sources
 from unmask.corpus.corpus import Corpus, open_corpus
 from unmask.durable import sync
 from unmask.errors import UserError
-from unmask.model import find, read_settings
+from unmask.model_directory import find, read_settings
 from unmask.pretraining.checks import check_init, check_layers, check_shape, check_vocabulary, check_words
-from unmask.recipe import Recipe, TokenizerSettings
+from unmask.recipe import Recipe
 from unmask.runs.directory import PREPARED, RunDirectory
 from unmask.text.documents import Skipped, TextOptions, read_documents, refuse_none
 from unmask.text.files import display_name
 from unmask.tokenizers.extend import extend_tokenizer
 from unmask.tokenizers.load import load_tokenizer
 from unmask.tokenizers.tokenizer import Tokenizer
-from unmask.tokenizers.train import PADDING, train_tokenizer
+from unmask.tokenizers.train import PADDING, TokenizerSettings, train_tokenizer
 from unmask.version import __version__
 
 LIBRARIES = ("tokenizers", "sentencex")

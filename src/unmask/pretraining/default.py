@@ -22,14 +22,15 @@ from unmask.corpus.build import check_sources
 from unmask.corpus.corpus import Corpus
 from unmask.encoders.encoder import LEFT_TO_RIGHT
 from unmask.errors import UserError
-from unmask.model import read_settings
+from unmask.model_directory import read_settings
 from unmask.pretraining.corpus import refuse_standard_input
 from unmask.pretraining.forecast import cost, training_speed
-from unmask.recipe import Recipe, TokenizerSettings, read_recipe
+from unmask.recipe import Recipe, read_recipe
 from unmask.runs.display import duration
 from unmask.settings import Overrides
 from unmask.text.documents import Skipped, TextOptions, read_documents
 from unmask.tokenizers.suited import suited_vocabulary
+from unmask.tokenizers.train import TokenizerSettings
 from unmask.training.machine import Machine
 
 SIZES = ("modernbert-tiny", "modernbert-mini", "modernbert-small", "modernbert-medium")

@@ -20,7 +20,7 @@ from torch import Tensor
 from unmask.batches.batch import Batch
 from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.errors import UserError
-from unmask.labelled.labelled_file import Row, read_rows
+from unmask.labelled.labelled_file import Row
 from unmask.metrics import classification as metrics
 from unmask.metrics.intervals import Measure
 from unmask.objectives.objective import Part, imitate_softmax
@@ -35,7 +35,7 @@ from unmask.tasks.mistake import Mistake
 from unmask.tasks.pooled_head import TextHead
 from unmask.tasks.regularization import NONE, Regularization, score, second_pass_flops
 from unmask.tasks.rows import are_pairs, hold_out, passages, with_labels
-from unmask.tasks.task import Columns, Framed, Notes, Paths
+from unmask.tasks.task import Framed
 from unmask.tasks.text_task import TextTask
 from unmask.tokenizers.tokenizer import Tokenizer
 
@@ -81,12 +81,6 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
         check_temperature(self.temperature)
         if any(weight <= 0 for weight in self._weights):
             raise ValueError("weights must be above 0")
-
-    def read(
-        self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
-    ) -> list[Row]:
-        """See `Task`."""
-        return read_rows(paths, columns=columns, gold=gold, kind=kind, notes=notes)
 
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
         """See `Task`: sorted by value if all labels are integers, alphabetically otherwise."""
@@ -137,7 +131,7 @@ class Classification(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
-        targets = ("classification", np.array(_numbers(examples, labels), np.int64)[:, None]) if gold else None
+        targets = {"classification": np.array(_numbers(examples, labels), np.int64)[:, None]} if gold else None
         texts = self.frame_texts(tokenizer, examples, targets)
 
         def read(logits: Sequence[np.ndarray]) -> list[Prediction]:

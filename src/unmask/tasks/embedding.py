@@ -15,7 +15,7 @@ each row too, unless they are equal to one of its own two texts. With scores: th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import msgspec
@@ -27,17 +27,16 @@ from torch.nn.functional import cross_entropy, normalize
 from unmask.batches.batch import GROUP, Batch, Sample
 from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.errors import UserError
-from unmask.labelled.columns import LABELS, NUMBERS, SIMILARITY
-from unmask.labelled.labelled_file import NAMES, Row, iterate_rows, read_rows
-from unmask.labelled.table import Source
+from unmask.labelled.columns import LABELS, NUMBERS, SIMILARITY, Fields
+from unmask.labelled.labelled_file import NAMES, Row
 from unmask.layers.vocabulary import count_correct
 from unmask.metrics import regression as metrics
 from unmask.metrics.intervals import Measure
 from unmask.objectives.objective import Objective, Part
 from unmask.tasks.mistake import Mistake
 from unmask.tasks.regression import all_equal, numbers
-from unmask.tasks.rows import are_pairs, as_rows, frame_rows, hold_out, passages
-from unmask.tasks.task import Columns, Framed, Notes, Paths, Task
+from unmask.tasks.rows import RowTask, are_pairs, frame_rows, hold_out, passages
+from unmask.tasks.task import Columns, Framed, Notes, Paths
 from unmask.tokenizers.tokenizer import Tokenizer
 
 SIDE, TEXT, TARGET = "side", "text_number", "similarity"
@@ -69,7 +68,7 @@ class Similarity(msgspec.Struct, frozen=True, omit_defaults=True):
     cut: bool = False
 
 
-class Embedding(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="embedding"):
+class Embedding(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="embedding"):
     """The recipe's [task] for `kind = "embedding"`; see `Task`.
 
     Attributes:
@@ -90,6 +89,7 @@ class Embedding(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
     part = "embedding"
     metric = "spearman"
     title = "Vectors of texts"
+    fields = Fields((*NUMBERS, *LABELS), SIMILARITY, optional=True, triplets=True)
     usage = '"A text." --text-b "Another text."'
     grouped = True
     weightless = True
@@ -107,18 +107,7 @@ class Embedding(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
         self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
     ) -> list[Row]:
         """See `Task`: scores are read if there is a column of them."""
-        labels = (*NUMBERS, *LABELS)
-        rows = read_rows(
-            paths,
-            columns=columns,
-            gold=gold,
-            kind=kind,
-            labels=labels,
-            headerless=SIMILARITY,
-            notes=notes,
-            optional=True,
-            triplets=True,
-        )
+        rows = super().read(paths, columns=columns, kind=kind, gold=gold, notes=notes)
         if gold and "text_b" not in rows[0].values:
             raise UserError(
                 "one text, but vectors are trained and evaluated on pairs of texts",
@@ -144,16 +133,6 @@ class Embedding(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
                     remedy="remove the row",
                 )
         return rows
-
-    def iterate(
-        self, source: Source, *, columns: Columns, kind: str | None = None, notes: Notes = None
-    ) -> Iterator[Row]:
-        """See `Task`."""
-        return iterate_rows([source], columns=columns, kind=kind, gold=False, headerless=SIMILARITY, notes=notes)
-
-    def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Row]:
-        """See `Task`."""
-        return as_rows(texts, texts_b)
 
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
         """See `Task`: none."""

@@ -20,7 +20,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from unmask.batches.batch import Batch, Sample
 from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.errors import UserError
-from unmask.labelled.labelled_file import Row, read_rows
+from unmask.labelled.columns import Fields
+from unmask.labelled.labelled_file import Row
 from unmask.metrics import multi_label as metrics
 from unmask.metrics.intervals import Measure
 from unmask.objectives.objective import Part
@@ -36,7 +37,7 @@ from unmask.tasks.classification import sort_labels, unknown_label
 from unmask.tasks.mistake import Mistake
 from unmask.tasks.pooled_head import TextHead
 from unmask.tasks.rows import are_pairs, hold_out, passages
-from unmask.tasks.task import Columns, Framed, Notes, Paths
+from unmask.tasks.task import Framed
 from unmask.tasks.text_task import TextTask
 from unmask.tokenizers.tokenizer import Tokenizer
 
@@ -77,18 +78,13 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
     metric = "f1_micro"
     title = "A text classifier with several labels per text"
     exclusive = False
+    fields = Fields(several=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_temperature(self.temperature)
         if self.threshold is not None and not 0 <= self.threshold < 1:
             raise ValueError("threshold must be at least 0 and below 1")
-
-    def read(
-        self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
-    ) -> list[Row]:
-        """See `Task`."""
-        return read_rows(paths, columns=columns, gold=gold, kind=kind, notes=notes, several=True)
 
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
         """See `Task`: sorted by value if all labels are integers, alphabetically otherwise."""
@@ -132,7 +128,7 @@ class MultiLabel(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def frame(self, tokenizer: Tokenizer, examples: Sequence[Row], labels: Sequence[str], *, gold: bool) -> Framed:
         """See `Task`."""
-        targets = ("multi_label", _gold(examples, labels).astype(np.float32)) if gold else None
+        targets = {"multi_label": _gold(examples, labels).astype(np.float32)} if gold else None
         texts = self.frame_texts(tokenizer, examples, targets)
 
         def read(logits: Sequence[np.ndarray]) -> list[Labels]:

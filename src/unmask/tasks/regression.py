@@ -8,7 +8,7 @@ As for STS-B in Devlin et al. 2019, section 4.1, and as `BertForSequenceClassifi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -17,9 +17,8 @@ from torch import Tensor
 from unmask.batches.batch import Batch
 from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.errors import UserError
-from unmask.labelled.columns import LABELS, NUMBERS, SIMILARITY
-from unmask.labelled.labelled_file import Row, iterate_rows, read_rows
-from unmask.labelled.table import Source
+from unmask.labelled.columns import LABELS, NUMBERS, SIMILARITY, Fields
+from unmask.labelled.labelled_file import Row
 from unmask.metrics import regression as metrics
 from unmask.metrics.intervals import Measure
 from unmask.objectives.objective import Part
@@ -65,6 +64,7 @@ class Regression(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
     part = "regression"
     metric = "pearson"
     title = "A regression on texts"
+    fields = Fields((*NUMBERS, *LABELS), SIMILARITY)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -77,19 +77,10 @@ class Regression(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
         self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
     ) -> list[Row]:
         """See `Task`."""
-        labels = (*NUMBERS, *LABELS)
-        rows = read_rows(
-            paths, columns=columns, gold=gold, kind=kind, labels=labels, headerless=SIMILARITY, notes=notes
-        )
+        rows = super().read(paths, columns=columns, kind=kind, gold=gold, notes=notes)
         if gold:
             numbers(rows)
         return rows
-
-    def iterate(
-        self, source: Source, *, columns: Columns, kind: str | None = None, notes: Notes = None
-    ) -> Iterator[Row]:
-        """See `Task`."""
-        return iterate_rows([source], columns=columns, kind=kind, gold=False, headerless=SIMILARITY, notes=notes)
 
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
         """See `Task`: none."""
@@ -126,7 +117,7 @@ class Regression(TextTask, frozen=True, kw_only=True, forbid_unknown_fields=True
         targets = None
         if gold:
             values = (np.array(numbers(examples)) - (self.mean or 0.0)) / (self.deviation or 1.0)
-            targets = ("regression", values.astype(np.float32)[:, None])
+            targets = {"regression": values.astype(np.float32)[:, None]}
         texts = self.frame_texts(tokenizer, examples, targets)
 
         def read(logits: Sequence[np.ndarray]) -> list[Score]:

@@ -1,12 +1,12 @@
-"""Shared code of the tasks over labeled rows: conversion of rows to samples, and holding out a tenth of them."""
+"""Base of the tasks over labeled rows: reading, conversion of rows to samples, and holding out a tenth of them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
-from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -15,16 +15,44 @@ from unmask.batches.batch import Sample
 from unmask.batches.frame import Frame
 from unmask.batches.rng import derive_rng
 from unmask.errors import UserError
-from unmask.labelled.labelled_file import NAMES, Row, is_plain, read_rows, read_texts
-from unmask.labelled.table import Data, as_sources
+from unmask.labelled.columns import SINGLE, Fields
+from unmask.labelled.labelled_file import NAMES, Row, iterate_rows, read_rows
+from unmask.labelled.table import Source
 from unmask.tasks.mistake import Passage
 from unmask.tasks.passage_windows import window_starts
-from unmask.tasks.task import DEV_SHARE, Columns
+from unmask.tasks.task import DEV_SHARE, Columns, Notes, Paths, Task
 from unmask.text.unicode import check_unicode
 from unmask.tokenizers.ragged import Ragged, encode_ragged
 from unmask.tokenizers.tokenizer import Ids, Tokenizer
 
 Size = TypeVar("Size", int, np.ndarray)
+
+
+class RowTask(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base class of tasks over labeled rows of one or several texts; see `Task`.
+
+    Attributes:
+        fields: what its rows have, beside one or two texts.
+    """
+
+    fields: ClassVar[Fields] = SINGLE
+
+    def read(
+        self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
+    ) -> list[Row]:
+        """See `Task`."""
+        return read_rows(paths, columns=columns, kind=kind, gold=gold, fields=self.fields, notes=notes)
+
+    def iterate(
+        self, source: Source, *, columns: Columns, kind: str | None = None, notes: Notes = None
+    ) -> Iterator[Row]:
+        """See `Task`; third texts, which are not predicted, are not read."""
+        fields = replace(self.fields, triplets=False)
+        return iterate_rows([source], columns=columns, kind=kind, gold=False, fields=fields, notes=notes)
+
+    def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Row]:
+        """See `Task`."""
+        return as_rows(texts, texts_b)
 
 
 def as_rows(texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Row]:
@@ -40,27 +68,6 @@ def as_rows(texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[
     if len(texts) != len(texts_b):
         raise UserError(f"{len(texts)} texts cannot be paired with {len(texts_b)} second texts")
     return [Row({"text": one, "text_b": other}, "", 0) for one, other in zip(texts, texts_b, strict=True)]
-
-
-def read_unlabeled(data: Data, *, columns: Columns, kind: str | None, notes: list[str]) -> list[Row]:
-    """Return the texts, or pairs of them, of files or tables as rows without a label.
-
-    Args:
-        data: see `unmask.labelled.table.as_sources`; a `.txt` file has one text per line.
-        columns: mapping of our column names to those of the data.
-        kind: format of the files, if the suffix does not determine it.
-        notes: receives a line for each reason why rows were omitted.
-
-    Raises:
-        UserError: the data is malformed; names file and line, or row.
-    """
-    rows = []
-    for source in as_sources(data):
-        if isinstance(source, str | Path) and is_plain(source, kind):
-            rows += as_rows(read_texts(source, columns=columns, notes=notes))
-        else:
-            rows += read_rows([source], columns=columns, kind=kind, gold=False, notes=notes)
-    return rows
 
 
 def with_labels(rows: Sequence[Row], labels: Sequence[str]) -> list[Row]:

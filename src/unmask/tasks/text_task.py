@@ -10,7 +10,7 @@ outputs is its output for the mean vector.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -18,10 +18,8 @@ import msgspec
 import numpy as np
 
 from unmask.batches.batch import Sample
-from unmask.labelled.labelled_file import Row, iterate_rows
-from unmask.labelled.table import Source
-from unmask.tasks.rows import as_rows, frame_rows
-from unmask.tasks.task import Columns, Notes, Task
+from unmask.labelled.labelled_file import Row
+from unmask.tasks.rows import RowTask, frame_rows
 from unmask.tokenizers.tokenizer import Tokenizer
 
 
@@ -47,8 +45,8 @@ class FramedTexts(NamedTuple):
         return found
 
 
-class TextTask(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base class of tasks over whole texts, or pairs of texts; see `Task`.
+class TextTask(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base class of tasks over whole texts, or pairs of texts; see `RowTask`.
 
     Attributes:
         length: maximum number of tokens of a sequence, special tokens included.
@@ -80,41 +78,31 @@ class TextTask(Task, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """See `Task`: the windows of a text."""
         return self.windows > 1
 
-    def iterate(
-        self, source: Source, *, columns: Columns, kind: str | None = None, notes: Notes = None
-    ) -> Iterator[Row]:
-        """See `Task`."""
-        return iterate_rows([source], columns=columns, kind=kind, gold=False, notes=notes)
-
-    def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Row]:
-        """See `Task`."""
-        return as_rows(texts, texts_b)
-
     def frame_texts(
-        self, tokenizer: Tokenizer, rows: Sequence[Row], labels: tuple[str, np.ndarray] | None
+        self, tokenizer: Tokenizer, rows: Sequence[Row], labels: Mapping[str, np.ndarray] | None
     ) -> FramedTexts:
         """Convert rows to samples.
 
         Args:
             tokenizer: the tokenizer.
             rows: the texts, or pairs of them.
-            labels: name of the label, and the values of each row, (rows, any number); the samples are then one per
-                row. None: one per window.
+            labels: the labels of each row by name, (rows, any number) each; the samples are then one per row. None: one
+                per window.
 
         Raises:
             UserError: see `frame_rows`.
         """
         if self.windows == 1:
-            gold = None if labels is None else dict([labels])
-            framed = frame_rows(tokenizer, rows, self.length, pairs=self.pairs, labels=gold)
+            framed = frame_rows(tokenizer, rows, self.length, pairs=self.pairs, labels=labels)
             return FramedTexts(framed.samples, framed.cut, framed.notes, np.arange(len(rows) + 1))
         framed = frame_rows(tokenizer, rows, self.length, pairs=self.pairs, windows=self.windows, stride=self.stride)
         samples, ends = framed.samples, framed.ends
         if labels is not None:
-            name, values = labels
             samples = [
-                Sample.joined(samples[start:end], {name: np.tile(row, end - start)}).named((0, number))
-                for number, ((start, end), row) in enumerate(zip(pairwise(ends), values, strict=True))
+                Sample.joined(
+                    samples[start:end], {name: np.tile(values[number], end - start) for name, values in labels.items()}
+                ).named((0, number))
+                for number, (start, end) in enumerate(pairwise(ends))
             ]
             ends = np.arange(len(rows) + 1)
         return FramedTexts(samples, framed.cut, framed.notes, ends)

@@ -27,7 +27,7 @@ from unmask.batches.frame import Frame
 from unmask.batches.rng import derive_rng
 from unmask.encoders.encoder import Encoded, Encoder, HeadSpec, token_vectors
 from unmask.errors import UserError
-from unmask.labelled.sentence import Sentence, split_text
+from unmask.labelled.sentence import Sentence, join_words, split_text
 from unmask.labelled.table import Source
 from unmask.labelled.tagged_file import iterate_sentences, read_sentences, write_columns
 from unmask.layers.dropout import Dropout
@@ -105,6 +105,20 @@ class TokenClassification(Task, frozen=True, kw_only=True, forbid_unknown_fields
         texts = list(texts)
         check_unicode(texts)
         return [split_text(text) for text in texts]
+
+    def pose(self, text: str | Sequence[str]) -> Sentence:
+        """Return a text, or words that are joined into one, asked from a program, as an example.
+
+        Raises:
+            UserError: a word is empty.
+        """
+        if isinstance(text, str):
+            return self.from_texts([text])[0]
+        check_unicode(text)
+        try:
+            return Sentence(*join_words(text))
+        except ValueError as error:
+            raise UserError(str(error)) from error
 
     def label_names(self, examples: Sequence[Sentence]) -> tuple[str, ...]:
         """See `Task`: O, then B- and I- of each type, with the types in alphabetical order."""

@@ -72,19 +72,7 @@ def load_tokenizer(directory: str | Path) -> Tokenizer:
         UserError: there is no tokenizer, it is corrupt, or it is of another kind.
     """
     directory = Path(directory)
-    path = next((path for name in FILES if (path := directory / name).is_file()), None)
-    if path is None and (directory / SHIFTED).is_file():
-        raise UserError(
-            "is not read, as the ids of its models differ from those in it",
-            file=directory / SHIFTED,
-            remedy="add the tokenizer.json of the model, as transformers' AutoTokenizer saves it",
-        )
-    if path is None:
-        raise UserError(
-            f"contains none of {', '.join(FILES)}",
-            file=directory,
-            remedy="is it the right directory?",
-        )
+    path = _find(directory)
     config = read_json(directory / "tokenizer_config.json")
     special = _special_names(config) | _special_names(read_json(directory / "special_tokens_map.json"))
     match path.name:
@@ -106,17 +94,43 @@ def load_tokenizer(directory: str | Path) -> Tokenizer:
     _check_vocabulary(tokens, {**kind.special, **special}, path, adds_special_tokens=kind.adds_special_tokens)
     if kind.name == "wordpiece":
         library.model.unk_token = special.get("unk_token", SPECIAL_TOKENS["unk_token"])
-        normalizer = library.normalizer
-        try:
-            normalizer.lowercase = config.get("do_lower_case", normalizer.lowercase)
-            normalizer.strip_accents = config.get("strip_accents", normalizer.strip_accents)
-            normalizer.handle_chinese_chars = config.get("tokenize_chinese_chars", normalizer.handle_chinese_chars)
-        except TypeError as error:
-            raise UserError(
-                "do_lower_case, strip_accents and tokenize_chinese_chars must be true or false",
-                file=directory / "tokenizer_config.json",
-            ) from error
+        _override_normalizer(library.normalizer, config, directory)
     return (WordTokenizer if kind is WORDS else Tokenizer)(library, kind, special)
+
+
+def _find(directory: Path) -> Path:
+    """Return the file to read the tokenizer of a directory from.
+
+    Raises:
+        UserError: there is none.
+    """
+    path = next((path for name in FILES if (path := directory / name).is_file()), None)
+    if path is None and (directory / SHIFTED).is_file():
+        raise UserError(
+            "is not read, as the ids of its models differ from those in it",
+            file=directory / SHIFTED,
+            remedy="add the tokenizer.json of the model, as transformers' AutoTokenizer saves it",
+        )
+    if path is None:
+        raise UserError(f"contains none of {', '.join(FILES)}", file=directory, remedy="is it the right directory?")
+    return path
+
+
+def _override_normalizer(normalizer: Any, config: Mapping[str, Any], directory: Path) -> None:
+    """Change the settings of BERT's normalizer to those in `tokenizer_config.json`.
+
+    Raises:
+        UserError: one is neither true nor false.
+    """
+    try:
+        normalizer.lowercase = config.get("do_lower_case", normalizer.lowercase)
+        normalizer.strip_accents = config.get("strip_accents", normalizer.strip_accents)
+        normalizer.handle_chinese_chars = config.get("tokenize_chinese_chars", normalizer.handle_chinese_chars)
+    except TypeError as error:
+        raise UserError(
+            "do_lower_case, strip_accents and tokenize_chinese_chars must be true or false",
+            file=directory / "tokenizer_config.json",
+        ) from error
 
 
 def read_length(directory: Path) -> int:

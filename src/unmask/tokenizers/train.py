@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
+import msgspec
+
 from unmask.errors import UserError
 from unmask.tokenizers.bpe import train_bpe
 from unmask.tokenizers.coverage import COVERAGE
@@ -21,6 +23,24 @@ MAX_SIZE = 10_000_000
 """Maximum size of a vocabulary; the largest published ones have a few hundred thousand tokens."""
 PADDING: dict[Trained, int] = {"wordpiece": 0, "bpe": 1, "unigram": 0, "words": 2}
 """The id of the padding token in a trained vocabulary."""
+
+
+class TokenizerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The recipe's [tokenizer], used only with raw text, as a corpus has its own tokenizer.
+
+    Attributes:
+        kind: "wordpiece", "bpe" (byte-level), "unigram" (SentencePiece's) or "words" (for models that read characters).
+        vocabulary: number of tokens.
+        lowercase: whether to lowercase and strip accents; byte-level BPE and whole words never do.
+    """
+
+    kind: Trained = "wordpiece"
+    vocabulary: int = 30522
+    lowercase: bool = True
+
+    def __post_init__(self) -> None:
+        if self.kind in CASED and self.lowercase:
+            raise ValueError(f'lowercase has no effect on kind = "{self.kind}": set it to false')
 
 
 def train_tokenizer(

@@ -148,9 +148,9 @@ class WordTokenizer(Tokenizer):
         return self.size + number
 
 
-def word_level(vocabulary: Mapping[str, int], unknown: str = SPECIAL_TOKENS["unk_token"]) -> tokenizers.Tokenizer:
+def word_level(vocabulary: Mapping[str, int]) -> tokenizers.Tokenizer:
     """Return a tokenizer of the library whose tokens are these words."""
-    library = tokenizers.Tokenizer(models.WordLevel(dict(vocabulary), unk_token=unknown))
+    library = tokenizers.Tokenizer(models.WordLevel(dict(vocabulary), unk_token=SPECIAL_TOKENS["unk_token"]))
     library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     return library
 

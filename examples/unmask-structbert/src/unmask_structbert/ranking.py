@@ -21,13 +21,13 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from unmask.batches.batch import Batch
 from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.errors import UserError
-from unmask.labelled.labelled_file import Row, read_rows
+from unmask.labelled.labelled_file import Row
 from unmask.metrics.intervals import Measure
 from unmask.objectives.objective import Part
 from unmask.tasks.mistake import Mistake
 from unmask.tasks.pooled_head import PooledHead
-from unmask.tasks.rows import are_pairs, as_rows, frame_rows, hold_out, passages
-from unmask.tasks.task import Columns, Framed, Notes, Paths, Task
+from unmask.tasks.rows import RowTask, are_pairs, frame_rows, hold_out, passages
+from unmask.tasks.task import Columns, Framed, Notes, Paths
 from unmask.tokenizers.tokenizer import Tokenizer
 
 
@@ -48,7 +48,7 @@ class Ranked(msgspec.Struct, frozen=True, omit_defaults=True):
     cut: bool = False
 
 
-class Ranking(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="ranking"):
+class Ranking(RowTask, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="ranking"):
     """The recipe's [task] for `kind = "ranking"`; see `Task`.
 
     Attributes:
@@ -66,15 +66,11 @@ class Ranking(Task, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="
         self, paths: Paths, *, columns: Columns, kind: str | None = None, gold: bool = True, notes: Notes = None
     ) -> list[Row]:
         """See `Task`."""
-        rows = read_rows(paths, columns=columns, gold=gold, kind=kind, notes=notes)
+        rows = super().read(paths, columns=columns, kind=kind, gold=gold, notes=notes)
         for row in rows if gold else ():
             if not row.values["label"].removeprefix("-").isdecimal():
                 raise UserError(f"the label '{row.values['label']}' is not an integer", file=row.file, line=row.line)
         return rows
-
-    def from_texts(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[Row]:
-        """See `Task`."""
-        return as_rows(texts, texts_b)
 
     def label_names(self, examples: Sequence[Row]) -> tuple[str, ...]:
         """See `Task`: in ascending order."""
