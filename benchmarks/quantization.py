@@ -22,8 +22,10 @@ from unmask.evaluation.model import evaluate_task
 from unmask.inference.export import Export, export_model
 from unmask.model import load_model
 
-ENGINES = ("torch float32", "torch bf16", "onnx float32", "onnx int8", "openvino float32", "openvino bf16")
-ENGINES += ("openvino int8",)
+ENGINES = (
+    *("torch float32", "torch bf16", "onnx float32", "onnx int8"),
+    *("openvino float32", "openvino bf16", "openvino int8"),
+)
 TASKS = {
     "sst2": ("classification", "classification/sst2/train.tsv.xz", "classification/sst2/dev.tsv"),
     "conll2003": ("token-classification", "ner/conll2003/eng.train.xz", "ner/conll2003/eng.testb.xz"),
