@@ -24,6 +24,10 @@ from unmask.serving.metrics import Meter
 from unmask.serving.run import listen, make_server
 from unmask.serving.served import Served
 from unmask.tasks.classification import Classification
+from unmask.tasks.coqa import Coqa
+from unmask.tasks.hotpotqa import Hotpotqa
+from unmask.tasks.multiple_choice import MultipleChoice
+from unmask.tasks.quac import Quac
 from unmask.tasks.question_answering import QuestionAnswering
 from unmask.tasks.regression import Regression
 from unmask.tasks.token_classification import TokenClassification
@@ -40,6 +44,9 @@ KINDS = {
     "number": (Regression(length=16), ()),
     "tags": (TokenClassification(length=16), ("O", "B-X", "I-X")),
     "answers": (QuestionAnswering(length=24, question=6), ()),
+    "turns": (Coqa(length=40, question=20), ()),
+    "passages": (Hotpotqa(length=24, question=6, threshold=0.0), ()),
+    "choices": (MultipleChoice(length=16), ()),
 }
 LIMITS = Limits(
     inputs=8, characters=2000, request_tokens=400, batch_tokens=256, queue_tokens=2000, body=20_000, wait=0.0
@@ -51,6 +58,10 @@ PAGE_TASKS = {
     "classifier": (Classification(length=64, pairs=False), ("bad", "good")),
     "tagger": (TokenClassification(length=64), ("O", "B-ANIMAL", "I-ANIMAL", "B-PLANT", "I-PLANT", "B-SEA", "I-SEA")),
     "reader": (QuestionAnswering(length=64, question=16), ()),
+    "quac": (Quac(length=64, no_answer=True, threshold=0.0), ()),
+    "coqa": (Coqa(length=96), ()),
+    "hotpotqa": (Hotpotqa(length=64, question=16, threshold=0.0), ()),
+    "chooser": (MultipleChoice(length=64), ()),
 }
 
 
@@ -185,3 +196,36 @@ def playground(predictors):
     service = Service([Served(name, one, limits, meter) for name, one in predictors.items()], limits, meter)
     yield service
     service.close()
+
+
+@pytest.fixture(scope="module")
+def address(playground):
+    """The address of a server with the playground."""
+    from tests.serving.browser import served
+
+    with served(playground) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+    """A browser."""
+    from tests.serving.browser import start_chromium
+
+    driver = start_chromium(tmp_path_factory.mktemp("chromium"))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def page(chromium, address):
+    """A page, which neither reports errors nor loads anything from elsewhere."""
+    from tests.serving.browser import Page
+
+    page = Page(chromium, address)
+    yield page
+    assert page.script(
+        "return performance.getEntriesByType('resource').every(one => one.name.startsWith(location.origin))"
+    )
+    assert [entry for entry in chromium.get_log("browser") if "status of 4" not in entry["message"]] == []
+    page.script("localStorage.clear()")

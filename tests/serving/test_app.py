@@ -4,13 +4,16 @@ import struct
 import time
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
 from tests.serving.conftest import FAST, LIMITS
+from unmask.inference.predictor import Predictor
 from unmask.serving.app import decode, without_content
 from unmask.serving.endpoints import ENDPOINTS
 from unmask.serving.limits import Refusal
+from unmask.training.machine import choose_machine
 
 
 def post(client, path, status=200, **body):
@@ -76,6 +79,47 @@ def test_entities_answers_masks_and_features(client):
     (features,) = post(one, "/features", inputs="the dog", layers=[0, -1])
     assert np.array(features["values"]).shape == (2, len(features["word_ids"]), 16)
     assert features["word_ids"][0] == features["word_ids"][-1] == -1
+
+
+def test_dialogues_have_a_history(client, tiny):
+    one, predictor = client("turns", "answers"), Predictor(tiny["turns"], choose_machine("cpu", "float32"))
+    asked = {"question": "is it near?", "passage": "the dog sees the cat near the sea"}
+    history = [["who?", "the dog"], ["where?", ""]]
+    found = post(one, "/answer", **asked, history=history)
+    expected = predictor.answer(**asked, history=[tuple(turn) for turn in history])
+    assert found["nbest"] == [
+        {**item, "probability": pytest.approx(item["probability"], abs=1e-5)}
+        for item in msgspec.to_builtins(expected.nbest)
+    ]
+    assert found["probability"] != pytest.approx(post(one, "/answer", **asked)["probability"], abs=1e-4)
+    post(one, "/answer", 422, **asked, history=[["only a question"]])
+    assert "reads no history" in post(one, "/answer", 422, **asked, history=history, model="answers")["error"]
+
+
+def test_offsets_among_several_passages_refer_to_the_response(client):
+    one = client("passages")
+    passages = {"the dog": "The dog sees the cat. The cat sees the sea.", "1": "The garden is near the sea."}
+    for given in (passages, list(passages.values())):
+        found = post(one, "/answer", question="who?", passage=given)
+        texts = [found["passage"][item["start"] : item["end"]] for item in found["sentences"]]
+        assert sorted(texts) == ["The cat sees the sea.", "The dog sees the cat.", "The garden is near the sea."]
+        spans = [item for item in found["nbest"] if item["start"] is not None]
+        assert spans and all(found["passage"][item["start"] : item["end"]] == item["answer"] for item in spans)
+    post(one, "/answer", 422, question="who?", passage=[])
+
+
+def test_choices_have_probabilities(client, tiny):
+    one, predictor = client("choices"), Predictor(tiny["choices"], choose_machine("cpu", "float32"))
+    asked = {"passage": "the dog sees the cat", "choices": ["the dog", "a garden", "rain"], "question": "who?"}
+    found, expected = post(one, "/choose", **asked), predictor.choose(**asked)
+    assert (found["choice"], found["text"]) == (expected.choice, expected.text)
+    assert found["probabilities"] == pytest.approx(expected.probabilities, abs=1e-5)
+    assert sum(found["probabilities"]) == pytest.approx(1) and "cut" not in found
+    assert post(one, "/choose", **asked | {"passage": "the dog " * 20})["cut"]
+    for bad in ({"choices": ["one"]}, {"choices": ["a", " "]}, {"passage": ""}, {"question": " "}):
+        post(one, "/choose", 422, **asked | bad)
+    post(one, "/choose", 413, **asked | {"choices": ["a"] * 9})
+    post(client("masked"), "/choose", 422, **asked)
 
 
 def test_models_are_chosen_by_name_or_by_what_they_can_do(client):
@@ -162,6 +206,7 @@ def test_S15_errors_contain_nothing_of_the_request_or_the_machine(client):
         "/embed": {"inputs": "secret " * 300},
         "/answer": {"question": "secret", "passage": {"secret": "x", "title": "y"}},
         "/features": {"inputs": "secret", "layers": [77]},
+        "/choose": {"passage": "secret", "choices": ["secret"]},
         "/predict": {"inputs": "a", "secret": "b"},
         "/v1/embeddings": {"input": "a", "encoding_format": "secret"},
     }.items():

@@ -1,127 +1,16 @@
 """The playground in headless Chromium: each view by clicking through it, on a desktop and on a phone, by keyboard."""
 
-import shutil
-import threading
-import time
-from contextlib import contextmanager
 from urllib.parse import quote
 
 import pytest
 
 pytest.importorskip("selenium", reason="selenium is not installed")
-pytest.importorskip("uvicorn", reason="uvicorn is not installed (the extra serve)")
-import uvicorn
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.wait import WebDriverWait
 
+from tests.serving.browser import TEXT, UNLABELED, served
 from unmask.serving import auth
-from unmask.serving.app import create_app
-from unmask.serving.playground import playground_routes, public_paths
 
-BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(not (BROWSER and DRIVER), reason="chromium and chromedriver are not installed")
-FLAGS = (
-    *("headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-sync"),
-    *("disable-background-networking", "disable-component-update", "disable-dev-shm-usage"),
-)
-TEXT = "the dog sees the cat near the sea"
 MALICIOUS = "the dog <img src=x onerror=document.title='broken'> sees the cat"
-
-
-@contextmanager
-def served(service, keys=None):
-    """Serve the models and the playground, and yield the address."""
-    app = create_app(service, keys=keys, pages=playground_routes(service), public=public_paths())
-    server = uvicorn.Server(uvicorn.Config(app, port=0, ws="none", lifespan="off", log_level="error"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
-    server.should_exit = True
-    thread.join()
-
-
-@pytest.fixture(scope="module")
-def address(playground):
-    """The address of a server with the playground."""
-    with served(playground) as address:
-        yield address
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory):
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    for flag in (*FLAGS, f"user-data-dir={tmp_path_factory.mktemp('chromium')}"):
-        options.add_argument(f"--{flag}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    yield driver
-    driver.quit()
-
-
-class Page:
-    """The page in the browser, as a user sees it."""
-
-    def __init__(self, driver, address):
-        self.driver, self.address = driver, address
-        self.resize(1000, 900)
-
-    def open(self, hash=""):
-        """Open the page anew, and wait for the results if the hash contains a text."""
-        self.driver.get("about:blank")
-        self.driver.get(self.address + hash)
-        self.wait(lambda: self.all("main .note, main form, main .error"))
-        if "=" in hash:
-            self.wait_for_results()
-
-    def resize(self, width, height):
-        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-
-    def all(self, selector):
-        return self.driver.find_elements("css selector", selector)
-
-    def one(self, selector):
-        return self.driver.find_element("css selector", selector)
-
-    def texts(self, selector):
-        return [element.text for element in self.all(selector)]
-
-    def wait(self, condition):
-        return WebDriverWait(self.driver, 10, poll_frequency=0.02).until(lambda driver: condition())
-
-    def wait_for_results(self):
-        self.wait(lambda: self.all("#results:not([aria-busy=true]) > *"))
-
-    def submit(self, **fields):
-        for name, text in fields.items():
-            self.one(f"#{name}").clear()
-            self.one(f"#{name}").send_keys(text)
-        self.one("button.primary").click()
-        self.wait_for_results()
-
-    def script(self, code):
-        return self.driver.execute_script(code)
-
-    @property
-    def focused(self):
-        return self.driver.switch_to.active_element
-
-
-@pytest.fixture
-def page(chromium, address):
-    """A page, which neither reports errors nor loads anything from elsewhere."""
-    page = Page(chromium, address)
-    yield page
-    assert page.script(
-        "return performance.getEntriesByType('resource').every(one => one.name.startsWith(location.origin))"
-    )
-    assert [entry for entry in chromium.get_log("browser") if "status of 4" not in entry["message"]] == []
-    page.script("localStorage.clear()")
 
 
 def test_masks_are_filled_and_candidates_chosen(page):
@@ -205,10 +94,7 @@ def test_the_keyboard_reaches_every_view(page):
     page.wait_for_results()
     page.driver.back()
     page.wait(lambda: page.one("#tab-fill").get_attribute("aria-selected") == "true")
-    unlabeled = (
-        "return [...document.querySelectorAll('input, select, textarea')].filter(one => !one.labels.length).length"
-    )
-    assert page.script(unlabeled) == 0
+    assert page.script(UNLABELED) == 0
 
 
 def test_texts_are_never_markup(page):
@@ -217,9 +103,12 @@ def test_texts_are_never_markup(page):
         f"#entities?text={quote(MALICIOUS)}",
         f"#compare?text={quote(MALICIOUS)}",
         f"#attention?text={quote(MALICIOUS)}",
+        f"#answer?model=coqa&question=who%3F&passage={quote(MALICIOUS)}&q1={quote(MALICIOUS)}&a1={quote(MALICIOUS)}",
+        f"#answer?model=hotpotqa&question=who%3F&passage={quote(MALICIOUS)}&title={quote(MALICIOUS)}",
+        f"#choose?text={quote(MALICIOUS)}&choices={quote(MALICIOUS)}%0Ano",
     ):
         page.open(hash)
-        assert page.all("#results img") == []
+        assert page.all("main img") == []
         assert page.driver.title.endswith("unmask playground")
 
 
@@ -228,7 +117,8 @@ def test_errors_and_missing_models_are_explained(page, monkeypatch, playground):
     assert "more tokens than the model reads" in page.one("[role=alert]").text
     page.submit(text=TEXT)
     assert page.all("[role=alert]") == []
-    monkeypatch.delitem(playground.models, "reader")
+    for name in ("reader", "quac", "coqa", "hotpotqa"):
+        monkeypatch.delitem(playground.models, name)
     page.open("#answer")
     assert "None of the loaded models answers questions" in page.one(".note").text
     assert page.one(".note code").text.startswith("unmask finetune question-answering")
@@ -247,7 +137,14 @@ def test_a_key_is_asked_for(page, playground):
 
 def test_a_phone_scrolls_in_one_direction(page):
     page.resize(360, 740)
-    for hash in ("#fill?text=the+[MASK]", f"#attention?text={quote(TEXT)}", f"#compare?text={quote(TEXT)}", "#answer"):
+    turns = f"#answer?model=coqa&question=who%3F&passage={quote(TEXT)}&q1=where%3F&a1=near+the+sea"
+    several = (
+        f"#answer?model=hotpotqa&question=who%3F&passage={quote(TEXT)}&title=One&passage2=a+poem&title2={'a' * 99}"
+    )
+    for hash in (
+        *("#fill?text=the+[MASK]", f"#attention?text={quote(TEXT)}", f"#compare?text={quote(TEXT)}", "#answer"),
+        *(turns, several, f"#choose?text={quote(TEXT)}&choices=a%0A{'b' * 99}"),
+    ):
         page.open(hash)
         assert page.script("return document.documentElement.scrollWidth") == 360
         controls = "[...document.querySelectorAll('form .row button, form select, [role=tab]')]"

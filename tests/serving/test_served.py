@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.serving.conftest import LIMITS
+from tests.serving.conftest import KINDS, LIMITS
 from unmask.errors import UserError
 from unmask.model import Model
 from unmask.serving.limits import Refusal
@@ -78,12 +78,13 @@ def test_embeddings_are_means_of_the_last_layer(serving):
         np.testing.assert_allclose(vector, rows.mean(0), atol=1e-6)
 
 
-def test_a_damaged_head_is_noticed_at_the_start(serving, tiny, monkeypatch):
-    (classes, masked) = serving("classes", "masked").models.values()
-    classes.warm_up()
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "masked"])
+def test_a_damaged_head_is_noticed_at_the_start(serving, tiny, monkeypatch, kind):
+    (whole, masked) = serving(kind, "masked").models.values()
+    whole.warm_up()
     masked.warm_up()
-    (classes,) = serving("classes").models.values()
-    broken = Model(**{**vars(tiny["classes"]), "heads": {"classification": {}}})
-    monkeypatch.setattr(classes.predictor.backend, "model", broken)
-    with pytest.raises(UserError, match="classification head is missing"):
-        classes.warm_up()
+    (damaged,) = serving(kind).models.values()
+    part = tiny[kind].task.part
+    monkeypatch.setattr(damaged.predictor.backend, "model", Model(**{**vars(tiny[kind]), "heads": {part: {}}}))
+    with pytest.raises(UserError, match=f"{part} head is missing"):
+        damaged.warm_up()

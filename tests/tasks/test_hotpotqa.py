@@ -75,13 +75,18 @@ def test_a_sentence_has_its_highest_logit_of_all_windows(tokenizer):
     assert [one.probability for one in found.sentences] == sorted(scores.values(), reverse=True)
     chosen = {fact for fact, probability in scores.items() if probability > 1 / (1 + np.exp(-1.5))}
     assert {(one.title, one.sentence) for one in found.support} == chosen
+    texts = dict(PARAGRAPHS)
+    for one in found.sentences:
+        assert found.passage[one.start : one.end] == texts[one.title][one.sentence].strip()
 
 
 def answered(probabilities, answer="yes", probability=0.9):
-    sentences = tuple(Support(one.title, one.number, p) for one, p in zip(PLACES, probabilities, strict=True))
+    sentences = tuple(
+        Support(one.title, one.number, one.start, one.end, p) for one, p in zip(PLACES, probabilities, strict=True)
+    )
     return HotpotAnswered(
         **{"id": "q", "question": "?", "answer": answer, "start": None, "end": None, "probability": probability},
-        **{"kind": "yes", "kinds": {}, "nbest": (), "sentences": sentences},
+        **{"kind": "yes", "kinds": {}, "nbest": (), "passage": PASSAGE, "sentences": sentences},
         support=tuple(one for one in sentences if one.probability > 0.5),
     )
 

@@ -145,6 +145,15 @@ ENDPOINTS = (
         {"question": "Where did she live?", "passage": "Ada Lovelace lived in London."},
     ),
     Endpoint(
+        "/choose",
+        "Choose the text that fits a passage, or answers a question about it.",
+        types.ChooseRequest,
+        types.ChooseResponse,
+        Served.choose,
+        _TEXT,
+        {"passage": "Eve lives in Rome.", "question": "Where does Eve live?", "choices": ["In Rome.", "In Paris."]},
+    ),
+    Endpoint(
         "/fill",
         "Return the most probable tokens at each mask.",
         types.FillRequest,

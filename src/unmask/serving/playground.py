@@ -38,13 +38,16 @@ from unmask.serving.endpoints import Endpoint
 from unmask.serving.limits import invalid, too_large
 from unmask.serving.served import Served
 from unmask.serving.types import Request
+from unmask.tasks.coqa import Coqa
+from unmask.tasks.hotpotqa import Hotpotqa
+from unmask.tasks.quac import Quac
 
 PAGE = resources.files("unmask.serving") / "page"
 MAX_WEIGHTS = 1_500_000
 """Maximum number of attention weights in a response: for 12 layers of 12 heads, those of 102 tokens."""
 MAX_WORDS = 128
 """Maximum number of words whose influence is measured: the text is read once without each."""
-VIEWS = {"fill": "/fill", "label": "/predict", "entities": "/tag", "answer": "/answer"}
+VIEWS = {"fill": "/fill", "label": "/predict", "entities": "/tag", "answer": "/answer", "choose": "/choose"}
 """Views of the page by the route that they need; every model can be compared, and those with attention show it."""
 
 
@@ -92,6 +95,8 @@ class ModelViews(msgspec.Struct):
         family, size: of its encoder, such as "bert" and "4 layers, width 256, 4 heads".
         views: ids of the views of the page that it has.
         pairs: whether it classifies pairs of texts; None: either, or unknown.
+        history: maximum number of earlier turns that it reads; None: it is no model of dialogues.
+        passages: whether it reads several passages.
     """
 
     name: str
@@ -99,6 +104,8 @@ class ModelViews(msgspec.Struct):
     size: str
     views: list[str]
     pairs: bool | None = None
+    history: int | None = None
+    passages: bool = False
 
 
 def attention_job(served: Served, request: AttentionRequest) -> Job:
@@ -197,11 +204,15 @@ def public_paths() -> list[str]:
 
 def describe(served: Served) -> ModelViews:
     """Return a model as the page shows it."""
-    settings = served.model.encoder.settings
+    settings, task = served.model.encoder.settings, served.model.task
     views = [view for view, route in VIEWS.items() if served.has(route)]
     views += ["attention"] if has_attention(served.model.encoder) else []
-    pairs = getattr(served.model.task, "pairs", None)
-    return ModelViews(served.name, family_of(settings).kind, settings.shape, [*views, "compare"], pairs)
+    return ModelViews(
+        *(served.name, family_of(settings).kind, settings.shape, [*views, "compare"]),
+        pairs=getattr(task, "pairs", None),
+        history=task.history.turns if isinstance(task, Coqa | Quac) else None,
+        passages=isinstance(task, Hotpotqa),
+    )
 
 
 def _files() -> dict[str, str]:

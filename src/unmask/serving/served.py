@@ -24,6 +24,7 @@ from unmask.serving.limits import Limits, invalid, too_large
 from unmask.serving.metrics import Meter
 from unmask.serving.types import (
     AnswerRequest,
+    ChooseRequest,
     EmbedRequest,
     FeaturesRequest,
     FillRequest,
@@ -34,7 +35,7 @@ from unmask.serving.types import (
 )
 from unmask.tasks.classification import Classification
 from unmask.tasks.extraction import Extraction
-from unmask.tasks.question_answering import QuestionAnswering
+from unmask.tasks.multiple_choice import MultipleChoice
 from unmask.tasks.regression import Regression
 from unmask.tasks.rows import as_rows, cut_and_wrap
 from unmask.tasks.token_classification import TokenClassification
@@ -87,8 +88,10 @@ class Served:
             jobs.append(self.predict(PredictRequest(inputs=["a", "a"] if pair else "a")))
         if self.has("/tag"):
             jobs.append(self.tag(TagRequest(inputs="a")))
-        if isinstance(self.model.task, QuestionAnswering):
+        if self.has("/answer"):
             jobs.append(self.answer(AnswerRequest(question="a", passage="a")))
+        if self.has("/choose"):
+            jobs.append(self.choose(ChooseRequest(passage="a", choices=["a", "a"])))
         for job in jobs:
             job.read(self.compute(job.head, job.samples))
 
@@ -99,6 +102,7 @@ class Served:
             "/predict": isinstance(task, Classification | Regression),
             "/tag": isinstance(task, TokenClassification),
             "/answer": isinstance(task, Extraction),
+            "/choose": isinstance(task, MultipleChoice),
             "/fill": self.mask_head is not None,
         }
         return needs.get(route, True)
@@ -176,10 +180,12 @@ class Served:
             else passage
         )
         self._texts([request.question, *parts, *(text for turn in request.history for text in turn if text)])
-        example = self.predictor.question(request.question, passage, request.history)
-        task = self.predictor.task
-        framed = task.frame(self.tokenizer, [example], self.predictor.labels, gold=False)
-        return Job(task.part, self._checked(framed.samples), lambda rows: framed.read(rows)[0])
+        return self._single(self.predictor.question(request.question, passage, request.history))
+
+    def choose(self, request: ChooseRequest) -> Job:
+        """Return the job of `/choose`; it reads the choice and the probability of each."""
+        self._texts([request.passage, *filter(None, [request.question]), *request.choices])
+        return self._single(self.predictor.choices(request.passage, request.choices, request.question))
 
     def fill(self, request: FillRequest) -> Job:
         """Return the job of `/fill`; it reads the masks of each text with their candidates."""
@@ -212,6 +218,12 @@ class Served:
             ]
 
         return Job(layers, samples, read)
+
+    def _single(self, example: Any) -> Job:
+        """Return the job of one example; it reads what the task predicts."""
+        task = self.predictor.task
+        framed = task.frame(self.tokenizer, [example], self.predictor.labels, gold=False)
+        return Job(task.part, self._checked(framed.samples), lambda rows: framed.read(rows)[0])
 
     def _texts(self, inputs: str | Sequence[str], *, truncate: bool = False, count: int | None = None) -> list[str]:
         """Return texts whose number and length are within the limits; truncated ones, if that is asked for.

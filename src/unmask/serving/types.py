@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from unmask.inference.fill import Mask
 from unmask.serving.limits import Kind
+from unmask.tasks.multiple_choice import Chosen
 from unmask.tasks.tagged import Entity
 
 Name = Annotated[str, Meta(max_length=200, description="Name of the model; by default the first one that can do it.")]
@@ -81,6 +82,20 @@ class AnswerRequest(Request):
     question: str
     passage: str | list[str] | dict[str, str]
     history: list[tuple[str, str]] = []
+
+
+class ChooseRequest(Request):
+    """Texts of which the one that fits a passage best is wanted.
+
+    Attributes:
+        passage: what the choices are about.
+        choices: two or more texts.
+        question: a question that they answer, or the begun sentence that they continue.
+    """
+
+    passage: str
+    choices: Annotated[list[str], Meta(min_length=2)]
+    question: str = ""
 
 
 class FillRequest(Request):
@@ -205,6 +220,7 @@ class Failure(msgspec.Struct):
 EmbedResponse = list[list[float]]
 PredictResponse = list[Scored | list[Scored]]
 AnswerResponse = dict[str, Any]
+ChooseResponse = Chosen
 TagResponse = list[list[Entity]]
 FillResponse = list[list[Mask]]
 FeaturesResponse = list[TextFeatures]

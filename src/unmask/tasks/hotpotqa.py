@@ -54,11 +54,14 @@ class Support(msgspec.Struct, frozen=True):
 
     Attributes:
         title, sentence: the title of its paragraph, and its number there, from 0.
+        start, end: its characters in `HotpotAnswered.passage`, `end` exclusive.
         probability: the probability, before the threshold is applied.
     """
 
     title: str
     sentence: int
+    start: int
+    end: int
     probability: float
 
 
@@ -66,10 +69,12 @@ class HotpotAnswered(KindAnswered, frozen=True, kw_only=True):
     """A question with its answer and support; see `KindAnswered`.
 
     Attributes:
+        passage: all paragraphs as they were read, which all offsets refer to.
         support: the supporting sentences, in the order of the passage.
         sentences: all sentences, the most probable first.
     """
 
+    passage: str
     support: tuple[Support, ...]
     sentences: tuple[Support, ...]
 
@@ -227,13 +232,13 @@ class Hotpotqa(Extraction, frozen=True, kw_only=True, forbid_unknown_fields=True
                 known[sentence] = max(known[sentence], float(values[1 + token, -1]))
         answers = read_kinds(self, examples, windows, logits, TEXTS)
         return [
-            HotpotAnswered(**answer, **self._support(example.sentences, own))
+            HotpotAnswered(**answer, passage=example.passage, **self._support(example.sentences, own))
             for answer, example, own in zip(answers, examples, scores, strict=True)
         ]
 
     def _support(self, sentences: Sequence[Sentence], logits: np.ndarray) -> dict[str, Any]:
         made = [
-            Support(one.title, one.number, float(1 / (1 + np.exp(-logit))))
+            Support(one.title, one.number, one.start, one.end, float(1 / (1 + np.exp(-logit))))
             for one, logit in zip(sentences, logits, strict=True)
         ]
         chosen = tuple(one for one, logit in zip(made, logits, strict=True) if logit > (self.threshold or 0.0))

@@ -36,12 +36,19 @@ const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}${/[.!?]$/.t
 
 function post(path, body, signal) {
   const headers = { "Content-Type": "application/json" };
-  return read(path, { method: "POST", headers, body: JSON.stringify(body), signal });
+  return read(path, { method: "POST", headers, body: json(body), signal });
+}
+
+/** Return JSON of an object, whose values may be maps: these keep their order, objects put names that are numbers first. */
+function json(value) {
+  const entries = value instanceof Map ? [...value] : Object.entries(value).filter(([, one]) => one !== undefined);
+  const members = entries.map(([name, one]) => `${JSON.stringify(name)}:${one instanceof Map ? json(one) : JSON.stringify(one)}`);
+  return `{${members.join(",")}}`;
 }
 
 const pair = (text, text_b) => (text_b ? [text, text_b] : text);
 
-/** Return the loaded models: {name, family, size, views: ids of the views that each has, pairs}. */
+/** Return the loaded models: {name, family, size, views: ids of the views that each has, pairs, history, passages}. */
 export const models = async () => (await read("playground/models")).models;
 
 /** Return {text, masks: [{position, candidates: [{token, probability}]}]}. */
@@ -53,8 +60,15 @@ export const label = (model, text, text_b, signal) => post("predict", { model, i
 /** Return {text, entities: [{label, start, end, text, probability}]}. */
 export const tag = async (model, text, signal) => ({ text, entities: (await post("tag", { model, inputs: text }, signal))[0] });
 
-/** Return {answer, start, end, probability, nbest}, as the task of the model answers. */
-export const answer = (model, question, passage, signal) => post("answer", { model, question, passage }, signal);
+/**
+ * Return {answer, start, end, probability, nbest, …}, as the task of the model answers.
+ * @param {string|string[]|Map} passage a text, several, or texts by their titles
+ * @param {[string, string][]} history earlier questions and their answers
+ */
+export const answer = (model, question, passage, history, signal) => post("answer", { model, question, passage, history }, signal);
+
+/** Return {choice: its index, probabilities, cut: whether a text was truncated}. */
+export const choose = (model, passage, question, choices, signal) => post("choose", { model, passage, question, choices }, signal);
 
 /** Return {tokens: [{token, start, end, text}], weights: by layer, head, token and token}. */
 export const attention = (model, text, text_b, signal) => post("playground/attention", { model, inputs: pair(text, text_b) }, signal);

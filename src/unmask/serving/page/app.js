@@ -5,6 +5,7 @@ import { models as loadModels, Refused, setKey } from "./api.js";
 import { h, paintAll, roving } from "./dom.js";
 import answer from "./answer.js";
 import attention from "./attention.js";
+import choose from "./choose.js";
 import compare from "./compare.js";
 import entities from "./entities.js";
 import fill from "./fill.js";
@@ -12,7 +13,7 @@ import { buildForm } from "./form.js";
 import label from "./label.js";
 import { themeButton } from "./theme.js";
 
-const VIEWS = [fill, label, entities, answer, attention, compare];
+const VIEWS = [fill, label, entities, answer, choose, attention, compare];
 const panel = document.getElementById("view");
 const tabs = document.getElementById("tabs");
 const status = document.getElementById("status"); // which screen readers speak
@@ -55,15 +56,27 @@ function open() {
     return;
   }
   const results = h("div.results", { id: "results", role: "region", "aria-label": "Results" });
-  let linked = values; // with what was chosen in the results of these texts; other texts start without
-  const form = buildForm(view, servers(view), values, (given, button) => {
+  const complete = view.fields.every((field) => values[field.name] || field.optional);
+  let linked = complete ? values : {}; // with what was chosen in the results of these texts; other texts start without
+  let replace = true;
+  const run = (given, button) => {
     const kept = { ...linked, ...given };
-    writeHash(view, kept, { replace: linked === values });
+    writeHash(view, kept, { replace });
     linked = {};
+    replace = false;
     ask(view, given, kept, results, button);
-  });
+  };
+  const form = buildForm(view, servers(view), values, run, (given, focus) => go(view, given, focus));
   panel.replaceChildren(about, form, results);
-  if (view.fields.every((field) => values[field.name] || field.optional)) form.requestSubmit();
+  if (complete) form.requestSubmit();
+}
+
+/** Open a view with other values, as by a link, and focus one of its elements. */
+function go(view, values, focus) {
+  writeHash(view, values);
+  status.textContent = "";
+  open();
+  panel.querySelector(focus).focus();
 }
 
 /** Ask the server for what a view shows, and show it. */
@@ -79,7 +92,7 @@ async function ask(view, given, kept, results, button) {
   status.textContent = "";
   const slow = setTimeout(() => results.childElementCount || results.append(h("p.waiting", {}, "Computing…")), 250);
   try {
-    const data = await view.ask(given, view.everyModel ? servers(view) : null, signal);
+    const data = await view.ask(given, servers(view), signal);
     if (!signal.aborted) showResults(view, data, kept, results);
   } catch (error) {
     if (signal.aborted) return;
@@ -98,7 +111,7 @@ function showResults(view, data, kept, results, focus) {
     writeHash(view, values, { replace: true });
     showResults(view, data, values, results, target);
   };
-  results.replaceChildren(...[view.show(data, kept, change)].flat());
+  results.replaceChildren(...[view.show(data, kept, change, (given, target) => go(view, given, target))].flat());
   paintAll(results);
   status.textContent = results.querySelector(".headline, .reading, h2")?.textContent ?? "";
   if (focus) results.querySelector(focus)?.focus();

@@ -28,8 +28,8 @@ export function h(tag, options = {}, ...children) {
   return element;
 }
 
-/** Return a list of labeled bars; with `pick`, each is a button, and `chosen` the index of the pressed one. */
-export function bars(items, { pick, chosen, title } = {}) {
+/** Return a list of labeled bars; with `pick`, each is a button, and `chosen` the index of the pressed one; `long` names. */
+export function bars(items, { pick, chosen, title, long } = {}) {
   const rows = items.map(({ name, value }, index) => {
     const parts = [
       h("span.name", { title: name }, name),
@@ -41,7 +41,7 @@ export function bars(items, { pick, chosen, title } = {}) {
       : h("div.bar", {}, parts);
     return h("li", {}, row);
   });
-  return h("section", {}, title ? h("h2", {}, title) : null, h("ol.bars", {}, rows));
+  return h("section", {}, title ? h("h2", {}, title) : null, h(long ? "ol.bars.long" : "ol.bars", {}, rows));
 }
 
 /**

@@ -1,4 +1,7 @@
 // The form of a view: its fields, the choice of a model, examples. Submitting it calls `run` with the values.
+//
+// A field is a text, {name, label, …}, or has `build`, which returns {element, read, fill, show}: `read` returns its
+// values by name, `fill` sets them, and `show` adapts it to a model. A field that is hidden is not read.
 
 import { h } from "./dom.js";
 
@@ -11,34 +14,42 @@ const SHOWN = 44;
  * @param {object[]} models those that have the view
  * @param {object} values initial values by name
  * @param {(given: object, button: Element) => void} run is called with the values of the fields and the model
+ * @param {(values: object, focus: string) => void} go opens the view with other values
  */
-export function buildForm(view, models, values, run) {
-  const blocks = view.fields.map((field) => fieldOf(field, values[field.name] ?? ""));
+export function buildForm(view, models, values, run, go) {
   const select = h("select", { id: "model" }, models.map(({ name }) => h("option", { value: name }, name)));
   if (models.some(({ name }) => name === values.model)) select.value = values.model;
   const chooser = view.everyModel || models.length < 2 ? null : h("div", {}, h("label", { for: "model" }, "Model"), select);
   const button = h("button.primary", { type: "submit" }, view.action);
-  const area = (field) => form.elements[field.name];
+  const fields = view.fields.map((field) => (field.build ?? buildText)({ ...field, read, go }));
+  const examples = view.examples.map((example) => exampleOf(example, tryOut));
 
-  function showFields() {
+  function read() {
+    const given = Object.assign({}, ...fields.filter(({ element }) => !element.hidden).map((field) => field.read()));
+    return view.everyModel ? given : { ...given, model: select.value };
+  }
+  function fill(texts) {
+    fields.forEach((field) => field.fill(texts));
+    adapt();
+  }
+  function adapt() {
     const model = models.find(({ name }) => name === select.value);
-    view.fields.forEach((field, index) => (blocks[index].hidden = Boolean(field.needs) && !field.needs(model)));
+    fields.forEach((field) => field.show(model));
+    view.examples.forEach(({ needs }, index) => (examples[index].hidden = Boolean(needs) && !needs(model)));
   }
   function submit(event) {
     event.preventDefault();
-    const shown = view.fields.filter((_, index) => !blocks[index].hidden);
-    const given = Object.fromEntries(shown.map((field) => [field.name, area(field).value]));
-    run(view.everyModel ? given : { ...given, model: select.value }, button);
+    run(read(), button);
   }
   function tryOut(example) {
-    for (const field of view.fields) area(field).value = example[field.name] ?? "";
+    fill(example);
     form.requestSubmit();
   }
 
   const form = h("form", { autocomplete: "off", onsubmit: submit },
-    blocks,
+    fields.map(({ element }) => element),
     h("div.row", {}, chooser, button, view.extra?.(() => form), h("kbd.keys", {}, "Ctrl + Enter")),
-    h("div.examples", {}, h("span", {}, "Try:"), view.examples.map((example) => exampleOf(view, example, tryOut))),
+    h("div.examples", {}, h("span", {}, "Try:"), examples),
   );
   form.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
@@ -46,20 +57,32 @@ export function buildForm(view, models, values, run) {
     form.requestSubmit();
   });
   select.addEventListener("change", () => {
-    showFields();
+    adapt();
     if (form.checkValidity()) form.requestSubmit();
   });
-  showFields();
+  fill(values);
   return form;
 }
 
-function fieldOf({ name, label, rows = 2, placeholder, optional }, value) {
+/** Return a labeled text area. */
+export function textField({ name, label, rows = 2, placeholder, optional }, value = "") {
   const area = h("textarea", { id: name, name, rows, placeholder, required: !optional, maxlength: 20000, spellcheck: "false", value });
   return h("div", {}, h("label", { for: name }, label, optional ? h("span.optional", {}, " (optional)") : null), area);
 }
 
-function exampleOf(view, example, tryOut) {
-  const text = example[view.fields[0].name];
+function buildText(field) {
+  const element = textField(field);
+  const area = element.querySelector("textarea");
+  return {
+    element,
+    read: () => ({ [field.name]: area.value }),
+    fill: (values) => (area.value = values[field.name] ?? ""),
+    show: (model) => (element.hidden = Boolean(field.needs) && !field.needs(model)),
+  };
+}
+
+function exampleOf(example, tryOut) {
+  const text = example.question ?? example.text;
   const short = text.length > SHOWN ? `${text.slice(0, SHOWN - 2)}…` : text;
   return h("button", { type: "button", title: text, onclick: () => tryOut(example) }, short);
 }
