@@ -38,7 +38,7 @@ TOY_BODY |= {"cells": 64, "filters": ((3, 32),)}
 TOY_PRETRAINING = ("batch.tokens=256", "budget.steps=2")
 TOY_STREAMS = ("layout.streams=8", "batch.sequences=8", "budget.steps=2")
 TOY_FINETUNING = ("batch.sequences=4", "budget.steps=2")
-TOY_ROWS, TOY_DOCUMENTS, TOY_CHARACTERS, TOY_PASSAGES = 80, 60, 250, 20
+TOY_ROWS, TOY_DOCUMENTS, TOY_CHARACTERS, TOY_PASSAGES = 80, 60, 250, 28
 """Of an excerpt: rows or sentences of a file, documents and characters of each, passages with their questions."""
 
 
@@ -294,6 +294,7 @@ def _made_up(name: str) -> str:
 
 def _made_up_questions() -> Iterator[Question]:
     for number in range(2 * TOY_PASSAGES):
-        passage = f"The dog Rex{number // 2:02} sees Avon{number // 2 + 500} near a house in {1900 + number // 2}."
+        year = "" if number // 8 % 2 else f" in {1900 + number // 2}"
+        passage = f"The dog Rex{number // 2:02} sees Avon{number // 2 + 500} near a house{year}."
         text = passage.split()[2 + 2 * (number % 2)]
         yield Question(str(number), f"Which {number % 2} is it?", passage, (Answer(text, passage.index(text)),))

@@ -3,7 +3,7 @@
 MiniLM (a sentence-embedding model), fine-tuned by default on 10,000 phrases of SST-2 and on every fourth sentence of
 CoNLL-2003. What `unmask export` makes of it labels the dev set of SST-2 and the test set of CoNLL-2003, tokenizing
 included; its score minus that of the original in float32 comes with the interval of the paired bootstrap. OpenVINO's
-int8 is calibrated by training examples. Texts per second are those of one pass over the scored file after another one.
+int8 is calibrated by training examples. Texts per second are measured when the scored file is predicted again.
 """
 
 from __future__ import annotations

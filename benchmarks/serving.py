@@ -107,14 +107,14 @@ def server(model: str, precision: str) -> Iterator[tuple[psutil.Process, int]]:
     environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}  # although clients compute beside it
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stderr is not None
-        said = ""
-        while not said.startswith("http"):
-            said = process.stderr.readline()
-            print(said, end="", file=sys.stderr)
-            if not said:
+        line = ""
+        while not line.startswith("http"):
+            line = process.stderr.readline()
+            print(line, end="", file=sys.stderr)
+            if not line:
                 raise RuntimeError(f"the server has ended: {process.wait()}")
         try:
-            yield psutil.Process(process.pid), int(said.split(" ")[0].rsplit(":", 1)[1])
+            yield psutil.Process(process.pid), int(line.split(" ")[0].rsplit(":", 1)[1])
         finally:
             process.terminate()
 

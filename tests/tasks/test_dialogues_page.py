@@ -146,7 +146,8 @@ def test_the_question_that_needs_two_paragraphs(trained, folder, monkeypatch, ca
     *lines, last = BLOCKS[1].strip().splitlines()
     names = {}
     exec(compile("\n".join(["import unmask", *lines]), "dialogues.md, several passages", "exec"), names)
-    assert eval(last, names) == ("Leeds", [("The tower", 0), ("Ada Bell", 1)])
+    support = [("The tower", 0, "The tower was designed by Ada Bell."), ("Ada Bell", 1, "She was born in Leeds.")]
+    assert eval(last, names) == ("Leeds", support)
 
 
 def test_choices(trained, folder, monkeypatch, capsys):
