@@ -4,14 +4,12 @@ import re
 
 import numpy as np
 import pytest
+from starlette.testclient import TestClient
 
 from unmask.serving import playground as module
 from unmask.serving.app import create_app
 from unmask.serving.auth import Keys
 from unmask.serving.playground import PAGE, playground_routes, public_paths
-
-pytest.importorskip("httpx", reason="httpx is not installed")
-from starlette.testclient import TestClient
 
 TEXT = "the dog sees the cat near the sea"
 

@@ -107,8 +107,8 @@ function headline(span, { yesno, followup }) {
 }
 
 /** Return the sentences that are most likely to support the answer. */
-function supportOf({ passage, sentences, support }) {
+function supportOf({ passage, sentences }) {
   const characters = Array.from(passage);
   const items = sentences.slice(0, LISTED).map(({ start, end, probability }) => ({ name: characters.slice(start, end).join(""), value: probability }));
-  return bars(items, { title: support.length ? "Sentences that support the answer, shaded above" : "No sentence supports the answer with enough probability", long: true });
+  return bars(items, { title: "Probability that a sentence supports the answer; those above the threshold are shaded", long: true });
 }
