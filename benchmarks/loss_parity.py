@@ -53,7 +53,7 @@ SAVES = 10
 def train_ours(recipe: Recipe, corpus: Corpus, run: Path) -> list[dict[str, Any]]:
     """Pretrain or resume; return the held-out curve."""
     if not (run / "model").exists():
-        resume = (run / "recipe.toml").exists()
+        resume = (run / "provenance.json").exists()
         unmask.pretrain(recipe, corpus, run, resume=resume, machine=choose_machine("cpu", "bf16"))
     return logged(run, "heldout")
 
