@@ -61,12 +61,17 @@ class Filling(msgspec.Struct, frozen=True):
     masks: list[Mask]
 
 
+def mask_head(model: Model) -> str | None:
+    """Return the head of a model that fills masks; None if it has none."""
+    return next((name for name in HEADS if name in model.heads), None)
+
+
 def fill_masks(model: Model, backend: Backend, texts: Sequence[str], top: int) -> list[Filling]:
     """Return the `top` most probable tokens for each mask of each text; see `Predictor.fill`."""
     if top < 1:
         raise UserError(f"{top} candidates cannot be shown", remedy="pass --top 1 or more")
     check_unicode(texts)
-    head = next((name for name in HEADS if name in model.heads), None)
+    head = mask_head(model)
     if head is None:
         raise no_masked_lm(model)
     found = [find_masks(model.tokenizer, text, model.encoder.longest, HEADS[head]) for text in texts]

@@ -16,7 +16,7 @@ from unmask.batches.frame import Frame
 from unmask.encoders.downstream import resolve_layers
 from unmask.inference.batching import in_order
 from unmask.inference.features import frame_words
-from unmask.inference.fill import HEADS, Mask, find_masks, most_probable
+from unmask.inference.fill import HEADS, Mask, find_masks, mask_head, most_probable
 from unmask.inference.pooling import normalized, pooled, supported
 from unmask.inference.predictor import Predictor
 from unmask.serving.batcher import Batcher, Head, Job
@@ -64,7 +64,7 @@ class Served:
         self.model, self.tokenizer = predictor.model, predictor.model.tokenizer
         most = min(limits.batch_tokens, limits.request_tokens, self.model.encoder.longest)
         self.longest = most if self.pooling.length is None else min(most, self.pooling.length)
-        self.mask_head = next((head for head in HEADS if head in self.model.heads), None)
+        self.mask_head = mask_head(self.model)
 
     def compute(self, head: Head, samples: Sequence[Sample]) -> list[np.ndarray]:
         """Return the logits of each sample, (targets, classes), or its hidden states, (tokens, layers, width)."""
