@@ -20,6 +20,7 @@ from quality import excerpt, sample
 import unmask
 from unmask.evaluation.model import evaluate_task
 from unmask.inference.export import Export, export_model
+from unmask.inference.quantize import CALIBRATION
 from unmask.model import load_model
 
 ENGINES = (
@@ -42,14 +43,14 @@ def load(engine: str, run: Path, train: Path, folder: Path) -> Any:
         return unmask.load(run, device="cpu", precision=precision)
     model, out = load_model(run), folder / engine.replace(" ", "-")
     assert model.task is not None
-    examples = model.task.read([train], columns={})
+    examples = model.task.read([train], columns={})[:CALIBRATION]
     samples = model.task.frame(model.tokenizer, examples, model.labels, gold=False).samples
     export_model(model, Export(kind, precision), out, samples)
     return unmask.load(out)
 
 
 def measure(engine: str, run: Path, train: Path, scored: Path, folder: Path) -> dict[str, Any]:
-    """Return score, difference from the original, texts per second and bytes of a program."""
+    """Return score, difference from the original with its interval and p, and texts per second."""
     predictor, original = load(engine, run, train, folder), unmask.load(run, device="cpu")
     found = evaluate_task(predictor, [scored], columns={}, against=original)
     task = predictor.model.task
