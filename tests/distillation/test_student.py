@@ -3,6 +3,7 @@
 from copy import copy
 
 import msgspec
+import numpy as np
 import pytest
 import torch
 from transformers import DistilBertModel
@@ -83,8 +84,9 @@ def test_the_first_layers_output_is_that_of_the_teacher(teacher_model, batch):
         ({"layers": 2, "feed_forward": 32}, "begins with the embeddings and the pooler of T"),
         ({"layers": 2, "heads": 4}, "begins with the embeddings and the pooler of T"),
         ({"layers": 2, "activation": "relu"}, "begins with the embeddings and the pooler of T"),
-        ({"layers": 2, "positions": 32}, "begins with layers 1, 4 and the pooler of T"),
-        ({"layers": 2, "width": 16}, "begins with random weights, as its shape is not that of T"),
+        ({"layers": 2, "positions": 32}, "begins with the vectors of words and layers 1, 4 and the pooler of T"),
+        ({"layers": 2, "width": 16}, "begins with the vectors of words of T"),
+        ({"layers": 2, "width": 64}, "begins with random weights, as its shape is not that of T"),
         ({"layers": 5}, "begins with the embeddings and the pooler of T"),
     ],
     ids=str,
@@ -94,6 +96,16 @@ def test_what_does_not_fit_is_newly_initialized(teacher_model, shape, taken):
     assert about.endswith(taken)
     assert bool(student.heads) == ("layers 1" in taken) == (student.tokens == 1000)
     assert student.encoder.vocabulary == teacher_model.encoder.vocabulary
+
+
+def test_a_narrow_student_begins_with_the_best_table_of_its_width(teacher_model):
+    """Inner products of the words of the narrow table are those of numpy's closest matrix of its rank."""
+    student, _ = student_of(teacher_model, msgspec.structs.replace(SHAPE, width=16), "T")
+    wide = teacher_model.encoder.embeddings.words.weight.detach().numpy().astype("float64")
+    left, sizes, right = np.linalg.svd(wide, full_matrices=False)
+    closest = left[:, :16] * sizes[:16] @ right[:16]
+    narrow = student.encoder.embeddings.words.weight.detach().numpy()
+    np.testing.assert_allclose(narrow @ narrow.T, closest @ closest.T, atol=1e-5)
 
 
 def test_newly_initialized_weights_depend_on_the_seed_alone(teacher_model):
@@ -110,7 +122,9 @@ def test_other_families(tokenizer):
     teacher = Model(modern.build(50), tokenizer)
     assert "layers 1, 2, 3, 7 and" in student_of(teacher, msgspec.structs.replace(modern, layers=4), "T")[1]
     assert "layers" not in student_of(teacher, msgspec.structs.replace(modern, layers=3), "T")[1].partition("begins")[2]
-    assert "random weights" in student_of(teacher, SHAPE, "T")[1]
+    student, about = student_of(teacher, SHAPE, "T")
+    assert about.endswith("begins with the vectors of words of T")
+    assert torch.equal(student.encoder.embeddings.words.weight, teacher.encoder.embeddings.words.weight)
 
 
 def test_a_student_of_another_family_frames_texts_in_its_own_way(tokenizer):

@@ -4,7 +4,9 @@ Input: the teacher, and the shape of the student. Output: a model with the teach
 
 Sanh et al. 2019 (DistilBERT), section 3: the student begins with layers of the teacher at equal distances, and has
 neither its segments nor its pooler. Here this holds for all families, wherever shapes and kinds of layers agree; the
-rest is newly initialized, and the log says so. The row of segment 0 is added to all positions of a DistilBERT, whose
+rest is newly initialized, and the log says so. A student whose embeddings are of another kind, or narrower, begins with
+the teacher's vectors of words alone, along their principal directions: text enough for all of its layers still has too
+few of the rare words. The row of segment 0 is added to all positions of a DistilBERT, whose
 embeddings are then those of the teacher; in the authors' code it is lost.
 """
 
@@ -15,6 +17,7 @@ from copy import copy
 from dataclasses import replace
 
 import msgspec
+import torch
 from torch import Tensor
 
 from unmask.encoders.encoder import SEPARATE_LAYERS, Encoder
@@ -28,6 +31,7 @@ from unmask.pretraining.start import select_tensors, spread
 
 PARTS = {"embeddings.": "the embeddings", "blocks.": "the layers", "pooler.": "the pooler"}
 """Prefixes of the tensors that are taken from the teacher together, and what they are called."""
+WORDS = "embeddings.words.weight"
 FREE = {"layers", "positions", "segments", "dropout", "head_dropout", "init_std", "initial_offsets"}
 """Settings in which bodies with the same kind of layers may differ."""
 
@@ -70,8 +74,13 @@ def student_of(teacher: Model, settings: BodySettings, source: str, *, seed: int
     given = _given(encoder, teacher.encoder, kept)
     state = encoder.state_dict()
     parts = [part for part in PARTS if _fits(part, state, given) and (part != "blocks." or kept)]
-    encoder.load_state_dict({name: given[name] if name.startswith(tuple(parts)) else state[name] for name in state})
+    taken = {name: value for name, value in given.items() if name.startswith(tuple(parts))}
     found = [_layers(kept, teacher) if part == "blocks." else PARTS[part] for part in parts]
+    words = None if WORDS in taken else _narrowed(teacher.encoder.state_dict().get(WORDS), state.get(WORDS))
+    if words is not None:
+        taken[WORDS] = words
+        found.insert(0, "the vectors of words")
+    encoder.load_state_dict(state | taken)
     size = sum(value.numel() for value in encoder.parameters())
     about = f"the student has {settings.shape} and {size / 1e6:.1f} million parameters; it begins with "
     about += f"{' and '.join(found)} of {source}" if found else f"random weights, as its shape is not that of {source}"
@@ -129,6 +138,21 @@ def _given(student: Encoder, teacher: Encoder, kept: list[int]) -> Mapping[str, 
         )
         return _without_pooler(select_tensors(tensors, kept, theirs.layers))
     return select_tensors(tensors, kept, theirs.layers) if type(ours) is type(theirs) else {}
+
+
+def _narrowed(theirs: Tensor | None, ours: Tensor | None) -> Tensor | None:
+    """Return vectors of words along their principal directions, as many as ours have; None: the tables do not agree.
+
+    Args:
+        theirs, ours: the tables of teacher and student, (words, width); None: it has none.
+    """
+    if theirs is None or ours is None or len(theirs) != len(ours) or theirs.shape[1] < ours.shape[1]:
+        return None
+    if theirs.shape == ours.shape:
+        return theirs
+    wide = theirs.double()
+    directions = torch.linalg.eigh(wide.T @ wide).eigenvectors.flip(1)  # from the largest eigenvalue on
+    return (wide @ directions[:, : ours.shape[1]]).to(ours.dtype)
 
 
 def _without_pooler(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:

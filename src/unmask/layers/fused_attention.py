@@ -21,6 +21,9 @@ from unmask.layers.dropout import draw, keep
 from unmask.layers.rotary import Rotation
 from unmask.layers.score_blocks import choose
 
+SHORT = 64
+"""Maximum sequence length at which attention computes in float32: bf16 products would need a new kernel in nearly every
+step, as numbers of short sequences and their lengths vary, and softmax converts short rows anyway."""
 LONG = 1024
 """Minimum sequence length at which probabilities are recomputed in the backward pass."""
 REGISTER = 32
@@ -53,6 +56,8 @@ class _Attention(torch.autograd.Function):
         learning = ctx.needs_input_grad[0]
         for number, group in enumerate(groups):
             inputs = _to_heads(qkv, group, heads, 3, own=spec.rotation is not None)  # (3, rows, longest, head width)
+            if group.longest <= SHORT and inputs.dtype == torch.bfloat16:
+                inputs = inputs.float()
             if spec.rotation is not None:
                 _rotate(inputs[:2], spec.rotation)
             saved += [inputs] if learning else []
@@ -81,7 +86,7 @@ class _Attention(torch.autograd.Function):
             inputs = next(saved)
             blocks = choose(group, spec, inputs)
             inputs = blocks.pad(inputs)
-            grad = _to_heads(grad_out, group, heads, 1)[0] * (1 / (1 - dropout))
+            grad = _to_heads(grad_out, group, heads, 1)[0].to(inputs.dtype) * (1 / (1 - dropout))
             if group.real is not None:  # the outputs at padding were discarded
                 grad.view(group.sequences, heads, *grad.shape[1:]).mul_(group.real[:, None, :, None])
             grad = blocks.pad(grad)
