@@ -74,7 +74,7 @@ def student_of(teacher: Model, settings: BodySettings, source: str, *, seed: int
     given = _given(encoder, teacher.encoder, kept)
     state = encoder.state_dict()
     parts = [part for part in PARTS if _fits(part, state, given) and (part != "blocks." or kept)]
-    taken = {name: value for name, value in given.items() if name.startswith(tuple(parts))}
+    taken = {name: given[name] for name in state if name.startswith(tuple(parts))}
     found = [_layers(kept, teacher) if part == "blocks." else PARTS[part] for part in parts]
     words = None if WORDS in taken else _narrowed(teacher.encoder.state_dict().get(WORDS), state.get(WORDS))
     if words is not None:
