@@ -10,7 +10,7 @@ $python benchmarks/pretrain.py minutes changes sizes passes curriculum
 $python benchmarks/pretrain.py passes --budget tokens=1_600_000
 $python benchmarks/pretrain.py passes --budget tokens=12_800_000
 $python benchmarks/pretrain.py pretrain_mini adapt_minilm chinese chinese_default pretraining_pays plateau lengths family
-$python benchmarks/pretrain.py distillation
+$python benchmarks/pretrain.py distillation published
 $python benchmarks/pretrain.py family --cost
 for file in benchmarks/comparisons/*.toml; do
     $python benchmarks/finetune.py "$(basename "$file" .toml)"
