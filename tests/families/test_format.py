@@ -22,6 +22,13 @@ def test_a_family_is_found_by_its_kind_and_by_its_settings(kind):
     assert family_of(family.settings(**own)) is family
 
 
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_classifiers_of_texts_have_one_name_whatever_they_decide(kind):
+    heads = FAMILIES[kind].format.heads
+    names = [heads[head]["out"] for head in ("classification", "multi_label", "regression") if head in heads]
+    assert len(names) > 1 and len(set(names)) == 1
+
+
 def test_every_tensor_of_the_body_but_the_pooler_has_a_name():
     known = BODY.build(10).state_dict()
     names = dict(BERT.format.tensors(BODY, known))

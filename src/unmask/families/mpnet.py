@@ -15,7 +15,7 @@ from typing import Any
 from unmask.encoders.encoder import NARROW_BLOCKS, HeadSpec
 from unmask.encoders.transformer import Transformer
 from unmask.families.body import TransformerSettings
-from unmask.families.format import BERT_CONFIG, ROBERTA_LM, TASK_HEADS, Family, Format, architectures, without_pooler
+from unmask.families.format import BERT_CONFIG, DENSE_HEADS, ROBERTA_LM, Family, Format, architectures, without_pooler
 from unmask.layers.attention import SelfAttention
 from unmask.layers.block import Block
 from unmask.layers.distance_bias import BUCKETS, DistanceBias
@@ -111,12 +111,7 @@ MPNET = Family(
         },
         pooler="pooler.dense",
         head_pooler="classifier.dense",
-        heads={
-            "masked_lm": ROBERTA_LM,
-            **TASK_HEADS,
-            "classification": {"out": "classifier.out_proj"},
-            "regression": {"out": "classifier.out_proj"},
-        },
+        heads={"masked_lm": ROBERTA_LM, **DENSE_HEADS},
         decoder="lm_head.decoder.weight",
         architectures=architectures("MPNet"),
         without_pooler=without_pooler("MPNet"),
