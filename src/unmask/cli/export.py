@@ -103,7 +103,8 @@ def _program(model: Model, out: Path, options: argparse.Namespace) -> None:
 
 
 def _examples(model: Model, options: argparse.Namespace) -> tuple[list[Any], list[Any]]:
-    """Return the examples of --data and their samples; both are empty without it."""
+    """Return the examples of --data, and samples of the first ones; both are empty without it."""
+    from unmask.inference.quantize import CALIBRATION
     from unmask.labelled.labelled_file import parse_columns
 
     if not options.data:
@@ -111,7 +112,7 @@ def _examples(model: Model, options: argparse.Namespace) -> tuple[list[Any], lis
     if model.task is None:
         raise UserError("--data: this model was not fine-tuned, so that no metric tells what was lost")
     examples = model.task.read([options.data], columns=parse_columns(options.columns))
-    return examples, model.task.frame(model.tokenizer, examples, model.labels, gold=False).samples
+    return examples, model.task.frame(model.tokenizer, examples[:CALIBRATION], model.labels, gold=False).samples
 
 
 def _gate(model: Model, out: Path, options: argparse.Namespace) -> None:
