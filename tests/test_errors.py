@@ -11,6 +11,7 @@ from unmask.errors import UnmaskError, UserError, counted, nearest, refuse_strin
     ("options", "text"),
     [
         ({}, "wrong"),
+        ({"file": ""}, "wrong"),
         ({"file": "a.tsv"}, "a.tsv: wrong"),
         ({"file": Path("a.tsv"), "line": 3}, "a.tsv:3: wrong"),
         ({"file": "a.tsv", "remedy": "fix it"}, "a.tsv: wrong; fix it"),

@@ -46,6 +46,7 @@ def test_a_directory_without_a_model_is_refused(tmp_path, folder, message):
             "someone/no-model",
             r"no directory 'someone/no-model', .* HF_HUB_OFFLINE is set; .* hf download someone/no-model",
         ),
+        ("/no/model", "no directory '/no/model'; check the path"),
         ("./no-model", "no directory './no-model'; a model on the Hugging Face Hub is written NAMESPACE/NAME"),
     ],
 )

@@ -26,7 +26,7 @@ class UserError(UnmaskError):
 
     Args:
         message: description of the problem, without a period at the end.
-        file: the file in question.
+        file: the file in question; None or "": none.
         line: line number, starting from 1.
         remedy: how to fix it.
     """
@@ -36,7 +36,7 @@ class UserError(UnmaskError):
     def __init__(
         self, message: str, *, file: str | PathLike[str] | None = None, line: int | None = None, remedy: str = ""
     ) -> None:
-        location = "" if file is None else f"{file}: " if line is None else f"{file}:{line}: "
+        location = "" if not file else f"{file}: " if line is None else f"{file}:{line}: "
         super().__init__(location + message + (f"; {remedy}" if remedy else ""))
 
 

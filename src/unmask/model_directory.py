@@ -41,10 +41,8 @@ def find(source: str | Path, *, allow_pickle: bool = False) -> Path:
         raise UserError(f"'{source}' is a recipe", remedy=f"for untrained weights, write random:{source}")
     if (name := hub.parse(source)) is not None:
         return hub.download(*name, allow_pickle=allow_pickle)
-    raise UserError(
-        f"no directory '{source}'",
-        remedy="a model on the Hugging Face Hub is written NAMESPACE/NAME, and only a path ./NAME",
-    )
+    names = "a model on the Hugging Face Hub is written NAMESPACE/NAME, and only a path ./NAME"
+    raise UserError(f"no directory '{source}'", remedy="check the path" if path.is_absolute() else names)
 
 
 def find_tokenizer(source: str | Path) -> Path:

@@ -224,7 +224,7 @@ def test_skipped_documents_are_reported(tmp_path, text_file, capsys):
         ),
         (
             ("tokenizer", "extend", "{here}/empty.txt", "--tokenizer", "{line}/run", "--add", "1", "--out", "{here}/t"),
-            "there is no text to learn new tokens from",
+            "empty.txt; check the files and --documents",
         ),
     ],
     ids=name_case,

@@ -5,6 +5,7 @@ import torch
 
 from unmask.encoders.downstream import Downstream, DownstreamSettings
 from unmask.families.bert import BertSettings
+from unmask.families.modernbert import ModernBertSettings
 from unmask.model import Model
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import BuildContext
@@ -15,6 +16,9 @@ from unmask.tasks.token_classification import TokenClassification
 from unmask.training.machine import choose_machine
 
 SETTINGS = BertSettings(layers=2, width=16, heads=2, feed_forward=32, positions=32, init_std=0.3, dropout=0.5)
+MEANS = ModernBertSettings(
+    layers=2, width=16, heads=2, feed_forward=32, positions=32, init_std=0.3, classifier_pooling="mean"
+)
 LSTM = DownstreamSettings(kind="rnn", layers=(-1, -2), width=8)
 TASKS = {
     "classification": (Classification(length=12), ("no", "yes")),
@@ -31,10 +35,10 @@ TEXTS = ["the dog", "the cat near the sea", "a garden", "poem"]
 def make(tokenizer):
     """Build a model in training mode, as fine-tuning leaves it."""
 
-    def build(kind="classification", downstream=None):
+    def build(kind="classification", downstream=None, settings=SETTINGS):
         torch.manual_seed(1)
         task, labels = TASKS[kind]
-        encoder = SETTINGS.build(tokenizer.size).train()
+        encoder = settings.build(tokenizer.size).train()
         body = encoder if downstream is None else Downstream(downstream, encoder)
         heads = {
             task.part: task.build(body.head, labels).published(),

@@ -10,7 +10,7 @@ from unmask.inference.export import Export, export_model
 from unmask.inference.predictor import Predictor, load
 from unmask.tasks.rows import as_rows, frame_rows
 
-from .conftest import CPU, TEXTS
+from .conftest import CPU, MEANS, TEXTS
 
 pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
 pytest.importorskip("onnxscript", reason="the extra onnx is not installed")
@@ -83,6 +83,13 @@ def test_a_damaged_program_is_refused(make, tmp_path):
         load(tmp_path / "out")
 
 
-def test_the_program_of_a_downstream_model_is_right_or_refused(make, tmp_path):
-    model = make(downstream=DownstreamSettings(kind="linear", layers=(-1, -2)))
+@pytest.mark.parametrize("kind", ["linear", "average"])
+def test_the_program_of_a_downstream_model_is_right_or_refused(make, tmp_path, kind):
+    model = make(downstream=DownstreamSettings(kind=kind, layers=(-1, -2)))
     assert write(model, tmp_path).difference < 1e-4
+
+
+@pytest.mark.parametrize("format", ["onnx", "openvino"])
+def test_means_of_texts_are_exported(make, tmp_path, format):
+    manifest = write(make(settings=MEANS), tmp_path, format)
+    assert manifest.difference < 1e-4 < manifest.scale

@@ -8,12 +8,21 @@ from unmask.errors import UserError
 from unmask.inference.backend import TorchBackend
 from unmask.inference.program import FEATURES, Signature, build_program, default_head, probes, refuse_filled
 
-from .conftest import CPU
+from .conftest import CPU, MEANS, SETTINGS
 
 
-@pytest.mark.parametrize("kind", ["classification", "regression", "token-classification", "question-answering"])
-def test_a_program_ignores_padding(make, kind):
-    model = make(kind)
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("classification", SETTINGS),
+        ("classification", MEANS),
+        ("regression", SETTINGS),
+        ("token-classification", SETTINGS),
+        ("question-answering", SETTINGS),
+    ],
+)
+def test_a_program_ignores_padding(make, kind, settings):
+    model = make(kind, settings=settings)
     backend = TorchBackend(model, CPU)
     program, signature = build_program(model, backend, default_head(model))
     assert signature.head == model.task.part

@@ -195,7 +195,7 @@ def test_nothing_is_omitted_from_other_formats(tmp_path):
     single.write_text("premise\thypothesis\tlabel\none\ttwo\t-\none\ttwo\t+\n")
     assert [row.values["label"] for row in Classification().read([single], columns={})] == ["-", "+"]
     single.write_text("question1\tquestion2\tis_duplicate\none\ttwo\t1\none\n")
-    with pytest.raises(UserError, match=r"a\.tsv:3: 1 columns where there should be 3"):
+    with pytest.raises(UserError, match=r"a\.tsv:3: 1 column where there should be 3"):
         Classification().read([single], columns={})
     single.write_text("question1\tquestion2\tis_duplicate\none\ttwo\t1\none\t\t1\n")
     with pytest.raises(UserError, match=r"a\.tsv:3: the text_b is empty"):

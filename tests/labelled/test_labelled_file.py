@@ -119,7 +119,7 @@ def test_D17_csv_follows_rfc_4180(tmp_path):
     ("name", "content", "columns", "line", "message"),
     [
         ("a.tsv", "text\tlabel\ngood\t1\tx\n", "", 2, "3 columns where there should be 2; a tab inside a text"),
-        ("a.tsv", "text\tlabel\ngood\n", "", 2, "1 columns where there should be 2"),
+        ("a.tsv", "text\tlabel\ngood\n", "", 2, "1 column where there should be 2; complete or remove the row"),
         ("a.csv", "text,label\ngood, really,1\n", "", 2, "3 columns where there should be 2; quote texts with commas"),
         ("a.csv", 'text,label\n"x\ny",1\ngood,1,2\n', "", 4, "3 columns"),
         ("a.csv", 'text,label\n"good,1\n', "", 2, "not valid CSV"),

@@ -188,8 +188,14 @@ def test_documents_that_are_all_skipped_are_refused(tmp_path):
     with pytest.raises(
         UserError, match=r"every document was skipped, the first at .*a\.jsonl:1: no field 'text'; pass --"
     ):
-        list(refuse_none(documents, skipped))
-    assert list(refuse_none(iter(["one"]), skipped)) == ["one"]
+        list(refuse_none(documents, skipped, ["a.jsonl"]))
+    assert list(refuse_none(iter(["one"]), skipped, ["a.jsonl"])) == ["one"]
+
+
+def test_files_without_text_are_named():
+    for paths, names in ((["a.txt"], "a.txt"), (["a.txt", "b.txt"], "a.txt and 1 other file")):
+        with pytest.raises(UserError, match=rf"there is no text in {names}; check the files and --documents"):
+            list(refuse_none(iter([]), Skipped(), paths))
 
 
 def test_rows_of_parquet_are_documents(tmp_path):

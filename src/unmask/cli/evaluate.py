@@ -75,14 +75,14 @@ def run(options: argparse.Namespace) -> None:
     print_text(f"{result['task']}: {result['examples']:,} examples, {result['seconds']:.1f} s")
     for name, value in result["metrics"].items():
         low, high = result["intervals"].get(name, (None, None))
-        print_text(f"  {name:24} {value:.4g}" + ("" if low is None else f"  (95 %: {low:.4g} to {high:.4g})"))
+        print_text(f"  {name:26} {value:.4g}" + ("" if low is None else f"  (95 %: {low:.4g} to {high:.4g})"))
     for name, value in result.get("calibration", {}).items():
-        print_text(f"  {name:24} {value:.4g}")
+        print_text(f"  {name:26} {value:.4g}")
     if scorer := result.get("scorer"):
         print_text(f"  scored by the rules of {scorer}")
     parts = (result.get(name, {}).items() for name in ("by_type", "by_kind", "by_domain"))
     for part, scores in chain.from_iterable(parts):
-        print_text(f"  {part:24} " + ", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
+        print_text(f"  {part:26} " + ", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
     if options.against:
         _print_differences(options.against, result)
 
@@ -98,9 +98,9 @@ def _check_page(path: Path) -> None:
 def _print_differences(name: str, result: dict[str, Any]) -> None:
     """Print the second model's scores and the differences, one line per metric."""
     print_text(f"compared with {name}, by a paired bootstrap:")
-    print_text(f"  {'':24} {'other model':12} {'this minus other [95 %]':32} p")
+    print_text(f"  {'':26} {'other model':12} {'this minus other [95 %]':32} p")
     for metric, found in result["against"]["differences"].items():
         low, high = found["interval"]
         value = result["against"]["metrics"][metric]
         difference = f"{found['difference']:+.4g} [{low:+.4g}, {high:+.4g}]"
-        print_text(f"  {metric:24} {f'{value:.4g}':12} {difference:32} {found['p']:.2g}")
+        print_text(f"  {metric:26} {f'{value:.4g}':12} {difference:32} {found['p']:.2g}")

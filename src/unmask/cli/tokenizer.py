@@ -141,7 +141,7 @@ def _documents(options: argparse.Namespace) -> Iterator[Iterator[str]]:
     refuse_idle_options(options.files, text_options(options))
     skipped = Skipped()
     try:
-        yield refuse_none(read_documents(options.files, text_options(options), skipped), skipped)
+        yield refuse_none(read_documents(options.files, text_options(options), skipped), skipped, options.files)
     except OSError:  # such as that of a full disk; the directory was empty before
         for path in out.iterdir() if out.is_dir() else ():
             path.unlink()

@@ -27,7 +27,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from unmask.batches.batch import Tokens
 from unmask.encoders.downstream_kind import DownstreamKind
-from unmask.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, Keep
+from unmask.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, Keep, mean_vectors
 from unmask.errors import UserError
 from unmask.layers.dropout import Dropout
 from unmask.layers.packing import pack
@@ -202,8 +202,7 @@ class Downstream(Encoder):
         starts, ends = tokens.offsets[:-1].long(), tokens.offsets[1:].long()
         summary = starts if self.head.summary == "first" else ends - 1  # (sequences,)
         if self.chosen.kind == "average" or (self.chosen.kind == "linear" and self.encoder.head.mean):
-            means = torch.segment_reduce(x.float(), "mean", offsets=tokens.offsets.long(), axis=0)
-            x = x.index_copy(0, summary, means.to(x.dtype))
+            x = x.index_copy(0, summary, mean_vectors(x, tokens).to(x.dtype))
         if self.lstm is not None:
             x = self.lstm(x, tokens)  # (tokens, width)
             forward, backward = x.index_select(0, ends - 1), x.index_select(0, starts)

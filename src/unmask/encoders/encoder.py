@@ -321,7 +321,22 @@ def text_vectors(encoder: Encoder, last: Tensor, batch: Batch) -> Tensor:
     """
     if not encoder.head.mean:
         return last.index_select(0, batch.positions["summary"])
-    return torch.segment_reduce(last.float(), "mean", offsets=batch.tokens.offsets.long(), axis=0).to(last.dtype)
+    return mean_vectors(last, batch.tokens).to(last.dtype)
+
+
+def mean_vectors(x: Tensor, tokens: Tokens) -> Tensor:
+    """Return the mean over the tokens of each sequence, (sequences, width) float32.
+
+    Args:
+        x: (tokens, width); values at padding in the stream (`unmask.encoders.padded`) do not count.
+        tokens: determines the sequences.
+    """
+    group = tokens.groups[0]
+    if group.real is not None and group.index is None:  # padding in the stream, for export: one group
+        real = group.real[..., None]
+        rows = x.float().view(group.sequences, group.longest, -1)  # (sequences, longest, width)
+        return torch.where(real, rows, 0).sum(1) / real.sum(1)
+    return torch.segment_reduce(x.float(), "mean", offsets=tokens.offsets.long(), axis=0)
 
 
 def token_vectors(encoder: Encoder, last: Tensor, batch: Batch, at: str) -> Tensor:

@@ -21,7 +21,7 @@ from typing import Any, NoReturn, TypeGuard
 
 import msgspec
 
-from unmask.errors import UserError, nearest
+from unmask.errors import UserError, counted, nearest
 from unmask.labelled.columns import SINGLE, Fields, Found, Wanted
 from unmask.labelled.label_lists import list_labels, split_labels
 from unmask.labelled.records import has_records, read_records, suffix_of
@@ -216,11 +216,12 @@ def _read(path: str | Path, kind: str, wanted: Wanted, name: str, omitted: Count
             omitted["fragments of rows broken by a line break in a question"] += 1
             continue
         if len(cells) != width:
+            remedy = "a tab inside a text? TSV has no quoting" if kind == "tsv" else "quote texts with commas"
             raise UserError(
-                f"{len(cells)} columns where there should be {width}",
+                f"{counted(len(cells), 'column')} where there should be {width}",
                 file=name,
                 line=line,
-                remedy="a tab inside a text? TSV has no quoting" if kind == "tsv" else "quote texts with commas",
+                remedy=remedy if len(cells) > width else "complete or remove the row",
             )
         chosen = {ours: cells[index] for ours, index in found.indices.items()}
         labels = split_labels(chosen.pop("label"), name, line) if wanted.fields.several else None

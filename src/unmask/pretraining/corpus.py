@@ -187,7 +187,7 @@ def _tokenizer(
     if directory.exists():
         report("using the tokenizer trained here earlier")
         return load_tokenizer(directory)
-    tokenizer = learn(refuse_none(read_documents(paths, options, skipped := Skipped()), skipped))
+    tokenizer = learn(refuse_none(read_documents(paths, options, skipped := Skipped()), skipped, paths))
     aside = directory.with_name(f".{directory.name}.part")
     shutil.rmtree(aside, ignore_errors=True)
     tokenizer.save(aside)

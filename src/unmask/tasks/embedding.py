@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from unmask.batches.batch import GROUP, Batch, Sample
-from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
+from unmask.encoders.encoder import Encoded, Encoder, HeadSpec, mean_vectors
 from unmask.errors import UserError
 from unmask.labelled.columns import LABELS, NUMBERS, SIMILARITY, Fields
 from unmask.labelled.labelled_file import NAMES, Row
@@ -268,7 +268,7 @@ class EmbeddingHead(Objective):
         if self.pooling == "cls":
             rows = encoded.last.index_select(0, batch.positions["summary"]).float()
         else:
-            rows = torch.segment_reduce(encoded.last.float(), "mean", offsets=batch.tokens.offsets.long(), axis=0)
+            rows = mean_vectors(encoded.last, batch.tokens)
         return normalize(rows, dim=1)
 
     def score(self, encoder: Encoder, encoded: Encoded, batch: Batch) -> Part:

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from unmask.errors import UserError, nearest
+from unmask.errors import UserError, counted, nearest
 from unmask.text.arrow_file import is_arrow, read_arrow
 from unmask.text.files import COMPRESSED, MAX_DOCUMENT, TOO_LONG, display_name, read_lines
 
@@ -249,11 +249,11 @@ def _tidy(text: str) -> str:
     return "\n\n".join(" ".join(line.strip() for line in lines) for lines in paragraphs)
 
 
-def refuse_none(documents: Iterator[str], skipped: Skipped) -> Iterator[str]:
+def refuse_none(documents: Iterator[str], skipped: Skipped, paths: Sequence[str | Path]) -> Iterator[str]:
     """Yield the documents unchanged.
 
     Raises:
-        UserError: there were none because all were skipped.
+        UserError: there were none, because all were skipped or because the files at `paths` are empty.
     """
     empty = True
     for document in documents:
@@ -261,3 +261,8 @@ def refuse_none(documents: Iterator[str], skipped: Skipped) -> Iterator[str]:
         yield document
     if empty and skipped.count:
         raise UserError(f"every document was skipped, the first at {skipped.places[0]}", remedy=skipped.remedy)
+    if empty:
+        others = f" and {counted(len(paths) - 1, 'other file')}" * (len(paths) > 1)
+        raise UserError(
+            f"there is no text in {display_name(paths[0])}{others}", remedy="check the files and --documents"
+        )

@@ -190,7 +190,9 @@ def read_text_lines(path: str | Path) -> Iterator[tuple[int, str]]:
         except UnicodeDecodeError as error:
             number += text.count(b"\n", 0, error.start)
             byte = error.start - text.rfind(b"\n", 0, error.start)
-            raise UserError(f"not UTF-8 (byte {byte} of the line)", file=name, line=number) from error
+            raise UserError(
+                f"not UTF-8 (byte {byte} of the line)", file=name, line=number, remedy="convert the file to UTF-8"
+            ) from error
         yield from enumerate(lines, number)
 
 

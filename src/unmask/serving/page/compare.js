@@ -6,7 +6,7 @@ import { byWord, largest, mean } from "./words.js";
 
 const MEASURES = [["influence", "Influence (all models)"], ["attention", "Attention (Transformers)"]];
 const EXPLAINED = {
-  influence: "Influence of each word: how much the vector of the chosen word changes when that word is left out, 1 − cosine, as a share of all changes. It is measured on the last layer, in the same way for every model.",
+  influence: "Influence of each word: how much the vector of the chosen word changes when that word is left out, 1 − cosine, as a share of all changes. It is measured on the last layer, in the same way for every model.",
   attention: "Attention of the chosen word, as the mean over all heads of the layer. A high weight shows where a head reads, not how much that changes the result.",
 };
 
