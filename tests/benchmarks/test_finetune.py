@@ -25,6 +25,7 @@ FIELDS = {
     "pretraining_pays": {"start", "examples", "factor", "seed", "choosing", "accuracy", "learning_rate"},
     "family": {"start", "task", "method", "seed", "metric", "score", "seconds"},
     "minutes": {"start", "task", "method", "seed", "factor", "metric", "score", "learning_rate", "seconds"},
+    "published": {"start", "task", "method", "seed", "factor", "metric", "score", "learning_rate", "seconds"},
     "curriculum": {"start", "task", "method", "seed", "factor", "metric", "score", "learning_rate", "seconds"},
     "parity": {"task", "method", "seed", "metric", "score", "learning_rate", "epochs", "step_seconds", "seconds"},
     "regularization": {"data", "method", "seed", "metric", "score", "seconds"},
@@ -34,6 +35,7 @@ FIELDS = {
 """Fields that the tables read."""
 ONLY = {
     "minutes": ["start=unmask", "start=random"],
+    "published": ["start=student"],
     "curriculum": ["start=electra"],
     "distillation": ["start=distilled"],
     "pretraining_pays": ["start=random", "start=longer-adapted"],

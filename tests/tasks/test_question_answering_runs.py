@@ -211,7 +211,7 @@ def test_a_threshold_is_found_on_training_passages_set_aside(
     mean = sum(scores["f1"] for scores in result["by_kind"].values()) / 2
     assert result["metrics"]["f1"] == pytest.approx(mean), "half of the questions are of each kind"
     assert main(["evaluate", "--model", str(model), "--data", str(train)]) == 0
-    assert "  unanswerable             exact_match " in capsys.readouterr().out
+    assert "  unanswerable               exact_match " in capsys.readouterr().out
     given = tune(recipe_file, tokenizer_directory, train, tmp_path / "given", *common, "task.threshold=1.5", dev=[dev])
     assert load_model(given).task.threshold == 1.5
     assert "set aside" not in capsys.readouterr().err
