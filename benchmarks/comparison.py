@@ -46,6 +46,7 @@ class Start(Table, frozen=True):
     """The weights to start from: of `model`, or random ones; with `optional` it runs only where --only names it."""
 
     model: str = ""  # "minilm", or a case of pretraining.toml
+    layers: int = 0  # only so many of its layers, at equal distances; 0: all
     body: str = ""  # the same, whose body and vocabulary random weights have
     recipe: str = ""  # whose body random weights have,
     tokenizer: str = ""  # with the vocabulary of a text of pretraining.toml or of a model

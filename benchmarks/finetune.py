@@ -42,13 +42,14 @@ from quality import (
 import unmask
 from unmask.distillation.distill import distill_lesson
 from unmask.distillation.lesson import Lesson
+from unmask.distillation.student import student_of, student_settings
 from unmask.distillation.task import prepare_baseline
 from unmask.evaluation.model import evaluate_task
 from unmask.finetuning.finetune import run_prepared
 from unmask.finetuning.job import LabelledFiles
 from unmask.finetuning.rule import defaults
 from unmask.labelled.squad_file import read_squad
-from unmask.model import load_model
+from unmask.model import load_model, save_model
 from unmask.runs.display import Display
 from unmask.settings import Overrides, parse_overrides
 from unmask.tasks.question_answering import QuestionAnswering
@@ -269,12 +270,20 @@ class Bench:
     def _model(self, start: Start) -> tuple[str, Path | None]:
         """Return the MODEL to start from and, of random weights, the tokenizer."""
         if start.model:
-            return str(checkpoint(start.model, self.work)), None
+            model = checkpoint(start.model, self.work)
+            return str(self._shallow(model, 1 if self.work.toy else start.layers) if start.layers else model), None
         if start.recipe:
             return self.work.random(start.recipe), tokenizer_of(start.tokenizer, self.work)
         body, folder = checkpoint(start.body, self.work), self.folder / start.body
         folder.mkdir(parents=True, exist_ok=True)
         return random_start(str(body), folder), body
+
+    def _shallow(self, path: Path, layers: int) -> Path:
+        """Write an encoder of some of a model's layers, with which a student would begin; return its directory."""
+        folder, model = self.folder / f"layers-{layers}", load_model(path)
+        settings = student_settings(model.encoder.settings, model.encoder.settings, layers)
+        save_model(folder, student_of(model, settings, path.name)[0], f"{layers} layers of {path.name}.")
+        return folder
 
     def files(self, data: Data) -> Files:
         """Return the files of a data set, with what is made of them first.
