@@ -21,9 +21,9 @@ from unmask.layers.dropout import draw, keep
 from unmask.layers.rotary import Rotation
 from unmask.layers.score_blocks import choose
 
-SHORT = 64
-"""Maximum sequence length at which attention computes in float32: bf16 products would need a new kernel in nearly every
-step, as numbers of short sequences and their lengths vary, and softmax converts short rows anyway."""
+FEW_SCORES = 2**18
+"""Maximum number of attention scores that are computed in float32: bf16 products would need a new kernel for nearly
+every batch, as numbers of sequences and their lengths vary, which takes longer than so few scores."""
 LONG = 1024
 """Minimum sequence length at which probabilities are recomputed in the backward pass."""
 REGISTER = 32
@@ -56,7 +56,7 @@ class _Attention(torch.autograd.Function):
         learning = ctx.needs_input_grad[0]
         for number, group in enumerate(groups):
             inputs = _to_heads(qkv, group, heads, 3, own=spec.rotation is not None)  # (3, rows, longest, head width)
-            if group.longest <= SHORT and inputs.dtype == torch.bfloat16:
+            if inputs.dtype == torch.bfloat16 and inputs.shape[1] * group.longest**2 <= FEW_SCORES:
                 inputs = inputs.float()
             if spec.rotation is not None:
                 _rotate(inputs[:2], spec.rotation)
