@@ -4,8 +4,8 @@ Input: a stream of tokens and the offsets of its sequences. Output: the attentio
 sequence.
 
 The kernel is injected. There are three, with equal outputs and gradients: `fused` for CPUs, `varlen` for GPUs, and
-`plain` for export, attention scores and biases; `single` has equal outputs for a text that comes alone, but no
-gradient. `fastest` chooses one of them at each call.
+`plain` for export, attention scores and biases; `for_inference` has equal outputs on CPUs, but no gradient. `fastest`
+chooses one of them at each call.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from unmask.batches.batch import Tokens
 from unmask.layers.attention_spec import AttentionSpec, Bias, Kernel
 from unmask.layers.fused_attention import fused
+from unmask.layers.inference_attention import for_inference, is_supported
 from unmask.layers.linear import Linear
 from unmask.layers.plain_attention import plain
 from unmask.layers.rotary import Rotation
-from unmask.layers.single_attention import is_single, single
 from unmask.layers.sinusoids import readers
 from unmask.layers.varlen_attention import varlen
 
@@ -40,8 +40,8 @@ def choose_kernel(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Kernel:
     if spec.bias is not None or torch.compiler.is_exporting():
         return plain
     on_gpu = qkv.is_cuda and qkv.dtype == torch.bfloat16 and qkv.shape[1] // (3 * spec.heads) % 8 == 0
-    if not (qkv.is_cuda or torch.is_grad_enabled()) and is_single(tokens, spec):
-        return single
+    if not (qkv.is_cuda or torch.is_grad_enabled()) and is_supported(tokens.groups, spec):
+        return for_inference
     padding_in_stream = any(group.real is not None and group.index is None for group in tokens.groups)
     return varlen if on_gpu and not padding_in_stream else fused
 

@@ -145,9 +145,12 @@ class Blocks(Whole):
 
 def choose(group: Group, spec: AttentionSpec, like: Tensor) -> Whole:
     """Return `Blocks` for long sequences with a window, otherwise `Whole`."""
-    if spec.window is not None and group.longest > MIN_SAVING * (spec.window * 2 + BLOCK):
-        return Blocks(group, spec, like)
-    return Whole(group, spec, like)
+    return (Blocks if pays(spec.window, group.longest) else Whole)(group, spec, like)
+
+
+def pays(window: int | None, longest: int) -> bool:
+    """Return whether sequences are so long that a window saves more than the division into blocks costs."""
+    return window is not None and longest > MIN_SAVING * (window * 2 + BLOCK)
 
 
 def to_bias(attended: Tensor, like: Tensor) -> Tensor:
