@@ -4,13 +4,14 @@ MiniLM (a sentence-embedding model, not trained on SST-2's labels) learns SST-2 
 on 2,000 whole sentences of the same set, none of whose phrases is trained on. Same examples, epochs, batch, learning
 rate, schedule, optimizer settings, clipping and dropout on both sides. `tuned`: glibc is told to keep freed memory.
 Engines take turns, one seed per round, each in a process of its own. Timed are the steps after the first three, and the
-whole call, from the checkpoint on disk to the scores.
+whole call, from the checkpoint on disk to the scores; the memory is the largest that the process had.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import resource
 import tempfile
 import time
 from pathlib import Path
@@ -24,7 +25,7 @@ from unmask.finetuning.rule import defaults
 from unmask.model import load_model
 from unmask.training.machine import choose_machine, keep_memory
 
-ENGINES = ("unmask bf16", "trainer float32", "trainer bf16", "trainer bf16 tuned", "trainer float32 tuned")
+ENGINES = ("unmask bf16", "unmask float32", "trainer float32", "trainer bf16", "trainer bf16 tuned", "trainer float32 tuned")
 WARM_STEPS = 3
 
 
@@ -121,7 +122,8 @@ def measure(engine: str, examples: int, epochs: float, seed: int) -> dict[str, A
         keep_memory()
     with tempfile.TemporaryDirectory() as folder:
         train, dev = split("sst2", examples, Path(folder))
-        return (run_unmask if name == "unmask" else run_trainer)(train, dev, epochs, seed, precision)
+        found = (run_unmask if name == "unmask" else run_trainer)(train, dev, epochs, seed, precision)
+    return found | {"peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
 
 
 def main() -> None:
