@@ -113,6 +113,24 @@ def test_for_inference_a_layer_keeps_its_matrix_packed_until_it_changes(dtype):
     assert layer(few).requires_grad
 
 
+ACTIVATIONS = [torch.nn.GELU(), torch.nn.GELU(approximate="tanh"), torch.nn.ReLU()]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
+@pytest.mark.parametrize("packs", [False, True], ids=["as it is", "packed"])
+@pytest.mark.parametrize("bias", [False, True], ids=["without bias", "with bias"])
+def test_an_activation_is_applied_with_gradient_and_without(bias, packs, activation, dtype):
+    layer, x = Linear(48, 31, bias=bias).to(dtype), torch.randn(33, 48).to(dtype)
+    layer.keeps_packed = packs
+    own = None if layer.bias is None else layer.bias.double()
+    expected = activation(torch.nn.functional.linear(x.double(), layer.weight.double(), own))
+    atol = 1e-5 if dtype == torch.float32 else 0.02
+    torch.testing.assert_close(layer(x, activation).double(), expected, rtol=0, atol=atol)
+    with torch.no_grad():
+        torch.testing.assert_close(layer(x, activation).double(), expected, rtol=0, atol=atol)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_layer_computes_in_few_shapes_what_it_computes_in_all(dtype, monkeypatch):
     """Outputs and gradients are those of the rows that were given; products have the rows of a filled-up matrix."""

@@ -35,6 +35,10 @@ class FeedForward(nn.Sequential):
         self.activation = ACTIVATIONS[activation]()
         self.down = Linear(inner, width)
 
+    def forward(self, x: Tensor) -> Tensor:
+        """Return down(activation(up(x))) for each token."""
+        return self.down(self.up(x, self.activation))
+
 
 class Block(nn.Module):
     """Self-attention and feed-forward sublayers, each with a residual connection and LayerNorm.

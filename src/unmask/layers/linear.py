@@ -15,6 +15,7 @@ For inference a layer keeps its matrix in oneDNN's order once it has multiplied 
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,16 +51,16 @@ class Linear(nn.Linear):
     keeps_packed = False
     _kept: tuple[int, Tensor] | None = None
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return x weight^T + bias, (tokens, width of the output)."""
+    def forward(self, x: Tensor, activation: nn.Module | None = None) -> Tensor:
+        """Return x weight^T + bias, (tokens, width of the output), after an activation where one is given."""
         filled = fill_up(x)
         if not (torch.is_grad_enabled() or torch.compiler.is_compiling()):
             few = self.keeps_packed and len(x) <= FEW_ROWS
-            y = product(filled, self._packed() if few else self.weight, self.bias)
-        elif _by_onednn(x):
-            y = _Linear.apply(filled, self.weight, self.bias)  # type: ignore[no-untyped-call]
+            y = product(filled, self._packed() if few else self.weight, self.bias, activation)
         else:
-            y = super().forward(filled)
+            own = _Linear.apply if _by_onednn(x) else linear
+            y = own(filled, self.weight, self.bias)
+            y = y if activation is None else activation(y)
         return y if filled is x else y[: len(x)]
 
     def _packed(self) -> Tensor:
@@ -86,15 +87,23 @@ class _Linear(torch.autograd.Function):
         )
 
 
-def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return x weight^T + bias, computed in the fastest way; with oneDNN the result has no gradient.
+def product(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: Callable[[Tensor], Tensor] | None = None
+) -> Tensor:
+    """Return x weight^T + bias, after an activation where one is given, computed in the fastest way, without gradient.
 
-    The weight may be one that `packed` returned.
+    The weight may be one that `packed` returned. In bf16 torch would first copy the bias to every row; oneDNN adds it,
+    and applies GELU, to its float32 sums.
     """
-    if not (weight.is_mkldnn or _by_onednn(x)):
-        return linear(x, weight, bias)
-    y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-    return y
+    in_bf16 = x.dtype == torch.bfloat16 and not torch.is_grad_enabled() and _in_bf16(x)
+    if not (weight.is_mkldnn or in_bf16 or _by_onednn(x)):
+        y = linear(x, weight, bias)
+    elif in_bf16 and isinstance(activation, nn.GELU):
+        y = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "gelu", [], activation.approximate)
+        activation = None
+    else:
+        y = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return y if activation is None else activation(y)
 
 
 def product_plus(x: Tensor, weight: Tensor, other: Tensor) -> Tensor:
@@ -119,8 +128,8 @@ def packed(weight: Tensor) -> Tensor:
 
 def _in_bf16(x: Tensor) -> bool:
     operators = torch.ops.mkldnn
-    available = hasattr(operators, "_reorder_linear_weight") and hasattr(operators, "_is_mkldnn_bf16_supported")
-    if not available or x.is_cuda or torch.compiler.is_compiling():
+    names = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
+    if not all(hasattr(operators, name) for name in names) or x.is_cuda or torch.compiler.is_compiling():
         return False
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
