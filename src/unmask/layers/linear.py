@@ -128,10 +128,10 @@ def packed(weight: Tensor) -> Tensor:
 
 def _in_bf16(x: Tensor) -> bool:
     operators = torch.ops.mkldnn
-    names = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
-    if not all(hasattr(operators, name) for name in names) or x.is_cuda or torch.compiler.is_compiling():
+    available = hasattr(operators, "_linear_pointwise") and hasattr(operators, "_reorder_linear_weight")
+    if not available or x.is_cuda or torch.compiler.is_compiling():
         return False
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return hasattr(operators, "_is_mkldnn_bf16_supported") and bool(operators._is_mkldnn_bf16_supported())
 
 
 def _by_onednn(x: Tensor) -> bool:
