@@ -166,7 +166,7 @@ def inference_copy(module: _Module, machine: Machine) -> _Module:
     """Return a copy in evaluation mode, on the machine's device and in its precision; the module is not changed.
 
     If neither differs, the copy shares the module's tensors, so that no weights are in memory twice. On a CPU its
-    linear layers also keep their matrices in another order as soon as a text comes alone (`Linear.keeps_packed`).
+    linear layers also keep their matrices in another order, from the first batch on (`Linear.keeps_packed`).
     """
     tensors = list(chain(module.parameters(), module.buffers()))
     if all(_fits(tensor, machine) for tensor in tensors):

@@ -9,7 +9,7 @@ a half times as fast, in the forward pass and for the gradient of the input. On 
 pass, up to twice as fast for that gradient, and needs no kernel for each new shape. In bf16 torch uses oneDNN anyway.
 The operator is private: if torch lacks it, layers compute as torch.nn.Linear does.
 
-For inference a layer keeps its matrix in oneDNN's order once it has multiplied few rows, as in a text that comes alone.
+For inference a layer keeps its matrix in oneDNN's order (`Linear.keeps_packed`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
 CPUS = Path("/proc/cpuinfo")
-FEW_ROWS = 256
-"""Number of rows up to which reordering a matrix takes a noticeable share of the time of its product."""
 STEPS_PER_OCTAVE = 5
 """Binary digits of a number of rows that are kept."""
 
@@ -44,7 +42,7 @@ class Linear(nn.Linear):
 
     Attributes:
         stacked: number of matrices that are stacked in the rows of the weight, such as query, key and value.
-        keeps_packed: whether to keep what `packed` returns, for products with few rows without gradient.
+        keeps_packed: whether to keep what `packed` returns, for products without gradient.
     """
 
     stacked = 1
@@ -55,8 +53,7 @@ class Linear(nn.Linear):
         """Return x weight^T + bias, (tokens, width of the output), after an activation where one is given."""
         filled = fill_up(x)
         if not (torch.is_grad_enabled() or torch.compiler.is_compiling()):
-            few = self.keeps_packed and len(x) <= FEW_ROWS
-            y = product(filled, self._packed() if few else self.weight, self.bias, activation)
+            y = product(filled, self._packed() if self.keeps_packed else self.weight, self.bias, activation)
         else:
             own = _Linear.apply if _by_onednn(x) else linear
             y = own(filled, self.weight, self.bias)
@@ -92,13 +89,12 @@ def product(
 ) -> Tensor:
     """Return x weight^T + bias, after an activation where one is given, computed in the fastest way, without gradient.
 
-    The weight may be one that `packed` returned. In bf16 torch would first copy the bias to every row; oneDNN adds it,
-    and applies GELU, to its float32 sums.
+    The weight may be one that `packed` returned: then oneDNN adds the bias, which torch in bf16 copies to every row
+    first, and in bf16 applies GELU, to its float32 sums.
     """
-    in_bf16 = x.dtype == torch.bfloat16 and not torch.is_grad_enabled() and _in_bf16(x)
-    if not (weight.is_mkldnn or in_bf16 or _by_onednn(x)):
+    if not (weight.is_mkldnn or _by_onednn(x)):
         y = linear(x, weight, bias)
-    elif in_bf16 and isinstance(activation, nn.GELU):
+    elif x.dtype == torch.bfloat16 and isinstance(activation, nn.GELU):
         y = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "gelu", [], activation.approximate)
         activation = None
     else:
