@@ -25,7 +25,10 @@ from unmask.finetuning.rule import defaults
 from unmask.model import load_model
 from unmask.training.machine import choose_machine, keep_memory
 
-ENGINES = ("unmask bf16", "unmask float32", "trainer float32", "trainer bf16", "trainer bf16 tuned", "trainer float32 tuned")
+ENGINES = (
+    *("unmask bf16", "unmask float32"),
+    *("trainer float32", "trainer bf16", "trainer bf16 tuned", "trainer float32 tuned"),
+)
 WARM_STEPS = 3
 
 
