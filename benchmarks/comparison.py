@@ -46,7 +46,6 @@ class Start(Table, frozen=True):
     """The weights to start from: of `model`, or random ones; with `optional` it runs only where --only names it."""
 
     model: str = ""  # "minilm", or a case of pretraining.toml
-    layers: int = 0  # only so many of its layers, at equal distances; 0: all
     body: str = ""  # the same, whose body and vocabulary random weights have
     recipe: str = ""  # whose body random weights have,
     tokenizer: str = ""  # with the vocabulary of a text of pretraining.toml or of a model
@@ -74,8 +73,8 @@ class Method(Table, frozen=True):
     digits: int = 0  # significant ones, to which the learning rate is rounded; 0: not rounded
     settings: tuple[str, ...] = ()
     trainer: bool = False  # by the Hugging Face Trainer instead (see trainer_finetune.py)
-    recipe: str = ""  # of a student of `layers` layers, which learns from the start fine-tuned on the same data,
-    layers: int = 0
+    layers: int = 0  # only so many of the start's layers, at equal distances; 0: all
+    recipe: str = ""  # of a student with `layers`, which learns from the start fine-tuned on the same data,
     alone: bool = False  # or which is trained on the labels alone, from the same weights
     unlabelled: bool = False  # also on the data's unlabelled examples
 

@@ -162,6 +162,7 @@ class Bench:
         elif task.method.trainer:
             trainer_finetune.finetune(data.task, model, files.train, out, **given)
         else:
+            model = self._shallow(model, task.method.layers) if task.method.layers else model
             given |= {"frozen": bool(downstream), "downstream": downstream or None, "quiet": toy}
             resume = (out / "provenance.json").exists()
             unmask.finetune(data.task, model, files.train, out, resume=resume, **given)
@@ -270,20 +271,22 @@ class Bench:
     def _model(self, start: Start) -> tuple[str, Path | None]:
         """Return the MODEL to start from and, of random weights, the tokenizer."""
         if start.model:
-            model = checkpoint(start.model, self.work)
-            return str(self._shallow(model, 1 if self.work.toy else start.layers) if start.layers else model), None
+            return str(checkpoint(start.model, self.work)), None
         if start.recipe:
             return self.work.random(start.recipe), tokenizer_of(start.tokenizer, self.work)
         body, folder = checkpoint(start.body, self.work), self.folder / start.body
         folder.mkdir(parents=True, exist_ok=True)
         return random_start(str(body), folder), body
 
-    def _shallow(self, path: Path, layers: int) -> Path:
-        """Write an encoder of some of a model's layers, with which a student would begin; return its directory."""
-        folder, model = self.folder / f"layers-{layers}", load_model(path)
-        settings = student_settings(model.encoder.settings, model.encoder.settings, layers)
-        save_model(folder, student_of(model, settings, path.name)[0], f"{layers} layers of {path.name}.")
-        return folder
+    def _shallow(self, model: str, layers: int) -> str:
+        """Return an encoder of some of a model's layers, with which a student would begin, written where it is not."""
+        layers, path = 1 if self.work.toy else layers, Path(model)
+        folder = self.folder / f"{layers} layers of {model.replace('/', '_')}"
+        if not folder.exists():
+            whole = load_model(path)
+            settings = student_settings(whole.encoder.settings, whole.encoder.settings, layers)
+            save_model(folder, student_of(whole, settings, path.name)[0], f"{layers} layers of {path.name}.")
+        return str(folder)
 
     def files(self, data: Data) -> Files:
         """Return the files of a data set, with what is made of them first.

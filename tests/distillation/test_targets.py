@@ -144,7 +144,8 @@ def test_T1_a_resumed_run_with_stored_predictions_equals_an_unbroken_one(teacher
 @pytest.mark.parametrize("kind", ["classification", "token-classification", "question-answering"])
 def test_a_second_student_of_a_task_needs_no_teacher(kind, tuned, examples, tmp_path, monkeypatch):
     given = {"train": examples / FILES[kind], "layers": 2, "machine": CPU, "quiet": True}
-    settings, seen = {**OFF, "budget.steps": 3}, counting(monkeypatch)
+    # answers are a softmax over tokens, so the last bias has no gradient: AdamW would enlarge its rounding error
+    settings, seen = {**OFF, "budget.steps": 3, "optimizer.epsilon": 1e-4}, counting(monkeypatch)
     runs = []
     for name, targets in (("plain", None), ("first", tmp_path / "targets"), ("second", tmp_path / "targets")):
         seen.clear()
@@ -153,7 +154,7 @@ def test_a_second_student_of_a_task_needs_no_teacher(kind, tuned, examples, tmp_
         runs.append(load_model(out).encoder.state_dict())
         assert bool(seen) == (targets is None)
     for name, value in runs[0].items():
-        torch.testing.assert_close(value, runs[1][name], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(value, runs[1][name], rtol=1e-4, atol=1e-6)
         assert torch.equal(runs[1][name], runs[2][name])
     with pytest.raises(UserError, match="these predictions are of another data set: "):
         more = {**given, "dev": examples / FILES[kind]}

@@ -46,6 +46,10 @@ class AttentionSpec:
         """Whether the distance of two tokens determines if one attends to the other."""
         return self.causal or self.window is not None
 
+    def is_local(self, longest: int) -> bool:
+        """Return whether the window excludes tokens of sequences of this length."""
+        return self.window is not None and self.window < longest - 1
+
     def attends(self, distances: Tensor) -> Tensor:
         """Return whether tokens attend to others at these distances (key position minus query position), bool."""
         within = distances <= 0 if self.causal else torch.ones_like(distances, dtype=torch.bool)

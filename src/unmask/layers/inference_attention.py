@@ -21,7 +21,7 @@ def for_inference(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
     """Compute attention; see `Kernel` and `is_supported`."""
     stream = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
     for group in tokens.groups:
-        local = spec.window is not None and spec.window < group.longest - 1
+        local = spec.is_local(group.longest)
         mask = None  # if causal, padding comes after all real tokens
         if local or not spec.causal:
             mask = attended_positions(group, spec if local else AttentionSpec(spec.heads), qkv.device)

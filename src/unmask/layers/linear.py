@@ -15,7 +15,6 @@ For inference a layer keeps its matrix in oneDNN's order (`Linear.keeps_packed`)
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -84,13 +83,11 @@ class _Linear(torch.autograd.Function):
         )
 
 
-def product(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: Callable[[Tensor], Tensor] | None = None
-) -> Tensor:
-    """Return x weight^T + bias, after an activation where one is given, computed in the fastest way, without gradient.
+def product(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: nn.Module | None = None) -> Tensor:
+    """Return x weight^T + bias, after an activation where one is given, computed in the fastest way.
 
-    The weight may be one that `packed` returned: then oneDNN adds the bias, which torch in bf16 copies to every row
-    first, and in bf16 applies GELU, to its float32 sums.
+    With oneDNN the result has no gradient. The weight may be one that `packed` returned: then oneDNN adds the bias,
+    which torch in bf16 copies to every row first, and in bf16 applies GELU, to its float32 sums.
     """
     if not (weight.is_mkldnn or _by_onednn(x)):
         y = linear(x, weight, bias)

@@ -39,7 +39,7 @@ class Whole:
     def __init__(self, group: Group, spec: AttentionSpec, like: Tensor) -> None:
         self.rows, self.longest = group.sequences * spec.heads, group.longest
         self.band = self.padding = None
-        if spec.causal or (spec.window is not None and spec.window < group.longest - 1):
+        if spec.causal or spec.is_local(group.longest):
             positions = torch.arange(group.longest, device=like.device)
             self.band = to_bias(spec.attends(positions - positions[:, None])[None], like)  # (1, longest, longest)
         if group.real is not None and not spec.causal:  # if causal, padding comes after all real tokens
