@@ -172,3 +172,34 @@ def test_rotated_attention_with_dropout_passes_gradcheck(rotation):
         return fused(qkv, tokens, AttentionSpec(2, 0.3, rotation=rotation))
 
     assert torch.autograd.gradcheck(attend, qkv)
+
+
+PACKED = (3, 17, 17, 60, 64, 20, 5)
+
+
+@pytest.mark.parametrize("rotation", ROTATIONS, ids=["not rotated", "halves", "interleaved"])
+@pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+@pytest.mark.parametrize("window", [None, 5])
+@pytest.mark.parametrize("long", [1, 100], ids=["recomputed", "kept"])
+def test_sequences_in_a_common_row_do_not_attend_to_each_other(long, window, causal, rotation, monkeypatch):
+    monkeypatch.setattr(fused_attention, "LONG", long)
+    tokens = tokens_of(PACKED)
+    assert tokens.packed.sequences < len(PACKED)
+    spec = AttentionSpec(HEADS, causal=causal, rotation=rotation, window=window)
+    expected = run(plain, spec, tokens)
+    assert_same(run(fused, spec, tokens), expected)
+    for dtype, bound in ((torch.float32, 1e-5), (torch.bfloat16, 0.02)):
+        for one, other in zip(run(fused, spec, tokens, dtype), expected, strict=True):
+            assert (one.double() - other).norm() < bound * other.norm()
+    right = score_blocks.by_rows
+    monkeypatch.setattr(score_blocks, "by_rows", lambda bias, heads: right(0 * bias, heads))
+    with pytest.raises(AssertionError):
+        assert_same(run(fused, spec, tokens), expected)
+
+
+def test_windows_that_pay_keep_sequences_apart(monkeypatch):
+    monkeypatch.setattr(score_blocks, "BLOCK", 4)
+    spec, tokens = AttentionSpec(HEADS, window=4), tokens_of(PACKED)
+    assert tokens.packed is not None
+    assert score_blocks.pays(4, tokens.packed.longest)
+    assert_same(run(fused, spec, tokens), run(plain, spec, tokens))

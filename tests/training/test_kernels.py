@@ -54,6 +54,15 @@ def test_each_operator_has_a_fallback_with_the_same_numbers(name, monkeypatch):
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_norm_of_all_tensors(dtype):
+    found = kernels.total_norm([tensor.to(dtype) for tensor in tensors(0)])
+    expected = torch.cat([tensor.flatten().double() for tensor in tensors(0)]).norm()
+    torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=0)
+    assert kernels.total_norm([torch.tensor([1.0, torch.inf]), torch.zeros(2, 3).T]).isinf()
+    assert kernels.total_norm([torch.tensor([1.0, torch.nan])]).isnan()
+
+
 def trained(settings, steps=5):
     """The weights and moments after some steps with a clipped gradient; operators are looked up when called."""
     torch.manual_seed(0)

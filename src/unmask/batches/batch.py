@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unmask.batches.groups import Change, Group, group_queries, group_sequences
+from unmask.batches.groups import Change, Group, group_queries, group_sequences, pack_sequences
 
 Key = tuple[int, ...]
 """Identifies a sample permanently, for example (epoch, block, item). Random generators are derived from it."""
@@ -155,6 +155,8 @@ class Tokens:
         position_ids: (tokens,), each token's index in its sequence.
         offsets: (sequences + 1,) int32.
         groups: see `Group`; together they cover all tokens in order.
+        packed: one group of all tokens instead, whose rows hold several sequences, where that costs kernels that
+            support it less; otherwise None.
         backward: number of sequences whose tokens are in reverse order, the last ones; None: no sequence has a
             direction.
         order: (tokens,); see `Sample`.
@@ -168,6 +170,7 @@ class Tokens:
     position_ids: Tensor
     offsets: Tensor
     groups: tuple[Group, ...]
+    packed: Group | None = None
     backward: int | None = None
     order: Tensor | None = None
     queries: Tensor | None = None
@@ -186,6 +189,7 @@ class Tokens:
             position_ids=change(self.position_ids),
             offsets=change(self.offsets),
             groups=tuple(group.map(change) for group in self.groups),
+            packed=None if self.packed is None else self.packed.map(change),
             order=order,
             queries=queries,
             query_groups=tuple(group.map(change) for group in self.query_groups),
@@ -260,6 +264,7 @@ def collate(samples: Sequence[Sample]) -> Batch:
         position_ids=torch.from_numpy(position_ids),
         offsets=torch.from_numpy(offsets.astype(np.int32)),
         groups=groups,
+        packed=pack_sequences(lengths, offsets, groups) if backward is None else None,
         backward=backward,
         order=_numbers(samples, "order"),
         queries=positions.get(TARGETS),

@@ -1,7 +1,7 @@
 """Groups of sequences for attention kernels without variable-length support, which pad them to one length.
 
 Input: the lengths of sequences, in order. Output: groups of adjacent sequences of nearly equal length, so that little
-is padding.
+is padding; and, where few short sequences would make several groups, one group whose rows hold several sequences each.
 """
 
 from __future__ import annotations
@@ -17,6 +17,12 @@ MAX_WASTE = 0.125
 """Maximum share of padding in an attention group."""
 CHEAP_WASTE = 128
 """Number of padding tokens that is always allowed in a group: a separate group would cost more."""
+ROW = 64
+"""Minimum length of a row that holds several sequences: two registers of bf16 numbers."""
+ROW_STEP = 16
+"""Longer rows are a multiple of this: oneDNN compiles kernels for each length."""
+GROUP_COST = 2**14
+"""Number of attention scores per head that take as long as the many small operations of a further group."""
 
 Change = Callable[[Tensor], Tensor]
 
@@ -27,13 +33,15 @@ class Group:
 
     Attributes:
         start, stop: range of its tokens in the batch.
-        sequences, longest: its padded shape.
+        sequences, longest: its padded shape; if packed, the number of rows and their length.
         index: (tokens,) index of each of its tokens in (sequences * longest); None if nothing is padded, or if the
             batch itself contains the padding (`unmask.encoders.padded`).
         slots: (sequences * longest,) index in the batch of the token in each slot, arbitrary at padding; None whenever
             `index` is None.
         real: (sequences, longest) bool, False at padding; None if nothing is padded.
         backward: whether its sequences are in reverse order.
+        owner: (sequences, longest), the sequence that the token in each slot belongs to, -1 at padding, if rows hold
+            several sequences, one after another (see `pack_sequences`); None: a row is a sequence.
     """
 
     start: int
@@ -44,11 +52,13 @@ class Group:
     slots: Tensor | None
     real: Tensor | None
     backward: bool = False
+    owner: Tensor | None = None
 
     def map(self, change: Change) -> Group:
         """Return a copy with `change` applied to each tensor."""
-        index, slots, real = (None if old is None else change(old) for old in (self.index, self.slots, self.real))
-        return replace(self, index=index, slots=slots, real=real)
+        tensors = (self.index, self.slots, self.real, self.owner)
+        index, slots, real, owner = (None if old is None else change(old) for old in tensors)
+        return replace(self, index=index, slots=slots, real=real, owner=owner)
 
 
 def group_sequences(lengths: np.ndarray, offsets: np.ndarray, border: int) -> list[Group]:
@@ -71,6 +81,39 @@ def group_sequences(lengths: np.ndarray, offsets: np.ndarray, border: int) -> li
         groups.append(_group(lengths[first:last], int(offsets[first]), backward=first >= border))
         first = last
     return groups
+
+
+def pack_sequences(lengths: np.ndarray, offsets: np.ndarray, groups: Sequence[Group]) -> Group | None:
+    """Return one group of all sequences whose rows hold several of them, or None if the groups cost less.
+
+    Each sequence, the longest first, is put into the first row that has room (first-fit decreasing).
+
+    Args:
+        lengths: (sequences,).
+        offsets: (sequences + 1,), where each sequence starts.
+        groups: the groups of the sequences.
+    """
+    longest = max(ROW, -(-int(lengths.max()) // ROW_STEP) * ROW_STEP)
+    allowed = (len(groups) - 1) * GROUP_COST + sum(group.sequences * group.longest**2 for group in groups)
+    if -(-int(offsets[-1]) // longest) * longest**2 >= allowed:  # even if nothing were padding
+        return None
+    used: list[int] = []
+    places = np.empty(len(lengths), int)
+    for sequence in np.argsort(-lengths, kind="stable"):
+        length = int(lengths[sequence])
+        row = next((row for row, tokens in enumerate(used) if tokens + length <= longest), len(used))
+        used += [0] * (row == len(used))
+        places[sequence] = row * longest + used[row]
+        used[row] += length
+    if len(used) * longest**2 >= allowed:
+        return None
+    index = np.arange(offsets[-1]) + np.repeat(places - offsets[:-1], lengths)
+    slots, owner = np.zeros(len(used) * longest, int), np.full((len(used), longest), -1)
+    slots[index] = np.arange(offsets[-1])
+    owner.reshape(-1)[index] = np.repeat(np.arange(len(lengths)), lengths)
+    shape = 0, int(offsets[-1]), len(used), longest
+    tensors = (torch.from_numpy(index), torch.from_numpy(slots), torch.from_numpy(owner >= 0))
+    return Group(*shape, *tensors, owner=torch.from_numpy(owner))
 
 
 def group_queries(counts: np.ndarray, groups: Sequence[Group]) -> tuple[Group, ...]:

@@ -1,7 +1,8 @@
 """Attention for CPUs: two batched products with a softmax in between, as one autograd function.
 
 torch's fused kernel for CPUs has a slow backward pass and no dropout. Sequences are padded to the longest one of their
-`Group`: a padding position reads an arbitrary token, is attended to with probability 0, and its output is discarded.
+`Group`, or short ones are put into common rows, in which tokens attend to those of their own sequence: a padding
+position reads an arbitrary token, is attended to with probability 0, and its output is discarded.
 Heads are computed in chunks, so that their probabilities stay in the cache; those of long sequences are not saved for
 the backward pass but recomputed. With a window, only keys in reach are read (score_blocks.py). Queries and keys, and
 their gradients, are rotated in the group's copy by heads.
@@ -19,7 +20,7 @@ from unmask.batches.groups import Group
 from unmask.layers.attention_spec import AttentionSpec
 from unmask.layers.dropout import draw, keep
 from unmask.layers.rotary import Rotation
-from unmask.layers.score_blocks import choose
+from unmask.layers.score_blocks import choose, pays
 
 FEW_SCORES = 2**18
 """Maximum number of attention scores that are computed in float32: bf16 products would need a new kernel for nearly
@@ -35,7 +36,9 @@ MANY_REGISTERS = 128
 def fused(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
     """Compute attention; see `Kernel`. Biases are not supported."""
     assert spec.bias is None
-    output: Tensor = _Attention.apply(qkv, tokens.groups, spec)  # type: ignore[no-untyped-call]
+    packed = None if tokens.packed is None or pays(spec.window, tokens.packed.longest) else tokens.packed
+    groups = tokens.groups if packed is None else (packed,)
+    output: Tensor = _Attention.apply(qkv, groups, spec)  # type: ignore[no-untyped-call]
     return output
 
 

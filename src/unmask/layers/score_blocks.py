@@ -11,6 +11,7 @@ Masks are half of the lowest number, so that the sum of two of them is finite: a
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -37,13 +38,26 @@ class Whole:
     """
 
     def __init__(self, group: Group, spec: AttentionSpec, like: Tensor) -> None:
+        self.group, self.spec, self.like = group, spec, like
         self.rows, self.longest = group.sequences * spec.heads, group.longest
-        self.band = self.padding = None
-        if spec.causal or spec.is_local(group.longest):
-            positions = torch.arange(group.longest, device=like.device)
-            self.band = to_bias(spec.attends(positions - positions[:, None])[None], like)  # (1, longest, longest)
-        if group.real is not None and not spec.causal:  # if causal, padding comes after all real tokens
-            self.padding = padding_bias(group.real, spec.heads, like)  # (rows, 1, longest)
+
+    @cached_property
+    def band(self) -> Tensor | None:
+        """Bias by distance, (1, queries, keys); the backward pass needs it only if it computes scores again."""
+        if not (self.spec.causal or self.spec.is_local(self.longest)):
+            return None
+        positions = torch.arange(self.longest, device=self.like.device)
+        return to_bias(self.spec.attends(positions - positions[:, None])[None], self.like)
+
+    @cached_property
+    def others(self) -> Tensor | None:
+        """Bias at padding, or at tokens of other sequences in the row, (rows, 1 or longest, longest)."""
+        group, heads = self.group, self.spec.heads
+        if group.owner is not None:
+            return by_rows(to_bias(group.owner[:, :, None] == group.owner[:, None, :], self.like), heads)
+        if group.real is None or self.spec.causal:  # if causal, padding comes after all real tokens
+            return None
+        return padding_bias(group.real, heads, self.like)
 
     def pad(self, x: Tensor) -> Tensor:
         """Return a tensor of the group, (..., rows, longest, head width), in the shape that the other methods take."""
@@ -77,10 +91,10 @@ class Whole:
 
     def scores(self, query: Tensor, key: Tensor, part: slice) -> Tensor:
         """Return the scaled scores of a part, masked, (batch, queries, keys)."""
-        padding = None if self.padding is None else self.padding[part]
-        bias = self.band if self.band is not None else padding
+        others = None if self.others is None else self.others[part]
+        bias = self.band if self.band is not None else others
         scores = _scaled(query, key, bias)
-        return scores if padding is None or bias is padding else scores.add_(padding)
+        return scores if others is None or bias is others else scores.add_(others)
 
 
 class Blocks(Whole):
@@ -160,7 +174,12 @@ def to_bias(attended: Tensor, like: Tensor) -> Tensor:
 
 def padding_bias(real: Tensor, heads: int, like: Tensor) -> Tensor:
     """Return 0 at tokens and half of the lowest number at padding, (sequences * heads, 1, longest)."""
-    return to_bias(real, like)[:, None].expand(-1, heads, -1).reshape(-1, 1, real.shape[1])
+    return by_rows(to_bias(real, like)[:, None], heads)
+
+
+def by_rows(bias: Tensor, heads: int) -> Tensor:
+    """Return the biases of sequences for each of their heads: (sequences, ...) to (sequences * heads, ...)."""
+    return bias[:, None].expand(-1, heads, -1, -1).flatten(0, 1)
 
 
 def _scaled(query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:

@@ -113,7 +113,7 @@ class Optimizer:
 
     def clip(self) -> float:
         """Return the norm of the whole gradient; the next step scales it down to the maximum norm."""
-        norm = nn.utils.get_total_norm(self.gradients())
+        norm = kernels.total_norm(self.gradients())
         # as torch's clip_grad_norm_; the fused kernel divides while reading, which saves a pass over all gradients
         self._excess = ((norm + 1e-6) / (self.settings.clip or math.inf)).clamp(min=1).float()
         return float(norm)
