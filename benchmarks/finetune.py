@@ -45,9 +45,9 @@ from unmask.distillation.lesson import Lesson
 from unmask.distillation.student import student_of, student_settings
 from unmask.distillation.task import prepare_baseline
 from unmask.evaluation.model import evaluate_task
-from unmask.finetuning.finetune import run_prepared
 from unmask.finetuning.job import LabelledFiles
 from unmask.finetuning.rule import defaults
+from unmask.finetuning.run import run_prepared
 from unmask.labelled.squad_file import read_squad
 from unmask.model import load_model, save_model
 from unmask.runs.display import Display

@@ -21,10 +21,10 @@ import numpy as np
 
 from unmask.batches.batch import Sample
 from unmask.evaluation.model import score_examples
-from unmask.finetuning.finetune import SCORES
 from unmask.finetuning.job import Job, LabelledFiles, Start
 from unmask.finetuning.learner import finished_model
 from unmask.finetuning.prepare import Prepared, prepare
+from unmask.finetuning.run import SCORES
 from unmask.inference.predictor import Predictor
 from unmask.model import load_model, save_model
 from unmask.recipe import FinetuningRecipe

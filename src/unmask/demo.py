@@ -25,8 +25,9 @@ from rich.table import Table
 from unmask.corpus.build import build_corpus
 from unmask.corpus.corpus import Corpus, open_corpus
 from unmask.evaluation.model import evaluate_task
-from unmask.finetuning.finetune import SCORES, finetune
+from unmask.finetuning.finetune import finetune
 from unmask.finetuning.job import Job, LabelledFiles, Start
+from unmask.finetuning.run import SCORES
 from unmask.finetuning.trials import run_trials
 from unmask.inference.predictor import Predictor
 from unmask.model import Model, load_model

@@ -130,9 +130,9 @@ def test_T1_a_resumed_distillation_equals_an_unbroken_one(stop, tuned, examples,
 def test_only_the_used_rows_of_student_and_teacher_give_the_same_student(tuned, examples, tmp_path, monkeypatch):
     given = {"train": examples / FILES["classification"]}
     reduced = learn("distilbert-mini", tuned("classification"), tmp_path / "reduced", **given)
-    from unmask.finetuning import finetune
+    from unmask.finetuning import run as run_module
 
-    monkeypatch.setattr(finetune, "TOKEN_EMBEDDINGS", "nothing has this")
+    monkeypatch.setattr(run_module, "TOKEN_EMBEDDINGS", "nothing has this")
     whole = learn("distilbert-mini", tuned("classification"), tmp_path / "whole", **given)
     sizes = [(run.checkpoints / "step-00000004/model.safetensors").stat().st_size for run in (reduced, whole)]
     assert sizes[0] < sizes[1]

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from unmask.finetuning.finetune import finetune, run_job
+from unmask.finetuning.finetune import finetune
 from unmask.finetuning.job import Job, LabelledFiles, Start
+from unmask.finetuning.run import run_job
 from unmask.model import Model, build_encoder, load_model, save_model
 from unmask.recipe import FinetuningRecipe
 from unmask.settings import convert, parse_overrides, put

@@ -26,7 +26,7 @@ LABELS = ("brief", "long")
 @pytest.fixture(autouse=True)
 def _no_plots(monkeypatch):
     for name in ("plot_training", "plot_confusion"):  # they take longer than everything else
-        monkeypatch.setattr(f"unmask.finetuning.finetune.{name}", lambda *given: None)
+        monkeypatch.setattr(f"unmask.finetuning.run.{name}", lambda *given: None)
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from unmask.errors import UserError
-from unmask.finetuning.finetune import finetune, run_job
+from unmask.finetuning.finetune import finetune
 from unmask.finetuning.job import Job, LabelledFiles, Start
 from unmask.finetuning.prepare import prepare
+from unmask.finetuning.run import run_job
 from unmask.model import load_model
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display

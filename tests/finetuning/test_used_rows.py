@@ -10,7 +10,7 @@ from torch import nn
 
 from unmask.batches.batch import Sample
 from unmask.errors import UserError
-from unmask.finetuning import finetune
+from unmask.finetuning import run as run_module
 from unmask.finetuning.used_rows import only_used_rows
 from unmask.model import load_model
 
@@ -43,7 +43,7 @@ def test_the_table_is_reduced_and_restored():
 def test_the_model_is_that_of_the_whole_table(start, task, tmp_path, monkeypatch, setting):
     settings = (setting, "budget.epochs=3", "optimizer.weight_decay=0.1", "optimizer.learning_rate=1e-2", "dropout=0.1")
     ours = run(start, task, tmp_path / "ours", *settings)
-    monkeypatch.setattr(finetune, "only_used_rows", lambda table, parts: nullcontext(lambda one: one))
+    monkeypatch.setattr(run_module, "only_used_rows", lambda table, parts: nullcontext(lambda one: one))
     whole = run(start, task, tmp_path / "whole", *settings)
     for name, value in whole.encoder.state_dict().items():
         torch.testing.assert_close(ours.encoder.state_dict()[name], value, rtol=1e-4, atol=2e-5)
@@ -70,7 +70,7 @@ def test_where_it_is_not_exact_the_whole_table_is_trained(start, task, tmp_path)
 
 def test_a_run_of_an_earlier_version_is_refused(start, task, tmp_path, monkeypatch, stopped_at):
     with monkeypatch.context() as patch, stopped_at(2):
-        patch.setattr(finetune, "only_used_rows", lambda table, parts: nullcontext(lambda one: one))
+        patch.setattr(run_module, "only_used_rows", lambda table, parts: nullcontext(lambda one: one))
         run(start, task, tmp_path / "run")
     with pytest.raises(UserError, match=r"step-00000002: the weights are those of another version .* start the run"):
         run(start, task, tmp_path / "run", resume=True)

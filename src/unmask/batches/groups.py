@@ -86,7 +86,7 @@ def group_sequences(lengths: np.ndarray, offsets: np.ndarray, border: int) -> li
 def pack_sequences(lengths: np.ndarray, offsets: np.ndarray, groups: Sequence[Group]) -> Group | None:
     """Return one group of all sequences whose rows hold several of them, or None if the groups cost less.
 
-    Each sequence, the longest first, is put into the first row that has room (first-fit decreasing).
+    Each sequence, the longest first, is put into the first row with enough slots left (first-fit decreasing).
 
     Args:
         lengths: (sequences,).
@@ -98,16 +98,16 @@ def pack_sequences(lengths: np.ndarray, offsets: np.ndarray, groups: Sequence[Gr
     if -(-int(offsets[-1]) // longest) * longest**2 >= allowed:  # even if nothing were padding
         return None
     used: list[int] = []
-    places = np.empty(len(lengths), int)
+    first_slots = np.empty(len(lengths), int)
     for sequence in np.argsort(-lengths, kind="stable"):
         length = int(lengths[sequence])
         row = next((row for row, tokens in enumerate(used) if tokens + length <= longest), len(used))
         used += [0] * (row == len(used))
-        places[sequence] = row * longest + used[row]
+        first_slots[sequence] = row * longest + used[row]
         used[row] += length
     if len(used) * longest**2 >= allowed:
         return None
-    index = np.arange(offsets[-1]) + np.repeat(places - offsets[:-1], lengths)
+    index = np.arange(offsets[-1]) + np.repeat(first_slots - offsets[:-1], lengths)
     slots, owner = np.zeros(len(used) * longest, int), np.full((len(used), longest), -1)
     slots[index] = np.arange(offsets[-1])
     owner.reshape(-1)[index] = np.repeat(np.arange(len(lengths)), lengths)

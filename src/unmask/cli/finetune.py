@@ -89,8 +89,8 @@ def _add_examples(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Fine-tune once, or several times with --seeds or --search."""
-    from unmask.finetuning.finetune import run_job
     from unmask.finetuning.job import Job, LabelledFiles, Start
+    from unmask.finetuning.run import run_job
     from unmask.finetuning.trials import run_trials
     from unmask.labelled.labelled_file import parse_columns
 

@@ -14,8 +14,8 @@ from unmask.distillation.lesson import Lesson
 from unmask.distillation.task import prepare_baseline, prepare_lesson
 from unmask.environment import rank_and_size
 from unmask.errors import UserError
-from unmask.finetuning.finetune import run_prepared
 from unmask.finetuning.job import LabelledFiles
+from unmask.finetuning.run import run_prepared
 from unmask.labelled.table import Data, as_sources
 from unmask.model import load_model
 from unmask.recipe import Recipe, as_recipe

@@ -21,9 +21,9 @@ import msgspec
 from unmask.durable import replace_file
 from unmask.environment import rank_and_size
 from unmask.errors import UserError
-from unmask.finetuning.finetune import run_job
 from unmask.finetuning.frozen import FEATURES
 from unmask.finetuning.job import Job
+from unmask.finetuning.run import run_job
 from unmask.runs.directory import RunDirectory
 from unmask.settings import write_line
 from unmask.tasks import TASKS

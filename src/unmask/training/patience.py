@@ -2,7 +2,7 @@
 
 Input: the held-out losses that the run has logged, so that a resumed run decides as if it had never been interrupted.
 The weights of the lowest loss are stored in RUN/checkpoints/best.safetensors. The data that stop a run must not be the
-data it is reported on: fine-tuning holds out part of the training examples for this (finetuning/finetune.py).
+data it is reported on: fine-tuning holds out part of the training examples for this (finetuning/run.py).
 """
 
 from __future__ import annotations
