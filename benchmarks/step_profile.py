@@ -31,7 +31,7 @@ KINDS = {
     "softmax and its gradient": ("_softmax", "_softmax_backward_data", "exp", "amax"),
     "norms": ("native_layer_norm", "native_layer_norm_backward"),
     "GELU": ("gelu", "gelu_backward"),
-    "AdamW": ("_fused_adamw_", "_foreach_norm", "linalg_vector_norm"),
+    "AdamW": ("_fused_adamw_", "_foreach_norm", "linalg_vector_norm", "dot"),
     "random bits": ("clamp_", "sub_", "bitwise_left_shift", "__lshift__"),
     "copies, conversions, fills": ("copy_", "fill_", "zero_", "cat", "_foreach_copy_"),
     "gathers and scatters": ("index_select", "index_add_", "index_copy_", "scatter_", "gather", "_unique2", "nonzero"),
