@@ -32,6 +32,7 @@ class Data(Table, frozen=True):
     factors: tuple[float, ...] = ()  # of the rule's learning rate for classification, in a grid
     epochs: tuple[float, ...] = ()  # in a grid
     settings: tuple[str, ...] = ()
+    passage_loss: bool = False  # whether the Trainer too looks for answers in the passage alone
     choosing: dict[str, Any] = msgspec.field(
         default_factory=dict
     )  # what is different in runs that serve the choice of a learning rate

@@ -160,7 +160,7 @@ class Bench:
         if task.method.recipe:
             self._distill(task, files, out, given["settings"])
         elif task.method.trainer:
-            trainer_finetune.finetune(data.task, model, files.train, out, **given)
+            trainer_finetune.finetune(data.task, model, files.train, out, passage_loss=data.passage_loss, **given)
         else:
             model = self._shallow(model, task.method.layers) if task.method.layers else model
             given |= {"frozen": bool(downstream), "downstream": downstream or None, "quiet": toy}

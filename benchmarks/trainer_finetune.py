@@ -4,7 +4,8 @@ The settings that unmask resolves (learning rate, schedule, epochs, batch, weigh
 samples (text, truncation, windows, targets) and its initial weights, those of the new head among them, go to the
 Trainer. The trained model is scored by unmask, whose predictions equal transformers'. So what differs is the loop:
 batches padded to their longest text, autocast instead of bf16 copies, torch's AdamW, another random order, and other
-draws of dropout.
+draws of dropout; in question answering also the loss of transformers, whose softmax is over the question and the
+padding too, unless `passage_loss` is set.
 """
 
 from __future__ import annotations
@@ -12,12 +13,16 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from torch.nn.utils.rnn import pad_sequence
 
 from unmask.batches.batch import Sample
 from unmask.evaluation.model import score_examples
@@ -30,10 +35,13 @@ from unmask.model import load_model, save_model
 from unmask.recipe import FinetuningRecipe
 from unmask.runs.display import Display
 from unmask.settings import Overrides, write
+from unmask.tasks.answer_head import NEVER, AnswerHead
 from unmask.training.machine import choose_machine, keep_memory
 
 IGNORED = -100
 """The label that transformers leaves out of the loss."""
+CANDIDATES = "candidates"
+"""A mask of the tokens that answers may start and end at."""
 
 
 def finetune(
@@ -45,10 +53,12 @@ def finetune(
     dev: Sequence[Path],
     settings: Overrides,
     tokenizer: str | Path | None = None,
+    passage_loss: bool = False,
 ) -> None:
     """Train, and leave `out`/model, recipe.toml, metrics.jsonl and dev.json as `unmask.finetune` does.
 
-    glibc is told to keep freed memory (see unmask.training.machine), which speeds the peer up.
+    glibc is told to keep freed memory (see unmask.training.machine), which speeds the peer up. With `passage_loss` the
+    loss of answers is that of unmask: its softmax is over the passage.
     """
     import transformers
 
@@ -73,13 +83,19 @@ def finetune(
         def on_step_end(self, *args: Any, **settings: Any) -> None:
             ends.append(time.perf_counter())
 
-    trainer = transformers.Trainer(
+    class PassageTrainer(transformers.Trainer):
+        def compute_loss(self, model: Any, inputs: dict[str, Any], *rest: Any, **settings: Any) -> Tensor:
+            candidates, *gold = (inputs.pop(name) for name in (CANDIDATES, "start_positions", "end_positions"))
+            found = model(**inputs)
+            return _passage_loss((found.start_logits, found.end_logits), candidates, gold)
+
+    trainer = (PassageTrainer if passage_loss else transformers.Trainer)(
         model=loaders[kind].from_pretrained(out / "start"),
         args=transformers.TrainingArguments(
             output_dir=str(out / "trainer"), bf16=machine.precision == "bf16", **_arguments(recipe)
         ),
-        train_dataset=[_example(sample, kind) for sample in ready.train.samples],
-        data_collator=collators.get(kind, transformers.DataCollatorWithPadding)(words),
+        train_dataset=[_example(sample, kind, passage_loss=passage_loss) for sample in ready.train.samples],
+        data_collator=_with_candidates(collators.get(kind, transformers.DataCollatorWithPadding)(words)),
         callbacks=[Clock()],
     )
     begun = time.perf_counter()
@@ -116,10 +132,33 @@ def _arguments(recipe: FinetuningRecipe) -> dict[str, Any]:
         "report_to": [],
         "disable_tqdm": True,
         "logging_steps": 10_000,
+        "remove_unused_columns": False,
     }
 
 
-def _example(sample: Sample, kind: str) -> dict[str, Any]:
+def _passage_loss(logits: Sequence[Tensor], candidates: Tensor, gold: Sequence[Tensor]) -> Tensor:
+    """Return the mean cross-entropy of starts and ends among the candidates, ().
+
+    Shape:
+        logits: (windows, longest) each; candidates: the same, bool; gold: (windows,) each.
+    """
+    tables = (one.float().masked_fill(~candidates, NEVER) for one in logits)
+    return torch.stack([cross_entropy(*pair) for pair in zip(tables, gold, strict=True)]).mean()
+
+
+def _with_candidates(collate: Callable[[list[dict[str, Any]]], Any]) -> Callable[[list[dict[str, Any]]], Any]:
+    """Return a collator that pads the masks of candidates, which those of transformers do not know."""
+
+    def collated(examples: list[dict[str, Any]]) -> Any:
+        batch = collate([{name: value for name, value in one.items() if name != CANDIDATES} for one in examples])
+        if CANDIDATES in examples[0]:
+            batch[CANDIDATES] = pad_sequence([one[CANDIDATES] for one in examples], batch_first=True)
+        return batch
+
+    return collated
+
+
+def _example(sample: Sample, kind: str, *, passage_loss: bool) -> dict[str, Any]:
     """Return a sample as the Trainer's collators take it."""
     found: dict[str, Any] = {"input_ids": sample.ids.tolist(), "attention_mask": [1] * len(sample)}
     if sample.segments is not None:
@@ -133,6 +172,9 @@ def _example(sample: Sample, kind: str) -> dict[str, Any]:
         found["labels"] = tags.tolist()
     else:
         found["start_positions"], found["end_positions"] = map(int, labels)
+        if passage_loss:
+            found[CANDIDATES] = torch.zeros(len(sample), dtype=torch.bool)
+            found[CANDIDATES][sample.positions[AnswerHead.at]] = True
     return found
 
 
