@@ -145,7 +145,7 @@ def main() -> None:
     arguments = ["--examples", str(options.examples), "--epochs", str(options.epochs)]
     for seed, engine, found in take_turns(__file__, options.engines, options.seeds, arguments):
         record = {"engine": engine, "seed": seed, "examples": options.examples, "epochs": options.epochs, **found}
-        add("finetune_speed", record, instead=("engine", "seed", "examples"))
+        add("finetune_speed", record, instead=("engine", "seed", "examples", "epochs"))
 
 
 if __name__ == "__main__":

@@ -97,23 +97,29 @@ def pack_sequences(lengths: np.ndarray, offsets: np.ndarray, groups: Sequence[Gr
     allowed = (len(groups) - 1) * GROUP_COST + sum(group.sequences * group.longest**2 for group in groups)
     if -(-int(offsets[-1]) // longest) * longest**2 >= allowed:  # even if nothing were padding
         return None
+    first_slots = _first_fit(lengths, longest)
+    rows = int(first_slots.max()) // longest + 1
+    if rows * longest**2 >= allowed:
+        return None
+    index = np.arange(offsets[-1]) + np.repeat(first_slots - offsets[:-1], lengths)
+    slots, owner = np.zeros(rows * longest, int), np.full((rows, longest), -1)
+    slots[index] = np.arange(offsets[-1])
+    owner.reshape(-1)[index] = np.repeat(np.arange(len(lengths)), lengths)
+    tensors = torch.from_numpy(index), torch.from_numpy(slots), torch.from_numpy(owner >= 0)
+    return Group(0, int(offsets[-1]), rows, longest, *tensors, owner=torch.from_numpy(owner))
+
+
+def _first_fit(lengths: np.ndarray, capacity: int) -> np.ndarray:
+    """Return the slot of the first token of each sequence, (sequences,), in rows of `capacity` slots."""
     used: list[int] = []
     first_slots = np.empty(len(lengths), int)
     for sequence in np.argsort(-lengths, kind="stable"):
         length = int(lengths[sequence])
-        row = next((row for row, tokens in enumerate(used) if tokens + length <= longest), len(used))
+        row = next((row for row, tokens in enumerate(used) if tokens + length <= capacity), len(used))
         used += [0] * (row == len(used))
-        first_slots[sequence] = row * longest + used[row]
+        first_slots[sequence] = row * capacity + used[row]
         used[row] += length
-    if len(used) * longest**2 >= allowed:
-        return None
-    index = np.arange(offsets[-1]) + np.repeat(first_slots - offsets[:-1], lengths)
-    slots, owner = np.zeros(len(used) * longest, int), np.full((len(used), longest), -1)
-    slots[index] = np.arange(offsets[-1])
-    owner.reshape(-1)[index] = np.repeat(np.arange(len(lengths)), lengths)
-    shape = 0, int(offsets[-1]), len(used), longest
-    tensors = (torch.from_numpy(index), torch.from_numpy(slots), torch.from_numpy(owner >= 0))
-    return Group(*shape, *tensors, owner=torch.from_numpy(owner))
+    return first_slots
 
 
 def group_queries(counts: np.ndarray, groups: Sequence[Group]) -> tuple[Group, ...]:
