@@ -61,6 +61,7 @@ def test_the_norm_of_all_tensors(dtype):
     torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=0)
     assert kernels.total_norm([torch.tensor([1.0, torch.inf]), torch.zeros(2, 3).T]).isinf()
     assert kernels.total_norm([torch.tensor([1.0, torch.nan])]).isnan()
+    assert kernels.total_norm([]).item() == 0
 
 
 def trained(settings, steps=5):
