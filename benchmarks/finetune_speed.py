@@ -1,7 +1,7 @@
 """How fast is fine-tuning, compared with the Hugging Face Trainer at the same work and the same accuracy?
 
 MiniLM (a sentence-embedding model, not trained on SST-2's labels) learns SST-2 from phrases of its training set, scored
-on 2,000 whole sentences of the same set, none of whose phrases is trained on. Same examples, epochs, batch, learning
+on 1,000 whole sentences of the same set, none of whose phrases is trained on. Same examples, epochs, batch, learning
 rate, schedule, optimizer settings, clipping and dropout on both sides. `tuned`: glibc is told to keep freed memory.
 Engines take turns, one seed per round, each in a process of its own. Timed are the steps after the first three, and the
 whole call, from the checkpoint on disk to the scores; the memory is the largest that the process had.
