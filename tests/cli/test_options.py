@@ -28,8 +28,8 @@ def test_the_machine_has_the_default_precision_of_the_verb(parser, precision):
     options.add_workers(parser)
     given = parser.parse_args([])
     assert (given.device, given.precision, given.quiet, given.workers) == ("auto", precision, False, None)
-    machine = options.machine(parser.parse_args(["--device", "cpu", "--precision", "bf16", "--workers", "3"]))
-    assert (machine.device.type, machine.precision, machine.workers) == ("cpu", "bf16", 3)
+    machine = options.machine(parser.parse_args(["--device", "cpu", "--precision", "float32", "--workers", "3"]))
+    assert (machine.device.type, machine.precision, machine.workers) == ("cpu", "float32", 3)
 
 
 def test_a_verb_without_progress_has_no_quiet(parser):

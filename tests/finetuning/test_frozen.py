@@ -23,7 +23,7 @@ from unmask.model import Model, build_encoder, load_model, save_model
 from unmask.objectives.objective import Objective, classify
 from unmask.runs.display import Display
 from unmask.settings import parse_overrides
-from unmask.training.machine import choose_machine
+from unmask.training.machine import Machine
 from unmask.training.processes import Processes
 
 from .conftest import CPU, job_of, recipe_of, tune
@@ -257,7 +257,8 @@ def test_checkpoints_hold_the_small_model_alone(start, task, tmp_path):
 
 
 def test_in_bf16_too(start, task, tmp_path):
-    tune(start, task, tmp_path / "run", "budget.steps=3", downstream="rnn", machine=choose_machine("cpu", "bf16"))
+    machine = Machine(torch.device("cpu"), "bf16")
+    tune(start, task, tmp_path / "run", "budget.steps=3", downstream="rnn", machine=machine)
     assert load(tmp_path / "run", device="cpu").predict(TEXTS)[0].label in ("good", "bad")
     assert same_encoder(load_model(tmp_path / "run"), load_model(start))
 

@@ -13,7 +13,7 @@ from unmask.tasks.classification import Classification
 from unmask.tasks.question_answering import QuestionAnswering
 from unmask.tasks.regression import Regression
 from unmask.tasks.token_classification import TokenClassification
-from unmask.training.machine import choose_machine
+from unmask.training.machine import Machine, choose_machine
 
 SETTINGS = BertSettings(layers=2, width=16, heads=2, feed_forward=32, positions=32, init_std=0.3, dropout=0.5)
 MEANS = ModernBertSettings(
@@ -27,7 +27,7 @@ TASKS = {
     "question-answering": (QuestionAnswering(length=20, question=4), ()),
 }
 CPU = choose_machine("cpu", "float32")
-BF16 = choose_machine("cpu", "bf16")
+BF16 = Machine(torch.device("cpu"), "bf16")
 TEXTS = ["the dog", "the cat near the sea", "a garden", "poem"]
 
 

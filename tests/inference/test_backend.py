@@ -10,7 +10,6 @@ from unmask.batches.frame import Frame
 from unmask.errors import UserError
 from unmask.inference.backend import BATCH_TOKENS, TorchBackend, inference_copy
 from unmask.inference.predictor import Predictor
-from unmask.layers import linear
 from unmask.model import Model
 
 from .conftest import BF16, CPU, TEXTS
@@ -73,8 +72,7 @@ def test_layers_of_all_tokens_of_some_positions_and_pooled(make, tokenizer):
 
 
 @pytest.mark.parametrize("machine", [CPU, BF16], ids=["float32", "bf16"])
-def test_a_text_alone_gets_the_logits_of_a_batch_also_by_onednn(make, tokenizer, monkeypatch, machine):
-    monkeypatch.setattr(linear, "_ONEDNN", torch.backends.mkldnn.is_available())
+def test_a_text_alone_gets_the_logits_of_a_batch_also_by_onednn(make, tokenizer, with_onednn, machine):
     samples = framed(tokenizer)
     exact = inference_copy(make().encoder, CPU)
     backend = TorchBackend(make(), machine)

@@ -1,14 +1,21 @@
 """Exported models compute what the original does, and are refused with a reason where they cannot."""
 
+from importlib import import_module
+
+import numpy as np
 import pytest
 import torch
 
 from unmask.encoders.downstream import DownstreamSettings
 from unmask.errors import UserError
 from unmask.inference import export
+from unmask.inference.engines import OnnxEngine
 from unmask.inference.export import Export, export_model
+from unmask.inference.exported import CHECK
 from unmask.inference.predictor import Predictor, load
+from unmask.inference.signed_bytes import OPERATOR, multiplies_signed_bytes
 from unmask.tasks.rows import as_rows, frame_rows
+from unmask.training.machine import processor
 
 from .conftest import CPU, MEANS, TEXTS
 
@@ -16,11 +23,16 @@ pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
 pytest.importorskip("onnxscript", reason="the extra onnx is not installed")
 
 
-def write(model, folder, format="onnx", precision="float32", head=None):
+UINT8, INT8 = 2, 3
+"""Types of tensors in ONNX programs."""
+
+
+def write(model, folder, format="onnx", precision="float32", head=None, target="any"):
     if format == "openvino":
         pytest.importorskip("openvino", reason="the extra openvino is not installed")
+        pytest.importorskip("nncf", reason="the extra openvino is not installed")
     samples = frame_rows(model.tokenizer, as_rows(TEXTS), 12).samples
-    return export_model(model, Export(format, precision, head), folder / "out", samples)
+    return export_model(model, Export(format, precision, head, target), folder / "out", samples)
 
 
 @pytest.mark.parametrize("kind", ["classification", "token-classification", "question-answering"])
@@ -49,9 +61,52 @@ def test_openvino_computes_the_same_hidden_states(make, tmp_path):
         load(tmp_path / "out").backend.logits("classification", [])
 
 
-def test_int8_is_close_and_smaller(make, tmp_path):
-    manifest = write(make(), tmp_path, precision="int8")
-    assert 0 < manifest.difference < 0.2 * manifest.scale
+@pytest.mark.parametrize("format", ["onnx", "openvino"])
+@pytest.mark.parametrize("target", ["any", "this"])
+def test_int8_for_any_processor_and_for_this_one(make, tmp_path, format, target):
+    manifest = write(make(), tmp_path, format, "int8", target=target)
+    assert 0 < manifest.difference < (0.2 if format == "onnx" else 0.4) * manifest.scale
+    assert (manifest.target, manifest.processor) == (target, processor())
+    card = (tmp_path / "out/README.md").read_text()
+    assert processor() in card and ("any processor" in card) == (target == "any")
+    if format == "onnx":
+        graph = import_module("onnx").load(tmp_path / "out/model.onnx").graph
+        types = {tensor.name: tensor.data_type for tensor in graph.initializer}
+        weights = {types[node.input[1]] for node in graph.node if node.op_type == OPERATOR}
+        assert weights == {INT8 if target == "this" and multiplies_signed_bytes() else UINT8}
+
+
+def test_a_target_without_int8_has_no_effect(make, tmp_path):
+    with pytest.raises(UserError, match="the target has no effect in float32"):
+        write(make(), tmp_path, target="this")
+
+
+@pytest.mark.parametrize(("precision", "share"), [("float32", 0.002), ("int8", 0.06)])
+def test_outputs_that_differ_from_those_after_the_export_are_refused(make, tmp_path, monkeypatch, precision, share):
+    """As on a processor that computes something else."""
+    write(make(), tmp_path, precision=precision)
+    load(tmp_path / "out")
+    real = OnnxEngine.run
+    monkeypatch.setattr(OnnxEngine, "run", lambda engine, inputs: (1 + share / 4) * real(engine, inputs))
+    load(tmp_path / "out")
+    monkeypatch.setattr(OnnxEngine, "run", lambda engine, inputs: (1 + share) * real(engine, inputs))
+    with pytest.raises(UserError, match=r"the program's outputs differ by \d.\d % from those on .*--target any"):
+        load(tmp_path / "out")
+    monkeypatch.setattr(OnnxEngine, "run", lambda engine, inputs: np.nan * real(engine, inputs))
+    with pytest.raises(UserError, match="differ by nan %"):
+        load(tmp_path / "out")
+
+
+def test_a_program_without_the_outputs_to_compare_with_is_refused(make, tmp_path):
+    write(make(), tmp_path)
+    checksums = tmp_path / "out/checksums.json"
+    checksums.unlink()
+    (tmp_path / "out" / CHECK).write_bytes(b"no tensors")
+    with pytest.raises(UserError, match=r"check.safetensors: the file is missing or damaged"):
+        load(tmp_path / "out")
+    (tmp_path / "out" / CHECK).unlink()
+    with pytest.raises(UserError, match=r"check.safetensors: the file is missing or damaged"):
+        load(tmp_path / "out")
 
 
 def test_a_wrong_program_is_not_kept(make, tmp_path, monkeypatch):

@@ -61,8 +61,8 @@ def test_the_comparison_of_kernels_notices_a_planted_fault(planted, monkeypatch)
         test_kernels_equal_the_plain_kernel(fused, False, Rotation(), LENGTHS)
 
 
-def on_gpu(dtype, width):
-    return SimpleNamespace(is_cuda=True, dtype=dtype, shape=(10, 3 * width))
+def on_gpu(dtype, width, device="cuda"):
+    return SimpleNamespace(is_cuda=device == "cuda", is_cpu=False, dtype=dtype, shape=(10, 3 * width))
 
 
 def test_the_kernel_is_chosen_by_device_type_and_layer(monkeypatch):
@@ -71,6 +71,8 @@ def test_the_kernel_is_chosen_by_device_type_and_layer(monkeypatch):
     assert choose_kernel(on_gpu(torch.bfloat16, HEADS * 8), tokens, spec) is varlen
     assert choose_kernel(on_gpu(torch.float32, HEADS * 8), tokens, spec) is fused
     assert choose_kernel(on_gpu(torch.bfloat16, HEADS * 12), tokens, spec) is fused
+    for dtype in (torch.bfloat16, torch.float32):
+        assert choose_kernel(on_gpu(dtype, HEADS * 8, "mps"), tokens, spec) is plain
     biased = AttentionSpec(HEADS, bias=lambda query, tokens, group: query)
     assert choose_kernel(on_gpu(torch.bfloat16, HEADS * 8), tokens, biased) is plain
     monkeypatch.setattr(torch.compiler, "is_exporting", lambda: True)

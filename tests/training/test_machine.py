@@ -8,8 +8,10 @@ import sys
 import pytest
 import torch
 
+from unmask.capabilities import WAYS
+from unmask.errors import UserError
 from unmask.training import machine
-from unmask.training.machine import Machine, keep_few_kernels
+from unmask.training.machine import Machine, choose_machine, keep_few_kernels
 
 
 @pytest.fixture
@@ -22,7 +24,7 @@ def products(monkeypatch):
         now[0] += 0.005 if len(seen) == 25 else 0.01
 
     monkeypatch.setattr(machine.time, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(machine, "_products", lambda device: [multiply])
+    monkeypatch.setattr(machine, "_ways", lambda machine: [multiply])
     return seen
 
 
@@ -50,8 +52,73 @@ def test_all_products_are_equal_and_the_global_generator_is_not_used(monkeypatch
     assert one.matmul_peak() > 0
     assert torch.get_rng_state().equal(state)
     left, right = torch.randn(2, 4, 4).to(one.dtype)
-    for multiply in machine._products(one.device):
+    for multiply in machine._ways(one):
         torch.testing.assert_close(multiply(left, right), left @ right.T)
+
+
+def test_the_peak_is_measured_also_where_no_way_is_known(monkeypatch):
+    monkeypatch.setattr(machine, "products", lambda: dict.fromkeys(WAYS, 0.0))
+    assert machine._ways(Machine(torch.device("cpu"), "bf16")) == [torch.nn.functional.linear]
+
+
+@pytest.mark.parametrize(("faster", "precision"), [(True, "bf16"), (False, "float32")])
+def test_auto_is_what_is_faster(faster, precision, monkeypatch):
+    monkeypatch.setattr(machine, "multiplies_bf16", lambda: faster)
+    assert choose_machine("cpu").precision == precision
+
+
+def test_bf16_that_a_processor_emulates_is_refused(monkeypatch):
+    monkeypatch.setattr(machine, "emulates_bf16", lambda: True)
+    with pytest.raises(UserError, match=r"this processor does not multiply bf16.*--precision float32"):
+        choose_machine("cpu", "bf16")
+    monkeypatch.setattr(machine, "emulates_bf16", lambda: False)
+    assert choose_machine("cpu", "bf16").precision == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("supported", "precision"), [(True, "bf16"), (False, "float32")], ids=["Ampere", "Turing, which emulates bf16"]
+)
+def test_a_gpu_that_emulates_bf16_computes_in_float32(supported, precision, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(
+        torch.cuda, "is_bf16_supported", lambda including_emulation=True: supported or including_emulation
+    )
+    chosen = choose_machine()
+    assert (chosen.device.type, chosen.precision) == ("cuda", precision)
+    if not supported:
+        with pytest.raises(UserError, match="this GPU does not multiply bf16"):
+            choose_machine("cuda", "bf16")
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [("tpu", "unknown device 'tpu'"), ("cuda", "no CUDA device"), ("mps", "no GPU of Apple's is available")],
+)
+def test_devices_that_are_not_there_are_refused(device, message, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(UserError, match=message):
+        choose_machine(device)
+
+
+def test_apples_gpu_is_used_on_request_in_one_process(monkeypatch):
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert choose_machine("auto").device.type != "mps"
+    chosen = choose_machine("mps")
+    assert (chosen.device.type, chosen.precision) == ("mps", "float32")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="several processes"):
+        choose_machine("mps")
+
+
+def test_the_memory_of_apples_gpu(monkeypatch):
+    apple = Machine(torch.device("mps"), "float32")
+    sizes = {"driver_allocated_memory": 7, "current_allocated_memory": 5, "recommended_max_memory": 12}
+    for name, size in sizes.items():
+        monkeypatch.setattr(torch.mps, name, lambda size=size: size)
+    monkeypatch.setattr(torch.mps, "empty_cache", lambda: None)
+    assert (apple.reset_peak_memory(), apple.memory(), apple.available_memory()) == (False, 7, 7)
 
 
 @pytest.mark.parametrize(("precision", "kept"), [("float32", "24"), ("bf16", "96")])

@@ -22,7 +22,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         required=True,
-        dest="target",
+        dest="kind",
         choices=("onnx", "openvino", "huggingface", "allennlp"),
         help="onnx (ONNX Runtime) or openvino: a program with its tokenizer, which predict, evaluate and load also "
         "read; huggingface: a directory for transformers; allennlp: options.json and weights.hdf5 of an ELMo",
@@ -41,6 +41,13 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="labeled examples: calibrate int8 by them (openvino), and refuse it if it is significantly worse on them",
     )
+    parser.add_argument(
+        "--target",
+        default="any",
+        choices=("any", "this"),
+        help="processors that int8 is made for: any (default), or the closest on this one, which other programs may "
+        "compute wrongly elsewhere",
+    )
     parser.add_argument("--out", required=True, metavar="DIR", help="new directory")
     parser.add_argument("--columns", metavar="OURS=THEIRS,...", help="names of the columns of --data, as for evaluate")
     add_quiet(parser)
@@ -55,9 +62,9 @@ def run(options: argparse.Namespace) -> None:
     refuse_filled(out)
     _check(options)
     model = load_model(options.model, allow_pickle=options.allow_pickle)
-    if options.target == "allennlp":
+    if options.kind == "allennlp":
         _allennlp(model, out, options)
-    elif options.target == "huggingface":
+    elif options.kind == "huggingface":
         _huggingface(model, out, options)
     else:
         _program(model, out, options)
@@ -65,11 +72,13 @@ def run(options: argparse.Namespace) -> None:
 
 def _check(options: argparse.Namespace) -> None:
     """Raise an error for options that have no effect with the format."""
-    if options.target in ("allennlp", "huggingface"):
+    if options.kind in ("allennlp", "huggingface"):
         if options.precision != "float32":
-            raise UserError(f"--format {options.target} is written in float32", remedy="omit --precision")
-        if options.head or options.data:
-            raise UserError(f"--head and --data have no effect with --format {options.target}", remedy="omit them")
+            raise UserError(f"--format {options.kind} is written in float32", remedy="omit --precision")
+        if options.head or options.data or options.target != "any":
+            raise UserError(
+                f"--head, --data and --target have no effect with --format {options.kind}", remedy="omit them"
+            )
 
 
 def _allennlp(model: Model, out: Path, options: argparse.Namespace) -> None:
@@ -95,11 +104,13 @@ def _program(model: Model, out: Path, options: argparse.Namespace) -> None:
     from unmask.inference.export import Export, export_model
 
     examples, samples = _examples(model, options)
-    manifest = export_model(model, Export(options.target, options.precision, options.head), out, samples)
+    wanted = Export(options.kind, options.precision, options.head, options.target)
+    manifest = export_model(model, wanted, out, samples)
     report(options, f"largest difference from the original: {manifest.difference:.2g} of {manifest.scale:.3g}")
     if examples:
         _gate(model, out, options)
-    report(options, f"{manifest.precision}, {manifest.signature.head}: {out}")
+    made = f"{manifest.precision}, {manifest.signature.head}"
+    report(options, f"{made}, for {manifest.target} processor, checked on {manifest.processor}: {out}")
 
 
 def _examples(model: Model, options: argparse.Namespace) -> tuple[list[Any], list[Any]]:

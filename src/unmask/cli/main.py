@@ -40,6 +40,7 @@ VERBS = {
     "serve": "answer requests over HTTP with one or more models",
     "export": "write a model in the format of another program",
     "bench": "measure the engines of a model on this machine, and recommend one",
+    "doctor": "print what this machine has and computes, for reports of problems",
     "push": "upload a model with its card to the Hugging Face Hub",
     "recipes": "list, show and compare the shipped recipes, migrate those of earlier versions, or print their schema",
     "completion": "print the completion of a shell: bash, zsh or fish",

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from unmask.batches.batch import Batch, Sample
+from unmask.capabilities import cpu_or_gpu
 from unmask.encoders.encoder import POOLER, Keep, WithPooler, text_vectors
 from unmask.errors import UserError
 from unmask.inference.batching import in_order, run_in_batches
@@ -28,7 +29,7 @@ from unmask.objectives.objective import BuildContext, Objective
 from unmask.runs.display import Display
 from unmask.training.machine import Machine
 
-BATCH_TOKENS = {"cpu": 4096, "cuda": 8192}
+BATCH_TOKENS = {"cpu": 4096, "gpu": 8192}
 """Maximum number of tokens per batch on a device."""
 
 _Module = TypeVar("_Module", bound=nn.Module)
@@ -93,7 +94,7 @@ class TorchBackend:
 
     @property
     def _batch_tokens(self) -> int:
-        return BATCH_TOKENS[self.machine.device.type]
+        return BATCH_TOKENS[cpu_or_gpu(self.machine.device)]
 
     def logits(self, head: str, samples: Sequence[Sample]) -> list[np.ndarray]:
         """See `Backend`."""

@@ -17,13 +17,14 @@ import numpy as np
 
 from unmask.batches.batch import Sample
 from unmask.batches.frame import Frame
+from unmask.capabilities import emulates_bf16
 from unmask.errors import UserError
 from unmask.inference.backend import Backend, TorchBackend
 from unmask.inference.export import Export, difference, export_model
 from unmask.inference.exported import load_exported
 from unmask.inference.program import FEATURES, SUMMARY, Signature, build_program, default_head
 from unmask.model import Model
-from unmask.training.machine import choose_machine, multiplies_bf16
+from unmask.training.machine import choose_machine
 
 MEAN, DEVIATION = 25, 15
 """Lengths of the sequences in tokens, normally distributed and cut to what the model reads."""
@@ -95,10 +96,10 @@ def mixed_lengths(model: Model, signature: Signature, count: int) -> list[Sample
 def _backends(model: Model, exact: Backend, left_out: list[str]) -> Iterator[tuple[str, str, Backend]]:
     """Yield the engines one after the other, each with its name and precision."""
     yield "torch", "float32", exact
-    if multiplies_bf16():
+    if not emulates_bf16():
         yield "torch", "bf16", TorchBackend(model, choose_machine("cpu", "bf16"))
     choices = [("onnx", "onnxruntime", "float32"), ("onnx", "onnxruntime", "int8"), ("openvino", "openvino", "float32")]
-    choices += [("openvino", "openvino", "bf16")] if multiplies_bf16() else []
+    choices += [] if emulates_bf16() else [("openvino", "openvino", "bf16")]
     for name, library, precision in choices:
         if find_spec(library) is None:
             left_out.append(f"{name} {precision}: {library} is not installed")

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from unmask.errors import UserError
+from unmask.inference.signed_bytes import EXACT, multiplies_signed_bytes, with_signed_weights
 
 Arrays = Mapping[str, np.ndarray]
 HINTS = {"float32": "f32", "int8": "f32", "bf16": "bf16"}
@@ -34,7 +35,7 @@ class OnnxEngine:
     Args:
         path: `model.onnx`.
         threads: number of threads to compute with.
-        precision: that of the file; not used.
+        precision: that of the file; see inference/signed_bytes.py for int8.
 
     Raises:
         UserError: onnxruntime is not installed, or the file is damaged.
@@ -45,8 +46,13 @@ class OnnxEngine:
         options = runtime.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = 3
+        if precision == "int8":
+            need("onnx", "onnx")
+            options.add_session_config_entry(EXACT, "0" if multiplies_signed_bytes() else "1")
         try:
-            self.session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+            signed = precision == "int8" and multiplies_signed_bytes()
+            program = with_signed_weights(path) if signed else str(path)
+            self.session = runtime.InferenceSession(program, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # the library's errors have no common class
             raise damaged(path, error) from error
         self.names = [one.name for one in self.session.get_inputs()]

@@ -1,8 +1,8 @@
 """Export of a model to ONNX or OpenVINO, with its tokenizer, checked against the original.
 
 Input: a model. Output: a directory with the program (`model.onnx`, or `model.xml` and `model.bin`), the manifest
-`export.json`, `config.json` and the tokenizer, which `load` reads. It is complete or not there: it is written beside
-its place and renamed after the check.
+`export.json`, `config.json`, the tokenizer and a card, which `load` reads. It is complete or not there: it is written
+beside its place and renamed after the check.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from unmask.durable import replace_file
 from unmask.errors import UserError
 from unmask.inference.backend import Backend, TorchBackend
 from unmask.inference.engines import need
-from unmask.inference.exported import MANIFEST, Manifest, load_exported
+from unmask.inference.exported import CHECK, MANIFEST, Manifest, open_exported, outputs, write_check
 from unmask.inference.program import (
     FEATURES,
     INPUTS,
@@ -39,14 +39,28 @@ from unmask.inference.program import (
     refuse_filled,
 )
 from unmask.inference.quantize import CALIBRATION, quantize_onnx, quantize_openvino, quiet_logging
+from unmask.inference.signed_bytes import multiplies_signed_bytes
 from unmask.model import Model
-from unmask.training.machine import choose_machine
+from unmask.training.machine import choose_machine, processor
 
 if TYPE_CHECKING:
     from unmask.tasks import AnyTask
 
 BOUNDS = {"float32": 1e-3, "bf16": 0.1, "int8": 0.5}
 """Largest difference from the original that is accepted, as a share of its largest absolute output."""
+WHERE = {
+    "any": "It was made for any processor: what it computes does not depend on which instructions there are.",
+    "this": "It was made for this processor (`--target this`): in other programs it may be off on processors without "
+    "VNNI or AMX, where sums of signed bytes saturate. `unmask` checks that when it loads it.",
+}
+CARD = """# A program for {engine}
+
+Exported by `unmask export` in {precision}; its output: {head}. Made and checked on {processor}: the largest difference
+from the original was {difference:.2g}, its largest output {scale:.3g}. {where}
+
+`unmask predict --model DIRECTORY` and `unmask.load` compute it, and compare its outputs with those that it had where it
+was made (`check.safetensors`), on every machine.
+"""
 
 
 @dataclass(frozen=True)
@@ -57,11 +71,13 @@ class Export:
         format: "onnx" or "openvino".
         precision: "float32"; "int8"; "bf16", for openvino only.
         head: name of the head, "features" for the last layer; None: see `default_head`.
+        target: processors to export for, in int8: "any", or "this", whose program may be off on others.
     """
 
     format: str
     precision: str = "float32"
     head: str | None = None
+    target: str = "any"
 
 
 def export_model(model: Model, wanted: Export, out: Path, samples: Sequence[Sample] = ()) -> Manifest:
@@ -85,6 +101,11 @@ def export_model(model: Model, wanted: Export, out: Path, samples: Sequence[Samp
         raise UserError(
             "ONNX Runtime does not compute in bf16 on CPUs", remedy="pass --format openvino, or another --precision"
         )
+    if wanted.target == "this" and wanted.precision != "int8":
+        raise UserError(
+            f"the target has no effect in {wanted.precision}: its program is the same for all processors",
+            remedy="omit --target",
+        )
     if wanted.format == "openvino" and wanted.precision == "int8" and not samples:
         raise UserError("int8 of OpenVINO is calibrated by real texts", remedy="pass --data FILE")
     for library in ("onnx", "onnxscript", "onnxruntime" if wanted.format == "onnx" else "openvino"):
@@ -94,10 +115,7 @@ def export_model(model: Model, wanted: Export, out: Path, samples: Sequence[Samp
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as name:
         folder = Path(name)
-        made = folder / "made"
-        made.mkdir()
         trace(program, folder / "model.onnx")
-        _convert(wanted, folder, made, list(samples[:CALIBRATION]))
         manifest = Manifest(
             wanted.format,
             wanted.precision,
@@ -105,14 +123,50 @@ def export_model(model: Model, wanted: Export, out: Path, samples: Sequence[Samp
             model.encoder.vocabulary,
             model.labels,
             cast("AnyTask | None", model.task),
+            target=wanted.target,
+            processor=processor(),
         )
-        _describe(model, manifest, made)
-        manifest = _checked(model, backend, manifest, made)
-        _describe(model, manifest, made)
+        tried = [
+            _make(model, backend, wanted, manifest, folder, signed, samples[:CALIBRATION])
+            for signed in _weights(wanted)
+        ]
+        best, manifest = min(tried, key=lambda it: it[1].difference / it[1].scale)
         if out.is_dir():
             out.rmdir()  # empty: see above
-        made.rename(out)
+        best.rename(out)
     return manifest
+
+
+def _weights(wanted: Export) -> list[bool]:
+    """Return which weights to try, signed or not; see inference/quantize.py."""
+    if wanted.precision != "int8" or wanted.target == "any":
+        return [False]
+    return [True, False] if wanted.format == "openvino" else [multiplies_signed_bytes()]
+
+
+def _make(
+    model: Model,
+    original: Backend,
+    wanted: Export,
+    manifest: Manifest,
+    folder: Path,
+    signed: bool,
+    samples: Sequence[Sample],
+) -> tuple[Path, Manifest]:
+    """Convert the traced program in `folder`, check it, and return its directory and its complete manifest.
+
+    Raises:
+        UserError: it differs too much from the original.
+    """
+    made = folder / f"made-{'signed' if signed else 'unsigned'}"
+    made.mkdir()
+    _convert(wanted, folder, made, signed, samples)
+    _describe(model, manifest, made)
+    _, written = open_exported(made, manifest)
+    manifest = _checked(original, written, model, manifest)
+    write_check(made, model, written)
+    _describe(model, manifest, made)
+    return made, manifest
 
 
 def trace(program: Program, path: Path) -> None:
@@ -144,13 +198,13 @@ def trace(program: Program, path: Path) -> None:
         ) from error
 
 
-def _convert(wanted: Export, folder: Path, made: Path, samples: Sequence[Sample]) -> None:
+def _convert(wanted: Export, folder: Path, made: Path, signed: bool, samples: Sequence[Sample]) -> None:
     """Write the traced program in `folder` to `made`, in the format and precision that are wanted."""
     traced = folder / "model.onnx"
     if wanted.format == "onnx":
         if wanted.precision == "int8":
             with quiet_logging():
-                quantize_onnx(traced, made / "model.onnx")
+                quantize_onnx(traced, made / "model.onnx", signed=signed)
         else:
             for file in folder.glob("model.onnx*"):
                 shutil.move(file, made / file.name)
@@ -159,7 +213,7 @@ def _convert(wanted: Export, folder: Path, made: Path, samples: Sequence[Sample]
     converted = library.Core().read_model(str(traced))  # `convert_model` would report its use to the library's makers
     if wanted.precision == "int8":
         with quiet_logging():
-            converted = quantize_openvino(converted, samples)
+            converted = quantize_openvino(converted, samples, signed=signed)
     library.save_model(converted, str(made / "model.xml"), compress_to_fp16=False)
 
 
@@ -172,36 +226,44 @@ def _describe(model: Model, manifest: Manifest, made: Path) -> None:
     length = task.length if task else model.encoder.longest
     model.tokenizer.save(made, length=length, summary=shape.summary, segments=shape.segments > 1)
     replace_file(made / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
-    programs = (file.name for file in made.glob("model.*"))
+    replace_file(made / "README.md", _card(manifest).encode())
+    programs = (file.name for file in (*made.glob("model.*"), *made.glob(CHECK)))
     write_checksums(made, (*sorted(programs), MANIFEST, "config.json"))
 
 
-def _checked(model: Model, original: Backend, manifest: Manifest, made: Path) -> Manifest:
+def _checked(original: Backend, written: Backend, model: Model, manifest: Manifest) -> Manifest:
     """Return the manifest with the largest difference from the original on random sequences of many lengths.
 
     Raises:
         UserError: it is above the bound.
     """
-    written = load_exported(made)[1]
-    found = difference(original, written, model, manifest.signature)
-    if not found[0] <= BOUNDS[manifest.precision] * found[1]:  # also if it is not a number
+    worst, scale = difference(original, written, model, manifest.signature)
+    if not worst <= BOUNDS[manifest.precision] * scale:  # also if it is not a number
         raise UserError(
-            f"the exported model differs from the original by {found[0]:.3g} (its largest output: {found[1]:.3g}), "
+            f"the exported model differs from the original by {worst:.3g} (its largest output: {scale:.3g}), "
             f"more than rounding in {manifest.precision} explains",
             remedy="choose another --precision or --format",
         )
-    return msgspec.structs.replace(manifest, difference=found[0], scale=found[1])
+    return msgspec.structs.replace(manifest, difference=worst, scale=scale)
 
 
 def difference(original: Backend, other: Backend, model: Model, signature: Signature) -> tuple[float, float]:
     """Return the largest difference of two backends on random sequences, and the largest output of the first."""
     samples = probes(model, signature)
+    pairs = list(zip(*(outputs(backend, model, signature, samples) for backend in (original, other)), strict=True))
+    scale = max(float(np.abs(exact).max()) for exact, _ in pairs)
+    return max(float(np.abs(exact - rounded).max()) for exact, rounded in pairs), scale
 
-    def outputs(backend: Backend) -> list[np.ndarray]:
-        if signature.head != FEATURES:
-            return backend.logits(signature.head, samples)
-        return [rows for _, rows in sorted(backend.layers(samples, [model.encoder.num_layers]), key=lambda it: it[0])]
 
-    pairs = list(zip(outputs(original), outputs(other), strict=True))
-    scale = max(float(np.abs(ours).max()) for ours, _ in pairs)
-    return max(float(np.abs(ours - theirs).max()) for ours, theirs in pairs), scale
+def _card(manifest: Manifest) -> str:
+    """Return the card of an exported model."""
+    where = WHERE[manifest.target] if manifest.precision == "int8" else WHERE["any"]
+    return CARD.format(
+        engine={"onnx": "ONNX Runtime", "openvino": "OpenVINO"}[manifest.format],
+        precision=manifest.precision,
+        head=manifest.signature.head.replace("_", " "),
+        processor=manifest.processor,
+        difference=manifest.difference,
+        scale=manifest.scale,
+        where=where,
+    )

@@ -1,6 +1,10 @@
 """Directories of exported models: their manifest, and the backend that computes them.
 
 Input: a directory that `inference/export.py` wrote. Output: a model without weights, and a `Backend` for it.
+
+What a program computes depends on the processor and on the version of its engine: in int8, sums may saturate. So a
+directory also holds some inputs and the outputs that the program had where it was exported, and each time it is loaded
+they are compared.
 """
 
 from __future__ import annotations
@@ -12,6 +16,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import torch
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
 from torch import Tensor
 
 from unmask.batches.batch import Batch, Sample
@@ -20,17 +26,25 @@ from unmask.checkpoints.check import body_on_meta
 from unmask.checkpoints.checksums import NAME as CHECKSUMS
 from unmask.checkpoints.checksums import check_checksums
 from unmask.checkpoints.huggingface import read_settings
-from unmask.durable import sha256
+from unmask.durable import replace_file, sha256
 from unmask.errors import UserError
+from unmask.inference.backend import Backend
 from unmask.inference.batching import in_order, run_in_batches
 from unmask.inference.engines import ENGINES, Arrays, Engine
-from unmask.inference.program import FEATURES, INPUTS, Signature
+from unmask.inference.program import FEATURES, INPUTS, Signature, probes
 from unmask.model import Model
 from unmask.runs.display import Display
 from unmask.tasks import AnyTask
 from unmask.tokenizers.load import load_tokenizer
+from unmask.training.machine import processor
 
 MANIFEST = "export.json"
+CHECK = "check.safetensors"
+"""Inputs, and the outputs that the program had for them where it was exported."""
+NUM_CHECKED, NUM_COLUMNS = 6, 256
+"""Number of sequences of `probes` in `CHECK`, and of the columns of their outputs."""
+ROUNDING = {"float32": 1e-3, "bf16": 0.05, "int8": 0.05}
+"""Largest difference from these outputs that is accepted, as a ratio of root mean squares."""
 BATCH_TOKENS = 1024
 """Maximum number of tokens per batch: its hidden states fit the processor's cache."""
 
@@ -47,6 +61,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         task: the task that the model was fine-tuned for.
         difference: largest difference from the original that the check after the export found.
         scale: largest absolute value of the original there.
+        target: "any": right on every processor; "this": as fast and close as possible on the one that it was made on.
+        processor: the processor that it was made and checked on.
     """
 
     format: str
@@ -57,6 +73,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     task: AnyTask | None = None
     difference: float = 0.0
     scale: float = 1.0
+    target: str = "any"
+    processor: str = ""
 
 
 @dataclass(frozen=True)
@@ -162,7 +180,8 @@ def load_exported(directory: Path, display: Display | None = None) -> tuple[Mode
         display: shows the progress of long computations.
 
     Raises:
-        UserError: a file is missing or damaged, or the engine is not installed.
+        UserError: a file is missing or damaged, the engine is not installed, or the outputs are not those that the
+            program had where it was exported.
     """
     check_checksums(directory)
     path = directory / MANIFEST
@@ -170,6 +189,14 @@ def load_exported(directory: Path, display: Display | None = None) -> tuple[Mode
         manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UserError(f"the file is damaged ({error})", file=path, remedy="export the model again") from error
+    model, backend = open_exported(directory, manifest, display)
+    check_outputs(directory, manifest, model, backend)
+    return model, backend
+
+
+def open_exported(directory: Path, manifest: Manifest, display: Display | None = None) -> tuple[Model, ExportedBackend]:
+    """Return what `load_exported` does, without the check of its outputs."""
+    path = directory / MANIFEST
     if manifest.format not in ENGINES:
         raise UserError(f"unknown format '{manifest.format}'", file=path, remedy="export the model again")
     settings, words = read_settings(directory), load_tokenizer(directory)
@@ -183,3 +210,49 @@ def load_exported(directory: Path, display: Display | None = None) -> tuple[Mode
     listed = directory / CHECKSUMS
     known = sha256(listed) if listed.is_file() else ""
     return model, ExportedBackend(engine, signature, manifest.precision, settings.layers, shown, known)
+
+
+def outputs(backend: Backend, model: Model, signature: Signature, samples: Sequence[Sample]) -> list[np.ndarray]:
+    """Return what a program, or its original, computes for samples, (rows, columns) each, in their order."""
+    if signature.head != FEATURES:
+        return backend.logits(signature.head, samples)
+    rows = backend.layers(samples, [model.encoder.num_layers])
+    return [found[:, 0] for _, found in sorted(rows, key=lambda pair: pair[0])]
+
+
+def write_check(directory: Path, model: Model, backend: ExportedBackend) -> None:
+    """Write the inputs and outputs that `check_outputs` reads."""
+    samples = probes(model, backend.signature)[:NUM_CHECKED]
+    tensors = {}
+    for number, rows in enumerate(outputs(backend, model, backend.signature, samples)):
+        tensors[f"input.{number}"] = samples[number].ids
+        tensors[f"output.{number}"] = np.ascontiguousarray(rows.reshape(-1, rows.shape[-1])[:, :NUM_COLUMNS])
+    replace_file(directory / CHECK, save(tensors))
+
+
+def check_outputs(directory: Path, manifest: Manifest, model: Model, backend: ExportedBackend) -> None:
+    """Check that a program has the outputs here that it had where it was exported.
+
+    Raises:
+        UserError: it has others, by more than rounding, or the file that tells is missing or damaged.
+    """
+    path, samples = directory / CHECK, probes(model, backend.signature)[:NUM_CHECKED]
+    try:
+        stored = load_file(path)
+        expected = [stored[f"output.{number}"] for number in range(len(samples))]
+        same = all(np.array_equal(stored[f"input.{number}"], it.ids) for number, it in enumerate(samples))
+    except (OSError, SafetensorError, KeyError) as error:
+        raise UserError("the file is missing or damaged", file=path, remedy="export the model again") from error
+    if not same:
+        raise UserError("the stored inputs are not those of this version", file=path, remedy="export the model again")
+    computed = outputs(backend, model, backend.signature, samples)
+    here = np.concatenate([rows.reshape(-1, rows.shape[-1])[:, :NUM_COLUMNS].ravel() for rows in computed])
+    there = np.concatenate([rows.ravel() for rows in expected])
+    off = float(np.sqrt(np.mean((here - there) ** 2) / np.mean(there**2))) if here.shape == there.shape else np.inf
+    if not off <= ROUNDING[manifest.precision]:  # also if it is not a number
+        raise UserError(
+            f"on this processor ({processor()}) the program's outputs differ by {100 * off:.1f} % from those on "
+            f"{manifest.processor}, where it was exported",
+            file=directory,
+            remedy="export the model on this machine, or with --target any",
+        )

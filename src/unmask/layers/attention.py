@@ -5,7 +5,7 @@ sequence.
 
 The kernel is injected. There are three, with equal outputs and gradients: `fused` for CPUs, `varlen` for GPUs, and
 `plain` for export, attention scores and biases; `for_inference` has equal outputs on CPUs, but no gradient. `fastest`
-chooses one of them at each call.
+chooses one of them at each call. Devices other than CPUs and CUDA's use `plain`.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def choose_kernel(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Kernel:
         tokens: offsets and groups of the sequences.
         spec: parameters of the attention.
     """
-    if spec.bias is not None or torch.compiler.is_exporting():
+    if spec.bias is not None or torch.compiler.is_exporting() or not (qkv.is_cpu or qkv.is_cuda):
         return plain
     on_gpu = qkv.is_cuda and qkv.dtype == torch.bfloat16 and qkv.shape[1] // (3 * spec.heads) % 8 == 0
-    if not (qkv.is_cuda or torch.is_grad_enabled()) and is_supported(tokens.groups, spec):
+    if qkv.is_cpu and not torch.is_grad_enabled() and is_supported(tokens.groups, spec):
         return for_inference
     padding_in_stream = any(group.real is not None and group.index is None for group in tokens.groups)
     return varlen if on_gpu and not padding_in_stream else fused

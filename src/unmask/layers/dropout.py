@@ -34,7 +34,7 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor, onto: Tensor | None = None) -> Tensor:
         """Return x with dropout, added to `onto` (a residual connection) if given."""
         if self.training and self.rate > 0:
-            if not x.is_cuda:
+            if x.is_cpu:
                 dropped: Tensor = _Dropout.apply(x, onto, self.rate)  # type: ignore[no-untyped-call]
                 return dropped
             x = dropout(x, self.rate)
@@ -71,7 +71,7 @@ def keep(
         seed: determines the result.
     """
     bits = np.random.SFC64(seed)
-    if device is not None and device.type == "cuda":
+    if device is not None and device.type != "cpu":
         generator = torch.Generator(device).manual_seed(int(bits.random_raw() >> 1))
         return torch.empty(shape, dtype=dtype, device=device).bernoulli_(1 - rate, generator=generator)
     lanes, width, count = _LANES[dtype.itemsize], 8 * dtype.itemsize, shape.numel()

@@ -111,7 +111,7 @@ def look_up(table: Tensor, ids: Tensor) -> Tensor:
         table: (rows, width); ids: (tokens,) int64; returns (tokens, width).
     """
     exact = torch.is_grad_enabled() and not torch.compiler.is_compiling()
-    if table.is_cuda or table.dtype != torch.bfloat16 or not exact:
+    if not table.is_cpu or table.dtype != torch.bfloat16 or not exact:
         return embedding(ids, table)
     found: Tensor = _LookUp.apply(table, ids)  # type: ignore[no-untyped-call]
     return found

@@ -18,7 +18,7 @@ class LayerNorm(nn.LayerNorm):
     def forward(self, x: Tensor) -> Tensor:
         """Return a tensor of the same shape, (tokens, width)."""
         exact = torch.is_grad_enabled() and not torch.compiler.is_compiling()
-        if x.is_cuda or x.dtype != torch.bfloat16 or not exact:
+        if not x.is_cpu or x.dtype != torch.bfloat16 or not exact:
             return super().forward(x)
         normed: Tensor = _LayerNorm.apply(x, self.weight, self.bias, self.eps)  # type: ignore[no-untyped-call]
         return normed

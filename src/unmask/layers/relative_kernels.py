@@ -22,11 +22,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import dropout as drop
 
+from unmask.capabilities import cpu_or_gpu
 from unmask.layers.dropout import draw, keep
 from unmask.layers.fused_attention import softmax, softmax_backward
 from unmask.layers.relative_view import Rows
 
-CHUNK = {"cpu": 1 << 20, "cuda": 1 << 28}
+CHUNK = {"cpu": 1 << 20, "gpu": 1 << 28}
 """Maximum number of scores computed at once, but at least those of one head of one sequence."""
 MANY_KEYS = 1024
 """Minimum number of keys for which probabilities are recomputed in the backward pass."""
@@ -118,7 +119,7 @@ def _parts(inputs: Inputs) -> Iterator[tuple[slice, slice]]:
     """Yield the heads and the sequences to compute together."""
     heads, sequences, longest, _ = inputs.content.shape
     each = longest * inputs.distances.shape[1]
-    capacity = max(1, CHUNK[inputs.content.device.type] // each)
+    capacity = max(1, CHUNK[cpu_or_gpu(inputs.content.device)] // each)
     many = min(sequences, capacity)
     wide = max(1, capacity // many) if many == sequences else 1
     for head in range(0, heads, wide):

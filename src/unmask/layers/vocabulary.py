@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unmask.capabilities import cpu_or_gpu
 from unmask.layers.linear import fill_up, product
 
-CHUNK = {"cpu": 1 << 23, "cuda": 1 << 27}
+CHUNK = {"cpu": 1 << 23, "gpu": 1 << 27}
 """Maximum number of logits at a time: 256 rows of 30,522, and 4,096 rows on a GPU, which small products underuse."""
 
 INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -80,7 +81,7 @@ class _VocabularyLoss(torch.autograd.Function):
         count, rows = len(rows), fill_up(rows)
         if learning:
             grads = torch.empty_like(rows), torch.zeros_like(decoder), torch.zeros_like(bias, dtype=torch.float32)
-        size = max(1, CHUNK[rows.device.type] // len(decoder))
+        size = max(1, CHUNK[cpu_or_gpu(rows.device)] // len(decoder))
         for start in range(0, count, size):
             some, column = rows[start : start + size], gold[start : start + size, None]  # (chunk, width), (real, 1)
             real = len(column)
@@ -118,7 +119,7 @@ class _SoftVocabularyLoss(torch.autograd.Function):
         agreed = torch.zeros((), dtype=torch.int64, device=rows.device)
         if learning:
             grads = torch.empty_like(rows), torch.zeros_like(decoder), torch.zeros_like(bias, dtype=torch.float32)
-        size = max(1, CHUNK[rows.device.type] // len(decoder))
+        size = max(1, CHUNK[cpu_or_gpu(rows.device)] // len(decoder))
         for start in range(0, len(rows), size):
             chunk = slice(start, start + size)
             some, real = fill_up(rows[chunk]), len(rows[chunk])
@@ -190,7 +191,7 @@ def count_correct(logits: Tensor, gold: Tensor) -> Tensor:
     Shape:
         logits: (targets, classes); gold: (targets,) int64; returns a scalar.
     """
-    if logits.is_cuda:
+    if not logits.is_cpu:
         return (logits.argmax(1) == gold).sum()
     highest = _highest(logits)
     reached = (logits.gather(1, gold[:, None]) >= highest).squeeze(1).nonzero().squeeze(1)  # rows

@@ -25,6 +25,7 @@ from unmask.batches.batch import Batch, Sample
 from unmask.batches.no_masking import WHOLE_TEXT
 from unmask.batches.rng import derive_rng
 from unmask.batches.sentence_streams import DIRECTIONS
+from unmask.capabilities import widest_float
 from unmask.encoders.encoder import TWO_LMS, Encoded, Encoder
 from unmask.layers.vocabulary import vocabulary_loss
 from unmask.objectives.objective import BuildContext, Objective, ObjectiveSettings, Part, accuracy_of, most_frequent
@@ -124,7 +125,7 @@ class BidirectionalLM(Objective):
 
     def _log_expected(self, words: Tensor) -> Tensor:
         """Return the logarithm of how often words are among those drawn, counted once."""
-        ranks = words.double()
+        ranks = words.to(widest_float(words.device))
         shares = (1 / (ranks + 1)).log1p() / math.log(len(self.decoder) + 1)
         return (-(self.samples * (-shares).log1p()).expm1()).log().float()
 

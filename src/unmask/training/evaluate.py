@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from unmask.batches.batch import Batch, add_counts
+from unmask.capabilities import widest_float
 from unmask.objectives.learner import Learner, Loss
 from unmask.runs.display import Display
 from unmask.training.carry import CarryTable
@@ -57,10 +58,10 @@ def _share(batches: Sequence[Batch], processes: Processes) -> list[Batch]:
 
 
 def add_parts(sums: dict[str, Tensor], loss: Loss) -> None:
-    """Add a batch's sums ("NAME.loss", "NAME.accuracy", ...) to `sums`, in float64."""
+    """Add a batch's sums ("NAME.loss", "NAME.accuracy", ...) to `sums`, in float64 where the device has it."""
     for name, part in loss.items():
         for key, value in {"loss": part.sum.detach(), **part.metrics}.items():
-            sums[f"{name}.{key}"] = sums.get(f"{name}.{key}", 0) + value.double()
+            sums[f"{name}.{key}"] = sums.get(f"{name}.{key}", 0) + value.to(widest_float(value.device))
 
 
 def as_numbers(sums: Mapping[str, Tensor]) -> dict[str, float]:

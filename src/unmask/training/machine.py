@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from unmask.capabilities import WAYS, cpu_or_gpu, emulates_bf16, multiplies_bf16, onednn_multiplies, products
 from unmask.environment import whole
 from unmask.errors import UserError
 
@@ -27,12 +28,11 @@ GPU_WORKERS = 2
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX, M_ARENA_MAX = -1, -2, -4, -8
 KERNELS = {"float32": 24, "bf16": 96}
 """Number of oneDNN's kernels to cache: those that every layer of a step uses, in bf16 also those of attention."""
-BF16_FEATURES = ("avx512_bf16", "amx_tile")
-"""torch's names of the CPU features that multiply bf16."""
-Product = Callable[[Tensor, Tensor], Tensor]
+DEVICES = ("auto", "cpu", "cuda", "mps")
+"""Devices that can be asked for; "mps" is the GPU of Apple's processors, which "auto" never chooses."""
 PEAK_SECONDS = 0.3
 """Time spent on measuring the peak of matrix products; on a slow machine, plus that of the last product."""
-PEAK_SIZES = {"cpu": (512, 1024, 2048), "cuda": (4096, 8192)}
+PEAK_SIZES = {"cpu": (512, 1024, 2048), "gpu": (4096, 8192)}
 """Widths of the square matrices that are multiplied, each for an equal share of the time."""
 
 
@@ -41,7 +41,7 @@ class Machine:
     """Device, precision and workers of a run.
 
     Attributes:
-        device: "cpu" or "cuda".
+        device: "cpu", "cuda" or "mps".
         precision: "float32" or "bf16" (see training/precision.py).
         workers: processes that make batches in advance; 0: the training process makes them itself.
     """
@@ -61,6 +61,9 @@ class Machine:
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
             return True
+        if self.device.type == "mps":
+            torch.mps.empty_cache()
+            return False
         try:
             ctypes.CDLL("libc.so.6").malloc_trim(
                 0
@@ -77,6 +80,8 @@ class Machine:
         """
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated()
+        if self.device.type == "mps":
+            return torch.mps.driver_allocated_memory()  # what Metal allocated until now, which torch keeps
         status = Path("/proc/self/status")
         if status.exists():  # Linux, where getrusage may return the peak of the parent process
             peak = re.search(r"VmHWM:\s+(\d+)", status.read_text(encoding="utf8"))
@@ -95,6 +100,8 @@ class Machine:
         if self.device.type == "cuda":
             free, _ = torch.cuda.mem_get_info()  # memory that torch has reserved but does not use is free too
             return int(0.9 * (free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()))
+        if self.device.type == "mps":
+            return max(0, torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory())
         status = Path("/proc/meminfo")
         if status.exists():
             available = re.search(r"MemAvailable:\s+(\d+)", status.read_text(encoding="utf8"))
@@ -106,12 +113,15 @@ class Machine:
     def describe(self) -> dict[str, str | int]:
         """Return the description of the machine for a run's provenance."""
         name = torch.cuda.get_device_name() if self.device.type == "cuda" else processor()
-        return {
+        described: dict[str, str | int] = {
             "device": self.device.type,
             "name": name,
             "threads": torch.get_num_threads(),
             "precision": self.precision,
         }
+        if self.device.type == "cpu":
+            described["products"] = "oneDNN" if onednn_multiplies(self.dtype) else "BLAS"
+        return described
 
     def matmul_peak(self) -> float:
         """Measure how fast the machine multiplies matrices in its precision, in floating-point operations per second.
@@ -119,69 +129,95 @@ class Machine:
         This is the best of many products of several sizes, so that short loads by other programs do not count; under a
         constant load the remaining speed is measured. torch's global generator is not used.
         """
-        sizes, products, best = PEAK_SIZES[self.device.type], _products(self.device), 0.0
+        sizes, ways, best = PEAK_SIZES[cpu_or_gpu(self.device)], _ways(self), 0.0
         generator = torch.Generator(self.device).manual_seed(0)  # not zeros, which a GPU multiplies faster
         block = torch.randn(2, sizes[0], sizes[0], generator=generator, device=self.device).to(self.dtype)
         start = time.perf_counter()
         for number, size in enumerate(sizes, start=1):
             left, right = block.repeat(1, size // sizes[0], size // sizes[0])
             while not best or time.perf_counter() - start < PEAK_SECONDS * number / len(sizes):
-                seconds = min(self._time(multiply, left, right) for multiply in products)
+                seconds = min(self._time(multiply, left, right) for multiply in ways)
                 best = max(best, 2 * size**3 / seconds)
         return best
 
-    def _time(self, multiply: Product, left: Tensor, right: Tensor) -> float:
+    def _time(self, multiply: Callable[[Tensor, Tensor], Tensor], left: Tensor, right: Tensor) -> float:
         """Return the seconds that a product takes."""
         start = time.perf_counter()
         multiply(left, right)
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        if self.device.type != "cpu":
+            torch.accelerator.synchronize(self.device)
         return time.perf_counter() - start
 
 
-def _products(device: torch.device) -> list[Product]:
-    """Return functions that multiply by a transposed matrix: in float32 oneDNN may be twice as fast as BLAS."""
-    onednn = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")  # type: ignore[no-untyped-call]
-    if device.type == "cpu" and onednn:
-        return [linear, lambda left, right: torch.ops.mkldnn._linear_pointwise(left, right, None, "none", [], "")]
-    return [linear]
+def _ways(machine: Machine) -> list[Callable[[Tensor, Tensor], Tensor]]:
+    """Return the functions by which a machine can multiply by a transposed matrix in its precision."""
+    if machine.device.type != "cpu":
+        return [linear]
+    speeds = products()
+    return [multiply for way, (dtype, multiply) in WAYS.items() if dtype == machine.dtype and speeds[way]] or [linear]
 
 
 def choose_machine(device: str = "auto", precision: str = "auto", workers: int | None = None) -> Machine:
-    """Return the requested machine; "auto" prefers CUDA to the CPU, and bf16 if the hardware multiplies it.
+    """Return the requested machine; "auto" prefers CUDA to the CPU, and bf16 where it is faster than float32.
 
     Raises:
-        UserError: the device is not available, or workers are requested on a system that cannot fork processes.
+        UserError: the device is not available, it only emulates the precision, or workers are requested on a system
+            that cannot fork processes.
     """
     can_fork = "fork" in multiprocessing.get_all_start_methods()
     if workers and not can_fork:
         raise UserError(f"--workers {workers}: this system cannot fork processes (Windows)", remedy="omit it")
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device not in ("cpu", "cuda"):
-        raise UserError(f"unknown device '{device}'", remedy="choose cpu or cuda")
-    if device == "cuda" and not torch.cuda.is_available():
-        raise UserError("no CUDA device is available", remedy="omit --device, or pass --device cpu")
+    chosen = _device(device)
     if precision == "auto":
-        fast = torch.cuda.is_bf16_supported() if device == "cuda" else multiplies_bf16()
-        precision = "bf16" if fast else "float32"
-    if device == "cpu":
+        precision = "bf16" if _is_faster_in_bf16(chosen) else "float32"
+    elif precision == "bf16":
+        _refuse_emulation(chosen)
+    if chosen.type == "cpu":
         keep_memory()
-        return Machine(torch.device(device), precision, workers or 0)
-    local = torch.device(device, whole("LOCAL_RANK", 0))  # one of several under torchrun
-    torch.cuda.set_device(local)
-    return Machine(local, precision, GPU_WORKERS * can_fork if workers is None else workers)
+        return Machine(chosen, precision, workers or 0)
+    if chosen.type == "cuda":
+        torch.cuda.set_device(chosen)
+    return Machine(chosen, precision, GPU_WORKERS * can_fork if workers is None else workers)
 
 
-def multiplies_bf16() -> bool:
-    """Return whether the processor has AVX-512 BF16 or AMX (without them bf16 is slower than float32)."""
-    if platform.machine() not in ("x86_64", "AMD64"):
-        return False
-    private = [f"_is_{name}_supported" for name in BF16_FEATURES]
-    if all(hasattr(torch.cpu, name) for name in private):
-        return any(bool(getattr(torch.cpu, name)()) for name in private)
-    capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-    return any(bool(capabilities.get(name)) for name in BF16_FEATURES)
+def _device(name: str) -> torch.device:
+    """Return the device of a name, with this process's number if it is one of several under torchrun.
+
+    Raises:
+        UserError: there is no such device.
+    """
+    if name not in DEVICES:
+        raise UserError(f"unknown device '{name}'", remedy="choose cpu, cuda or mps")
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("no CUDA device is available", remedy="omit --device, or pass --device cpu")
+    if name == "mps" and not torch.backends.mps.is_available():
+        raise UserError("no GPU of Apple's is available to torch", remedy="omit --device, or pass --device cpu")
+    if name == "mps" and whole("WORLD_SIZE", 1) > 1:
+        raise UserError("several processes cannot train on one GPU of Apple's", remedy="start one without torchrun")
+    return torch.device(name, whole("LOCAL_RANK", 0)) if name == "cuda" else torch.device(name)
+
+
+def _is_faster_in_bf16(device: torch.device) -> bool:
+    """Return whether a device computes faster in bf16 than in float32, as far as that is known."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return device.type == "cpu" and multiplies_bf16()
+
+
+def _refuse_emulation(device: torch.device) -> None:
+    """Raise an error if a device computes in bf16 many times as slowly as in float32, or not at all."""
+    if device.type == "cuda":
+        emulated = not torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        emulated = device.type == "cpu" and emulates_bf16()
+    if emulated:
+        raise UserError(
+            f"{'this GPU' if device.type == 'cuda' else 'this processor'} does not multiply bf16, and would take many "
+            "times as long as in float32",
+            remedy="omit --precision, or pass --precision float32",
+        )
 
 
 def keep_few_kernels(precision: str) -> None:
