@@ -10,7 +10,7 @@ pytestmark = pytest.mark.minilm
 CASES = {"bf16": "tiny-var-bf16-0.1", "float32": "tiny-full128-float32-0.0"}
 
 
-@pytest.mark.parametrize("precision", CASES)
+@pytest.mark.parametrize("precision", [pytest.param("bf16", marks=pytest.mark.bf16), "float32"])
 def test_it_does_the_products_work(benchmark_module, work, precision, text_file, minilm, tmp_path):
     engines = benchmark_module("engines")
     found = engines.run_unmask(engines.Work.parse(CASES[precision], steps=2, sequences=6))
@@ -30,6 +30,7 @@ def test_it_does_the_products_work(benchmark_module, work, precision, text_file,
     assert work.kernels == kernels
 
 
+@pytest.mark.bf16
 def test_a_run_in_single_sequences_is_seen(benchmark_module, work, monkeypatch):
     """What once went unnoticed: every sequence a micro-batch of its own."""
     engines = benchmark_module("engines")
@@ -49,6 +50,7 @@ def test_both_engines_read_the_same_sequences(benchmark_module, minilm):
     assert [ours.encode(text).tolist() for text in texts] == [ids[1:-1] for ids in theirs]
 
 
+@pytest.mark.bf16
 @pytest.mark.exhaustive
 def test_engines_take_turns_and_each_round_is_a_record(benchmark_module, records, run_main):
     module = benchmark_module("pretrain_speed")

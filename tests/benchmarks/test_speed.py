@@ -18,6 +18,7 @@ def few(benchmark_module, monkeypatch):
     monkeypatch.setitem(quality.SPLITS, "sst2", (file, columns, 24))
 
 
+@pytest.mark.bf16
 @pytest.mark.shared
 @pytest.mark.usefixtures("few")
 def test_fine_tuning_does_the_products_work(benchmark_module, work, shared):
@@ -40,6 +41,7 @@ def test_the_trainer_fine_tunes_beside_it(benchmark_module, shared):
     assert 0 < found["seconds_per_step"] < found["wall_seconds"]
 
 
+@pytest.mark.bf16
 def test_where_the_time_goes(benchmark_module, work, records, run_main):
     module = benchmark_module("step_profile")
     run_main(module, "--cases", "tiny-var-bf16-0.1", "--steps", "2", "--sequences", "6")
@@ -53,6 +55,7 @@ def test_where_the_time_goes(benchmark_module, work, records, run_main):
     assert work.kernels == in_bf16 | {kernel for kernel in work.kernels if kernel[1] == "float32"}
 
 
+@pytest.mark.bf16
 @pytest.mark.shared
 @pytest.mark.usefixtures("few")
 def test_where_the_time_of_fine_tuning_goes(benchmark_module, work, records, run_main, shared):
@@ -65,6 +68,7 @@ def test_where_the_time_of_fine_tuning_goes(benchmark_module, work, records, run
     assert set(work.micro_batches) == {(16,)}
 
 
+@pytest.mark.bf16
 @pytest.mark.shared
 def test_both_engines_learn_from_the_same_tokens(benchmark_module, work, records, run_main, shared, tmp_path):
     module = benchmark_module("loss_parity")

@@ -40,6 +40,7 @@ def test_layers_of_random_weights_and_of_a_stream(tokenizer_directory, tmp_path,
     assert "needs a vocabulary; pass --tokenizer DIR" in capsys.readouterr().err
 
 
+@pytest.mark.bf16
 def test_features_in_bf16_name_the_model_as_it_was_loaded(small, tmp_path):
     for precision in ("float32", "bf16"):
         given = ["--model", small / "model", "--data", small / "texts.txt", "--out", tmp_path / precision]

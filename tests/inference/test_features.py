@@ -107,6 +107,7 @@ def test_the_file_holds_the_same(predictor, tmp_path, monkeypatch):
     assert np.array_equal(open_table(tmp_path / "new" / FILE), expected.values.numpy())
 
 
+@pytest.mark.bf16
 def test_the_file_of_a_bf16_predictor_names_the_model_and_the_precision(directory, predictor, tmp_path):
     bf16 = unmask.load(directory, device="cpu", precision="bf16")
     bf16.write_features([Row({"text": text}, "a.tsv", 1) for text in TEXTS], (0, -1), tmp_path / FILE)

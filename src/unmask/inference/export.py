@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -126,22 +127,23 @@ def export_model(model: Model, wanted: Export, out: Path, samples: Sequence[Samp
             target=wanted.target,
             processor=processor(),
         )
-        tried = [
-            _make(model, backend, wanted, manifest, folder, signed, samples[:CALIBRATION])
-            for signed in _weights(wanted)
-        ]
-        best, manifest = min(tried, key=lambda it: it[1].difference / it[1].scale)
+        tried, *others = _weights(wanted)
+        made, manifest = _make(model, backend, wanted, manifest, folder, tried, samples[:CALIBRATION])
+        for signed in others:
+            with suppress(UserError):  # too far from the original: the first one is kept
+                other = _make(model, backend, wanted, manifest, folder, signed, samples[:CALIBRATION])
+                made, manifest = min((made, manifest), other, key=lambda it: it[1].difference / it[1].scale)
         if out.is_dir():
             out.rmdir()  # empty: see above
-        best.rename(out)
+        made.rename(out)
     return manifest
 
 
 def _weights(wanted: Export) -> list[bool]:
-    """Return which weights to try, signed or not; see inference/quantize.py."""
+    """Return which weights to try, signed or not, the safe ones first; see inference/quantize.py."""
     if wanted.precision != "int8" or wanted.target == "any":
         return [False]
-    return [True, False] if wanted.format == "openvino" else [multiplies_signed_bytes()]
+    return [False, True] if wanted.format == "openvino" else [multiplies_signed_bytes()]
 
 
 def _make(
