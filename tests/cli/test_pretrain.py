@@ -14,7 +14,7 @@ from unmask.errors import UserError
 from unmask.pretraining.default import SIZES
 from unmask.recipe import read_recipe
 
-from .conftest import TINY, name_case, run_process, sets
+from .conftest import TINY, name_case, run_fork, sets
 
 
 def test_pretrain(main_line):
@@ -26,7 +26,7 @@ def test_pretrain(main_line):
 
 
 def test_pretrain_on_text_then_adapt(line, text_file, tmp_path, capsys):
-    errors = run_process("pretrain", "bert-tiny", "--text", text_file, *sets(TINY), "--out", tmp_path / "run").err
+    errors = run_fork("pretrain", "bert-tiny", "--text", text_file, *sets(TINY), "--out", tmp_path / "run").err
     assert "training the tokenizer" in errors
     assert len((tmp_path / "run" / "model" / "vocab.txt").read_text().splitlines()) == 150
     settings = ["layout.kind=document_sentences", "objective.next_sentence=false", "layout.length=48", "budget.steps=2"]
@@ -34,9 +34,9 @@ def test_pretrain_on_text_then_adapt(line, text_file, tmp_path, capsys):
         *("--init", line / "run", *sets(settings)),
         *("--out", tmp_path / "adapted", "--precision", "float32", "--quiet"),
     )
-    assert run_process("pretrain", "bert-mini", "--text", text_file, *options).err == ""
+    assert run_fork("pretrain", "bert-mini", "--text", text_file, *options).err == ""
     assert json.loads((tmp_path / "adapted" / "model" / "config.json").read_text())["hidden_size"] == 32
-    assert run_process("pretrain", "bert-mini", "--text", text_file, *options, "--resume").err == ""
+    assert run_fork("pretrain", "bert-mini", "--text", text_file, *options, "--resume").err == ""
     assert main(list(map(str, ["pretrain", "bert-mini", "--text", line / "train.tsv", *options, "--resume"]))) == 2
     assert f"was started on other text: {text_file}; resume with" in capsys.readouterr().err
 
@@ -45,7 +45,7 @@ def test_pretrain_without_a_recipe(text_file, tmp_path):
     """The recipe is chosen once: a run that is resumed keeps its own, on whichever machine."""
     shape = [text for text in TINY if "positions" not in text and "budget" not in text]
     given = ("--text", text_file, *sets([*shape, "budget.steps=2"]), "--precision", "float32")
-    errors = run_process("pretrain", *given, "--out", tmp_path / "run").err
+    errors = run_fork("pretrain", *given, "--out", tmp_path / "run").err
     first = next(text for text in errors.splitlines() if text.startswith("recipe: "))
     name = first.split()[1]
     assert name in SIZES
@@ -53,8 +53,8 @@ def test_pretrain_without_a_recipe(text_file, tmp_path):
     assert first.endswith("; for more or less time: --set budget.minutes=N")
     recipe = read_recipe(tmp_path / "run" / "recipe.toml")
     assert (recipe.name, recipe.tokenizer.vocabulary, recipe.tokenizer.lowercase) == (name, 150, True)
-    assert run_process("pretrain", *given, "--out", tmp_path / "run", "--quiet", "--resume").err == ""
-    again = run_process("pretrain", *given, "--out", tmp_path / "run", "--resume").err
+    assert run_fork("pretrain", *given, "--out", tmp_path / "run", "--quiet", "--resume").err == ""
+    again = run_fork("pretrain", *given, "--out", tmp_path / "run", "--resume").err
     assert "recipe: " not in again
     adapted = (
         "--init",
@@ -66,17 +66,17 @@ def test_pretrain_without_a_recipe(text_file, tmp_path):
         "--out",
         tmp_path / "adapted",
     )
-    run_process("pretrain", *adapted, "--quiet")
+    run_fork("pretrain", *adapted, "--quiet")
     assert read_recipe(tmp_path / "adapted" / "recipe.toml").name == "adapt"
 
 
 def test_pretrain_without_a_recipe_on_a_corpus_with_a_search(line, tmp_path):
     shape = [text for text in TINY if "positions" not in text and "tokenizer" not in text]
     given = ("pretrain", "--corpus", line / "corpus", *sets(shape), "--search", "--out", tmp_path / "run")
-    errors = run_process(*given, "--set", "budget.steps=24").err
+    errors = run_fork(*given, "--set", "budget.steps=24").err
     assert "chosen: " in errors
     found = read_recipe(tmp_path / "run" / "recipe.toml")
-    errors = run_process(*given, "--set", "budget.steps=21", "--resume").err
+    errors = run_fork(*given, "--set", "budget.steps=21", "--resume").err
     assert "trying" not in errors
     assert read_recipe(tmp_path / "run" / "recipe.toml") == found
 
@@ -87,9 +87,9 @@ def test_pretrain_with_an_extended_vocabulary_and_fewer_layers(line, tmp_path):
     layout = ["layout.kind=document_sentences", "objective.next_sentence=false", "layout.length=48"]
     rest = (*sets([*layout, "batch.tokens=512", "budget.steps=2"]), "--precision", "float32")
     base = tmp_path / "base"
-    run_process("pretrain", "bert-tiny", "--corpus", line / "corpus", *shape, *rest, "--out", base, "--quiet")
+    run_fork("pretrain", "bert-tiny", "--corpus", line / "corpus", *shape, *rest, "--out", base, "--quiet")
     given = ("bert-tiny", "--text", tmp_path / "text.txt", "--init", base, "--extend", "4", "--layers", "1", *rest)
-    errors = run_process("pretrain", *given, "--out", tmp_path / "run").err
+    errors = run_fork("pretrain", *given, "--out", tmp_path / "run").err
     for expected in (
         "extending the tokenizer",
         "the text has only 1 new token to learn, not 4",
@@ -99,7 +99,7 @@ def test_pretrain_with_an_extended_vocabulary_and_fewer_layers(line, tmp_path):
         assert f"{expected}\n" in errors
     config = json.loads((tmp_path / "run" / "model" / "config.json").read_text())
     assert (config["vocab_size"], config["num_hidden_layers"]) == (171, 1)
-    assert run_process("pretrain", *given, "--out", tmp_path / "run", "--quiet", "--resume").err == ""
+    assert run_fork("pretrain", *given, "--out", tmp_path / "run", "--quiet", "--resume").err == ""
 
 
 @pytest.mark.parametrize(

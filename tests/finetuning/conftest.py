@@ -12,6 +12,8 @@ from unmask.settings import convert, parse_overrides, put
 from unmask.tasks.classification import Classification, ClassificationHead
 from unmask.training.machine import choose_machine
 
+from ..undrawn import _undrawn, drawn  # noqa: F401
+
 CPU = choose_machine("cpu", "float32")
 
 

@@ -23,12 +23,6 @@ GPT = GptSettings(layers=2, width=32, heads=2, positions=64, init_std=0.3)
 LABELS = ("brief", "long")
 
 
-@pytest.fixture(autouse=True)
-def _no_plots(monkeypatch):
-    for name in ("plot_training", "plot_confusion"):  # they take longer than everything else
-        monkeypatch.setattr(f"unmask.finetuning.run.{name}", lambda *given: None)
-
-
 @pytest.fixture(scope="module")
 def examples(documents):
     """Return texts with the indices of their labels."""

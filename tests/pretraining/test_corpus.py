@@ -3,8 +3,6 @@
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from functools import partial
 
 import pytest
@@ -20,6 +18,8 @@ from unmask.recipe import read_recipe
 from unmask.runs.directory import RunDirectory
 from unmask.settings import parse_overrides
 from unmask.text.documents import TextOptions
+
+from .. import forking
 
 TRAINED = "training the tokenizer"
 TOKENIZER = "using the tokenizer trained here earlier"
@@ -264,9 +264,9 @@ def test_the_same_command_goes_on_after_kill_9(source, tmp_path, place, expected
     out = tmp_path / "run"
     given = ["pretrain", "bert-tiny", "--text", str(source), "--out", str(out), "--device", "cpu"]
     given += [word for setting in SMALL for word in ("--set", setting)]
-    killed = subprocess.run([sys.executable, "-c", KILLER.format(place=place), *given], capture_output=True, text=True)
+    killed = forking.run(["-c", KILLER.format(place=place), *given])
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    done = subprocess.run([sys.executable, "-m", "unmask", *given], capture_output=True, text=True)
+    done = forking.run(["-m", "unmask", *given])
     assert done.returncode == 0, done.stderr
     assert steps(done.stderr.splitlines()) == expected
     assert (out / "model" / "model.safetensors").exists()

@@ -7,6 +7,8 @@ from unmask.recipe import read_recipe
 from unmask.settings import parse_overrides, write
 from unmask.training.machine import choose_machine
 
+from ..undrawn import _undrawn, drawn  # noqa: F401
+
 
 @pytest.fixture(scope="session")
 def recipe_file(tmp_path_factory):

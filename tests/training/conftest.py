@@ -2,9 +2,6 @@
 
 import filecmp
 import math
-import os
-import subprocess
-import sys
 import time
 
 import msgspec
@@ -23,11 +20,12 @@ from unmask.training import loop
 from unmask.training.loop import MAY_CHANGE, Trainer
 from unmask.training.machine import Machine
 
+from .. import forking
+from ..undrawn import _undrawn, drawn  # noqa: F401
 from .remembering import settings
 
 CPU = Machine(torch.device("cpu"), "float32")
 BF16 = Machine(torch.device("cpu"), "bf16")
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 STEPS = 90
 """Steps of the runs of `command`."""
 STAGES = [{"share": 0.75, "layout": {"length": 16}}, {"share": 0.25}]
@@ -56,16 +54,16 @@ def finished(tmp_path_factory, corpus):
 
 @pytest.fixture(scope="session")
 def command(corpus, tmp_path_factory):
-    """The command line of a run, without --out."""
+    """What follows `python` in the command line of a run, without --out."""
     path = tmp_path_factory.mktemp("recipe") / "recipe.toml"
     path.write_text(write(changed(f"budget.steps={STEPS}", "optimizer.bias_correction=false")))
     options = ["--corpus", str(corpus.directory), "--precision", "float32", "--quiet"]
-    return [sys.executable, "-m", "unmask", "pretrain", str(path), *options]
+    return ["-m", "unmask", "pretrain", str(path), *options]
 
 
 def run_command(command, *options):
     """Run a command that must succeed."""
-    done = subprocess.run([*command, *options], env=ENVIRONMENT, capture_output=True)
+    done = forking.run([*command, *options])
     assert done.returncode == 0, done.stderr
     return done
 
@@ -80,7 +78,7 @@ def unbroken(command, tmp_path_factory):
 
 def stop(command, out, number, step):
     """Start a run, send it a signal once it has logged a step, and return its exit status and stderr."""
-    process = subprocess.Popen([*command, "--out", str(out)], env=ENVIRONMENT, stderr=subprocess.PIPE)
+    process = forking.start([*command, "--out", str(out)])
     log, limit = out / "metrics.jsonl", time.monotonic() + 120
     while process.poll() is None and time.monotonic() < limit:
         if log.exists() and log.read_bytes().count(b'"train"') >= step:

@@ -5,8 +5,6 @@ import math
 import os
 import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -21,6 +19,7 @@ from unmask.training.evaluate import evaluate
 from unmask.training.machine import Machine
 from unmask.training.processes import Processes
 
+from .. import forking
 from . import remembering
 from .remembering import STREAMS, Windows, learner_of, settings, trainer_of
 
@@ -131,10 +130,9 @@ def launch(out, size=1, statuses=None, **options):
         probe.bind(("127.0.0.1", 0))
         rendezvous = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1])}
     started = [
-        subprocess.Popen(
-            [sys.executable, str(PROGRAM), str(out), json.dumps(options)],
-            env=os.environ | {"OMP_NUM_THREADS": "1", "UNMASK_TIMEOUT": "30"} | rendezvous | {"RANK": str(rank)},
-            stderr=subprocess.PIPE,
+        forking.start(
+            [PROGRAM, out, json.dumps(options)],
+            env=os.environ | {"UNMASK_TIMEOUT": "60"} | rendezvous | {"RANK": str(rank)},
         )
         for rank in range(size)
     ]

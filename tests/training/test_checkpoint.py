@@ -2,8 +2,6 @@
 
 import errno
 import os
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -20,9 +18,7 @@ from unmask.training.checkpoint import (
     set_newer_aside,
 )
 
-from .conftest import (
-    ENVIRONMENT,
-)
+from .. import forking
 
 pytestmark = pytest.mark.usefixtures("_frequent_checkpoints")
 
@@ -94,7 +90,7 @@ for limit in count(1):
 
 def test_T7_T8_kill_before_and_after_each_call_of_saving(tmp_path):
     """The newest complete checkpoint loads: the previous one, or the new one once it is renamed."""
-    subprocess.run([sys.executable, "-c", KILLER, str(tmp_path)], env=ENVIRONMENT, check=True)
+    assert forking.run(["-c", KILLER, tmp_path]).returncode == 0
     loaded = []
     for folder in sorted(tmp_path.iterdir()):
         path, damaged = newest_checkpoint(folder)

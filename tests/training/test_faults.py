@@ -1,8 +1,6 @@
 """Fault drills of runs: full disks, lost workers, two programs in one directory, and resuming with other settings."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -14,7 +12,8 @@ from unmask.runs.directory import RunDirectory
 from unmask.settings import write
 from unmask.training import checkpoint, loop
 
-from .conftest import CPU, ENVIRONMENT, assert_same_run, changed, metrics, run_command
+from .. import forking
+from .conftest import CPU, assert_same_run, changed, metrics, run_command
 
 pytestmark = pytest.mark.usefixtures("_frequent_checkpoints")
 
@@ -129,10 +128,7 @@ sys.exit(main(sys.argv[1:]))
 
 def test_a_killed_worker_is_reported_and_the_run_can_be_resumed(command, unbroken, tmp_path):
     out = tmp_path / "run"
-    words = [*command[3:], "--out", str(out)]
-    done = subprocess.run(
-        [sys.executable, "-c", LOST_WORKER, *words, "--workers", "1"], env=ENVIRONMENT, capture_output=True, text=True
-    )
+    done = forking.run(["-c", LOST_WORKER, *command[2:], "--out", str(out), "--workers", "1"])
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert "a worker process that prepares batches died" in last

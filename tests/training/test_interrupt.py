@@ -75,7 +75,6 @@ def test_T1_T6_a_signal_in_the_middle_of_a_step(corpus, tmp_path, monkeypatch, s
 
 
 def check_a_signal_in_a_step(recipe, corpus, tmp_path, monkeypatch, machine):
-    monkeypatch.setattr("unmask.pretraining.pretrain.plot_training", lambda run: None)  # it takes longer than the steps
     pretrain(recipe, corpus, tmp_path / "whole", machine=machine, quiet=True)
     collate, calls = steps.collate, []
 

@@ -204,7 +204,7 @@ def test_T14_ten_in_a_row_stop_the_run(small, trainer):
     assert all(value.isfinite().all() for value in load_checkpoint(path)[0].values())
 
 
-def test_T14_a_run_with_a_step_left_out_ends_with_its_plots(corpus, recipe, tmp_path, monkeypatch):
+def test_T14_a_run_with_a_step_left_out_ends_with_its_plots(drawn, corpus, recipe, tmp_path, monkeypatch):
     step = Trainer.step
 
     def poisoned(self):

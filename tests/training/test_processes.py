@@ -16,6 +16,8 @@ from unmask.recipe import read_recipe
 from unmask.settings import parse_overrides, write
 from unmask.training.checkpoint import newest_checkpoint
 
+from .. import forking
+
 pytestmark = pytest.mark.timeout(900)  # up to five processes, each of which imports torch
 STEPS = 20
 SETTINGS = [
@@ -40,22 +42,19 @@ def free_port():
 
 @pytest.fixture(scope="module")
 def command(corpus, tmp_path_factory):
-    """Starts a run in several processes, as torchrun does."""
+    """Starts a run in several processes, as torchrun does, with `fork=False` each with an interpreter of its own."""
     folder = tmp_path_factory.mktemp("recipe")
 
-    def start(out, size, *options, settings=(), program=("-m", "unmask"), **environment):
+    def start(out, size, *options, settings=(), program=("-m", "unmask"), fork=True, **environment):
         path = folder / f"{len(list(folder.iterdir()))}.toml"
         path.write_text(write(read_recipe("bert-tiny", parse_overrides([*SETTINGS, *settings]))))
         words = ["pretrain", str(path), "--corpus", str(corpus.directory), "--precision", "float32"]
         rendezvous = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-        return [
-            subprocess.Popen(
-                [sys.executable, *program, *words, "--out", str(out), *options],
-                env=os.environ | {"OMP_NUM_THREADS": "1"} | rendezvous | {"RANK": str(rank)} | environment,
-                stderr=subprocess.PIPE,
-            )
-            for rank in range(size)
-        ]
+        given = [*program, *words, "--out", str(out), *options]
+        environments = [os.environ | rendezvous | {"RANK": str(rank)} | environment for rank in range(size)]
+        if fork:
+            return [forking.start(given, env=each) for each in environments]
+        return [subprocess.Popen([sys.executable, *given], env=each, stderr=subprocess.PIPE) for each in environments]
 
     return start
 
@@ -100,7 +99,7 @@ def alone(command, tmp_path_factory):
 @pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.exhaustive)])
 def test_any_number_of_processes_gives_the_same_losses(command, alone, tmp_path, size):
     out = tmp_path / "run"
-    statuses, said = end(command(out, size))
+    statuses, said = end(command(out, size, fork=False))
     assert statuses == [0] * size, said
     assert all(text == "" for text in said[1:]), "only the main process prints"
     assert_same(out, alone)
@@ -195,7 +194,7 @@ def test_T4_T12_two_processes_then_one_then_two(command, alone, tmp_path):
 
 def test_T10_a_killed_process_stops_the_others_and_the_run_goes_on(command, alone, tmp_path):
     out = tmp_path / "run"
-    processes = command(out, 3, UNMASK_TIMEOUT="20")
+    processes = command(out, 3, UNMASK_TIMEOUT="10")
     wait_for_step(out, 4, processes)
     processes[1].kill()
     statuses, said = end(processes, seconds=60)
@@ -213,7 +212,7 @@ def test_T10_a_killed_process_stops_the_others_and_the_run_goes_on(command, alon
 @pytest.mark.parametrize("hangs", [1, 0])  # rank 0 hosts the store
 def test_T11_a_process_that_hangs_is_named_within_the_time_limit(command, tmp_path, hangs):
     out = tmp_path / "run"
-    processes = command(out, 2, UNMASK_TIMEOUT="15")
+    processes = command(out, 2, UNMASK_TIMEOUT="7")
     wait_for_step(out, 3, processes)
     processes[hangs].send_signal(signal.SIGSTOP)
     status, said = end([processes[1 - hangs]], seconds=60)
@@ -228,11 +227,11 @@ def test_T11_a_process_that_hangs_is_named_within_the_time_limit(command, tmp_pa
 
 def test_T11_a_process_that_never_connects_is_reported_and_no_run_is_started(command, tmp_path):
     out = tmp_path / "run"
-    processes = command(out, 2, UNMASK_TIMEOUT="10")
+    processes = command(out, 2, UNMASK_TIMEOUT="4")
     processes[1].kill()
     statuses, said = end(processes, seconds=60)
     assert statuses == [1, -signal.SIGKILL]
-    assert "process 0 of 2 could not connect to all others within 10 s" in said[0]
+    assert "process 0 of 2 could not connect to all others within 4 s" in said[0]
     assert "Traceback" not in said[0]
     assert not out.exists(), "so that torchrun can restart it"
 
@@ -243,7 +242,7 @@ def children(process):
 
 def test_T10_restarts_go_on_after_a_kill(command, alone, tmp_path):
     out = tmp_path / "run"
-    (supervisor,) = processes = command(out, 1, "--restarts", "1")
+    (supervisor,) = processes = command(out, 1, "--restarts", "1", fork=False)
     wait_for_step(out, 6, processes)
     (trains,) = children(supervisor)
     os.kill(trains, signal.SIGKILL)
@@ -257,7 +256,7 @@ def test_T10_restarts_go_on_after_a_kill(command, alone, tmp_path):
 def test_T13_sigterm_ends_a_supervised_run_for_good(command, tmp_path, early):
     """Before and after the training has started."""
     out = tmp_path / "run"
-    (supervisor,) = processes = command(out, 1, "--restarts", "3", settings=["budget.steps=100000"])
+    (supervisor,) = processes = command(out, 1, "--restarts", "3", settings=["budget.steps=100000"], fork=False)
     if early:
         limit = time.monotonic() + 60
         while not children(supervisor) and time.monotonic() < limit:
@@ -311,13 +310,12 @@ def test_T20_fewer_sequences_than_processes(command, tmp_path):
 
 
 def test_raw_text_is_for_one_process(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "unmask", "pretrain", "bert-tiny", "--text", "x.txt", "--out", str(tmp_path / "run")],
+    done = forking.run(
+        ["-m", "unmask", "pretrain", "bert-tiny", "--text", "x.txt", "--out", str(tmp_path / "run")],
         env=os.environ | {"WORLD_SIZE": "2", "RANK": "0"},
-        capture_output=True,
     )
     assert done.returncode == 2
-    assert b"build the corpus first" in done.stderr
+    assert "build the corpus first" in done.stderr
 
 
 @pytest.mark.exhaustive

@@ -3,12 +3,12 @@
 import json
 import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import safetensors.torch
+
+from .. import forking
 
 PROGRAM = Path(__file__).with_name("replicas_program.py")
 
@@ -17,14 +17,7 @@ def launch(out, size):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         rendezvous = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1])}
-    started = [
-        subprocess.Popen(
-            [sys.executable, str(PROGRAM), str(out)],
-            env=os.environ | {"OMP_NUM_THREADS": "1"} | rendezvous | {"RANK": str(rank)},
-            stderr=subprocess.PIPE,
-        )
-        for rank in range(size)
-    ]
+    started = [forking.start([PROGRAM, out], env=os.environ | rendezvous | {"RANK": str(rank)}) for rank in range(size)]
     errors = [process.communicate(timeout=120)[1].decode() for process in started]
     assert [process.returncode for process in started] == [0] * size, errors
 

@@ -1,0 +1,3 @@
+"""Runs without plots."""
+
+from ..undrawn import _undrawn, drawn  # noqa: F401

@@ -1,0 +1,26 @@
+"""Runs without plots, which take longer than the steps of a small run; tests of plots ask for the fixture `drawn`.
+
+The `conftest.py` of a directory whose tests train imports both fixtures.
+"""
+
+import pytest
+
+from unmask.finetuning import run
+from unmask.pretraining import pretrain
+from unmask.runs import plots
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _undrawn():
+    """Runs in this process draw nothing; whatever else draws, such as `unmask runs plot`, does."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (pretrain, run):
+            patch.setattr(module, "try_to_draw", lambda draw, say: None)
+        yield
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Runs draw their plots, as they do outside of tests."""
+    for module in (pretrain, run):
+        monkeypatch.setattr(module, "try_to_draw", plots.try_to_draw)
