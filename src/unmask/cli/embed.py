@@ -33,9 +33,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Compute the vectors and write them."""
     from unmask.inference.embedding_file import check_target, write_vectors
-    from unmask.inference.predictor import Predictor
+    from unmask.inference.predictor import open_predictor
     from unmask.labelled.labelled_file import parse_columns
-    from unmask.model import load_model
     from unmask.runs.display import Display
     from unmask.tasks.unlabeled import read_unlabeled
 
@@ -46,13 +45,13 @@ def run(options: argparse.Namespace) -> None:
     if "text_b" in rows[0].values:
         raise UserError("vectors are of single texts, but these are pairs", remedy="pass --columns text=NAME")
     texts = [row.values["text"] for row in rows]
-    model = load_model(options.model, allow_pickle=options.allow_pickle)
-    predictor = Predictor(model, machine(options), Display(quiet=options.quiet))
+    display = Display(quiet=options.quiet)
+    predictor = open_predictor(options.model, machine(options), display, allow_pickle=options.allow_pickle)
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always", InputWarning)
         vectors = predictor.embed(texts, pooling=options.pooling, normalize=options.normalize)
     notes += [str(one.message) for one in found if issubclass(one.category, InputWarning)]
-    write_vectors(out, vectors, model.fingerprint())
+    write_vectors(out, vectors, predictor.fingerprint())
     for note in notes:
         report(options, note)
     report(options, f"{len(texts):,} vectors of {vectors.shape[1]} numbers: {out}")

@@ -76,18 +76,29 @@ def add_machine(parser: argparse.ArgumentParser, *, precision: str, quiet: bool 
     group.add_argument(
         "--device",
         default="auto",
-        choices=("auto", "cpu", "cuda"),
-        help="where to compute (default: auto, which is cuda if available)",
+        choices=("auto", "cpu", "cuda", "mps"),
+        help="where to compute; mps is the GPU of Apple's processors (default: auto, which is cuda if available, else cpu)",
     )
     group.add_argument(
         "--precision",
         default=precision,
+        type=_precision,
         choices=("auto", "float32", "bf16"),
-        help=f"number format of the computation; auto is bf16 if the hardware supports it natively, else float32 "
-        f"(default: {precision})",
+        help=f"number format of the computation; auto is bf16 where it is faster than float32 (default: {precision})",
     )
     if quiet:
         add_quiet(group)
+
+
+def _precision(text: str) -> str:
+    """Return a precision; int8 is none of a computation with torch.
+
+    Raises:
+        ArgumentTypeError: it is int8.
+    """
+    if text == "int8":
+        raise argparse.ArgumentTypeError("int8 is a format of exported models: see unmask export --precision int8")
+    return text
 
 
 def add_quiet(parser: argparse._ActionsContainer) -> None:

@@ -40,10 +40,16 @@ class Backend(Protocol):
 
     Attributes:
         precision: "float32" or "bf16"; the returned arrays are float32 in either case.
+        has_layers: whether hidden states can be returned; an exported program may have logits alone.
     """
 
     @property
     def precision(self) -> str:
+        """See the class."""
+        ...
+
+    @property
+    def has_layers(self) -> bool:
         """See the class."""
         ...
 
@@ -78,6 +84,8 @@ class TorchBackend:
         machine: device and precision.
         display: shows the progress of long computations; None shows nothing.
     """
+
+    has_layers = True
 
     def __init__(self, model: Model, machine: Machine, display: Display | None = None) -> None:
         self.model = model

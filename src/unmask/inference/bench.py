@@ -20,7 +20,7 @@ from unmask.batches.frame import Frame
 from unmask.capabilities import emulates_bf16
 from unmask.errors import UserError
 from unmask.inference.backend import Backend, TorchBackend
-from unmask.inference.export import Export, difference, export_model
+from unmask.inference.export import Export, difference, export_model, trace
 from unmask.inference.exported import load_exported
 from unmask.inference.program import FEATURES, SUMMARY, Signature, build_program, default_head
 from unmask.model import Model
@@ -93,21 +93,25 @@ def mixed_lengths(model: Model, signature: Signature, count: int) -> list[Sample
     return made
 
 
-def _backends(model: Model, exact: Backend, left_out: list[str]) -> Iterator[tuple[str, str, Backend]]:
+def _backends(model: Model, exact: TorchBackend, left_out: list[str]) -> Iterator[tuple[str, str, Backend]]:
     """Yield the engines one after the other, each with its name and precision."""
     yield "torch", "float32", exact
     if not emulates_bf16():
         yield "torch", "bf16", TorchBackend(model, choose_machine("cpu", "bf16"))
     choices = [("onnx", "onnxruntime", "float32"), ("onnx", "onnxruntime", "int8"), ("openvino", "openvino", "float32")]
-    choices += [] if emulates_bf16() else [("openvino", "openvino", "bf16")]
-    for name, library, precision in choices:
-        if find_spec(library) is None:
-            left_out.append(f"{name} {precision}: {library} is not installed")
-            continue
-        with tempfile.TemporaryDirectory() as folder:
+    choices.append(("openvino", "openvino", "bf16"))
+    with tempfile.TemporaryDirectory() as folder:
+        traced = Path(folder) / "model.onnx"
+        for name, library, precision in choices:
+            if missing := [package for package in (library, "onnxscript") if find_spec(package) is None]:
+                left_out.append(f"{name} {precision}: {missing[0]} is not installed")
+                continue
             try:
-                export_model(model, Export(name, precision), Path(folder) / "made")
-                backend = load_exported(Path(folder) / "made")[1]
+                if not traced.exists():
+                    trace(build_program(model, exact, default_head(model))[0], traced)
+                made = Path(folder) / f"{name}-{precision}"
+                export_model(model, Export(name, precision), made, traced=traced)
+                backend = load_exported(made)[1]
             except UserError as error:
                 left_out.append(f"{name} {precision}: {error}")
                 continue

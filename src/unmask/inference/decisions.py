@@ -38,6 +38,8 @@ class DecisionBackend:
         display: shows the progress of the fast computation.
     """
 
+    has_layers = True
+
     def __init__(self, model: Model, machine: Machine, display: Display | None = None) -> None:
         self.fast = TorchBackend(model, machine, display)
         self.exact = TorchBackend(model, replace(machine, precision="float32"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,7 +23,13 @@ HINTS = {"float32": "f32", "int8": "f32", "bf16": "bf16"}
 
 
 class Engine(Protocol):
-    """A compiled program."""
+    """A compiled program.
+
+    Attributes:
+        precision: what it is computed in.
+    """
+
+    precision: str
 
     def run(self, inputs: Arrays) -> np.ndarray:
         """Return the output for padded inputs, (batch, length) int64 each; safe to call from several threads."""
@@ -55,6 +62,7 @@ class OnnxEngine:
             self.session = runtime.InferenceSession(program, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # the library's errors have no common class
             raise damaged(path, error) from error
+        self.precision = precision
         self.names = [one.name for one in self.session.get_inputs()]
 
     def run(self, inputs: Arrays) -> np.ndarray:
@@ -66,15 +74,17 @@ class OnnxEngine:
 class OpenVinoEngine:
     """`Engine` of OpenVINO, on the CPU; arguments and errors as for `OnnxEngine`.
 
-    Each thread has a request of its own, which is reused.
+    Each thread has a request of its own, which is reused. On processors on which OpenVINO does not compute in bf16, such
+    a program, whose weights are float32, is computed in float32.
     """
 
     def __init__(self, path: Path, threads: int, precision: str) -> None:
         library = need("openvino", "openvino")
+        self.precision = "float32" if precision == "bf16" and not openvino_computes_bf16() else precision
         settings = {
             "INFERENCE_NUM_THREADS": threads,
             "PERFORMANCE_HINT": "LATENCY",
-            "INFERENCE_PRECISION_HINT": HINTS[precision],
+            "INFERENCE_PRECISION_HINT": HINTS[self.precision],
         }
         try:
             self.compiled = library.Core().compile_model(str(path), "CPU", settings)
@@ -96,6 +106,21 @@ ENGINES: dict[str, tuple[str, type[OnnxEngine] | type[OpenVinoEngine]]] = {
     "openvino": ("model.xml", OpenVinoEngine),
 }
 """The file and the engine of each format."""
+
+
+@cache
+def openvino_computes_bf16() -> bool:
+    """Return whether OpenVINO computes in bf16 on this processor, by trying a product."""
+    library, operators = need("openvino", "openvino"), need("openvino.opset13", "openvino")
+    x = operators.parameter([-1, 64], np.float32)
+    product = operators.matmul(x, operators.constant(np.ones((64, 64), np.float32)), False, False)
+    settings = {"INFERENCE_PRECISION_HINT": HINTS["bf16"]}
+    try:
+        compiled = library.Core().compile_model(library.Model([product], [x]), "CPU", settings)
+        exact = bool((compiled({0: np.ones((2, 64), np.float32)})[0] == 64).all())
+    except RuntimeError:  # OpenVINO goes by the flags of the processor, its oneDNN by what it may use
+        return False
+    return exact and compiled.get_property("INFERENCE_PRECISION_HINT") == library.Type.bf16
 
 
 def need(module: str, extra: str) -> Any:

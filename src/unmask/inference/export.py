@@ -27,7 +27,7 @@ from unmask.checkpoints.huggingface import write_config
 from unmask.durable import replace_file
 from unmask.errors import UserError
 from unmask.inference.backend import Backend, TorchBackend
-from unmask.inference.engines import need
+from unmask.inference.engines import need, openvino_computes_bf16
 from unmask.inference.exported import CHECK, MANIFEST, Manifest, open_exported, outputs, write_check
 from unmask.inference.program import (
     FEATURES,
@@ -81,7 +81,9 @@ class Export:
     target: str = "any"
 
 
-def export_model(model: Model, wanted: Export, out: Path, samples: Sequence[Sample] = ()) -> Manifest:
+def export_model(
+    model: Model, wanted: Export, out: Path, samples: Sequence[Sample] = (), traced: Path | None = None
+) -> Manifest:
     """Write a model as a directory that `load` reads.
 
     Args:
@@ -89,6 +91,7 @@ def export_model(model: Model, wanted: Export, out: Path, samples: Sequence[Samp
         wanted: format, precision and head.
         out: the new directory.
         samples: real inputs by which OpenVINO's int8 is calibrated; see `CALIBRATION`.
+        traced: the program that `trace` has written already; None: it is traced now.
 
     Returns:
         The manifest, with the largest difference from the original.
@@ -98,25 +101,17 @@ def export_model(model: Model, wanted: Export, out: Path, samples: Sequence[Samp
             is left then.
     """
     refuse_filled(out)
-    if wanted.format == "onnx" and wanted.precision == "bf16":
-        raise UserError(
-            "ONNX Runtime does not compute in bf16 on CPUs", remedy="pass --format openvino, or another --precision"
-        )
-    if wanted.target == "this" and wanted.precision != "int8":
-        raise UserError(
-            f"the target has no effect in {wanted.precision}: its program is the same for all processors",
-            remedy="omit --target",
-        )
-    if wanted.format == "openvino" and wanted.precision == "int8" and not samples:
-        raise UserError("int8 of OpenVINO is calibrated by real texts", remedy="pass --data FILE")
+    _refuse(wanted, samples)
     for library in ("onnx", "onnxscript", "onnxruntime" if wanted.format == "onnx" else "openvino"):
         need(library, wanted.format)
+    if wanted.precision == "bf16" and not openvino_computes_bf16():
+        raise UserError("OpenVINO does not compute in bf16 on this processor", remedy="export in float32")
     backend = TorchBackend(model, choose_machine("cpu", "float32"))
     program, signature = build_program(model, backend, wanted.head or default_head(model))
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as name:
-        folder = Path(name)
-        trace(program, folder / "model.onnx")
+        if traced is None:
+            trace(program, traced := Path(name) / "model.onnx")
         manifest = Manifest(
             wanted.format,
             wanted.precision,
@@ -128,15 +123,30 @@ def export_model(model: Model, wanted: Export, out: Path, samples: Sequence[Samp
             processor=processor(),
         )
         tried, *others = _weights(wanted)
-        made, manifest = _make(model, backend, wanted, manifest, folder, tried, samples[:CALIBRATION])
+        made = _make(backend, manifest, traced, Path(name), tried, samples)
         for signed in others:
             with suppress(UserError):  # too far from the original: the first one is kept
-                other = _make(model, backend, wanted, manifest, folder, signed, samples[:CALIBRATION])
-                made, manifest = min((made, manifest), other, key=lambda it: it[1].difference / it[1].scale)
+                other = _make(backend, manifest, traced, Path(name), signed, samples)
+                made = min(made, other, key=lambda it: it[1].difference)
         if out.is_dir():
             out.rmdir()  # empty: see above
-        made.rename(out)
-    return manifest
+        made[0].rename(out)
+    return made[1]
+
+
+def _refuse(wanted: Export, samples: Sequence[Sample]) -> None:
+    """Raise an error for what no engine computes, or what has no effect."""
+    if wanted.format == "onnx" and wanted.precision == "bf16":
+        raise UserError(
+            "ONNX Runtime does not compute in bf16 on CPUs", remedy="pass --format openvino, or another --precision"
+        )
+    if wanted.target == "this" and wanted.precision != "int8":
+        raise UserError(
+            f"the target has no effect in {wanted.precision}: its program is the same for all processors",
+            remedy="omit --target",
+        )
+    if wanted.format == "openvino" and wanted.precision == "int8" and not samples:
+        raise UserError("int8 of OpenVINO is calibrated by real texts", remedy="pass --data FILE")
 
 
 def _weights(wanted: Export) -> list[bool]:
@@ -147,32 +157,26 @@ def _weights(wanted: Export) -> list[bool]:
 
 
 def _make(
-    model: Model,
-    original: Backend,
-    wanted: Export,
-    manifest: Manifest,
-    folder: Path,
-    signed: bool,
-    samples: Sequence[Sample],
+    original: TorchBackend, manifest: Manifest, traced: Path, folder: Path, signed: bool, samples: Sequence[Sample]
 ) -> tuple[Path, Manifest]:
-    """Convert the traced program in `folder`, check it, and return its directory and its complete manifest.
+    """Convert a traced program, check it, and return its directory, in `folder`, and its complete manifest.
 
     Raises:
         UserError: it differs too much from the original.
     """
     made = folder / f"made-{'signed' if signed else 'unsigned'}"
     made.mkdir()
-    _convert(wanted, folder, made, signed, samples)
-    _describe(model, manifest, made)
+    _convert(manifest, traced, made, signed, samples[:CALIBRATION])
+    _describe(original.model, manifest, made)
     _, written = open_exported(made, manifest)
-    manifest = _checked(original, written, model, manifest)
-    write_check(made, model, written)
-    _describe(model, manifest, made)
+    manifest = _checked(original, written, manifest)
+    write_check(made, original.model, written)
+    _describe(original.model, manifest, made)
     return made, manifest
 
 
 def trace(program: Program, path: Path) -> None:
-    """Write a program as ONNX, for batches of any size and length.
+    """Write a program as ONNX to a file `model.onnx`, for batches of any size and length.
 
     Raises:
         UserError: it depends on its input in a way that cannot be exported.
@@ -200,20 +204,19 @@ def trace(program: Program, path: Path) -> None:
         ) from error
 
 
-def _convert(wanted: Export, folder: Path, made: Path, signed: bool, samples: Sequence[Sample]) -> None:
-    """Write the traced program in `folder` to `made`, in the format and precision that are wanted."""
-    traced = folder / "model.onnx"
-    if wanted.format == "onnx":
-        if wanted.precision == "int8":
+def _convert(manifest: Manifest, traced: Path, made: Path, signed: bool, samples: Sequence[Sample]) -> None:
+    """Write a traced program to `made`, in the format and precision of the manifest."""
+    if manifest.format == "onnx":
+        if manifest.precision == "int8":
             with quiet_logging():
                 quantize_onnx(traced, made / "model.onnx", signed=signed)
         else:
-            for file in folder.glob("model.onnx*"):
-                shutil.move(file, made / file.name)
+            for file in traced.parent.glob("model.onnx*"):
+                shutil.copyfile(file, made / file.name)
         return
     library = need("openvino", "openvino")
     converted = library.Core().read_model(str(traced))  # `convert_model` would report its use to the library's makers
-    if wanted.precision == "int8":
+    if manifest.precision == "int8":
         with quiet_logging():
             converted = quantize_openvino(converted, samples, signed=signed)
     library.save_model(converted, str(made / "model.xml"), compress_to_fp16=False)
@@ -233,13 +236,13 @@ def _describe(model: Model, manifest: Manifest, made: Path) -> None:
     write_checksums(made, (*sorted(programs), MANIFEST, "config.json"))
 
 
-def _checked(original: Backend, written: Backend, model: Model, manifest: Manifest) -> Manifest:
+def _checked(original: TorchBackend, written: Backend, manifest: Manifest) -> Manifest:
     """Return the manifest with the largest difference from the original on random sequences of many lengths.
 
     Raises:
         UserError: it is above the bound.
     """
-    worst, scale = difference(original, written, model, manifest.signature)
+    worst, scale = difference(original, written, original.model, manifest.signature)
     if not worst <= BOUNDS[manifest.precision] * scale:  # also if it is not a number
         raise UserError(
             f"the exported model differs from the original by {worst:.3g} (its largest output: {scale:.3g}), "

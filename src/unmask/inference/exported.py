@@ -84,7 +84,7 @@ class ExportedBackend:
     Attributes:
         engine: the compiled program.
         signature: what it computes.
-        precision: see `Manifest`.
+        precision: what it is computed in here: that of the manifest, or float32 in place of bf16.
         num_layers: number of the only layer whose hidden states can be returned.
         display: shows the progress of long computations.
         fingerprint: sha256 of the checksums of its directory, which identifies the weights.
@@ -128,6 +128,11 @@ class ExportedBackend:
             return rows if at is None else rows[batch.positions[at].numpy()]
 
         return run_in_batches(samples, compute, at, BATCH_TOKENS, self.display)
+
+    @property
+    def has_layers(self) -> bool:
+        """See `Backend`: only the last one."""
+        return self.signature.head == FEATURES
 
     @property
     def _what(self) -> str:
@@ -209,7 +214,7 @@ def open_exported(directory: Path, manifest: Manifest, display: Display | None =
     shown = display or Display(quiet=True)
     listed = directory / CHECKSUMS
     known = sha256(listed) if listed.is_file() else ""
-    return model, ExportedBackend(engine, signature, manifest.precision, settings.layers, shown, known)
+    return model, ExportedBackend(engine, signature, engine.precision, settings.layers, shown, known)
 
 
 def outputs(backend: Backend, model: Model, signature: Signature, samples: Sequence[Sample]) -> list[np.ndarray]:

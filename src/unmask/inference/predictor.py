@@ -293,6 +293,11 @@ class Predictor:
         (number,) = resolve_layers([layer], encoder.num_layers)
         return measure_influence(self.backend, self.model.tokenizer, text, number, encoder.longest)
 
+    def fingerprint(self) -> str:
+        """Return the digest of the weights; that of its files for an exported model, which has none in memory."""
+        backend = self.backend
+        return backend.fingerprint if isinstance(backend, ExportedBackend) else self.model.fingerprint()
+
     def write_features(self, examples: Sequence[Row], layers: Sequence[int], path: Path) -> tuple[int, int]:
         """Stream the hidden states of examples to a safetensors file (see inference/features.py).
 
@@ -302,12 +307,10 @@ class Predictor:
         Raises:
             UserError: the model has no such layer.
         """
-        encoder = self.model.encoder
+        encoder, backend = self.model.encoder, self.backend
         numbers = resolve_layers(layers, encoder.num_layers)
-        backend = self.backend  # of an exported model the encoder has no weights
-        weights = backend.fingerprint if isinstance(backend, ExportedBackend) else self.model.fingerprint()
         words = frame_words(self.model.tokenizer, examples, encoder.longest)
-        about = {"model": weights, "layers": ",".join(map(str, numbers)), "texts": str(len(examples))}
+        about = {"model": self.fingerprint(), "layers": ",".join(map(str, numbers)), "texts": str(len(examples))}
         about |= {"cut": str(words.cut), "precision": backend.precision}
         rows, shape = backend.layers(words.samples, numbers), (len(numbers), encoder.width)
         write_features(path, rows, words.offsets, shape, word_ids=words.word_ids, about=about)

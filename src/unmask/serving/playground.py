@@ -29,6 +29,7 @@ from starlette.routing import Route
 from unmask.batches.batch import Sample, total_length
 from unmask.families import family_of
 from unmask.inference.attention import has_attention, read_attention
+from unmask.inference.exported import ExportedBackend
 from unmask.inference.influence import frame_influence
 from unmask.inference.tokens import Token, frame_tokens
 from unmask.labelled.sentence import split_text
@@ -206,7 +207,8 @@ def describe(served: Served) -> ModelViews:
     """Return a model as the page shows it."""
     settings, task = served.model.encoder.settings, served.model.task
     views = [view for view, route in VIEWS.items() if served.has(route)]
-    views += ["attention"] if has_attention(served.model.encoder) else []
+    exported = isinstance(served.predictor.backend, ExportedBackend)  # without weights to compute attention with
+    views += ["attention"] if has_attention(served.model.encoder) and not exported else []
     return ModelViews(
         *(served.name, family_of(settings).kind, settings.shape, [*views, "compare"]),
         pairs=getattr(task, "pairs", None),

@@ -80,7 +80,9 @@ class Served:
         Raises:
             UserError: a head is damaged.
         """
-        jobs = [self.embed_ids([np.zeros(1, np.int64)], normalize=True, dimensions=None, truncate=True)]
+        jobs = []
+        if self.has("/embed"):
+            jobs.append(self.embed_ids([np.zeros(1, np.int64)], normalize=True, dimensions=None, truncate=True))
         if self.mask_head is not None:
             jobs.append(self.fill(FillRequest(inputs="[MASK]")))
         if self.has("/predict"):
@@ -98,7 +100,11 @@ class Served:
     def has(self, route: str) -> bool:
         """Return whether the model can do what a route does."""
         task = self.model.task
+        has_layers = self.predictor.backend.has_layers
         needs = {
+            "/embed": has_layers,
+            "/v1/embeddings": has_layers,
+            "/features": has_layers,
             "/predict": isinstance(task, Classification | Regression),
             "/tag": isinstance(task, TokenClassification),
             "/answer": isinstance(task, Extraction),
