@@ -209,6 +209,7 @@ def _run(words, env, cwd):
         exec(compile(rest[0], "<string>", "exec"), {"__name__": "__main__"})
     else:
         sys.argv = words
+        sys.path.insert(0, str(Path(first).parent))
         runpy.run_path(first, run_name="__main__")
 
 

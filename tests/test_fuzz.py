@@ -11,7 +11,6 @@ import resource
 import shutil
 import signal
 import sys
-import time
 import traceback
 from pathlib import Path
 
@@ -34,9 +33,7 @@ from unmask.tokenizers.bpe import train_bpe
 from unmask.tokenizers.unigram import train_unigram
 from unmask.training.checkpoint import Progress, load_checkpoint, newest_checkpoint, save_checkpoint
 
-CASES, SEED = int(os.environ.get("FUZZ_CASES", "150")), int(os.environ.get("FUZZ_SEED", "0"))
-SAMPLE_SECONDS = 6
-"""What the cases in the suite take together, on whatever machine."""
+CASES, SEED = int(os.environ.get("FUZZ_CASES", "60")), int(os.environ.get("FUZZ_SEED", "0"))
 SECONDS, MEMORY = 60, 3 << 30
 """What a case may take: time, and address space in addition to that of the process it is forked from."""
 WORDS = [
@@ -184,7 +181,6 @@ def test_C16_mutated_files_are_read_or_refused(files, tmp_path, monkeypatch):
     for name, reads in TARGETS.items():
         monkeypatch.chdir(files)
         assert attempt(reads, tmp_path / "log")[0] == 0, (name, (tmp_path / "log").read_text())
-    started = time.monotonic()
     for number in range(CASES):
         name = list(TARGETS)[number % len(TARGETS)]
         valid = (files / name).read_bytes()
@@ -196,6 +192,4 @@ def test_C16_mutated_files_are_read_or_refused(files, tmp_path, monkeypatch):
         if status not in (0, 2) or "Traceback" in printed or "panicked" in printed:
             failures.append(f"seed {SEED}, case {number}, {name}: status {status}: {printed[-300:]}")
             (tmp_path / f"case-{number}").write_bytes(mutated)
-        if CASES < 1000 and time.monotonic() - started > SAMPLE_SECONDS:
-            break
     assert not failures, "\n\n".join(failures[:20])

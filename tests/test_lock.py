@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from importlib.util import find_spec
 
 import pytest
@@ -50,10 +49,9 @@ def test_it_is_released_when_its_process_is_killed(tmp_path, system):
         assert is_locked(path) and acquire(path) is None
         process.send_signal(signal.SIGKILL)
         process.wait()
-    started = time.monotonic()
     assert not is_locked(path)
     held = acquire(path)
-    assert held is not None and time.monotonic() - started < 5
+    assert held is not None
     held.release()
 
 

@@ -11,6 +11,8 @@ import pytest
 from unmask.layers import attention
 from unmask.training.loop import Trainer
 
+from ..undrawn import _undrawn  # noqa: F401
+
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 

@@ -45,6 +45,8 @@ ONLY = {
     ],
 }
 """The rest differs in the encoder alone, which test_pretrain.py has."""
+REPEATING = ("minutes", "published", "curriculum", "regularization", "cmrc", "dialogues", "distillation", "parity")
+"""Comparisons of other data and encoders by methods that those of the others have, too."""
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +75,17 @@ def test_every_comparison_is_tested():
     assert {path.stem for path in (BENCHMARKS / "comparisons").glob("*.toml")} == FIELDS.keys()
 
 
-@pytest.mark.parametrize("name", FIELDS)
+def test_every_comparison_has_its_tasks(bench, tmp_path):
+    finetune, folder = bench
+    for name in FIELDS:
+        toy = finetune.Bench(name, finetune.Workspace(folder, toy=True), tmp_path)
+        assert list(toy.tasks()), name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.exhaustive) if name in REPEATING else name for name in FIELDS],
+)
 def test_a_comparison_runs_at_toy_size_and_leaves_its_records(bench, run, name):
     _, folder = bench
     records = run(name)

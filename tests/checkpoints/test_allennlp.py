@@ -3,7 +3,6 @@
 import json
 import random
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +84,7 @@ def test_files_may_have_longer_names(directory):
     assert not allennlp.is_directory(directory), "a config.json is of another format"
 
 
+@pytest.mark.timeout(60)  # a model of such sizes would take longer
 @pytest.mark.parametrize(
     ("path", "value", "reason"),
     [
@@ -104,10 +104,8 @@ def test_files_may_have_longer_names(directory):
 )
 def test_options_that_are_no_elmos(directory, path, value, reason):
     configure(directory, path, value)
-    start = time.perf_counter()
     with pytest.raises(UserError, match=rf"options\.json: not the options of an ELMo .*{reason}"):
         load_model(directory)
-    assert time.perf_counter() - start < 5
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[" * 100_000, b"\xff{}", b"[]"])

@@ -6,7 +6,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -17,7 +16,8 @@ import unmask.cli
 from unmask.cli.main import main
 from unmask.runs.directory import RunDirectory
 
-from .conftest import COMMAND, TINY, run_process, sets
+from .. import forking
+from .conftest import COMMAND, TINY, sets
 
 
 def shell(line, **variables):
@@ -30,12 +30,12 @@ def shell(line, **variables):
     ("line", "status", "message"),
     [
         (
-            "$unmask recipes diff bert-tiny bert-mini > /dev/full",
+            "$unmask completion bash > /dev/full",
             1,
             "unmask: standard output: No space left on device\n",
         ),
-        ("$unmask recipes show bert-tiny >&-", 1, "unmask: standard output: Bad file descriptor\n"),
-        ("$unmask recipes show bert-tiny 2>&- >/dev/null", 0, ""),
+        ("$unmask completion bash >&-", 1, "unmask: standard output: Bad file descriptor\n"),
+        ("$unmask completion bash 2>&- >/dev/null", 0, ""),
         ("$unmask tokenizer encode --tokenizer {words} --data - <&-", 2, "unmask: standard input is closed\n"),
         ("$unmask recipes show bert-tiny --x 2>/dev/full", 2, ""),
     ],
@@ -46,15 +46,17 @@ def test_E10_closed_and_full_streams(tokenizer_directory, line, status, message)
     assert done.stderr.decode() in (message, message.replace("standard output: ", ""))  # named where it is flushed last
 
 
-def test_E10_text_from_a_pipe_is_read_once_only(text_file, tokenizer_directory, tmp_path):
-    done = shell(f"$unmask pretrain bert-tiny --text <(cat {text_file}) --out {tmp_path / 'run'}")
-    assert done.returncode == 2
-    assert b"can be read only once, but --text reads it twice" in done.stderr
+def test_E10_text_from_a_pipe_is_read_once_only(text_file, tokenizer_directory, tmp_path, capsys):
+    reading, writing = os.pipe()
+    given = ["pretrain", "bert-tiny", "--out", str(tmp_path / "run")]
+    assert main([*given, "--text", f"/dev/fd/{reading}"]) == 2
+    os.close(reading), os.close(writing)
+    assert "can be read only once, but --text reads it twice" in capsys.readouterr().err
     built = shell(f"$unmask corpus build <(cat {text_file}) --tokenizer {tokenizer_directory} --out {tmp_path / 'c'}")
     assert built.returncode == 0, built.stderr
     os.mkfifo(tmp_path / "pipe")
-    done = shell(f"$unmask pretrain bert-tiny --text {tmp_path / 'pipe'} --out {tmp_path / 'run'}")
-    assert b"can be read only once" in done.stderr
+    assert main([*given, "--text", str(tmp_path / "pipe")]) == 2
+    assert "can be read only once" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 
@@ -100,14 +102,14 @@ def test_E10_an_interrupt_while_modules_are_imported(monkeypatch, capsys):
 def test_E10_SIGHUP_saves_the_run(line, tmp_path):
     many = ("--set", "budget.steps=100000", "--out", tmp_path / "run")
     given = ["pretrain", "bert-tiny", "--corpus", line / "corpus", *sets(TINY[:-2]), *many]
-    process = subprocess.Popen([*COMMAND, *map(str, given)], stderr=subprocess.PIPE, text=True)
+    process = forking.start(["-m", "unmask", *given])
     metrics, limit = tmp_path / "run" / "metrics.jsonl", time.monotonic() + 60
     while not (metrics.exists() and b'"train"' in metrics.read_bytes()) and time.monotonic() < limit:
-        time.sleep(0.2)
+        time.sleep(0.01)
     process.send_signal(signal.SIGHUP)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 129
-    assert "stopped and saved at step" in errors
+    assert b"stopped and saved at step" in errors
 
 
 def test_E4_names_that_are_not_utf8_are_refused_at_once(text_file, tokenizer_directory, tmp_path):
@@ -186,37 +188,43 @@ def test_E7_an_input_is_not_overwritten_by_another_name(line, tmp_path, capsys):
 
 def test_E8_T18_no_other_process_gets_the_directory_between_corpus_and_training(text_file, tmp_path):
     """A second process looks at the lock again and again while the first goes from the corpus to its training."""
-    out, refusals = tmp_path / "run", []
+    out, refusals, ended = tmp_path / "run", [], threading.Event()
     given = ["pretrain", "bert-tiny", "--text", text_file, *sets(TINY), "--out", out]
 
     def ask():
-        while not (out / "recipe.toml").exists() and process.poll() is None:
+        while not (out / "recipe.toml").exists() and not ended.is_set():
             refusals.append(RunDirectory(out).is_in_use() if (out / "text" / "corpus").exists() else None)
             time.sleep(0.001)
 
-    process = subprocess.Popen([*COMMAND, *map(str, given)], stderr=subprocess.PIPE, text=True)
+    process = forking.start(["-m", "unmask", *given])
     asking = threading.Thread(target=ask)
     asking.start()
     _, errors = process.communicate(timeout=120)
+    ended.set()
     asking.join()
     assert process.returncode == 0, errors
     seen = [refusal for refusal in refusals if refusal is not None]
     assert seen and all(seen)
 
 
-def test_E3_a_backend_that_does_not_exist_costs_nothing(line, tmp_path, monkeypatch):
-    monkeypatch.setenv("MPLBACKEND", "nonsense")
+DRAWING = """
+from unmask.cli.main import main
+from unmask.finetuning import run
+from unmask.runs import plots
+run.try_to_draw = plots.try_to_draw  # what forks leave out
+sys.exit(main())
+"""
+
+
+def test_E3_a_backend_that_does_not_exist_costs_nothing(line, tmp_path):
     given = ["finetune", "classification", "--model", line / "run", "--train", line / "train.tsv"]
-    run_process(*given, *sets(["budget.steps=2"]), "--out", tmp_path / "run")
+    command = ["-c", f"import sys; assert 'matplotlib' not in sys.modules{DRAWING}", *given, *sets(["budget.steps=2"])]
+    environment = os.environ | {"MPLBACKEND": "nonsense"}
+    done = forking.run([*command, "--out", tmp_path / "run"], env=environment)
+    assert done.returncode == 0, done.stderr
     assert (tmp_path / "run" / "plots" / "training.png").stat().st_size > 1000
     (tmp_path / "matplotlibrc").write_bytes(b"backend: \xff\n")
-    command = [sys.executable, "-c", "import sys; from unmask.cli.main import main; sys.exit(main())"]
-    done = subprocess.run(
-        [*command, *map(str, [*given, *sets(["budget.steps=2"]), "--out", tmp_path / "other"])],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    done = forking.run([*command, "--out", tmp_path / "other"], env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "other" / "dev.json").exists()
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from .conftest import name_case, run_process
+from .conftest import name_case, run_fork, run_process
 
 SCORES = {"accuracy", "f1", "f1_macro", "matthews_correlation"}
 MODEL = ("--model", "{line}/tuned")
@@ -23,7 +23,7 @@ def test_evaluate_a_classifier(line):
 
 
 def test_evaluate_an_encoder_on_text(line, text_file):
-    output, errors = run_process("evaluate", "--model", line / "run", "--data", text_file, "--json")
+    output, errors = run_fork("evaluate", "--model", line / "run", "--data", text_file, "--json")
     assert (output.count("\n"), errors) == (1, "")
     result = json.loads(output)
     assert result["task"] == "pretraining"
@@ -31,7 +31,7 @@ def test_evaluate_an_encoder_on_text(line, text_file):
     assert result["metrics"].keys() == objectives | {"loss"}
     assert 0 <= result["metrics"]["masked_lm_accuracy"] <= 1
     assert 4 < result["metrics"]["masked_lm_loss"] < 6, "near the logarithm of the vocabulary: nats"
-    plain, _ = run_process("evaluate", "--model", line / "run", "--data", "-", stdin="One. Two.")
+    plain, _ = run_fork("evaluate", "--model", line / "run", "--data", "-", stdin="One. Two.")
     assert plain.startswith("pretraining: 1 examples")
     assert "masked_lm_loss" in plain
 

@@ -8,7 +8,7 @@ import torch
 from unmask.cli.main import main
 from unmask.tokenizers.load import load_tokenizer
 
-from .conftest import name_case, run_process
+from .conftest import name_case, run_fork, run_process
 
 REACTION = "C C ( = O ) [MASK] . O C C"
 """Acetic acid with a masked oxygen, and ethanol."""
@@ -28,7 +28,7 @@ def test_fill(line):
         assert probabilities == sorted(probabilities, reverse=True)
         assert 0 < sum(probabilities) < 1
         assert {candidate["piece"] for candidate in mask["candidates"]} <= vocabulary
-    output, _ = run_process("fill", "--model", line / "run", texts[0])
+    output, _ = run_fork("fill", "--model", line / "run", texts[0])
     assert output.startswith(f"{texts[0]}\n  at 4: ")
 
 

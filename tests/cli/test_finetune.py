@@ -6,7 +6,7 @@ import pytest
 
 from unmask.cli.main import main
 
-from .conftest import name_case, run_process, sets
+from .conftest import name_case, run_fork, run_process, sets
 
 
 def test_finetune(main_line):
@@ -23,11 +23,11 @@ def test_several_seeds(line, tmp_path):
     assert errors.endswith((tmp_path / "runs/report.md").read_text() + "\n")
     assert "| **mean** | " in errors
     assert {path.name for path in (tmp_path / "runs").glob("seed-*")} == {"seed-0", "seed-1"}
-    assert json.loads(run_process("evaluate", "--model", tmp_path / "runs", "--data", line / "train.tsv", "--json").out)
-    shown = run_process("runs", "show", tmp_path / "runs").out
+    assert json.loads(run_fork("evaluate", "--model", tmp_path / "runs", "--data", line / "train.tsv", "--json").out)
+    shown = run_fork("runs", "show", tmp_path / "runs").out
     assert shown.startswith(f"{tmp_path / 'runs'}: fine-tuning, 2 seeds\n\ndev data ")
     assert [text.split()[0] for text in shown.splitlines()[3:7]] == ["seed-0", "seed-1", "mean", "standard"]
-    errors = run_process("runs", "plot", tmp_path / "runs", "--out", tmp_path / "seeds.png").err
+    errors = run_fork("runs", "plot", tmp_path / "runs", "--out", tmp_path / "seeds.png").err
     assert errors == f"plot: {tmp_path / 'seeds.png'}\n"
 
 

@@ -3,7 +3,6 @@
 import argparse
 import os
 import re
-import resource
 import subprocess
 import sys
 from importlib import import_module
@@ -44,10 +43,10 @@ def test_long_work_reports_its_progress(line, text_file, tmp_path, monkeypatch, 
 
 def test_threads_do_not_spin_for_long_unless_told_to(monkeypatch, capsys):
     monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
-    assert main(["recipes", "list"]) == 0
+    assert main(["completion", "bash"]) == 0
     assert os.environ["GOMP_SPINCOUNT"] == "10000"
     monkeypatch.setenv("GOMP_SPINCOUNT", "7")
-    assert main(["recipes", "list"]) == 0
+    assert main(["completion", "bash"]) == 0
     assert os.environ["GOMP_SPINCOUNT"] == "7"
 
 
@@ -56,13 +55,11 @@ def test_threads_do_not_spin_for_long_unless_told_to(monkeypatch, capsys):
     [["--help"], ["--version"], ["pretrain", "--help"], ["finetune", "--help"], ["recipes", "show", "-h"]],
 )
 def test_help_is_quick_and_needs_no_torch(arguments):
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    program = f"from unmask.cli.main import main\ntry: main({arguments})\nfinally: assert 'torch' not in sys.modules"
+    few = "'torch' not in sys.modules and len(sys.modules) < 300"
+    program = f"from unmask.cli.main import main\ntry: main({arguments})\nfinally: assert {few}"
     done = subprocess.run([sys.executable, "-c", f"import sys\n{program}"], capture_output=True, text=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("usage: unmask" if arguments != ["--version"] else f"unmask {__version__}")
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.5
 
 
 def parsers(parser):
@@ -110,9 +107,7 @@ def test_a_process_ends_with_one_line_and_status_2():
         "unmask: no directory 'bert-base-uncased'; a model on the Hugging Face Hub is written NAMESPACE/NAME, "
         "and only a path ./NAME\n"
     )
-    piped = subprocess.run(
-        f"{' '.join(COMMAND)} recipes show bert-tiny | true", shell=True, capture_output=True, text=True
-    )
+    piped = subprocess.run(f"{' '.join(COMMAND)} completion bash | true", shell=True, capture_output=True, text=True)
     assert piped.stderr == ""
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from unmask.cli.main import main
 
-from .conftest import name_case, run_process
+from .conftest import name_case, run_fork, run_process
 
 MODEL = ("--model", "{line}/tuned")
 
@@ -23,13 +23,13 @@ def test_predict(line):
         assert sum(one["scores"].values()) == pytest.approx(1)
         assert one["label"] == max(one["scores"], key=one["scores"].get)
     # from a file, and from standard input, into a file
-    output, _ = run_process(*model, "--data", line / "train.tsv")
+    output, _ = run_fork(*model, "--data", line / "train.tsv")
     assert len(output.splitlines()) == 30
     label, probability, text = output.splitlines()[0].split("\t")
     assert (label in ("no", "yes"), 0.5 <= float(probability) <= 1, text) == (True, True, "dog near the sea")
     out = line / "predictions.jsonl"
     options = ("--data", "-", "--format", "csv", "--columns", "text=1", "--out", out)
-    output, errors = run_process(*model, *options, stdin="1,dog near the sea\n2,cat\n")
+    output, errors = run_fork(*model, *options, stdin="1,dog near the sea\n2,cat\n")
     assert (output, errors) == ("", f"2 predictions: {out}\n")
     for one, other in zip(map(json.loads, out.read_text().splitlines()), predictions, strict=True):
         assert (one["text"], one["label"]) == (other["text"], other["label"])

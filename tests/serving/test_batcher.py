@@ -1,6 +1,5 @@
 import asyncio
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -95,17 +94,21 @@ def test_a_sample_longer_than_a_batch_is_computed_alone(engine, batcher):
 
 
 def test_an_idle_model_waits_for_more(engine):
-    batcher = Batcher(engine, Limits(batch_tokens=10, wait=0.2), Meter(), "model")
+    """Until they fill a batch, or for a time."""
+    batcher = Batcher(engine, Limits(batch_tokens=5, wait=60), Meter(), "model")
 
     async def main():
         first = asyncio.ensure_future(batcher.run(job(2)))
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.1)
+        assert engine.batches == []
         await asyncio.gather(first, batcher.run(job(3)))
 
-    started = time.monotonic()
     asyncio.run(main())
     assert engine.batches == [("head", [2, 3])]
-    assert time.monotonic() - started >= 0.2
+    batcher.close()
+    batcher = Batcher(engine, Limits(batch_tokens=5, wait=0.1), Meter(), "model")
+    asyncio.run(batcher.run(job(2)))
+    assert engine.batches == [("head", [2, 3]), ("head", [2])]
     batcher.close()
 
 

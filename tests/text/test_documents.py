@@ -5,7 +5,6 @@ import json
 import lzma
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -127,11 +126,11 @@ def test_places_are_the_first_ten(tmp_path):
     assert [place.split(":")[1] for place in skipped.places] == [str(line) for line in range(1, 11)]
 
 
+@pytest.mark.timeout(60)
 def test_long_runs_of_space_take_linear_time():
+    """The square of their length would be hours."""
     text = "x" + " " * 1_000_000 + "y \n z" + "\n" * 1_000_000 + "end"
-    start = time.perf_counter()
     assert documents._tidy(text) == "x" + " " * 1_000_000 + "y z\n\nend"
-    assert time.perf_counter() - start < 2
 
 
 def test_options_without_effect_are_refused(text):
