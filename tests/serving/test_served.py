@@ -5,8 +5,14 @@ import pytest
 
 from tests.serving.conftest import KINDS, LIMITS
 from unmask.errors import UserError
+from unmask.inference.export import Export, export_model
+from unmask.inference.predictor import load
 from unmask.model import Model
+from unmask.serving.app import Service
 from unmask.serving.limits import Refusal
+from unmask.serving.metrics import Meter
+from unmask.serving.playground import describe
+from unmask.serving.served import Served
 from unmask.serving.types import EmbedRequest, FeaturesRequest, PredictRequest, TagRequest
 
 LONG = "the dog sees the cat " * 20
@@ -88,3 +94,20 @@ def test_a_damaged_head_is_noticed_at_the_start(serving, tiny, monkeypatch, kind
     monkeypatch.setattr(damaged.predictor.backend, "model", Model(**{**vars(tiny[kind]), "heads": {part: {}}}))
     with pytest.raises(UserError, match=f"{part} head is missing"):
         damaged.warm_up()
+
+
+def test_a_model_that_was_exported_with_its_head_answers_the_routes_of_that_head(tiny, tmp_path):
+    pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
+    pytest.importorskip("onnxscript", reason="the extra onnx is not installed")
+    export_model(tiny["classes"], Export("onnx", "int8"), tmp_path / "out")
+    meter = Meter()
+    served = Served("exported", load(tmp_path / "out"), LIMITS, meter)
+    served.warm_up()
+    service = Service([served], LIMITS, meter)
+    (info,) = [service.describe(one) for one in service.models.values()]
+    assert (info.routes, info.model_dtype) == (["/predict"], "int8")
+    assert describe(served).views == ["label"]
+    for route in ("/embed", "/v1/embeddings", "/features", "/playground/influence"):
+        with pytest.raises(Refusal, match="this model cannot do this"):
+            service.find("exported", route)
+    service.close()

@@ -54,6 +54,8 @@ The default of 300,000 wastes milliseconds at each of a step's many barriers if 
 GARBAGE = 20_000
 """Number of new objects after which Python's garbage collector runs. Importing torch creates 300,000 that all stay
 alive: collecting after every 700 takes an eighth of the time until the first step."""
+FALLBACK = "fall back to run on the CPU"
+"""What torch says of an operator that Apple's GPUs do not have."""
 PATH_ERRORS = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError)
 """Operating system errors that a user can fix by giving another path."""
 
@@ -62,6 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit status."""
     given, started = list(sys.argv[1:] if arguments is None else arguments), read_times()
     os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
+    os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")  # read when torch is loaded
     os.environ["PYTHONSAFEPATH"] = "1"  # Python processes that this one starts import nothing from the current folder
     gc.set_threshold(GARBAGE)
     _open_streams()
@@ -111,7 +114,7 @@ def _run(given: list[str], started: Times | None) -> int:
 
 def _warn(shown: Callable[..., None], message: Warning | str, category: type[Warning], *where: Any) -> None:
     """Print a warning to the user as one line; others, which are for programmers, as Python does."""
-    if issubclass(category, SharedDirectoryWarning):
+    if issubclass(category, SharedDirectoryWarning) or FALLBACK in str(message):
         _complain(f"warning: {message}")
     else:
         shown(message, category, *where)

@@ -49,7 +49,7 @@ MAX_WEIGHTS = 1_500_000
 MAX_WORDS = 128
 """Maximum number of words whose influence is measured: the text is read once without each."""
 VIEWS = {"fill": "/fill", "label": "/predict", "entities": "/tag", "answer": "/answer", "choose": "/choose"}
-"""Views of the page by the route that they need; every model can be compared, and those with attention show it."""
+"""Views of the page by the route that they need; models with hidden states can be compared, and those with attention show it."""
 
 
 class AttentionRequest(Request):
@@ -209,8 +209,9 @@ def describe(served: Served) -> ModelViews:
     views = [view for view, route in VIEWS.items() if served.has(route)]
     exported = isinstance(served.predictor.backend, ExportedBackend)  # without weights to compute attention with
     views += ["attention"] if has_attention(served.model.encoder) and not exported else []
+    views += ["compare"] if served.has("/playground/influence") else []
     return ModelViews(
-        *(served.name, family_of(settings).kind, settings.shape, [*views, "compare"]),
+        *(served.name, family_of(settings).kind, settings.shape, views),
         pairs=getattr(task, "pairs", None),
         history=task.history.turns if isinstance(task, Coqa | Quac) else None,
         passages=isinstance(task, Hotpotqa),

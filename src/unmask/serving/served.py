@@ -105,6 +105,7 @@ class Served:
             "/embed": has_layers,
             "/v1/embeddings": has_layers,
             "/features": has_layers,
+            "/playground/influence": has_layers,
             "/predict": isinstance(task, Classification | Regression),
             "/tag": isinstance(task, TokenClassification),
             "/answer": isinstance(task, Extraction),
