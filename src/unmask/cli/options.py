@@ -77,7 +77,7 @@ def add_machine(parser: argparse.ArgumentParser, *, precision: str, quiet: bool 
         "--device",
         default="auto",
         choices=("auto", "cpu", "cuda", "mps"),
-        help="where to compute; mps is the GPU of Apple's processors (default: auto, which is cuda if available, else cpu)",
+        help="where to compute; mps: the GPU of Apple's processors (default: auto, which is cuda if available, or cpu)",
     )
     group.add_argument(
         "--precision",

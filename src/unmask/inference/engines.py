@@ -74,8 +74,8 @@ class OnnxEngine:
 class OpenVinoEngine:
     """`Engine` of OpenVINO, on the CPU; arguments and errors as for `OnnxEngine`.
 
-    Each thread has a request of its own, which is reused. On processors on which OpenVINO does not compute in bf16, such
-    a program, whose weights are float32, is computed in float32.
+    Each thread has a request of its own, which is reused. On processors on which OpenVINO does not compute in bf16,
+    such a program, whose weights are float32, is computed in float32.
     """
 
     def __init__(self, path: Path, threads: int, precision: str) -> None:

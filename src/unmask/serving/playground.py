@@ -49,7 +49,7 @@ MAX_WEIGHTS = 1_500_000
 MAX_WORDS = 128
 """Maximum number of words whose influence is measured: the text is read once without each."""
 VIEWS = {"fill": "/fill", "label": "/predict", "entities": "/tag", "answer": "/answer", "choose": "/choose"}
-"""Views of the page by the route that they need; models with hidden states can be compared, and those with attention show it."""
+"""Views of the page by the route that they need; besides, hidden states can be compared, and attention be shown."""
 
 
 class AttentionRequest(Request):
