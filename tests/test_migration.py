@@ -27,6 +27,7 @@ from unmask.recipe import Recipe, migrate_file, read_recipe, recipe_text, shippe
 from unmask.settings import convert, parse_overrides
 
 from .conftest import SMALL
+from .undrawn import _undrawn  # noqa: F401
 
 OWN = {  # settings of the earlier version that shipped recipes no longer have
     "electra": 'pooling = "gelu"\n',

@@ -264,9 +264,10 @@ def test_a_wordpiece_vocabulary_is_written_for_transformers(tokenizer, tmp_path)
     assert load_model(tmp_path).labels == ("a", "b")
 
 
-def test_8192_tokens_on_the_fused_kernel():
+@pytest.mark.parametrize("length", [4096, pytest.param(8192, marks=pytest.mark.exhaustive)])
+def test_thousands_of_tokens_on_the_fused_kernel(length):
     settings = ModernBertSettings(layers=2, width=16, heads=2, feed_forward=16)
-    body, tokens = settings.build(50).eval(), tokens_of(8192)
+    body, tokens = settings.build(50).eval(), tokens_of(length)
     ours = body(tokens).last
     ours.sum().backward()
     assert ours.isfinite().all() and body.words.weight.grad.isfinite().all()

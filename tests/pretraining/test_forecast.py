@@ -11,7 +11,7 @@ from unmask.runs.directory import RunDirectory
 @pytest.mark.parametrize("name", ["bert-tiny", "modernbert-mini", "electra-mini", "spanbert-mini", "albert-mini"])
 def test_operations_are_those_that_a_run_counts(name, corpus, tmp_path):
     """Up to sequences shorter than the maximum: a run pays less for attention, and more for each text's summary."""
-    settings = {"budget.steps": 3, "masking.final_rate": False, "encoder.layers": 2, "stages": []}
+    settings = {"budget.steps": 2, "batch.tokens": 2048, "masking.final_rate": False, "encoder.layers": 2, "stages": []}
     recipe = read_recipe(name, settings)
     pretrain(recipe, corpus, tmp_path / "run", quiet=True)
     lines = RunDirectory(tmp_path / "run").read_metrics("train")

@@ -111,8 +111,9 @@ def test_the_published_vocabulary_gives_the_ids_of_transformers(shared, mixed_li
         AutoTokenizer.from_pretrained(directory, tokenizer_class="RobertaTokenizerFast"),
     )
     found = ours.encode_many(mixed_lines)
-    for line, ids in zip(mixed_lines, found, strict=True):
-        assert ids.tolist() == theirs.encode(line, add_special_tokens=False), line
+    expected = theirs(mixed_lines, add_special_tokens=False)["input_ids"]
+    for line, ids, there in zip(mixed_lines, found, expected, strict=True):
+        assert ids.tolist() == there, line
     assert (ours.cls, ours.pad, ours.sep, ours.unk, ours.mask, ours.size) == (0, 1, 2, 3, 50264, 50265)
     for name in ("vocab.json", "merges.txt"):
         shutil.copy(directory / name, tmp_path)
