@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check exhaustive bench fuzz tables wheel docs clean
+.PHONY: help demo test check exhaustive arm bench fuzz tables wheel wheels docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -24,6 +24,9 @@ check: $(VENV)/.ready-test ## run ruff, mypy and all tests
 exhaustive: $(VENV)/.ready-test ## run all tests, also those that repeat others with more cases
 	$(BIN)/python -m pytest -n 3 --dist worksteal --exhaustive
 
+arm: $(VENV)/.ready-test ## prepare Python for arm64 in build/arm (Debian, qemu-user); make exhaustive then emulates it
+	sh tests/processors/emulated_arm.sh $(BIN)/python
+
 bench: $(VENV)/.ready-bench ## run the benchmarks (hours); each writes benchmarks/results/NAME.json
 	sh benchmarks/all.sh $(abspath $(BIN)/python)
 
@@ -37,6 +40,9 @@ wheel: $(VENV)/.ready ## build the wheel in dist/, install it in a new environme
 	rm -rf dist
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 	SYSTEM=1 sh tests/smoke.sh dist/unmask-*.whl $(BIN)/python
+
+wheels: $(VENV)/.ready-test ## list the wheels of all dependencies for ARM, macOS and Windows; fail if one is missing
+	$(BIN)/python tests/wheels.py
 
 docs: ## build the site in site/; warnings are errors
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
