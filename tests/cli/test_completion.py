@@ -20,7 +20,7 @@ def found():
 def test_all_commands_and_options_are_found(found):
     assert set(found[""].words) == set(VERBS)
     assert {"corpus build", "tokenizer train", "runs plot"} <= set(found)
-    assert found["finetune"].options["--device"][1] == ("auto", "cpu", "cuda")
+    assert found["finetune"].options["--device"][1] == ("auto", "cpu", "cuda", "mps")
     assert "classification" in found["finetune"].words
     assert parse(["completion", "fish"]).shell == "fish"
 
@@ -58,7 +58,7 @@ def test_zsh_and_fish(capsys):
     main(["completion", "fish"])
     lines = capsys.readouterr().out.splitlines()
     assert all(line.startswith("complete -c unmask ") for line in lines)
-    assert any(re.search(r"seen_subcommand_from finetune.* -l device -x -a 'auto cpu cuda'", line) for line in lines)
+    assert any(re.search(r"seen_subcommand_from finetune.* -l device -x -a 'auto cpu cuda mps'", line) for line in lines)
 
 
 def test_torch_is_not_imported():
