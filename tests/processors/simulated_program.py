@@ -9,6 +9,7 @@ import contextlib
 import io
 import json
 import logging
+import shutil
 import sys
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import torch
 from unmask.capabilities import emulates_bf16, multiplies_bf16, onednn_multiplies
 from unmask.cli.main import main
 from unmask.errors import UserError
+from unmask.inference import bench, export
 from unmask.inference.predictor import load
 from unmask.serving import run as serving
 from unmask.training.machine import choose_machine
@@ -52,6 +54,21 @@ def ask(server, listener):
 
     with TestClient(server.config.app, base_url="http://localhost") as client:
         print(client.post("/predict", json={"inputs": TEXTS[0]}).raise_for_status().text)
+
+
+def tracing_once(out):
+    """Trace each head once: all exports of this program are of one model, and tracing takes most of their time."""
+    trace = export.trace
+
+    def trace_once(program, path):
+        kept = out / ("traced-features" if program.head is None else "traced-classes") / path.name
+        if not kept.exists():
+            kept.parent.mkdir()
+            trace(program, kept)
+        for file in kept.parent.iterdir():
+            shutil.copyfile(file, path.parent / file.name)
+
+    export.trace = bench.trace = trace_once
 
 
 def cells(out, text, examples):
@@ -124,6 +141,7 @@ if __name__ == "__main__":
     serving.serve = ask
     out, text, examples, *other = map(Path, sys.argv[1:])
     out.mkdir()
+    tracing_once(out)
     found = {f"{command} {precision}": result for command, precision, result in cells(out, text, examples)}
     able = {
         "emulates bf16": emulates_bf16(),
