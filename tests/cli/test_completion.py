@@ -58,7 +58,8 @@ def test_zsh_and_fish(capsys):
     main(["completion", "fish"])
     lines = capsys.readouterr().out.splitlines()
     assert all(line.startswith("complete -c unmask ") for line in lines)
-    assert any(re.search(r"seen_subcommand_from finetune.* -l device -x -a 'auto cpu cuda mps'", line) for line in lines)
+    devices = "seen_subcommand_from finetune.* -l device -x -a 'auto cpu cuda mps'"
+    assert any(re.search(devices, line) for line in lines)
 
 
 def test_torch_is_not_imported():
