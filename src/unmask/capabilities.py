@@ -11,6 +11,7 @@ not yet used in this one, where the size of its kernel cache is still to be chos
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import signal
@@ -19,14 +20,14 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
 ROWS, WIDTHS = 256, (256, 1024)
-"""Shape of the products that are tried: those of a small encoder's feed-forward layer."""
+"""Shape of the products that choices depend on: those of a small encoder's feed-forward layer."""
 REPEATS = 10
 """Number of times that each product is timed, in turns; the fastest counts."""
 PATIENCE = 0.2
@@ -68,11 +69,11 @@ WAYS: Mapping[str, tuple[torch.dtype, Multiply]] = {
 
 
 @cache
-def products() -> Mapping[str, float]:
+def products(rows: int = ROWS) -> Mapping[str, float]:
     """Return the floating-point operations per second of each of `WAYS` with one thread; 0 where it does not work."""
     if not hasattr(os, "fork") or sys.platform == "darwin":  # where forking a process that has loaded torch is not safe
-        return _try_all()
-    return dict.fromkeys(WAYS, 0.0) | _in_fork(_try_all)
+        return _try_all(rows)
+    return dict.fromkeys(WAYS, 0.0) | _in_fork(partial(_try_all, rows))
 
 
 def cpu_or_gpu(device: torch.device) -> str:
@@ -109,10 +110,10 @@ def onednn_multiplies(dtype: torch.dtype) -> bool:
     return dtype == torch.float32 and faster and speeds["float32 by oneDNN, packed"] > 0
 
 
-def _try_all() -> dict[str, float]:
+def _try_all(rows: int = ROWS) -> dict[str, float]:
     """Return `products`, computed in this process."""
     generator, (width, wide) = torch.Generator().manual_seed(0), WIDTHS
-    x, weight = torch.randn(ROWS, width, generator=generator), torch.randn(wide, width, generator=generator)
+    x, weight = torch.randn(rows, width, generator=generator), torch.randn(wide, width, generator=generator)
     exact = (x.double() @ weight.double().t()).float()
     best, operands = dict[str, float](), dict[str, tuple[Multiply, Tensor, Tensor]]()
     for way, (dtype, multiply) in WAYS.items():
@@ -127,7 +128,7 @@ def _try_all() -> dict[str, float]:
                 start = time.process_time()
                 multiply(left, right)
                 best[way] = min(best.get(way, 1e9), time.process_time() - start)
-    return {way: 2 * ROWS * width * wide / best[way] if way in best else 0.0 for way in WAYS}
+    return {way: 2 * rows * width * wide / best[way] if way in best else 0.0 for way in WAYS}
 
 
 def _in_fork(compute: Callable[[], dict[str, float]]) -> dict[str, float]:
@@ -140,6 +141,7 @@ def _in_fork(compute: Callable[[], dict[str, float]]) -> dict[str, float]:
         try:
             signal.setitimer(signal.ITIMER_REAL, SECONDS)
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            faulthandler.disable()  # a crash is an answer, and nothing to report
             torch.set_num_threads(1)
             os.write(writing, json.dumps(compute()).encode())
         finally:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-from unmask.capabilities import emulates_bf16, multiplies_bf16, onednn_multiplies, products
+from unmask.capabilities import ROWS, emulates_bf16, multiplies_bf16, onednn_multiplies, products
 from unmask.environment import total_memory
 from unmask.inference.signed_bytes import multiplies_signed_bytes
 from unmask.processor import busy_cores, num_cores, read_times
@@ -32,6 +32,8 @@ RESTRICTIONS = (
     *("CUDA_VISIBLE_DEVICES", "PYTORCH_ENABLE_MPS_FALLBACK", "RANK", "WORLD_SIZE", "HF_HUB_OFFLINE"),
 )
 """Environment variables that change what is computed, or how fast."""
+FEW_ROWS = 16
+"""Number of rows of a product for a short text alone; that of a training step is `ROWS`."""
 WATCHED_SECONDS = 0.3
 """Time for which cores are watched that other programs use."""
 
@@ -44,7 +46,7 @@ def diagnose() -> Report:
     return {
         "system": dict(_system()),
         "processor": dict(_processor()),
-        "products, one thread": dict(_products()),
+        f"products of {FEW_ROWS} and {ROWS} rows, one thread": dict(_products()),
         "accelerators": dict(_accelerators()),
         "memory and disk": dict(_space()),
         "libraries": dict(_libraries()),
@@ -74,8 +76,9 @@ def _processor() -> Iterator[tuple[str, str]]:
 
 
 def _products() -> Iterator[tuple[str, str]]:
-    for way, speed in products().items():
-        yield way, f"{speed / 1e9:,.0f} GFLOP/s" if speed else "not possible"
+    few, many = products(FEW_ROWS), products()
+    for way, speed in many.items():
+        yield way, f"{few[way] / 1e9:,.0f} and {speed / 1e9:,.0f} GFLOP/s" if speed else "not possible"
     yield "choice in float32", "oneDNN" if onednn_multiplies(torch.float32) else "torch's BLAS"
     if multiplies_bf16():
         yield "choice in bf16", "faster than float32, and the default of training"

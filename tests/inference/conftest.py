@@ -1,11 +1,16 @@
 """Fixtures and constants shared by the tests of inference: small random models for each task."""
 
+import hashlib
+import shutil
+
+import msgspec
 import pytest
 import torch
 
 from unmask.encoders.downstream import Downstream, DownstreamSettings
 from unmask.families.bert import BertSettings
 from unmask.families.modernbert import ModernBertSettings
+from unmask.inference import bench, export
 from unmask.model import Model
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import BuildContext
@@ -28,6 +33,8 @@ TASKS = {
 }
 CPU = choose_machine("cpu", "float32")
 BF16 = Machine(torch.device("cpu"), "bf16")
+PLAIN = (int, float, str, tuple, msgspec.Struct)
+"""Types of attributes that determine what a module computes, besides its tensors."""
 TEXTS = ["the dog", "the cat near the sea", "a garden", "poem"]
 
 
@@ -49,3 +56,32 @@ def make(tokenizer):
         return Model(encoder, tokenizer, heads, labels, task, downstream=downstream)
 
     return build
+
+
+@pytest.fixture(scope="session")
+def traces(tmp_path_factory):
+    """A folder of traced programs."""
+    return tmp_path_factory.mktemp("traces")
+
+
+@pytest.fixture(autouse=True)
+def _traced_once(traces, monkeypatch):
+    """Traces each program once: many tests export the same model, and tracing takes most of their time."""
+    trace = export.trace
+
+    def trace_once(program, path):
+        digest = hashlib.sha256(f"{program} {getattr(program.body, 'settings', None)}".encode())
+        for module in program.modules():
+            plain = ((name, value) for name, value in vars(module).items() if isinstance(value, PLAIN))
+            digest.update(repr(sorted(plain, key=lambda pair: pair[0])).encode())
+        for name, tensor in program.state_dict().items():
+            digest.update(name.encode() + tensor.numpy().tobytes())
+        kept = traces / digest.hexdigest() / path.name
+        if not kept.exists():
+            kept.parent.mkdir(exist_ok=True)
+            trace(program, kept)
+        for file in kept.parent.iterdir():
+            shutil.copyfile(file, path.parent / file.name)
+
+    for module in (export, bench):
+        monkeypatch.setattr(module, "trace", trace_once)

@@ -155,7 +155,7 @@ def test_unsigned_weights_are_exact_in_every_program(directory, difference, same
     assert difference(path, None) < same
 
 
-def test_signed_weights_are_exact_in_the_exact_mode_alone(directory, difference, same, name):
+def test_signed_weights_are_exact_with_this_engine_alone(directory, difference, same, name):
     path = directory("onnx", True) / "model.onnx"
     assert difference(path) < same
     assert (difference(path, None) < same) == (name not in SATURATING)

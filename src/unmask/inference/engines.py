@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from unmask.errors import UserError
-from unmask.inference.signed_bytes import EXACT, multiplies_signed_bytes, with_signed_weights
+from unmask.inference.signed_bytes import multiplies_signed_bytes, with_weights
 
 Arrays = Mapping[str, np.ndarray]
 HINTS = {"float32": "f32", "int8": "f32", "bf16": "bf16"}
@@ -55,10 +55,9 @@ class OnnxEngine:
         options.log_severity_level = 3
         if precision == "int8":
             need("onnx", "onnx")
-            options.add_session_config_entry(EXACT, "0" if multiplies_signed_bytes() else "1")
         try:
-            signed = precision == "int8" and multiplies_signed_bytes()
-            program = with_signed_weights(path) if signed else str(path)
+            int8 = precision == "int8"
+            program = with_weights(path, signed=multiplies_signed_bytes()) if int8 else str(path)
             self.session = runtime.InferenceSession(program, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # the library's errors have no common class
             raise damaged(path, error) from error
