@@ -135,7 +135,8 @@ def test_several_files_are_one_set(tokenizer, pairs):
     made = model(tokenizer, Regression(length=16))
     one, two = (evaluate_task(made, [pairs] * times, columns={}) for times in (1, 2))
     assert two["examples"] == 2 * one["examples"] == 80
-    assert two["metrics"] == pytest.approx(one["metrics"])
+    # in percent; scores in batches of other shapes are rounded differently, and those of random weights hardly differ
+    assert two["metrics"] == pytest.approx(one["metrics"], abs=1e-3)
 
 
 def test_plain_text_is_framed_for_gpt_as_in_pretraining(tokenizer, text_file, tmp_path):
