@@ -43,13 +43,14 @@ Multiply = Callable[[Tensor, Tensor], Tensor]
 
 
 def _by_onednn(x: Tensor, weight: Tensor) -> Tensor:
-    """Return x weight^T by each of oneDNN's operators that layers/linear.py uses; they have to agree."""
+    """Return x weight^T as layers/linear.py computes it in training."""
     operators = torch.ops.mkldnn
     y: Tensor = operators._linear_pointwise(x, weight, None, "none", [], "")
     return y
 
 
 def _by_onednn_packed(x: Tensor, weight: Tensor) -> Tensor:
+    """Return x weight^T by the other operators that layers/linear.py uses, those of inference."""
     operators = torch.ops.mkldnn
     packed = operators._reorder_linear_weight(weight, None)
     y: Tensor = operators._linear_pointwise.binary(

@@ -53,10 +53,9 @@ class OnnxEngine:
         options = runtime.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = 3
-        if precision == "int8":
+        if int8 := precision == "int8":
             need("onnx", "onnx")
         try:
-            int8 = precision == "int8"
             program = with_weights(path, signed=multiplies_signed_bytes()) if int8 else str(path)
             self.session = runtime.InferenceSession(program, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # the library's errors have no common class

@@ -231,7 +231,7 @@ def write_check(directory: Path, model: Model, backend: ExportedBackend) -> None
     tensors = {}
     for number, rows in enumerate(outputs(backend, model, backend.signature, samples)):
         tensors[f"input.{number}"] = samples[number].ids
-        tensors[f"output.{number}"] = np.ascontiguousarray(rows.reshape(-1, rows.shape[-1])[:, :NUM_COLUMNS])
+        tensors[f"output.{number}"] = _checked_columns(rows)
     replace_file(directory / CHECK, save(tensors))
 
 
@@ -251,7 +251,7 @@ def check_outputs(directory: Path, manifest: Manifest, model: Model, backend: Ex
     if not same:
         raise UserError("the stored inputs are not those of this version", file=path, remedy="export the model again")
     computed = outputs(backend, model, backend.signature, samples)
-    here = np.concatenate([rows.reshape(-1, rows.shape[-1])[:, :NUM_COLUMNS].ravel() for rows in computed])
+    here = np.concatenate([_checked_columns(rows).ravel() for rows in computed])
     there = np.concatenate([rows.ravel() for rows in expected])
     off = float(np.sqrt(np.mean((here - there) ** 2) / np.mean(there**2))) if here.shape == there.shape else np.inf
     if not off <= ROUNDING[manifest.precision]:  # also if it is not a number
@@ -261,3 +261,8 @@ def check_outputs(directory: Path, manifest: Manifest, model: Model, backend: Ex
             file=directory,
             remedy="export the model on this machine, or with --target any",
         )
+
+
+def _checked_columns(rows: np.ndarray) -> np.ndarray:
+    """Return the columns of outputs that are stored and compared, (rows, columns)."""
+    return np.ascontiguousarray(rows.reshape(-1, rows.shape[-1])[:, :NUM_COLUMNS])

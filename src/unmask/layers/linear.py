@@ -80,7 +80,7 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: n
     With oneDNN the result has no gradient. The weight may be one that `packed` returned: then oneDNN adds the bias,
     which torch in bf16 copies to every row first, and in bf16 applies GELU, to its float32 sums.
     """
-    if not (weight.is_mkldnn or (_replaces_blas(x))):
+    if not (weight.is_mkldnn or _replaces_blas(x)):
         y = linear(x, weight, bias)
     elif x.dtype == torch.bfloat16 and isinstance(activation, nn.GELU):
         y = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "gelu", [], activation.approximate)
@@ -92,7 +92,7 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: n
 
 def product_plus(x: Tensor, weight: Tensor, other: Tensor) -> Tensor:
     """Return x weight^T + other as `product` computes it, (rows, width of the output)."""
-    if not (weight.is_mkldnn or (_replaces_blas(x))):
+    if not (weight.is_mkldnn or _replaces_blas(x)):
         return torch.addmm(other, x, weight.t())
     y: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, other, weight, None, "add")
     return y

@@ -126,8 +126,7 @@ def adamw_(
         scaled = grad if divisor is None else grad / divisor
         mean.lerp_(scaled, 1 - betas[0])
         square.mul_(betas[1]).addcmul_(scaled, scaled, value=1 - betas[1])
-        corrections = [
-            (1 - beta ** step.to(widest_float(step.device))).to(weight.dtype) for beta in betas
-        ]  # float32 would lose digits
+        exact = step.to(widest_float(step.device))  # float32 would lose digits
+        corrections = [(1 - beta**exact).to(weight.dtype) for beta in betas]
         weight.mul_(1 - rate * decay)
         weight.sub_(rate / corrections[0] * mean / ((square / corrections[1]).sqrt() + epsilon))
