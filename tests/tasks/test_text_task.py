@@ -129,7 +129,8 @@ def test_the_loss_is_that_of_the_mean_vector_of_each_text(part, recipe, tokenize
     expected = loss_by_hand(part, outputs, rows)
     torch.testing.assert_close(found.sum, expected, rtol=1e-4, atol=1e-5)
     gradients = [torch.autograd.grad(loss, learner.encoder.words.weight)[0] for loss in (found.sum, expected)]
-    torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-5)
+    rounding = 1e-4 * float(gradients[1].abs().max())  # small elements are differences of large ones
+    torch.testing.assert_close(*gradients, rtol=1e-3, atol=rounding)
 
 
 @pytest.mark.parametrize("part", TASKS)
