@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from unmask.inference.commands import predict, write_features
     from unmask.inference.predictor import Predictor, load
     from unmask.pretraining.pretrain import pretrain
-    from unmask.recipe import migrate_file, read_recipe, recipe_text, shipped
+    from unmask.recipe import read_recipe, recipe_text, shipped
     from unmask.runs.overview import describe_run, list_runs
     from unmask.runs.plots import plot_runs
     from unmask.runs.summary import find_runs, read_run
@@ -58,7 +58,6 @@ _MODULES = {
     "list_runs": "unmask.runs.overview",
     "load": "unmask.inference.predictor",
     "load_tokenizer": "unmask.tokenizers.load",
-    "migrate_file": "unmask.recipe",
     "open_corpus": "unmask.corpus.corpus",
     "plot_runs": "unmask.runs.plots",
     "predict": "unmask.inference.commands",
@@ -96,7 +95,6 @@ __all__ = [
     "list_runs",
     "load",
     "load_tokenizer",
-    "migrate_file",
     "open_corpus",
     "plot_runs",
     "predict",

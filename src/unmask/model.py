@@ -5,7 +5,6 @@ MODEL is what has a directory (model_directory.py), or `random:RECIPE` with a to
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -84,15 +83,6 @@ class Model:
         for head, tensors in self.heads.items():
             weights |= {f"{head}.{name}": value for name, value in tensors.items()}
         return fingerprint(weights)
-
-    def former_fingerprint(self) -> str:
-        """Return the digest by which versions before 0.1 identified models, that of the encoder's weights alone."""
-        digest = hashlib.sha256()
-        for name, value in sorted(self.encoder.state_dict().items()):
-            digest.update(
-                name.encode() + value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-            )
-        return digest.hexdigest()
 
     def take(self, name: str, objective: Objective) -> list[str]:
         """Load a head's tensors into an objective.

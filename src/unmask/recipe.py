@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-import shutil
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
@@ -21,12 +20,9 @@ import msgspec
 from unmask.batches.layouts import LAYOUTS, AnyLayout
 from unmask.batches.maskings import MASKINGS, AnyMasking
 from unmask.batches.token_masking import TokenMaskingSettings
-from unmask.durable import replace_file
 from unmask.encoders.downstream import DownstreamSettings
 from unmask.errors import UserError, nearest
 from unmask.families import FAMILIES, AnyBody
-from unmask.lock import is_locked
-from unmask.migration import migrate, migrate_text, refuse_old, refuse_old_settings
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import ObjectiveSettings
 from unmask.objectives.teacher import TEACHER
@@ -273,7 +269,6 @@ def read_recipe(source: str | Path, settings: Overrides | None = None) -> Recipe
     settings = settings or {}
     check_overrides(settings)
     table, name = recipe_table(source)
-    refuse_old_settings(settings)
     return convert(put(table, settings, Recipe), Recipe, name)
 
 
@@ -283,15 +278,13 @@ def as_recipe(recipe: Recipe | str | Path) -> Recipe:
 
 
 def recipe_table(source: str | Path) -> tuple[dict[str, Any], str]:
-    """Return a recipe of this version as a table, and its name in errors.
+    """Return a recipe as a table, and its name in errors.
 
     Raises:
-        UserError: it does not exist, is not valid TOML, or is of an earlier version.
+        UserError: it does not exist, or is not valid TOML.
     """
     text, name = recipe_text(source)
-    table = _parse(text, name)
-    refuse_old(table, name)
-    return table, name
+    return _parse(text, name), name
 
 
 def _parse(text: str, name: str) -> dict[str, Any]:
@@ -300,66 +293,6 @@ def _parse(text: str, name: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise UserError(f"not valid TOML: {error}", file=name) from error
-
-
-def migrate_file(path: str | Path, out: str | Path | None = None) -> list[str]:
-    """Convert a recipe of an earlier version to the current one, keeping its comments and order.
-
-    Args:
-        path: a recipe, or a run, whose recipe.toml is converted.
-        out: where to write the result; None: overwrite the recipe, and keep the original as FILE.old.
-
-    Returns:
-        One line per change; empty if the recipe is of the current version.
-
-    Raises:
-        UserError: the recipe cannot be read, no current family has its combination of settings, or the run is in use.
-            Nothing is written then.
-    """
-    path, out = Path(path), None if out is None else Path(out)
-    if path.is_dir() and is_locked(path / ".lock"):
-        raise UserError("another program is writing to this run", file=path, remedy="wait for it")
-    path = path / "recipe.toml" if path.is_dir() else path
-    if out is not None and out.exists() and path.exists() and out.samefile(path):
-        raise UserError("--out is the recipe itself", file=out, remedy="omit --out: the old version is then kept")
-    try:
-        text = path.read_text(encoding="utf8")
-    except UnicodeDecodeError as error:
-        raise UserError("not UTF-8 text", file=path) from error
-    try:
-        new, changes = migrate_text(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise UserError(f"not valid TOML: {error}", file=path) from error
-    except ValueError as error:
-        raise UserError(str(error), file=path) from error
-    table = tomllib.loads(new)
-    convert(table, FinetuningRecipe if "task" in table else Recipe, str(path))
-    if not changes:
-        return []
-    if out is None:
-        kept = path.with_name(f"{path.name}.old")
-        if kept.exists():
-            raise UserError("already exists and would be overwritten", file=kept, remedy="move it away, or pass --out")
-        shutil.copy2(path, kept)
-    replace_file(out or path, new.encode())
-    return changes
-
-
-def resolve_migrated(kind: type[msgspec.Struct], table: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Return the recipe of a run, which an earlier version may have written, as the current version resolves it.
-
-    Args:
-        kind: type of the recipe.
-        table: the recipe as it was written.
-        source: name of the recipe in errors.
-
-    Raises:
-        UserError: the current version has no equivalent recipe.
-    """
-    try:
-        return tomllib.loads(write(convert(migrate(table), kind, source)))
-    except ValueError as error:
-        raise UserError(str(error), file=source) from error
 
 
 def recipe_text(source: str | Path) -> tuple[str, str]:

@@ -14,7 +14,7 @@ PACKAGE = ROOT / "src" / "unmask"
 ORDER = [
     {"errors", "version", "durable", "fingerprint", "lock", "processor"},
     {"settings", "environment", "plugins", "capabilities"},
-    {"text", "samples", "runs", "metrics", "requirements", "migration"},
+    {"text", "samples", "runs", "metrics", "requirements"},
     {"tokenizers", "labelled"},
     {"corpus"},
     {"batches"},

@@ -182,8 +182,6 @@ def test_E7_an_input_is_not_overwritten_by_another_name(line, tmp_path, capsys):
     assert main(["evaluate", *tuned, "--errors", str(tmp_path / "link.html")]) == 2
     assert main(["predict", *tuned, "--out", str(tmp_path / "hard.jsonl")]) == 2
     assert capsys.readouterr().err.count("is the same file as --data; name another file") == 2
-    assert main(["recipes", "migrate", str(data), "--out", str(tmp_path / "link.html")]) == 2
-    assert "--out is the recipe itself" in capsys.readouterr().err
 
 
 def test_E8_T18_no_other_process_gets_the_directory_between_corpus_and_training(text_file, tmp_path):

@@ -1,4 +1,4 @@
-"""`unmask recipes`: shipped recipes are listed, printed, migrated and compared, and differ as the papers do."""
+"""`unmask recipes`: shipped recipes are listed, printed and compared, and differ as the papers do."""
 
 import re
 from itertools import pairwise
@@ -10,7 +10,7 @@ from unmask.cli.recipes import rough
 from unmask.recipe import read_recipe, recipe_text, shipped
 from unmask.settings import parse_overrides
 
-from .conftest import name_case, run
+from .conftest import name_case
 
 
 def test_recipes(capsys):
@@ -80,16 +80,6 @@ def test_the_difference_turns_one_recipe_into_the_other(start, end, capsys):
         assert main(["recipes", "diff", first, second]) == 0
         changed = [text[1:] for text in capsys.readouterr().out.splitlines()[2:] if text.startswith("+")]
         assert read_recipe(first, parse_overrides(changed)) == read_recipe(second)
-
-
-def test_migrate_writes_one_recipe_at_a_time(tmp_path):
-    for name in ("a", "b"):
-        (tmp_path / f"{name}.toml").write_text(recipe_text("bert-tiny")[0])
-    paths = [tmp_path / "a.toml", tmp_path / "b.toml"]
-    output = run("recipes", "migrate", *paths).out
-    assert output == "".join(f"{path}: already of this version, not changed\n" for path in paths)
-    errors = run("recipes", "migrate", *paths, "--out", tmp_path / "c.toml", status=2).err
-    assert errors == "unmask: --out accepts only one recipe; migrate them one at a time\n"
 
 
 @pytest.mark.parametrize(

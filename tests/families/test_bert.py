@@ -3,7 +3,7 @@
 import pytest
 
 from unmask.encoders.encoder import BOTH_SIDES, POOLER, SEPARATE_LAYERS
-from unmask.families.bert import BertSettings, read_shared
+from unmask.families.bert import BertSettings
 
 SHAPE = {"layers": 2, "width": 8, "heads": 2, "feed_forward": 16, "positions": 12}
 
@@ -39,8 +39,3 @@ def test_weights_are_drawn_with_the_given_standard_deviation_and_truncated():
 def test_settings_out_of_range_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         BertSettings(**SHAPE | settings)
-
-
-def test_shared_sublayers_of_earlier_versions_are_read_as_albert():
-    assert read_shared({"unmask_shared": "attention"}, {}) == {"kind": "albert", "shared": "attention"}
-    assert read_shared({"model_type": "bert"}, {}) == {}

@@ -124,8 +124,6 @@ FROZEN = "objective.causal_lm goes with neither a frozen encoder nor a downstrea
         (GPT, "objective.causal_lm.weight=0.5", {"frozen": True}, FROZEN),
         (GPT, "objective.causal_lm.weight=0.5", {"downstream": "rnn"}, FROZEN),
         (GPT, "objective.causal_lm.weight=-1", {}, "objective.causal_lm: a weight must be above 0"),
-        (GPT, "lm_weight=0.5", {}, "lm_weight is of an earlier version; set objective.causal_lm.weight=0.5"),
-        (GPT, "lm_weight=0", {}, "lm_weight is of an earlier version; set objective.causal_lm=false"),
     ],
 )
 def test_objectives_that_cannot_be_trained_are_refused(body, setting, options, message, start, rows, tmp_path):

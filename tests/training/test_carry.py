@@ -217,7 +217,7 @@ def test_the_comparison_sees_state_that_is_lost(whole, tmp_path):
     manifest = json.loads((newest / "manifest.json").read_bytes())
     del manifest["files"]["carry.safetensors"]
     (newest / "manifest.json").write_text(json.dumps(manifest))
-    (newest / "carry.safetensors").unlink()  # as in a checkpoint of an earlier version
+    (newest / "carry.safetensors").unlink()
     launch(out, resume=True)
     with pytest.raises(AssertionError):
         assert_close(out, whole[False], 1e-5)

@@ -42,7 +42,7 @@ VERBS = {
     "bench": "measure the engines of a model on this machine, and recommend one",
     "doctor": "print what this machine has and computes, for reports of problems",
     "push": "upload a model with its card to the Hugging Face Hub",
-    "recipes": "list, show and compare the shipped recipes, migrate those of earlier versions, or print their schema",
+    "recipes": "list, show and compare the shipped recipes, or print their schema",
     "completion": "print the completion of a shell: bash, zsh or fish",
     "runs": "list runs, describe one, or plot the curves of several",
     "demo": "go from raw text to a sentiment classifier, using only this package",

@@ -1,4 +1,4 @@
-"""`unmask recipes list | show NAME | diff A B | migrate FILE… | schema`: print, compare and migrate recipes."""
+"""`unmask recipes list | show NAME | diff A B | schema`: print and compare recipes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import argparse
 import difflib
 import json
 import sys
-from pathlib import Path
 
 from unmask.cli.options import add_action, print_lines, print_text
-from unmask.errors import UserError
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -26,21 +24,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     diff.add_argument("first", metavar="A", help="name of a shipped recipe or a .toml file")
     diff.add_argument("second", metavar="B", help="likewise")
     add_action(actions, "schema", "print the JSON Schema of recipes, with which editors complete and check them")
-    migrate = add_action(actions, "migrate", "rewrite recipes of earlier versions for this version")
-    migrate.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help="recipe, or run directory with a recipe.toml"
-    )
-    migrate.add_argument(
-        "--out",
-        type=Path,
-        metavar="FILE",
-        help="file to write (default: overwrite FILE and keep the old version as FILE.old)",
-    )
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print or migrate recipes."""
-    from unmask.recipe import migrate_file, read_recipe, recipe_text
+    """Print recipes."""
+    from unmask.recipe import read_recipe, recipe_text
     from unmask.settings import write_lines
 
     if options.action == "list":
@@ -51,12 +39,6 @@ def run(options: argparse.Namespace) -> None:
         from unmask.schema import recipe_schema
 
         sys.stdout.write(json.dumps(recipe_schema(), indent=2) + "\n")
-    elif options.action == "migrate":
-        if options.out is not None and len(options.files) > 1:
-            raise UserError("--out accepts only one recipe", remedy="migrate them one at a time")
-        for path in options.files:
-            changes = migrate_file(path, options.out)
-            print_text(f"{path}: " + ("; ".join(changes) or "already of this version, not changed"))
     else:
         first, second = (write_lines(read_recipe(name)) for name in (options.first, options.second))
         for line in difflib.unified_diff(first, second, options.first, options.second, lineterm="", n=0):

@@ -26,7 +26,6 @@ from unmask.errors import UserError, counted
 from unmask.finetuning.examples import Examples
 from unmask.finetuning.prepare import Phase, Prepared, assemble, check_effects
 from unmask.finetuning.rule import defaults
-from unmask.migration import refuse_old_settings
 from unmask.model import Model, load_model
 from unmask.objectives.layer_matching import NAME as LAYER_MATCHING
 from unmask.objectives.learner import Learner
@@ -155,7 +154,6 @@ def _resolve(lesson: Lesson, task: Task, student: Model, data: Examples, teacher
     taught = {name: msgspec.to_builtins(one) for name, one in lesson.recipe.objectives.items() if TEACHER in one.asks}
     taught[SOFT_TARGETS] = {"temperature": 1.0, **taught.get(SOFT_TARGETS, {}), "all_tokens": False}
     table |= {"task": msgspec.to_builtins(_untuned(task)), "objective": taught, "distillation": {}}
-    refuse_old_settings(lesson.settings)
     if put(table, lesson.settings, FinetuningRecipe)["objective"].get(LAYER_MATCHING):
         table["distillation"] = {"intermediate": INTERMEDIATE}
         table["budget"]["epochs"] *= 2  # as many for each part

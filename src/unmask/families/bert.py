@@ -7,9 +7,6 @@ the first release (the reference code later switched to the tanh approximation: 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from unmask.encoders.encoder import Initializer
 from unmask.encoders.transformer import Transformer
 from unmask.families.body import TransformerSettings, check_offsets, check_size
@@ -19,7 +16,6 @@ from unmask.families.format import (
     BERT_EMBEDDINGS,
     BERT_LM,
     BERT_QKV,
-    SHARED_KEY,
     TASK_HEADS,
     Family,
     Format,
@@ -79,11 +75,6 @@ class BertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknow
         return self.compose(vocabulary, self.embeddings(vocabulary), self.blocks(), Pooler(self.width, "tanh"))
 
 
-def read_shared(config: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ALBERT's settings for layers that share a sublayer, which versions before 0.1 wrote as BERT."""
-    return {"kind": "albert", "shared": config[SHARED_KEY]} if SHARED_KEY in config else {}
-
-
 BERT = Family(
     BertSettings,
     Format(
@@ -103,6 +94,5 @@ BERT = Family(
         decoder="cls.predictions.decoder.weight",
         architectures=architectures("Bert", masked_lm__next_sentence="ForPreTraining"),
         without_pooler=("BertForTokenClassification", "BertForQuestionAnswering"),
-        read=read_shared,
     ),
 )

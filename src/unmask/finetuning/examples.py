@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -44,10 +44,6 @@ class Examples:
         found = {"train": _digest(self.train), "dev": _digest(self.held)}
         return found | ({"memory": self.in_memory} if self.in_memory else {})
 
-    def former_fingerprints(self) -> dict[str, Callable[[], str]]:
-        """Return functions that compute what `fingerprints` was in earlier versions, which included names of files."""
-        return {"train": partial(_former_digest, self.train), "dev": partial(_former_digest, self.held)}
-
 
 def read_examples(task: Task, files: LabelledFiles, base: Model, *, hold_out: bool = True) -> Examples:
     """Read the files; if the labels equal those of the model, use its order.
@@ -87,7 +83,3 @@ def _digest(examples: Sequence[Any]) -> str:
     for name in {example.file for example in examples}:
         content = content.replace(b'"file":' + msgspec.json.encode(name), b'"file":""')
     return hashlib.sha256(content).hexdigest()
-
-
-def _former_digest(examples: Sequence[Any]) -> str:
-    return hashlib.sha256(msgspec.json.encode(examples)).hexdigest()

@@ -19,7 +19,6 @@ from unmask.finetuning.job import Job
 from unmask.finetuning.learner import build_learner
 from unmask.finetuning.rule import defaults
 from unmask.inference.pooling import supported
-from unmask.migration import refuse_old_settings
 from unmask.model import Model, load_model
 from unmask.objectives.learner import Learner
 from unmask.objectives.teacher import TEACHER, Teacher
@@ -195,7 +194,6 @@ def _resolve(job: Job, base: Model, data: Examples) -> FinetuningRecipe:
         frozen=job.frozen,
         downstream=job.downstream,
     )
-    refuse_old_settings(job.settings)
     recipe = convert(put(rule, job.settings, FinetuningRecipe), FinetuningRecipe, str(job.recipe or "--set"))
     if recipe.task.length > base.encoder.longest:
         raise UserError(f"length {recipe.task.length} exceeds the {base.encoder.longest} positions of the model")

@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,10 +29,8 @@ from unmask.finetuning.used_rows import Reindex, only_used_rows
 from unmask.inference.decisions import DecisionBackend
 from unmask.inference.predictor import Predictor
 from unmask.model import Model, save_model
-from unmask.recipe import FinetuningRecipe, resolve_migrated
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
-from unmask.runs.earlier import Earlier
 from unmask.runs.plots import plot_confusion, plot_training, try_to_draw
 from unmask.runs.report import finetuning_report, model_card
 from unmask.settings import write
@@ -108,9 +105,7 @@ def run_prepared(
         remarks: lines to print at the end.
     """
     recipe = write(ready.recipe)
-    former = {"model": ready.base.former_fingerprint, **ready.data.former_fingerprints()}
-    earlier = Earlier(partial(resolve_migrated, FinetuningRecipe), former)
-    with processes, open_run(out, recipe, ready.inputs, machine, processes, resume=resume, earlier=earlier) as run:
+    with processes, open_run(out, recipe, ready.inputs, machine, processes, resume=resume) as run:
         if resume and not run.changed and _is_finished(run):
             display.say(f"already finished: {run.model}")
             return run.model

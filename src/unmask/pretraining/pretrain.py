@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -33,10 +32,9 @@ from unmask.pretraining.checks import (
 from unmask.pretraining.curriculum import build_curriculum
 from unmask.pretraining.learner import build_learner
 from unmask.pretraining.start import Start, continued
-from unmask.recipe import Recipe, as_recipe, resolve_migrated
+from unmask.recipe import Recipe, as_recipe
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
-from unmask.runs.earlier import Earlier
 from unmask.runs.plots import plot_training, try_to_draw
 from unmask.runs.report import Remarks, model_card, pretraining_report
 from unmask.settings import write
@@ -133,8 +131,7 @@ def train_encoder(
     learner.to(machine.device)
     curriculum = build_curriculum(recipe, corpus.tokenizer, learner)
     source, heldout = _read(curriculum, recipe, corpus, display)
-    earlier = Earlier(partial(resolve_migrated, Recipe), start.former)
-    with processes, open_run(out, write(recipe), inputs, machine, processes, resume=resume, earlier=earlier) as run:
+    with processes, open_run(out, write(recipe), inputs, machine, processes, resume=resume) as run:
         for change in start.changes:
             display.say(change)
         if created:

@@ -52,7 +52,6 @@ class Start:
         how: what the run does, for the report and the card of the model.
         changes: how it differs from its source, in words.
         inputs: fingerprints of what it was made of.
-        former: those by which earlier versions identified it.
         tokens: number of tokens that it was pretrained on; None if unknown.
     """
 
@@ -61,7 +60,6 @@ class Start:
     how: str = "Pretrained"
     changes: Sequence[str] = ()
     inputs: Mapping[str, str] = field(default_factory=lambda: {"init": "none"})
-    former: Mapping[str, Callable[[], str]] = field(default_factory=dict)
     tokens: int | None = 0
 
 
@@ -74,9 +72,8 @@ def continued(
         UserError: recipe, corpus and model do not match.
     """
     base = load_base(init, recipe, corpus, allow_pickle=allow_pickle)
-    inputs, former = base.inputs("init"), {"init": base.former_fingerprint}
     model, changes = adapt(base, f"{init}", corpus.tokenizer, recipe.all_objectives, layers=layers)
-    return Start(model, f"{init}", changes=changes, inputs=inputs, former=former, tokens=base.tokens)
+    return Start(model, f"{init}", changes=changes, inputs=base.inputs("init"), tokens=base.tokens)
 
 
 def load_base(init: str | Path, recipe: Recipe, corpus: Corpus, *, allow_pickle: bool) -> Model:

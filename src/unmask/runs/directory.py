@@ -30,7 +30,6 @@ from filelock import FileLock
 from unmask.durable import replace_file
 from unmask.errors import UserError
 from unmask.lock import acquire, is_locked
-from unmask.runs.earlier import Earlier
 from unmask.runs.sinks import Sinks
 from unmask.settings import flatten
 from unmask.version import __version__
@@ -110,11 +109,10 @@ class RunDirectory:
         resume: bool,
         may_change: frozenset[str],
         is_main: bool = True,
-        earlier: Earlier | None = None,
     ) -> RunDirectory:
         """Start or resume a run; see `create` and `resume`."""
         if resume:
-            return cls.resume(path, recipe, inputs, may_change, is_main=is_main, earlier=earlier)
+            return cls.resume(path, recipe, inputs, may_change, is_main=is_main)
         return cls.create(path, recipe, inputs, machine) if is_main else cls(path, is_main=False)
 
     def __enter__(self) -> RunDirectory:
@@ -231,7 +229,6 @@ class RunDirectory:
         may_change: frozenset[str],
         *,
         is_main: bool = True,
-        earlier: Earlier | None = None,
     ) -> RunDirectory:
         """Reopen the directory of a run that was started with the same recipe and inputs.
 
@@ -241,7 +238,6 @@ class RunDirectory:
             inputs: fingerprints of the current inputs.
             may_change: dotted keys that may differ (the budget).
             is_main: see the class.
-            earlier: reads runs of earlier versions; None: there are none.
 
         Raises:
             UserError: there is no run, it is in use, or something differs (all differences are listed).
@@ -251,7 +247,7 @@ class RunDirectory:
             raise UserError("there is no run to resume", file=path, remedy="check --out, or start without --resume")
         run._lock()
         try:
-            before = run._started_with(inputs, earlier)
+            before = run._started_with()
         except UserError:
             run.close()
             raise
@@ -272,15 +268,10 @@ class RunDirectory:
         run._recipe = recipe
         return run
 
-    def _started_with(self, inputs: Mapping[str, str], earlier: Earlier | None) -> dict[str, Any]:
-        """Return the run's recipe and input fingerprints, converted to the current version, with dotted keys."""
-        recipe, known = self.read_recipe(), dict(self.read_provenance().inputs)
-        if earlier is not None:
-            recipe = dict(earlier.recipe(recipe, str(self.path / "recipe.toml")))
-            for name, former in earlier.inputs.items():
-                if name in inputs and known.get(name) not in (None, inputs[name]) and known[name] == former():
-                    known[name] = inputs[name]
-        return flatten(recipe) | {f"inputs.{name}": value for name, value in known.items()}
+    def _started_with(self) -> dict[str, Any]:
+        """Return the run's recipe and input fingerprints, with dotted keys."""
+        inputs = self.read_provenance().inputs
+        return flatten(self.read_recipe()) | {f"inputs.{name}": value for name, value in inputs.items()}
 
     def settle(self) -> None:
         """Write the recipe of a resumed run, once a checkpoint includes its changes."""

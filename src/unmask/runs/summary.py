@@ -22,8 +22,8 @@ INSIDES = {"checkpoints", "events", "model", "plots", *BEFORE}
 """Folders of a run that contain no other runs."""
 SEEDS = "seeds.json"
 """File that `finetune --seeds` and `--search` write next to their runs."""
-NO_METRICS = {"kind", "step", "tokens", "seconds", "epochs", "passes"}
-"""Fields of a line of metrics.jsonl that are not metrics; `passes` is what earlier versions called `epochs`."""
+NO_METRICS = {"kind", "step", "tokens", "seconds", "epochs"}
+"""Fields of a line of metrics.jsonl that are not metrics."""
 
 
 class Reached(msgspec.Struct, frozen=True):

@@ -26,7 +26,6 @@ from unmask.errors import UnmaskError, UserError
 from unmask.objectives.learner import Learner
 from unmask.runs.directory import RunDirectory
 from unmask.runs.display import Display
-from unmask.runs.earlier import Earlier
 from unmask.runs.extras import missing
 from unmask.training.calibration import BUDGETS, FITTING, UNKNOWN_STEPS, Calibration, check_growth
 from unmask.training.carry import CarryTable
@@ -63,7 +62,6 @@ def open_run(
     processes: Processes,
     *,
     resume: bool,
-    earlier: Earlier | None = None,
 ) -> RunDirectory:
     """Create the directory of a run, or reopen it to resume the run; see `RunDirectory.open`.
 
@@ -74,7 +72,6 @@ def open_run(
         machine: machine that the run computes on.
         processes: the processes that train together.
         resume: whether to resume an existing run.
-        earlier: reads runs of earlier versions.
     """
     return RunDirectory.open(
         Path(out),
@@ -84,7 +81,6 @@ def open_run(
         resume=resume,
         may_change=MAY_CHANGE,
         is_main=processes.is_main,
-        earlier=earlier,
     )
 
 
