@@ -21,12 +21,12 @@ import msgspec
 import torch
 
 import unmask
-from unmask.distillation.comparison import FILE as COMPARED
-from unmask.model import load_model
-from unmask.runs.directory import RunDirectory
-from unmask.settings import write as write_recipe
+from unmask.model.model import load_model
+from unmask.support.settings import write as write_recipe
+from unmask.support.version import __version__
 from unmask.training.machine import processor
-from unmask.version import __version__
+from unmask.training.runs.directory import RunDirectory
+from unmask.workflows.distillation.comparison import FILE as COMPARED
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"

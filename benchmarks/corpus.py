@@ -26,8 +26,8 @@ from typing import Any
 import msgspec
 
 import unmask
-from unmask.corpus import encode
-from unmask.text.documents import Skipped, TextOptions, read_documents
+from unmask.data.corpus import encode
+from unmask.data.text.documents import Skipped, TextOptions, read_documents
 
 SHARDS = 2_500  # of 160 GB: 40 G tokens
 TIMES = 10
@@ -66,9 +66,9 @@ def build(text: Path, tokenizer: Path, out: Path, workers: int) -> dict[str, flo
 
 def read_samples(directory: Path, everything: bool) -> dict[str, float]:
     """Open a corpus and cut its first samples, or all; return the seconds of both and the peak memory."""
-    from unmask.batches.frame import Frame
-    from unmask.batches.sentence_pairs import SentencePairsSettings
-    from unmask.batches.sources import CorpusSource
+    from unmask.data.batches.frame import Frame
+    from unmask.data.batches.sentence_pairs import SentencePairsSettings
+    from unmask.data.batches.sources import CorpusSource
 
     start = time.perf_counter()
     corpus = unmask.open_corpus(directory)

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from unmask.labelled.squad_file import Question
-from unmask.text.sentences import split_sentences
+from unmask.data.labelled.squad_file import Question
+from unmask.data.text.sentences import split_sentences
 
 YEAR = re.compile(r"\b(?:1\d|20)\d\d\b")
 TIME = re.compile(r"\b(?:when|years?|date|time)\b", re.IGNORECASE)

@@ -21,7 +21,7 @@ import torch
 from common import logged, minilm
 
 import unmask
-from unmask.tokenizers.tokenizer import Tokenizer
+from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.training.machine import Machine, choose_machine
 
 SIZES = {

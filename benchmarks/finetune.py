@@ -40,21 +40,21 @@ from quality import (
 )
 
 import unmask
-from unmask.distillation.distill import distill_lesson
-from unmask.distillation.lesson import Lesson
-from unmask.distillation.student import student_of, student_settings
-from unmask.distillation.task import prepare_baseline
-from unmask.evaluation.model import evaluate_task
-from unmask.finetuning.job import LabelledFiles
-from unmask.finetuning.rule import defaults
-from unmask.finetuning.run import run_prepared
-from unmask.labelled.squad_file import read_squad
-from unmask.model import load_model, save_model
-from unmask.runs.display import Display
-from unmask.settings import Overrides, parse_overrides
+from unmask.data.labelled.squad_file import read_squad
+from unmask.inference.evaluation.model import evaluate_task
+from unmask.model.model import load_model, save_model
+from unmask.support.settings import Overrides, parse_overrides
 from unmask.tasks.question_answering import QuestionAnswering
 from unmask.training.machine import choose_machine
 from unmask.training.processes import Processes
+from unmask.training.runs.display import Display
+from unmask.workflows.distillation.distill import distill_lesson
+from unmask.workflows.distillation.lesson import Lesson
+from unmask.workflows.distillation.student import student_of, student_settings
+from unmask.workflows.distillation.task import prepare_baseline
+from unmask.workflows.finetuning.job import LabelledFiles
+from unmask.workflows.finetuning.rule import defaults
+from unmask.workflows.finetuning.run import run_prepared
 
 
 class Files(NamedTuple):

@@ -21,9 +21,9 @@ from common import add, logged, minilm, take_turns
 from quality import split
 
 import unmask
-from unmask.finetuning.rule import defaults
-from unmask.model import load_model
+from unmask.model.model import load_model
 from unmask.training.machine import choose_machine, keep_memory
+from unmask.workflows.finetuning.rule import defaults
 
 ENGINES = (
     *("unmask bf16", "unmask float32"),

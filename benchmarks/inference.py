@@ -27,7 +27,7 @@ import unmask
 from unmask.families.bert import BertSettings
 from unmask.inference.engines import ENGINES
 from unmask.inference.export import Export, export_model
-from unmask.model import Model, load_model, save_model
+from unmask.model.model import Model, load_model, save_model
 from unmask.tasks.classification import Classification
 
 SHAPES = {"tiny": (2, 128, 2), "minilm": (6, 384, 12), "base": (12, 768, 12)}

@@ -22,18 +22,18 @@ from quality import toy_body, workspace
 from trainer import configuration
 
 import unmask
-from unmask.batches.batch import Sample
-from unmask.batches.feed import Feed
-from unmask.corpus.corpus import Corpus
-from unmask.model import load_model
+from unmask.data.batches.batch import Sample
+from unmask.data.batches.feed import Feed
+from unmask.data.corpus.corpus import Corpus
+from unmask.model.model import load_model
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import BuildContext
-from unmask.pretraining.pretrain import HELDOUT_TOKENS
-from unmask.recipe import Recipe
-from unmask.settings import parse_overrides
+from unmask.recipes.recipe import Recipe
+from unmask.support.settings import parse_overrides
 from unmask.training.evaluate import evaluate
 from unmask.training.machine import choose_machine, keep_memory
+from unmask.workflows.pretraining.pretrain import HELDOUT_TOKENS
 
 SEQUENCES = 32
 RATE = 0.15

@@ -21,9 +21,9 @@ from common import add, logged
 from pretrain import checkpoint, corpus_of, read_cases
 from quality import workspace
 
-from unmask.corpus.corpus import Documents
-from unmask.evaluation.model import evaluate_encoder
-from unmask.model import load_model
+from unmask.data.corpus.corpus import Documents
+from unmask.inference.evaluation.model import evaluate_encoder
+from unmask.model.model import load_model
 
 CASE = "family/elmo"
 ORDER = 5

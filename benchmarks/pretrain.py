@@ -31,18 +31,18 @@ from common import HERE, compared, logged
 from quality import Table, Workspace, pick, workspace
 
 import unmask
-from unmask.batches.feed import Feed
-from unmask.corpus.corpus import Corpus
-from unmask.labelled.labelled_file import read_rows
-from unmask.labelled.squad_file import read_squad
-from unmask.model import load_model
+from unmask.data.batches.feed import Feed
+from unmask.data.corpus.corpus import Corpus
+from unmask.data.labelled.labelled_file import read_rows
+from unmask.data.labelled.squad_file import read_squad
+from unmask.data.text.documents import Skipped, TextOptions, read_documents
+from unmask.data.tokenizers.train import CASED, Trained, train_tokenizer
+from unmask.model.model import load_model
 from unmask.objectives.replaced_token import ReplacedToken
-from unmask.pretraining.learner import build_learner
-from unmask.pretraining.pretrain import HELDOUT_TOKENS
-from unmask.pretraining.search import with_rates
-from unmask.recipe import Recipe
-from unmask.text.documents import Skipped, TextOptions, read_documents
-from unmask.tokenizers.train import CASED, Trained, train_tokenizer
+from unmask.recipes.recipe import Recipe
+from unmask.workflows.pretraining.learner import build_learner
+from unmask.workflows.pretraining.pretrain import HELDOUT_TOKENS
+from unmask.workflows.pretraining.search import with_rates
 
 STAND_IN = "plateau/all"
 """The case that stands in for MiniLM at toy size."""

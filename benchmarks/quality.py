@@ -19,14 +19,14 @@ import common
 import msgspec
 
 import unmask
-from unmask.batches.rng import derive_rng
-from unmask.labelled.labelled_file import read_rows
-from unmask.labelled.sentence import Sentence
-from unmask.labelled.squad_file import Answer, Question, read_squad
-from unmask.labelled.tagged_file import read_sentences, write_columns
-from unmask.recipe import Recipe
-from unmask.settings import parse_overrides
-from unmask.settings import write as write_recipe
+from unmask.data.batches.rng import derive_rng
+from unmask.data.labelled.labelled_file import read_rows
+from unmask.data.labelled.sentence import Sentence
+from unmask.data.labelled.squad_file import Answer, Question, read_squad
+from unmask.data.labelled.tagged_file import read_sentences, write_columns
+from unmask.recipes.recipe import Recipe
+from unmask.support.settings import parse_overrides
+from unmask.support.settings import write as write_recipe
 
 ROOT = common.HERE.parent
 WHOLE = 4
@@ -145,7 +145,7 @@ def toy_body(body: Any) -> Any:
 
 
 SPLITS: dict[str, tuple[str, dict[str, str], int]] = {
-    "reviews": ("src/unmask/samples/reviews/train.tsv", {}, 150),
+    "reviews": ("src/unmask/demo/reviews/train.tsv", {}, 150),
     "sst2": ("classification/sst2/train.tsv.xz", {}, 1000),
     "cola": ("classification/cola/in_domain_train.tsv", {"text": "3", "label": "1"}, 1500),
 }

@@ -19,10 +19,10 @@ from common import SHARED, add, minilm
 from quality import excerpt, sample
 
 import unmask
-from unmask.evaluation.model import evaluate_task
+from unmask.inference.evaluation.model import evaluate_task
 from unmask.inference.export import Export, export_model
 from unmask.inference.quantize import CALIBRATION
-from unmask.model import load_model
+from unmask.model.model import load_model
 
 ENGINES = (
     *("torch float32", "torch bf16", "onnx float32", "onnx int8"),

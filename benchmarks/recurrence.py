@@ -18,8 +18,8 @@ import torch
 from common import add
 from torch import Tensor, nn
 
-from unmask.layers.lstm import Lstm
-from unmask.recipe import read_recipe
+from unmask.nn.layers.lstm import Lstm
+from unmask.recipes.recipe import read_recipe
 
 RECIPES = ["elmo-mini", "elmo-small", "elmo"]
 PRECISIONS = {"float32": torch.float32, "bf16": torch.bfloat16}

@@ -31,7 +31,7 @@ def sentencex(language: str) -> Split:
 
 
 def sentencex_english_rules(language: str) -> Split:
-    """The same, without naming the language: what `unmask.text.sentences` does."""
+    """The same, without naming the language: what `unmask.data.text.sentences` does."""
     return sentencex("english")
 
 

@@ -33,7 +33,7 @@ import torch
 from common import add, minilm
 
 from unmask.inference.predictor import Predictor
-from unmask.model import load_model
+from unmask.model.model import load_model
 from unmask.serving.limits import Limits
 from unmask.serving.metrics import Meter
 from unmask.serving.served import Served

@@ -1,6 +1,6 @@
 """Write the tables of README.md and docs/results.md from benchmarks/results, and the learning curves into docs.
 
-So is what `unmask pretrain` says about how far a recipe comes (src/unmask/pretraining/recorded.json).
+So is what `unmask pretrain` says about how far a recipe comes (src/unmask/workflows/pretraining/recorded.json).
 
 On a page a table is between `<!-- table NAME -->` and `<!-- end -->`. Its records, rows and columns, and the command
 that measures it, are in tables.toml. Each result is a list of records (see common.py), and every table is a pivot of
@@ -78,7 +78,7 @@ def fill(text: str, specs: Mapping[str, Record]) -> str:
 
 def draw(spec: Record, path: Path) -> None:
     """Draw panels side by side: learning curves, or bars."""
-    from unmask.runs.plots import figure, save
+    from unmask.training.runs.plots import figure, save
 
     drawing, panels = figure(len(spec["panels"]))
     for panel, about in zip(panels, spec["panels"], strict=True):
@@ -123,7 +123,7 @@ def is_default(run: Record) -> bool:
 
 
 def recorded(where: Record) -> Record:
-    """Return what unmask.pretraining.default tells: sizes where they match, half an hour, and F1 of entities."""
+    """Return what pretraining/default.py tells: sizes where they match, half an hour, and F1 of entities."""
     runs = [run for run in read(RESULTS / "sizes.json").get("runs", []) if matches(run, where) and is_default(run)]
     runs += [run for run in read(RESULTS / "minutes.json").get("runs", []) if run.get("case") == "unmask"]
     seeds: dict[tuple[str, str], list[Record]] = {}

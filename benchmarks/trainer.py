@@ -18,20 +18,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from unmask.batches.document_sentences import DocumentSentencesSettings
-from unmask.batches.feed import Feed
-from unmask.batches.token_masking import TokenMaskingSettings
-from unmask.corpus.corpus import Corpus
+from unmask.data.batches.document_sentences import DocumentSentencesSettings
+from unmask.data.batches.feed import Feed
+from unmask.data.batches.token_masking import TokenMaskingSettings
+from unmask.data.corpus.corpus import Corpus
 from unmask.families.bert import BertSettings
-from unmask.model import Model, load_model
+from unmask.model.model import Model, load_model
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import BuildContext
-from unmask.pretraining.pretrain import HELDOUT_TOKENS
-from unmask.recipe import Recipe
-from unmask.settings import write
+from unmask.recipes.recipe import Recipe
+from unmask.support.settings import write
 from unmask.training.evaluate import evaluate
 from unmask.training.machine import choose_machine, keep_memory
+from unmask.workflows.pretraining.pretrain import HELDOUT_TOKENS
 
 LENGTH = 128
 CHECKPOINTS = 15

@@ -24,19 +24,19 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 
-from unmask.batches.batch import Sample
-from unmask.evaluation.model import score_examples
-from unmask.finetuning.job import Job, LabelledFiles, Start
-from unmask.finetuning.learner import finished_model
-from unmask.finetuning.prepare import Prepared, prepare
-from unmask.finetuning.run import SCORES
+from unmask.data.batches.batch import Sample
+from unmask.inference.evaluation.model import score_examples
 from unmask.inference.predictor import Predictor
-from unmask.model import load_model, save_model
-from unmask.recipe import FinetuningRecipe
-from unmask.runs.display import Display
-from unmask.settings import Overrides, write
+from unmask.model.model import load_model, save_model
+from unmask.recipes.recipe import FinetuningRecipe
+from unmask.support.settings import Overrides, write
 from unmask.tasks.answer_head import NEVER, AnswerHead
 from unmask.training.machine import choose_machine, keep_memory
+from unmask.training.runs.display import Display
+from unmask.workflows.finetuning.job import Job, LabelledFiles, Start
+from unmask.workflows.finetuning.learner import finished_model
+from unmask.workflows.finetuning.prepare import Prepared, prepare
+from unmask.workflows.finetuning.run import SCORES
 
 IGNORED = -100
 """The label that transformers leaves out of the loss."""

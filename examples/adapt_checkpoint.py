@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import unmask
-from unmask.model import load_model
+from unmask.model.model import load_model
 
 
 def main(model: str, text: Path, out: Path, steps: int = 1000) -> list[str]:

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import unmask
-from unmask.evaluation.model import evaluate_task
-from unmask.model import load_model
+from unmask.inference.evaluation.model import evaluate_task
+from unmask.model.model import load_model
 
-REVIEWS = Path(unmask.__file__).parent / "samples" / "reviews"
+REVIEWS = Path(unmask.__file__).parent / "demo" / "reviews"
 
 
 def main(out: Path, minutes: float = 1) -> dict[str, float]:

@@ -16,13 +16,13 @@ import hypothesis
 import numpy as np
 import torch
 
-from unmask.batches.batch import TARGETS, Sample
-from unmask.capabilities import emulates_bf16, products
-from unmask.corpus.build import build_corpus
-from unmask.layers import linear
-from unmask.recipe import read_recipe
-from unmask.settings import parse_overrides
-from unmask.tokenizers.wordpiece import train_wordpiece
+from unmask.data.batches.batch import TARGETS, Sample
+from unmask.data.corpus.build import build_corpus
+from unmask.data.tokenizers.wordpiece import train_wordpiece
+from unmask.nn.layers import linear
+from unmask.recipes.recipe import read_recipe
+from unmask.support.capabilities import emulates_bf16, products
+from unmask.support.settings import parse_overrides
 from unmask.training.interrupt import Interrupted
 from unmask.training.loop import Trainer
 

@@ -31,8 +31,13 @@ START_SECONDS = 120
 """Time within which a process has to start, also on a busy machine."""
 MODULES = (
     *("torch.distributed", "torch.utils.tensorboard", "unmask.cli.finetune", "unmask.cli.fill", "unmask.cli.main"),
-    *("unmask.cli.pretrain", "unmask.finetuning.finetune", "unmask.inference.predictor", "unmask.pretraining.corpus"),
-    *("unmask.pretraining.default", "unmask.pretraining.pretrain"),
+    *(
+        "unmask.cli.pretrain",
+        "unmask.workflows.finetuning.finetune",
+        "unmask.inference.predictor",
+        "unmask.workflows.pretraining.corpus",
+    ),
+    *("unmask.workflows.pretraining.default", "unmask.workflows.pretraining.pretrain"),
 )
 """What the process that is forked imports."""
 
@@ -152,9 +157,12 @@ def _prepare():
         import_module(name)
     import torch
 
-    for name in ("unmask.finetuning.run", "unmask.pretraining.pretrain"):  # plots take longer than the steps of a run
+    for name in (
+        "unmask.workflows.finetuning.run",
+        "unmask.workflows.pretraining.pretrain",
+    ):  # plots take longer than the steps of a run
         import_module(name).try_to_draw = lambda draw, say: None
-    import_module("unmask.capabilities").products()  # found out in a fork, and kept
+    import_module("unmask.support.capabilities").products()  # found out in a fork, and kept
     torch.set_num_threads(1)
     torch.optim.AdamW([torch.zeros(1, requires_grad=True)], fused=True).step()
     assert len(list(Path("/proc/self/task").iterdir())) == 1, "a fork has only one of the threads"

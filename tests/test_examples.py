@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from unmask.model import load_model
+from unmask.model.model import load_model
 
 from .undrawn import _undrawn  # noqa: F401
 

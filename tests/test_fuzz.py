@@ -18,20 +18,20 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.batches.sources import Cursor
 from unmask.cli.main import main
-from unmask.distillation.targets import TargetStore
-from unmask.errors import UnmaskError
+from unmask.data.batches.sources import Cursor
+from unmask.data.labelled.squad_file import read_squad
+from unmask.data.labelled.tagged_file import read_sentences
+from unmask.data.text.documents import Skipped, TextOptions, read_documents
+from unmask.data.tokenizers.bpe import train_bpe
+from unmask.data.tokenizers.unigram import train_unigram
 from unmask.families.bert import BertSettings
-from unmask.labelled.squad_file import read_squad
-from unmask.labelled.tagged_file import read_sentences
-from unmask.model import Model, save_model
-from unmask.recipe import read_recipe, recipe_text
+from unmask.model.model import Model, save_model
+from unmask.recipes.recipe import read_recipe, recipe_text
+from unmask.support.errors import UnmaskError
 from unmask.tasks.classification import Classification, ClassificationHead
-from unmask.text.documents import Skipped, TextOptions, read_documents
-from unmask.tokenizers.bpe import train_bpe
-from unmask.tokenizers.unigram import train_unigram
 from unmask.training.checkpoint import Progress, load_checkpoint, newest_checkpoint, save_checkpoint
+from unmask.workflows.distillation.targets import TargetStore
 
 CASES, SEED = int(os.environ.get("FUZZ_CASES", "60")), int(os.environ.get("FUZZ_SEED", "0"))
 SECONDS, MEMORY = 60, 3 << 30

@@ -38,7 +38,7 @@ def test_tree():
     named = set(re.findall(r"(?:^  |  )([a-z_]+(?:/|\.py))", tree, re.MULTILINE))
     package = ROOT / "src" / "unmask"
     folders = {f"{path.name}/" for path in package.iterdir() if path.is_dir() and path.name != "__pycache__"}
-    files = {path.name for path in package.glob("*.py")} - {"__init__.py", "__main__.py", "version.py"}
+    files = {path.name for path in package.glob("*.py")} - {"__init__.py", "__main__.py"}
     assert named == folders | files
 
 

@@ -49,7 +49,9 @@ def test_links_of_the_site_lead_to_its_files(build, tmp_path):
 
 def test_links_to_source_files_become_text(build):
     page = ROOT / "docs" / "text.md"
-    text = "[a](../src/unmask/model.py), [`b`](family.md#x), ![c](readme.png), [d](../README.md), [e](https://x.y/z)"
+    text = (
+        "[a](../src/unmask/model/model.py), [`b`](family.md#x), ![c](readme.png), [d](../README.md), [e](https://x.y/z)"
+    )
     expected = "a, [`b`](family.md#x), ![c](readme.png), [d](index.md), [e](https://x.y/z)"
     assert build.convert(page, text) == expected
 

@@ -5,9 +5,9 @@ The `conftest.py` of a directory whose tests train imports both fixtures.
 
 import pytest
 
-from unmask.finetuning import run
-from unmask.pretraining import pretrain
-from unmask.runs import plots
+from unmask.training.runs import plots
+from unmask.workflows.finetuning import run
+from unmask.workflows.pretraining import pretrain
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -16,63 +16,63 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from unmask.errors import InputWarning, UnmaskError, UserError
-from unmask.version import __version__
+from unmask.support.errors import InputWarning, UnmaskError, UserError
+from unmask.support.version import __version__
 
 if TYPE_CHECKING:
-    from unmask.corpus.build import build_corpus
-    from unmask.corpus.corpus import open_corpus
-    from unmask.distillation.distill import distill
-    from unmask.estimators import TextClassifier, TextRegressor, TokenClassifier
-    from unmask.evaluation.evaluate import evaluate
-    from unmask.finetuning.finetune import finetune
+    from unmask.data.corpus.build import build_corpus
+    from unmask.data.corpus.corpus import open_corpus
+    from unmask.data.text.documents import read_documents
+    from unmask.data.tokenizers.bpe import train_bpe
+    from unmask.data.tokenizers.extend import extend_tokenizer
+    from unmask.data.tokenizers.load import load_tokenizer
+    from unmask.data.tokenizers.train import train_tokenizer
+    from unmask.data.tokenizers.unigram import train_unigram
+    from unmask.data.tokenizers.word_level import train_words
+    from unmask.data.tokenizers.wordpiece import train_wordpiece
     from unmask.inference.commands import predict, write_features
+    from unmask.inference.evaluation.evaluate import evaluate
     from unmask.inference.predictor import Predictor, load
-    from unmask.pretraining.pretrain import pretrain
-    from unmask.recipe import read_recipe, recipe_text, shipped
-    from unmask.runs.overview import describe_run, list_runs
-    from unmask.runs.plots import plot_runs
-    from unmask.runs.summary import find_runs, read_run
-    from unmask.schema import recipe_schema
-    from unmask.text.documents import read_documents
-    from unmask.tokenizers.bpe import train_bpe
-    from unmask.tokenizers.extend import extend_tokenizer
-    from unmask.tokenizers.load import load_tokenizer
-    from unmask.tokenizers.train import train_tokenizer
-    from unmask.tokenizers.unigram import train_unigram
-    from unmask.tokenizers.word_level import train_words
-    from unmask.tokenizers.wordpiece import train_wordpiece
+    from unmask.recipes.recipe import read_recipe, recipe_text, shipped
+    from unmask.recipes.schema import recipe_schema
+    from unmask.training.runs.overview import describe_run, list_runs
+    from unmask.training.runs.plots import plot_runs
+    from unmask.training.runs.summary import find_runs, read_run
+    from unmask.workflows.distillation.distill import distill
+    from unmask.workflows.estimators import TextClassifier, TextRegressor, TokenClassifier
+    from unmask.workflows.finetuning.finetune import finetune
+    from unmask.workflows.pretraining.pretrain import pretrain
 
 _MODULES = {
     "Predictor": "unmask.inference.predictor",
-    "TextClassifier": "unmask.estimators",
-    "TextRegressor": "unmask.estimators",
-    "TokenClassifier": "unmask.estimators",
-    "build_corpus": "unmask.corpus.build",
-    "describe_run": "unmask.runs.overview",
-    "distill": "unmask.distillation.distill",
-    "evaluate": "unmask.evaluation.evaluate",
-    "extend_tokenizer": "unmask.tokenizers.extend",
-    "find_runs": "unmask.runs.summary",
-    "finetune": "unmask.finetuning.finetune",
-    "list_runs": "unmask.runs.overview",
+    "TextClassifier": "unmask.workflows.estimators",
+    "TextRegressor": "unmask.workflows.estimators",
+    "TokenClassifier": "unmask.workflows.estimators",
+    "build_corpus": "unmask.data.corpus.build",
+    "describe_run": "unmask.training.runs.overview",
+    "distill": "unmask.workflows.distillation.distill",
+    "evaluate": "unmask.inference.evaluation.evaluate",
+    "extend_tokenizer": "unmask.data.tokenizers.extend",
+    "find_runs": "unmask.training.runs.summary",
+    "finetune": "unmask.workflows.finetuning.finetune",
+    "list_runs": "unmask.training.runs.overview",
     "load": "unmask.inference.predictor",
-    "load_tokenizer": "unmask.tokenizers.load",
-    "open_corpus": "unmask.corpus.corpus",
-    "plot_runs": "unmask.runs.plots",
+    "load_tokenizer": "unmask.data.tokenizers.load",
+    "open_corpus": "unmask.data.corpus.corpus",
+    "plot_runs": "unmask.training.runs.plots",
     "predict": "unmask.inference.commands",
-    "pretrain": "unmask.pretraining.pretrain",
-    "read_documents": "unmask.text.documents",
-    "read_recipe": "unmask.recipe",
-    "read_run": "unmask.runs.summary",
-    "recipe_schema": "unmask.schema",
-    "recipe_text": "unmask.recipe",
-    "shipped": "unmask.recipe",
-    "train_bpe": "unmask.tokenizers.bpe",
-    "train_tokenizer": "unmask.tokenizers.train",
-    "train_unigram": "unmask.tokenizers.unigram",
-    "train_wordpiece": "unmask.tokenizers.wordpiece",
-    "train_words": "unmask.tokenizers.word_level",
+    "pretrain": "unmask.workflows.pretraining.pretrain",
+    "read_documents": "unmask.data.text.documents",
+    "read_recipe": "unmask.recipes.recipe",
+    "read_run": "unmask.training.runs.summary",
+    "recipe_schema": "unmask.recipes.schema",
+    "recipe_text": "unmask.recipes.recipe",
+    "shipped": "unmask.recipes.recipe",
+    "train_bpe": "unmask.data.tokenizers.bpe",
+    "train_tokenizer": "unmask.data.tokenizers.train",
+    "train_unigram": "unmask.data.tokenizers.unigram",
+    "train_wordpiece": "unmask.data.tokenizers.wordpiece",
+    "train_words": "unmask.data.tokenizers.word_level",
     "write_features": "unmask.inference.commands",
 }
 

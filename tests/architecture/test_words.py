@@ -38,15 +38,15 @@ BANNED = {
 
 ALLOWED = {
     r"\bpieces?\b": {  # SentencePiece's own term, and a key of `unmask fill --json`
-        "src/unmask/tokenizers/spiece.py",
-        "src/unmask/tokenizers/unigram.py",
-        "src/unmask/tokenizers/load.py",
+        "src/unmask/data/tokenizers/spiece.py",
+        "src/unmask/data/tokenizers/unigram.py",
+        "src/unmask/data/tokenizers/load.py",
         "src/unmask/inference/fill.py",
     },
     r"\bplaces\b": {  # the name in a corpus's manifest, and of the span boundary head's settings and weights
-        "src/unmask/corpus/build.py",
-        "src/unmask/corpus/manifest.py",
-        "src/unmask/text/documents.py",
+        "src/unmask/data/corpus/build.py",
+        "src/unmask/data/corpus/manifest.py",
+        "src/unmask/data/text/documents.py",
         "src/unmask/cli/corpus.py",
         "src/unmask/cli/tokenizer.py",
         "src/unmask/objectives/span_boundary.py",
@@ -68,7 +68,7 @@ def files() -> list[Path]:
     found = [ROOT / page for page in PAGES]
     for folder in FOLDERS:
         found += (path for suffix in ("py", "md", "toml", "sh") for path in (ROOT / folder).rglob(f"*.{suffix}"))
-    return [path for path in found if path != THIS and not {"samples", "data", "results"} & set(path.parts)]
+    return [path for path in found if path != THIS and not {"reviews", "files", "results"} & set(path.parts)]
 
 
 @pytest.mark.parametrize("word", BANNED)

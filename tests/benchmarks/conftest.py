@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from unmask.layers import attention
+from unmask.nn.layers import attention
 from unmask.training.loop import Trainer
 
 from ..undrawn import _undrawn  # noqa: F401

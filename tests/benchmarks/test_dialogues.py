@@ -5,10 +5,10 @@ from collections import Counter
 
 import pytest
 
-from unmask.labelled.coqa_file import describe_rationales, read_coqa
-from unmask.labelled.hotpotqa_file import describe_paragraphs, read_hotpotqa
-from unmask.labelled.quac_file import read_quac
-from unmask.labelled.squad_file import Answer, Question
+from unmask.data.labelled.coqa_file import describe_rationales, read_coqa
+from unmask.data.labelled.hotpotqa_file import describe_paragraphs, read_hotpotqa
+from unmask.data.labelled.quac_file import read_quac
+from unmask.data.labelled.squad_file import Answer, Question
 
 ANIMALS = ("dog", "cat", "owl", "fox", "cow")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from unmask.model import load_model
-from unmask.runs.directory import RunDirectory
+from unmask.model.model import load_model
+from unmask.training.runs.directory import RunDirectory
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 LENGTH = {"epochs", "tokens", "step_seconds", "seconds", "recipe"}

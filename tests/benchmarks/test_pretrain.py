@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from unmask.model import load_model
-from unmask.runs.directory import RunDirectory
+from unmask.model.model import load_model
+from unmask.training.runs.directory import RunDirectory
 
 from .. import forking
 

@@ -3,7 +3,7 @@
 import pytest
 
 from unmask.families.bert import BertSettings
-from unmask.model import Model, save_model
+from unmask.model.model import Model, save_model
 from unmask.tasks.classification import Classification
 
 pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")

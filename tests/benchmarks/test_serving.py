@@ -1,7 +1,7 @@
 import pytest
 
 from unmask.families.bert import BertSettings
-from unmask.model import Model, save_model
+from unmask.model.model import Model, save_model
 
 pytest.importorskip("starlette", reason="the extra serve is not installed")
 

@@ -8,7 +8,7 @@ from itertools import islice
 import pytest
 
 from unmask.families.bert import BertSettings
-from unmask.model import Model, save_model
+from unmask.model.model import Model, save_model
 
 from .. import forking
 

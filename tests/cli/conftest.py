@@ -12,7 +12,7 @@ import torch
 
 from unmask.cli.main import main
 from unmask.families.bert import BertSettings
-from unmask.model import Model, save_model
+from unmask.model.model import Model, save_model
 
 from .. import forking
 from ..undrawn import _undrawn, drawn  # noqa: F401

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from unmask.families.bert import BertSettings
-from unmask.model import Model, save_model
+from unmask.model.model import Model, save_model
 from unmask.tasks.question_answering import QuestionAnswering
 from unmask.tasks.token_classification import TokenClassification
 

@@ -10,6 +10,6 @@ from .conftest import run
 @pytest.mark.parametrize(("given", "expected"), [([], "demo"), (["--out", "other/folder"], "other/folder")])
 def test_demo(monkeypatch, given, expected):
     folders = []
-    monkeypatch.setattr("unmask.demo.run", folders.append)
+    monkeypatch.setattr("unmask.demo.demonstration.run", folders.append)
     assert run("demo", *given) == ("", "")
     assert folders == [Path(expected)]

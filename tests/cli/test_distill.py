@@ -2,7 +2,7 @@
 
 import pytest
 
-from unmask.model import load_model
+from unmask.model.model import load_model
 
 from .conftest import run, sets
 

@@ -2,7 +2,7 @@
 
 import json
 
-from unmask.version import __version__
+from unmask.support.version import __version__
 
 from .conftest import run
 

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 import unmask
-from unmask.model import load_model
+from unmask.model.model import load_model
 
 from .conftest import run, sets
 

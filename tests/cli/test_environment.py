@@ -14,7 +14,7 @@ import pytest
 
 import unmask.cli
 from unmask.cli.main import main
-from unmask.runs.directory import RunDirectory
+from unmask.training.runs.directory import RunDirectory
 
 from .. import forking
 from .conftest import COMMAND, TINY, sets
@@ -207,8 +207,8 @@ def test_E8_T18_no_other_process_gets_the_directory_between_corpus_and_training(
 
 DRAWING = """
 from unmask.cli.main import main
-from unmask.finetuning import run
-from unmask.runs import plots
+from unmask.workflows.finetuning import run
+from unmask.training.runs import plots
 run.try_to_draw = plots.try_to_draw  # what forks leave out
 sys.exit(main())
 """

@@ -5,12 +5,12 @@ import json
 import pytest
 import torch
 
-from unmask.checkpoints import allennlp
+from unmask.data.tokenizers.word_level import train_words
+from unmask.families.checkpoints import allennlp
 from unmask.families.elmo import ElmoSettings
 from unmask.inference.exported import Manifest
 from unmask.inference.program import Signature
-from unmask.model import Model, load_model, save_model
-from unmask.tokenizers.word_level import train_words
+from unmask.model.model import Model, load_model, save_model
 
 from .conftest import run
 
@@ -86,7 +86,7 @@ def test_int8_that_loses_is_removed(line, tmp_path, monkeypatch):
     pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
     difference = {"accuracy": {"difference": -3.0, "interval": (-5.0, -1.0), "p": 0.001}}
     result = {"examples": 30, "against": {"differences": difference}}
-    monkeypatch.setattr("unmask.evaluation.model.evaluate_task", lambda *given, **named: result)
+    monkeypatch.setattr("unmask.inference.evaluation.model.evaluate_task", lambda *given, **named: result)
     monkeypatch.setattr("unmask.inference.predictor.load", lambda out: None)
 
     def write(model, wanted, out, samples):

@@ -9,15 +9,15 @@ import torch
 import transformers
 
 import unmask
-from unmask.batches.batch import collate
-from unmask.batches.feed import Feed
-from unmask.batches.frame import Frame
-from unmask.corpus.corpus import open_corpus
-from unmask.errors import UserError
-from unmask.model import load_model
-from unmask.pretraining.learner import build_learner
-from unmask.recipe import read_recipe
+from unmask.data.batches.batch import collate
+from unmask.data.batches.feed import Feed
+from unmask.data.batches.frame import Frame
+from unmask.data.corpus.corpus import open_corpus
+from unmask.model.model import load_model
+from unmask.recipes.recipe import read_recipe
+from unmask.support.errors import UserError
 from unmask.training.checkpoint import load_checkpoint, newest_checkpoint
+from unmask.workflows.pretraining.learner import build_learner
 
 from .conftest import run, sets
 

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 import unmask
 from unmask.cli.main import main
-from unmask.model import load_model
+from unmask.model.model import load_model
 
 
 def test_layers_of_texts(small, tmp_path, capsys):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from unmask.cli.main import main
-from unmask.tokenizers.load import load_tokenizer
+from unmask.data.tokenizers.load import load_tokenizer
 
 from .conftest import name_case, run_fork, run_process
 

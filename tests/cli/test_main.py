@@ -10,8 +10,8 @@ from importlib import import_module
 import pytest
 
 from unmask.cli.main import VERBS, main
-from unmask.runs import display
-from unmask.version import __version__
+from unmask.support.version import __version__
+from unmask.training.runs import display
 
 from .conftest import COMMAND, run_process
 

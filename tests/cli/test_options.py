@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from unmask.cli import options
-from unmask.errors import counted
-from unmask.text.documents import TextOptions
+from unmask.data.text.documents import TextOptions
+from unmask.support.errors import counted
 
 
 @pytest.fixture

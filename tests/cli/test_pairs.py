@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from unmask.model import Model, build_encoder, save_model
-from unmask.recipe import read_recipe
-from unmask.settings import parse_overrides
+from unmask.model.model import Model, build_encoder, save_model
+from unmask.recipes.recipe import read_recipe
+from unmask.support.settings import parse_overrides
 from unmask.tasks.classification import Classification, ClassificationHead
 
 from .conftest import run, sets

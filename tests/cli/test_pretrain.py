@@ -10,9 +10,9 @@ import pytest
 
 from unmask.cli import pretrain
 from unmask.cli.main import main
-from unmask.errors import UserError
-from unmask.pretraining.default import SIZES
-from unmask.recipe import read_recipe
+from unmask.recipes.recipe import read_recipe
+from unmask.support.errors import UserError
+from unmask.workflows.pretraining.default import SIZES
 
 from .conftest import TINY, name_case, run_fork, run_process, sets
 

@@ -1,10 +1,10 @@
-"""What `unmask push` refuses before anything is sent; uploads are in tests/checkpoints/test_hub.py."""
+"""What `unmask push` refuses before anything is sent; uploads are in tests/families/checkpoints/test_hub.py."""
 
 import pytest
 
-from unmask.checkpoints import huggingface
 from unmask.cli.main import main
 from unmask.families.bert import BertSettings
+from unmask.families.checkpoints import huggingface
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pytest
 
 from unmask.cli.main import main
 from unmask.cli.recipes import rough
-from unmask.recipe import read_recipe, recipe_text, shipped
-from unmask.settings import parse_overrides
+from unmask.recipes.recipe import read_recipe, recipe_text, shipped
+from unmask.support.settings import parse_overrides
 
 from .conftest import name_case
 

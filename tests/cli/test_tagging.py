@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from seqeval.metrics import f1_score
 
-from unmask.labelled.tagged_file import read_sentences
+from unmask.data.labelled.tagged_file import read_sentences
 
 from .conftest import run
 

@@ -13,11 +13,11 @@ import pytest
 from transformers import AutoTokenizer
 
 from unmask.cli.main import main
+from unmask.data.tokenizers.load import load_tokenizer
+from unmask.data.tokenizers.train import train_tokenizer
 from unmask.families.bert import BertSettings
 from unmask.families.gpt import GptSettings
-from unmask.model import Model, save_model
-from unmask.tokenizers.load import load_tokenizer
-from unmask.tokenizers.train import train_tokenizer
+from unmask.model.model import Model, save_model
 
 from .conftest import name_case
 

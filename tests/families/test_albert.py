@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from unmask.encoders.encoder import SEPARATE_LAYERS
 from unmask.families.albert import (
     AlbertSettings,
     identity,
@@ -12,6 +11,7 @@ from unmask.families.albert import (
     without_identity,
     write_groups,
 )
+from unmask.nn.encoders.encoder import SEPARATE_LAYERS
 
 SHAPE = {"layers": 3, "width": 8, "heads": 2, "feed_forward": 16, "positions": 12}
 ATTENTION, FEED_FORWARD, NORMS = 4 * (8 * 8 + 8), 2 * 8 * 16 + 16 + 8, 2 * 2 * 8

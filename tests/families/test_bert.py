@@ -2,8 +2,8 @@
 
 import pytest
 
-from unmask.encoders.encoder import BOTH_SIDES, POOLER, SEPARATE_LAYERS
 from unmask.families.bert import BertSettings
+from unmask.nn.encoders.encoder import BOTH_SIDES, POOLER, SEPARATE_LAYERS
 
 SHAPE = {"layers": 2, "width": 8, "heads": 2, "feed_forward": 16, "positions": 12}
 

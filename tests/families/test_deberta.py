@@ -6,7 +6,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from unmask.checkpoints import huggingface
+from unmask.families.checkpoints import huggingface
 from unmask.families.deberta import TERMS, DebertaSettings, read_distances, write_distances
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import BuildContext

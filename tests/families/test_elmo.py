@@ -6,10 +6,10 @@ import math
 import pytest
 import torch
 
-from unmask.errors import UserError
+from unmask.data.tokenizers.word_level import train_words
 from unmask.families.elmo import ElmoSettings
-from unmask.model import Model, load_model, save_model
-from unmask.tokenizers.word_level import train_words
+from unmask.model.model import Model, load_model, save_model
+from unmask.support.errors import UserError
 
 SMALL = {"layers": 2, "width": 12, "cells": 10, "characters": 4, "filters": ((1, 4), (2, 8))}
 

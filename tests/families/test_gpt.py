@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from unmask.encoders.encoder import BOTH_SIDES, LEFT_TO_RIGHT, POOLER
 from unmask.families.gpt import GptSettings
+from unmask.nn.encoders.encoder import BOTH_SIDES, LEFT_TO_RIGHT, POOLER
 
 SHAPE = {"layers": 1, "width": 8, "heads": 2, "positions": 12}
 

@@ -9,20 +9,20 @@ import safetensors.torch
 import torch
 import transformers
 
-from unmask.batches.batch import Sample, collate
-from unmask.batches.frame import Frame
-from unmask.checkpoints import huggingface
-from unmask.encoders.encoder import Keep
-from unmask.errors import UserError
+from unmask.data.batches.batch import Sample, collate
+from unmask.data.batches.frame import Frame
+from unmask.families.checkpoints import huggingface
 from unmask.families.modernbert import GLOBAL, LOCAL, ModernBertSettings, read_attention, write_attention
-from unmask.layers.attention import set_kernel
-from unmask.layers.attention_spec import AttentionSpec
-from unmask.layers.plain_attention import plain
-from unmask.layers.score_blocks import Blocks, choose
-from unmask.model import Model, load_model, save_model
+from unmask.model.model import Model, load_model, save_model
+from unmask.nn.encoders.encoder import Keep
+from unmask.nn.layers.attention import set_kernel
+from unmask.nn.layers.attention_spec import AttentionSpec
+from unmask.nn.layers.plain_attention import plain
+from unmask.nn.layers.score_blocks import Blocks, choose
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import BuildContext
-from unmask.recipe import read_recipe
+from unmask.recipes.recipe import read_recipe
+from unmask.support.errors import UserError
 from unmask.tasks.classification import ClassificationHead
 
 SHAPE = {"layers": 4, "width": 16, "heads": 2, "feed_forward": 24, "positions": 40}

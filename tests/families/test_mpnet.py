@@ -2,8 +2,8 @@
 
 import pytest
 
-from unmask.encoders.encoder import NARROW_BLOCKS, SCORES
 from unmask.families.mpnet import MpnetSettings, read_distances, write_distances
+from unmask.nn.encoders.encoder import NARROW_BLOCKS, SCORES
 
 SHAPE = {"layers": 2, "width": 8, "heads": 2, "feed_forward": 16, "positions": 12}
 

@@ -6,8 +6,7 @@ from functools import partial
 import pytest
 import torch
 
-from unmask.batches.batch import Sample, collate
-from unmask.encoders.encoder import Keep
+from unmask.data.batches.batch import Sample, collate
 from unmask.families.modernbert import ModernBertSettings
 from unmask.families.roformer import (
     SINUSOIDS,
@@ -17,6 +16,7 @@ from unmask.families.roformer import (
     without_sinusoids,
     write_embedding,
 )
+from unmask.nn.encoders.encoder import Keep
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import BuildContext
 

@@ -5,13 +5,13 @@ import json
 import pytest
 import torch
 
-from unmask.checkpoints import huggingface
-from unmask.checkpoints.check import body_on_meta
-from unmask.encoders.encoder import CARRY
-from unmask.errors import UserError
+from unmask.families.checkpoints import huggingface
+from unmask.families.checkpoints.check import body_on_meta
 from unmask.families.xlnet import ONLY, XlnetSettings
-from unmask.recipe import read_recipe
-from unmask.settings import parse_overrides
+from unmask.nn.encoders.encoder import CARRY
+from unmask.recipes.recipe import read_recipe
+from unmask.support.errors import UserError
+from unmask.support.settings import parse_overrides
 
 SHAPE = {"layers": 2, "width": 16, "heads": 2, "feed_forward": 32}
 

@@ -7,11 +7,11 @@ import msgspec
 import pytest
 import torch
 
-from unmask.encoders.downstream import Downstream, DownstreamSettings
 from unmask.families.bert import BertSettings
 from unmask.families.modernbert import ModernBertSettings
 from unmask.inference import bench, export
-from unmask.model import Model
+from unmask.model.model import Model
+from unmask.nn.encoders.downstream import Downstream, DownstreamSettings
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import BuildContext
 from unmask.tasks.classification import Classification

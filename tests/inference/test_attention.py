@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.batches.batch import collate
-from unmask.errors import UserError
+from unmask.data.batches.batch import collate
+from unmask.data.tokenizers.word_level import train_words
 from unmask.families.albert import AlbertSettings
 from unmask.families.elmo import ElmoSettings
 from unmask.families.gpt import GptSettings
@@ -13,8 +13,8 @@ from unmask.families.xlnet import XlnetSettings
 from unmask.inference.attention import has_attention, read_attention
 from unmask.inference.predictor import Predictor
 from unmask.inference.tokens import frame_tokens
-from unmask.model import Model
-from unmask.tokenizers.word_level import train_words
+from unmask.model.model import Model
+from unmask.support.errors import UserError
 
 from .conftest import CPU
 

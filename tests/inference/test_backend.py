@@ -5,12 +5,12 @@ import pytest
 import torch
 from torch import nn
 
-from unmask.batches.batch import collate
-from unmask.batches.frame import Frame
-from unmask.errors import UserError
+from unmask.data.batches.batch import collate
+from unmask.data.batches.frame import Frame
 from unmask.inference.backend import BATCH_TOKENS, TorchBackend, inference_copy
 from unmask.inference.predictor import Predictor
-from unmask.model import Model
+from unmask.model.model import Model
+from unmask.support.errors import UserError
 
 from .conftest import BF16, CPU, TEXTS
 

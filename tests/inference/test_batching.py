@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from unmask.batches.batch import Sample
+from unmask.data.batches.batch import Sample
 from unmask.inference.batching import in_order, run_in_batches
-from unmask.runs.display import Display
+from unmask.training.runs.display import Display
 
 LENGTHS = (5, 1, 3, 3, 8, 2)
 

@@ -5,10 +5,10 @@ import pandas
 import pytest
 from safetensors.numpy import load_file
 
-from unmask.errors import UserError
 from unmask.inference.commands import predict, write_features
 from unmask.inference.predictor import Predictor
-from unmask.model import save_model
+from unmask.model.model import save_model
+from unmask.support.errors import UserError
 
 from .conftest import CPU, TEXTS
 

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.batches.batch import Sample
+from unmask.data.batches.batch import Sample
 from unmask.families.bert import BertSettings
 from unmask.inference import decisions
 from unmask.inference.backend import TorchBackend
 from unmask.inference.decisions import DecisionBackend, error, margin
 from unmask.inference.predictor import Predictor
-from unmask.model import Model
+from unmask.model.model import Model
 from unmask.tasks.classification import Classification
 from unmask.tasks.token_classification import TokenClassification
 from unmask.training.machine import Machine

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from unmask.errors import UserError
 from unmask.inference.embedding_file import check_target, write_vectors
+from unmask.support.errors import UserError
 
 
 def test_vectors_are_read_back(tmp_path):

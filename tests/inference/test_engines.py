@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from unmask.errors import UserError
 from unmask.inference.engines import ENGINES, need
+from unmask.support.errors import UserError
 
 
 def test_a_missing_library_is_named_with_its_extra():

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.encoders.downstream import DownstreamSettings
-from unmask.errors import UserError
 from unmask.inference import export
 from unmask.inference.engines import OnnxEngine
 from unmask.inference.export import Export, export_model
 from unmask.inference.exported import CHECK
 from unmask.inference.predictor import Predictor, load
 from unmask.inference.signed_bytes import OPERATOR, multiplies_signed_bytes
+from unmask.nn.encoders.downstream import DownstreamSettings
+from unmask.support.errors import UserError
 from unmask.tasks.rows import as_rows, frame_rows
 from unmask.training.machine import processor
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from unmask.errors import UserError
 from unmask.inference.exported import MANIFEST, ExportedBackend, is_exported, load_exported
 from unmask.inference.predictor import Predictor
 from unmask.inference.program import FEATURES, Signature, probes
-from unmask.runs.display import Display
+from unmask.support.errors import UserError
 from unmask.tasks.rows import as_rows
+from unmask.training.runs.display import Display
 
 
 class Echo:

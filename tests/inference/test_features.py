@@ -7,13 +7,13 @@ from safetensors import safe_open
 from transformers import AutoModel, AutoTokenizer
 
 import unmask
-from unmask.errors import UnmaskError, UserError
+from unmask.data.labelled.labelled_file import Row
 from unmask.families.bert import BertSettings
 from unmask.inference import features as module
 from unmask.inference.backend import BATCH_TOKENS, TorchBackend
 from unmask.inference.features import FILE, frame_words, open_table, parse_layers, write_features
-from unmask.labelled.labelled_file import Row
-from unmask.model import Model, save_model
+from unmask.model.model import Model, save_model
+from unmask.support.errors import UnmaskError, UserError
 
 SETTINGS = BertSettings(layers=3, width=32, heads=4, feed_forward=64, positions=32, init_std=0.3)
 TEXTS = ["The dog sees the unbelievably-good cat, near the sea.", "poem", "", "A [MASK] 北京 garden! " * 20, "x y"]

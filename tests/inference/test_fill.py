@@ -7,22 +7,22 @@ import pytest
 import torch
 from transformers import XLNetLMHeadModel
 
-from unmask.batches.batch import TARGETS
-from unmask.batches.masking import MASKED
-from unmask.checkpoints import huggingface
-from unmask.errors import UserError
+from unmask.data.batches.batch import TARGETS
+from unmask.data.batches.masking import MASKED
+from unmask.data.tokenizers.bpe import train_bpe
+from unmask.data.tokenizers.unigram import train_unigram
+from unmask.data.tokenizers.wordpiece import train_wordpiece
 from unmask.families.bert import BertSettings
+from unmask.families.checkpoints import huggingface
 from unmask.families.gpt import GptSettings
 from unmask.families.xlnet import XlnetSettings
 from unmask.inference.fill import find_masks, most_probable, no_masked_lm
 from unmask.inference.predictor import Predictor
-from unmask.model import Model
+from unmask.model.model import Model
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import BuildContext
 from unmask.objectives.permutation_lm import PermutationLM
-from unmask.tokenizers.bpe import train_bpe
-from unmask.tokenizers.unigram import train_unigram
-from unmask.tokenizers.wordpiece import train_wordpiece
+from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine
 
 BODY = BertSettings(layers=1, width=8, heads=1, feed_forward=16)

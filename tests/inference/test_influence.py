@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.errors import UserError
+from unmask.data.labelled.sentence import split_text
 from unmask.families.gpt import GptSettings
 from unmask.inference.influence import _without
 from unmask.inference.predictor import Predictor
-from unmask.labelled.sentence import split_text
-from unmask.model import Model
+from unmask.model.model import Model
+from unmask.support.errors import UserError
 
 from .conftest import CPU
 

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from unmask.batches.batch import Sample
-from unmask.checkpoints.pooling import Pooling, read_pooling
-from unmask.errors import UserError
+from unmask.data.batches.batch import Sample
+from unmask.families.checkpoints.pooling import Pooling, read_pooling
 from unmask.inference.backend import TorchBackend
 from unmask.inference.pooling import embed_samples, normalized, pooled, supported
+from unmask.support.errors import UserError
 from unmask.tasks.rows import as_rows, frame_rows
 
 from .conftest import CPU, TEXTS

@@ -11,12 +11,12 @@ import torch
 
 import unmask
 from unmask.cli.main import main
-from unmask.errors import InputWarning
-from unmask.evaluation.model import evaluate_encoder, evaluate_task
+from unmask.data.labelled.labelled_file import Row
 from unmask.inference.backend import BATCH_TOKENS
+from unmask.inference.evaluation.model import evaluate_encoder, evaluate_task
 from unmask.inference.predictor import Predictor
-from unmask.labelled.labelled_file import Row
-from unmask.model import Model, save_model
+from unmask.model.model import Model, save_model
+from unmask.support.errors import InputWarning
 from unmask.tasks.classification import Classification
 
 from .conftest import BF16, CPU, LSTM, TASKS, TEXTS

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.errors import UserError
 from unmask.inference.backend import TorchBackend
 from unmask.inference.program import FEATURES, Signature, build_program, default_head, probes, refuse_filled
+from unmask.support.errors import UserError
 
 from .conftest import CPU, MEANS, SETTINGS
 

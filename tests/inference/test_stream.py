@@ -6,12 +6,12 @@ import weakref
 import msgspec
 import pytest
 
-from unmask.errors import UserError
+from unmask.data.labelled.labelled_file import Row
+from unmask.data.labelled.sentence import split_text
+from unmask.data.labelled.squad_file import Question
 from unmask.inference.predictor import Predictor
 from unmask.inference.stream import identity, save_predictions, summed, write_predictions
-from unmask.labelled.labelled_file import Row
-from unmask.labelled.sentence import split_text
-from unmask.labelled.squad_file import Question
+from unmask.support.errors import UserError
 from unmask.tasks.question_answering import json_object
 from unmask.tasks.rows import as_rows
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from unmask.batches.frame import Frame
-from unmask.errors import UserError
+from unmask.data.batches.frame import Frame
+from unmask.data.tokenizers.word_level import train_words
 from unmask.inference.tokens import SPECIAL, frame_tokens
-from unmask.tokenizers.word_level import train_words
+from unmask.support.errors import UserError
 
 
 def spelled(tokens, *texts):

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from unmask.batches.batch import Sample, collate
-from unmask.encoders.encoder import Encoded
+from unmask.data.batches.batch import Sample, collate
+from unmask.nn.encoders.encoder import Encoded
 from unmask.objectives.bidirectional_lm import BidirectionalLM, BidirectionalLMSettings
 
 WIDTH, WORDS = 6, 50

@@ -5,14 +5,14 @@ import pytest
 import torch
 import transformers
 
-from unmask.batches.batch import collate
-from unmask.batches.frame import Frame
-from unmask.errors import UserError
+from unmask.data.batches.batch import collate
+from unmask.data.batches.frame import Frame
 from unmask.families.gpt import GptSettings
 from unmask.objectives.causal_lm import CausalLM
 from unmask.objectives.learner import Learner
-from unmask.recipe import read_recipe
-from unmask.settings import parse_overrides
+from unmask.recipes.recipe import read_recipe
+from unmask.support.errors import UserError
+from unmask.support.settings import parse_overrides
 
 SETTINGS = GptSettings(layers=2, width=32, heads=2, positions=80, dropout=0.0, init_std=0.2)
 VOCABULARY = 100
@@ -74,7 +74,7 @@ def test_the_loss_is_that_of_the_formula_in_numpy(learner):
 
 
 def test_the_loss_is_that_of_transformers(learner, tmp_path):
-    from unmask.checkpoints import huggingface
+    from unmask.families.checkpoints import huggingface
 
     huggingface.write(tmp_path, learner.encoder, {"causal_lm": {}})
     theirs = transformers.OpenAIGPTLMHeadModel.from_pretrained(tmp_path).eval()

@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.batches.batch import collate
-from unmask.errors import UserError
+from unmask.data.batches.batch import collate
 from unmask.objectives.hidden_cosine import HiddenCosineSettings
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
 from unmask.objectives.teacher import Teacher
+from unmask.support.errors import UserError
 
 from .test_objective import SETTINGS, VOCABULARY, samples
 

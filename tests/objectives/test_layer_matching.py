@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.batches.batch import collate
-from unmask.encoders.encoder import Keep
-from unmask.errors import UserError
+from unmask.data.batches.batch import collate
 from unmask.families.albert import AlbertSettings
 from unmask.families.modernbert import ModernBertSettings
+from unmask.nn.encoders.encoder import Keep
 from unmask.objectives.layer_matching import LayerMatchingSettings
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
 from unmask.objectives.teacher import Teacher
+from unmask.support.errors import UserError
 
 from .test_objective import CAUSAL, SETTINGS, TWO_LMS, VOCABULARY, samples
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from unmask.batches.batch import Sample, collate
-from unmask.encoders.encoder import NOTHING, Encoded, Keep
+from unmask.data.batches.batch import Sample, collate
+from unmask.nn.encoders.encoder import NOTHING, Encoded, Keep
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import Objective, Part
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.batches.batch import collate
-from unmask.batches.frame import Frame
+from unmask.data.batches.batch import collate
+from unmask.data.batches.frame import Frame
 from unmask.families.bert import BertSettings
 from unmask.objectives.learner import Learner
 from unmask.objectives.next_sentence import NextSentenceSettings

@@ -13,19 +13,21 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from unmask.batches.batch import add_counts, collate
-from unmask.batches.frame import Frame
-from unmask.batches.masking import MaskingSettings
-from unmask.batches.maskings import MASKINGS
-from unmask.batches.permutation_masking import PermutationMaskingSettings
-from unmask.batches.rng import derive_rng
-from unmask.encoders.encoder import LEFT_TO_RIGHT, POOLER
-from unmask.encoders.two_lms import TwoLms
+from unmask.data.batches.batch import add_counts, collate
+from unmask.data.batches.frame import Frame
+from unmask.data.batches.masking import MaskingSettings
+from unmask.data.batches.maskings import MASKINGS
+from unmask.data.batches.permutation_masking import PermutationMaskingSettings
+from unmask.data.batches.rng import derive_rng
+from unmask.data.tokenizers.spelling import spell
+from unmask.data.tokenizers.word_level import train_words
 from unmask.families.bert import BertSettings
 from unmask.families.elmo import ElmoSettings
 from unmask.families.gpt import GptSettings
 from unmask.families.xlnet import XlnetSettings
-from unmask.model import Model, load_model, save_model
+from unmask.model.model import Model, load_model, save_model
+from unmask.nn.encoders.encoder import LEFT_TO_RIGHT, POOLER
+from unmask.nn.encoders.two_lms import TwoLms
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
@@ -35,8 +37,6 @@ from unmask.tasks.answer_head import AnswerHead
 from unmask.tasks.classification import ClassificationHead
 from unmask.tasks.regression import RegressionHead
 from unmask.tasks.token_classification import TokenClassificationHead
-from unmask.tokenizers.spelling import spell
-from unmask.tokenizers.word_level import train_words
 from unmask.training.carry import CarryTable
 from unmask.training.loop import Trainer
 from unmask.training.machine import choose_machine

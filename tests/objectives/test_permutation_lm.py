@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from unmask.batches.batch import collate
+from unmask.data.batches.batch import collate
 from unmask.families.xlnet import XlnetSettings
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext

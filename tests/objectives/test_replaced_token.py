@@ -8,14 +8,14 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from transformers import ElectraForMaskedLM, ElectraForPreTraining
 
-from unmask.batches.batch import collate
-from unmask.batches.frame import Frame
-from unmask.batches.rng import derive_rng
-from unmask.batches.token_masking import TokenMasking, TokenMaskingSettings
-from unmask.checkpoints import huggingface
+from unmask.data.batches.batch import collate
+from unmask.data.batches.frame import Frame
+from unmask.data.batches.rng import derive_rng
+from unmask.data.batches.token_masking import TokenMasking, TokenMaskingSettings
 from unmask.families.albert import AlbertSettings
+from unmask.families.checkpoints import huggingface
 from unmask.families.electra import ElectraSettings
-from unmask.layers.vocabulary import draw
+from unmask.nn.layers.vocabulary import draw
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
 from unmask.objectives.replaced_token import GENERATOR, ReplacedTokenSettings, num_heads

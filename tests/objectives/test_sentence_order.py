@@ -4,13 +4,13 @@ import msgspec
 import torch
 from transformers import AlbertForPreTraining
 
-from unmask.batches.batch import collate
-from unmask.batches.feed import Feed
-from unmask.batches.sentence_pairs import SentencePairsSettings
-from unmask.batches.token_masking import TokenMaskingSettings
-from unmask.checkpoints import huggingface
+from unmask.data.batches.batch import collate
+from unmask.data.batches.feed import Feed
+from unmask.data.batches.sentence_pairs import SentencePairsSettings
+from unmask.data.batches.token_masking import TokenMaskingSettings
 from unmask.families.albert import AlbertSettings
 from unmask.families.bert import BertSettings
+from unmask.families.checkpoints import huggingface
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.batches.batch import collate
-from unmask.errors import UserError
-from unmask.layers import vocabulary
+from unmask.data.batches.batch import collate
+from unmask.nn.layers import vocabulary
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
 from unmask.objectives.soft_targets import SoftTargetsSettings
 from unmask.objectives.teacher import Teacher
+from unmask.support.errors import UserError
 
 from .test_objective import HEADS, OTHER_BODIES, SETTINGS, VOCABULARY, build, empty, samples
 

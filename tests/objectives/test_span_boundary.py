@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from unmask.batches.batch import collate
-from unmask.batches.frame import Frame
+from unmask.data.batches.batch import collate
+from unmask.data.batches.frame import Frame
 from unmask.families.bert import BertSettings
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.batches.batch import add_counts, collate
+from unmask.data.batches.batch import add_counts, collate
 from unmask.families.albert import AlbertSettings
 from unmask.families.bert import BertSettings
 from unmask.families.distilbert import DistilBertSettings

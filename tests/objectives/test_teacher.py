@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from unmask.batches.batch import collate
-from unmask.encoders.encoder import Keep
+from unmask.data.batches.batch import collate
+from unmask.nn.encoders.encoder import Keep
 from unmask.objectives.learner import Learner
 from unmask.objectives.teacher import Teacher
 

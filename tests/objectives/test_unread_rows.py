@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.batches.batch import Sample, collate
-from unmask.encoders.encoder import Keep
+from unmask.data.batches.batch import Sample, collate
 from unmask.families.albert import AlbertSettings
 from unmask.families.bert import BertSettings
 from unmask.families.modernbert import ModernBertSettings
-from unmask.model import build_encoder
+from unmask.model.model import build_encoder
+from unmask.nn.encoders.encoder import Keep
 from unmask.objectives import learner as learner_module
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLM

@@ -7,9 +7,9 @@ import torch
 from transformers import BertConfig
 from transformers.pytorch_utils import Conv1D
 
-from unmask.checkpoints import huggingface
-from unmask.encoders.transformer import Transformer
 from unmask.families.bert import BertSettings
+from unmask.families.checkpoints import huggingface
+from unmask.nn.encoders.transformer import Transformer
 
 SETTINGS = BertSettings(layers=2, width=32, heads=4, feed_forward=64, positions=64, init_std=0.3)
 """A small BERT with weights large enough that different inputs have different outputs."""

@@ -9,9 +9,9 @@ import pytest
 import torch
 import transformers
 
-from unmask.batches.batch import collate
-from unmask.checkpoints import huggingface
-from unmask.labelled.squad_file import Answer, Question
+from unmask.data.batches.batch import collate
+from unmask.data.labelled.squad_file import Answer, Question
+from unmask.families.checkpoints import huggingface
 from unmask.objectives.learner import Learner
 from unmask.tasks.answer_beams import AnswerBeams, AnswerBeamsHead
 from unmask.tasks.passage_windows import LABEL

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.batches.frame import Frame
+from unmask.data.batches.frame import Frame
 from unmask.inference.attention import read_attention
-from unmask.layers import plain_attention, relative_kernels
+from unmask.nn.layers import plain_attention, relative_kernels
 
 from .conftest import scale
 from .test_family import EXTRACT, SHAPES, from_theirs, theirs_of

@@ -17,12 +17,12 @@ import safetensors.torch
 import torch
 from transformers import BertConfig, BertForPreTraining
 
-from unmask.batches.batch import collate
-from unmask.batches.frame import Frame
-from unmask.checkpoints import huggingface
-from unmask.layers import score_blocks
-from unmask.layers.attention import SelfAttention
-from unmask.layers.pooler import Pooler
+from unmask.data.batches.batch import collate
+from unmask.data.batches.frame import Frame
+from unmask.families.checkpoints import huggingface
+from unmask.nn.layers import score_blocks
+from unmask.nn.layers.attention import SelfAttention
+from unmask.nn.layers.pooler import Pooler
 from unmask.objectives.learner import Learner
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.next_sentence import NextSentence

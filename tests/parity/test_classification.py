@@ -13,10 +13,10 @@ from transformers import (
 )
 
 import unmask
-from unmask.errors import InputWarning
-from unmask.model import Model, save_model
+from unmask.model.model import Model, save_model
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.objective import BuildContext
+from unmask.support.errors import InputWarning
 from unmask.tasks.classification import Classification, ClassificationHead
 
 from .conftest import SETTINGS, load_theirs, their_config

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.batches.batch import Sample, collate
-from unmask.checkpoints import allennlp
-from unmask.layers import lstm
-from unmask.model import load_model
+from unmask.data.batches.batch import Sample, collate
+from unmask.families.checkpoints import allennlp
+from unmask.model.model import load_model
+from unmask.nn.layers import lstm
 
 h5py = pytest.importorskip("h5py")
 SENTENCES = {"allennlp": "sentences.json", "bilm-tf": "lm_embeddings_sentences.json"}

@@ -13,11 +13,11 @@ import pytest
 import torch
 import transformers
 
-from unmask.batches.batch import collate
-from unmask.batches.frame import Frame
-from unmask.checkpoints import huggingface
+from unmask.data.batches.batch import collate
+from unmask.data.batches.frame import Frame
 from unmask.families.albert import AlbertSettings
-from unmask.model import load_model
+from unmask.families.checkpoints import huggingface
+from unmask.model.model import load_model
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext

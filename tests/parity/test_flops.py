@@ -20,8 +20,8 @@ from transformers import (
     ModernBertForTokenClassification,
 )
 
-from unmask.batches.batch import collate
-from unmask.batches.frame import Frame
+from unmask.data.batches.batch import collate
+from unmask.data.batches.frame import Frame
 from unmask.families.bert import BertSettings
 from unmask.families.modernbert import ModernBertSettings
 from unmask.objectives.learner import Learner

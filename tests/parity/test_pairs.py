@@ -11,14 +11,14 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertForSequenceClassification
 
 import unmask.tasks.rows
-from unmask.batches.batch import collate
-from unmask.batches.frame import Frame
-from unmask.errors import InputWarning
+from unmask.data.batches.batch import collate
+from unmask.data.batches.frame import Frame
+from unmask.data.labelled.labelled_file import Row
 from unmask.inference.predictor import Predictor
-from unmask.labelled.labelled_file import Row
-from unmask.model import Model, load_model, save_model
+from unmask.model.model import Model, load_model, save_model
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import Part
+from unmask.support.errors import InputWarning
 from unmask.tasks.classification import Classification, ClassificationHead
 from unmask.tasks.regression import Regression, RegressionHead
 from unmask.training.machine import choose_machine

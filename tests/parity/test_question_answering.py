@@ -22,16 +22,16 @@ from transformers import (
 )
 
 import unmask
-from unmask.batches.batch import collate
-from unmask.encoders.transformer import Transformer
-from unmask.labelled.squad_file import Answer, Question
-from unmask.model import Model, load_model, save_model
+from unmask.data.batches.batch import collate
+from unmask.data.labelled.squad_file import Answer, Question
+from unmask.data.tokenizers.bpe import train_bpe
+from unmask.model.model import Model, load_model, save_model
+from unmask.nn.encoders.transformer import Transformer
 from unmask.objectives.learner import Learner
 from unmask.tasks import passage_windows
 from unmask.tasks.answer_head import AnswerHead
 from unmask.tasks.candidates import Candidates
 from unmask.tasks.question_answering import QuestionAnswering
-from unmask.tokenizers.bpe import train_bpe
 
 from .conftest import (
     assert_same_gradients,

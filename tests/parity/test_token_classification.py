@@ -19,15 +19,15 @@ from transformers import (
 )
 
 import unmask
-from unmask.batches.batch import collate
-from unmask.labelled.sentence import Sentence, join_words
+from unmask.data.batches.batch import collate
+from unmask.data.labelled.sentence import Sentence, join_words
+from unmask.data.tokenizers.bpe import train_bpe
+from unmask.data.tokenizers.load import load_tokenizer
 from unmask.metrics.token_classification import chunks
-from unmask.model import Model, save_model
+from unmask.model.model import Model, save_model
 from unmask.objectives.learner import Learner
 from unmask.tasks import regularization
 from unmask.tasks.token_classification import TokenClassification, TokenClassificationHead
-from unmask.tokenizers.bpe import train_bpe
-from unmask.tokenizers.load import load_tokenizer
 
 from .conftest import (
     SETTINGS,

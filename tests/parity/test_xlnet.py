@@ -14,22 +14,22 @@ import torch
 import transformers
 
 import unmask
-from unmask.batches.batch import TARGETS, collate
-from unmask.batches.frame import Frame
-from unmask.batches.paired_streams import PairedText
-from unmask.batches.permutation_masking import PermutationMaskingSettings
-from unmask.checkpoints import huggingface
-from unmask.encoders import two_streams
-from unmask.encoders.encoder import Keep
+from unmask.data.batches.batch import TARGETS, collate
+from unmask.data.batches.frame import Frame
+from unmask.data.batches.paired_streams import PairedText
+from unmask.data.batches.permutation_masking import PermutationMaskingSettings
+from unmask.data.tokenizers.load import load_tokenizer
+from unmask.data.tokenizers.unigram import train_unigram
+from unmask.families.checkpoints import huggingface
 from unmask.families.xlnet import XlnetSettings
-from unmask.layers import relative_attention, relative_view
-from unmask.model import Model, save_model
+from unmask.model.model import Model, save_model
+from unmask.nn.encoders import two_streams
+from unmask.nn.encoders.encoder import Keep
+from unmask.nn.layers import relative_attention, relative_view
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
 from unmask.tasks.classification import Classification
-from unmask.tokenizers.load import load_tokenizer
-from unmask.tokenizers.unigram import train_unigram
 
 from .conftest import assert_same_gradients, gradients_by_our_names, our_gradients, scale
 
@@ -214,7 +214,7 @@ def test_long_texts_are_read_in_windows_as_by_transformers(tmp_path):
 FAULTS = {
     "directions alike": lambda patch: patch.setattr(relative_view.torch.Tensor, "flip", lambda self, *axes: self),
     "longer waves": lambda patch: patch.setattr(relative_attention, "BASE", 20_000.0),
-    "all is remembered": lambda patch: patch.setattr("unmask.batches.batch._remembered", lambda samples: None),
+    "all is remembered": lambda patch: patch.setattr("unmask.data.batches.batch._remembered", lambda samples: None),
 }
 
 

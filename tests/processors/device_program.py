@@ -15,12 +15,10 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-from unmask.batches.batch import collate
-from unmask.corpus.corpus import open_corpus
+from unmask.data.batches.batch import collate
+from unmask.data.corpus.corpus import open_corpus
 from unmask.objectives import bidirectional_lm
-from unmask.pretraining.curriculum import build_curriculum
-from unmask.pretraining.learner import build_learner
-from unmask.recipe import read_recipe
+from unmask.recipes.recipe import read_recipe
 from unmask.training import evaluate, kernels
 from unmask.training.carry import CarryTable
 from unmask.training.evaluate import add_parts
@@ -29,6 +27,8 @@ from unmask.training.optimizer import Optimizer
 from unmask.training.precision import Working
 from unmask.training.processes import Processes
 from unmask.training.replicas import Replicas
+from unmask.workflows.pretraining.curriculum import build_curriculum
+from unmask.workflows.pretraining.learner import build_learner
 
 NAME = "other"
 SMALL = {"encoder.layers": 2}

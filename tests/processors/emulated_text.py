@@ -10,15 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
-from unmask.corpus.build import build_corpus
-from unmask.labelled.labelled_file import read_rows
+from unmask.data.corpus.build import build_corpus
+from unmask.data.labelled.labelled_file import read_rows
+from unmask.data.text.documents import Skipped, TextOptions, read_documents
+from unmask.data.text.sentences import split_sentences
+from unmask.data.tokenizers.bpe import train_bpe
+from unmask.data.tokenizers.unigram import train_unigram
+from unmask.data.tokenizers.wordpiece import train_wordpiece
 from unmask.metrics import classification, question_answering, regression, token_classification
 from unmask.metrics.intervals import intervals
-from unmask.text.documents import Skipped, TextOptions, read_documents
-from unmask.text.sentences import split_sentences
-from unmask.tokenizers.bpe import train_bpe
-from unmask.tokenizers.unigram import train_unigram
-from unmask.tokenizers.wordpiece import train_wordpiece
 
 WORDS = "Żółw naïve 東京 привет ﬁn e\u0301 👩‍👧 don't 3.14\u00a0%"
 TRAINED = {"wordpiece": train_wordpiece, "bpe": train_bpe, "unigram": train_unigram}

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import torch
 
-from unmask.capabilities import emulates_bf16, multiplies_bf16, onednn_multiplies
 from unmask.cli.main import main
-from unmask.errors import UserError
 from unmask.inference import bench, export
 from unmask.inference.predictor import load
 from unmask.serving import run as serving
+from unmask.support.capabilities import emulates_bf16, multiplies_bf16, onednn_multiplies
+from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine
 
 PRECISIONS = ("float32", "bf16", "int8")

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.errors import UserError
 from unmask.families.bert import BertSettings
 from unmask.inference import export
 from unmask.inference.engines import ENGINES
@@ -20,7 +19,8 @@ from unmask.inference.export import Export, export_model
 from unmask.inference.exported import load_exported
 from unmask.inference.program import INPUTS
 from unmask.inference.signed_bytes import OPERATOR, multiplies_signed_bytes
-from unmask.model import Model
+from unmask.model.model import Model
+from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification
 from unmask.tasks.rows import as_rows, frame_rows
 

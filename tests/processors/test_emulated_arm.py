@@ -12,7 +12,7 @@ import unmask
 from .emulated_process import AARCH64, python_on
 
 pytestmark = pytest.mark.exhaustive
-ROWS = Path(unmask.__file__).parent / "samples/reviews/dev.tsv"
+ROWS = Path(unmask.__file__).parent / "demo/reviews/dev.tsv"
 
 
 @pytest.fixture

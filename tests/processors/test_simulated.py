@@ -27,8 +27,8 @@ for library in ("onnxruntime", "onnxscript", "openvino", "nncf", "starlette"):
 
 PROGRAM = Path(__file__).with_name("simulated_program.py")
 KERNELS = [
-    "layers/test_attention.py",
-    "layers/test_linear.py",
+    "nn/layers/test_attention.py",
+    "nn/layers/test_linear.py",
     "training/test_precision.py",
     "inference/test_backend.py",
 ]

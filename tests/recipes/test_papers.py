@@ -9,9 +9,9 @@ import pytest
 import torch
 from transformers import XLNetConfig, XLNetModel
 
-from unmask.checkpoints.check import body_on_meta
+from unmask.families.checkpoints.check import body_on_meta
 from unmask.objectives.objective import BuildContext
-from unmask.recipe import read_recipe
+from unmask.recipes.recipe import read_recipe
 
 TABLE = """
 recipe          layers width heads embed generator length masked batch    rate  beta2 epsilon decay clip warmup   steps

@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
+from unmask.data.tokenizers.word_level import train_words
 from unmask.families.bert import BertSettings
 from unmask.families.elmo import ElmoSettings
 from unmask.families.xlnet import XlnetSettings
 from unmask.inference.predictor import Predictor
-from unmask.model import Model
+from unmask.model.model import Model
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.masked_lm import MaskedLM
 from unmask.objectives.objective import BuildContext
@@ -31,7 +32,6 @@ from unmask.tasks.quac import Quac
 from unmask.tasks.question_answering import QuestionAnswering
 from unmask.tasks.regression import Regression
 from unmask.tasks.token_classification import TokenClassification
-from unmask.tokenizers.word_level import train_words
 from unmask.training.machine import choose_machine
 
 testclient = pytest.importorskip("starlette.testclient", reason="the extra serve is not installed")

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from tests.serving.conftest import FAST, LIMITS
-from unmask.errors import InputWarning
 from unmask.inference.predictor import Predictor
 from unmask.serving.app import decode, without_content
 from unmask.serving.endpoints import ENDPOINTS
 from unmask.serving.limits import Refusal
+from unmask.support.errors import InputWarning
 from unmask.training.machine import choose_machine
 
 

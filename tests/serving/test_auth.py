@@ -2,8 +2,8 @@ import hmac
 
 import pytest
 
-from unmask.errors import UserError
 from unmask.serving.auth import VARIABLE, Keys, read_keys
+from unmask.support.errors import UserError
 
 FIRST, SECOND = "first-key-0123456789", "second-key-0123456789"
 

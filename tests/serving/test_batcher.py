@@ -4,7 +4,7 @@ import threading
 import numpy as np
 import pytest
 
-from unmask.batches.batch import Sample
+from unmask.data.batches.batch import Sample
 from unmask.serving.batcher import Batcher, Job
 from unmask.serving.limits import Limits, Refusal
 from unmask.serving.metrics import Meter

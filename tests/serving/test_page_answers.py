@@ -5,7 +5,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.serving.browser import TEXT, UNLABELED
-from unmask.labelled.quac_file import FOLLOWUP, YESNO
+from unmask.data.labelled.quac_file import FOLLOWUP, YESNO
 from unmask.tasks.answer_kinds import KINDS
 
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from tests.serving.conftest import LIMITS
-from unmask.errors import UserError
-from unmask.model import save_model
+from unmask.model.model import save_model
 from unmask.serving.metrics import Meter
 from unmask.serving.run import address, greeting, is_loopback, listen, load_served, parse_sources
+from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine
 
 CPU = choose_machine("cpu", "float32")

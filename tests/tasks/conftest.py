@@ -2,10 +2,10 @@
 
 import pytest
 
-from unmask.finetuning.finetune import finetune
-from unmask.recipe import read_recipe
-from unmask.settings import parse_overrides, write
+from unmask.recipes.recipe import read_recipe
+from unmask.support.settings import parse_overrides, write
 from unmask.training.machine import choose_machine
+from unmask.workflows.finetuning.finetune import finetune
 
 from ..undrawn import _undrawn, drawn  # noqa: F401
 

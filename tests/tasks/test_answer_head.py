@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from unmask.batches.batch import collate
-from unmask.labelled.squad_file import Answer, Question
+from unmask.data.batches.batch import collate
+from unmask.data.labelled.squad_file import Answer, Question
 from unmask.objectives.learner import Learner
 from unmask.tasks.answer_head import SENTENCES, SHARE, SUPPORT, UNTRAINED, AnswerHead
 from unmask.tasks.passage_windows import LABEL, WindowSettings, cut_passages

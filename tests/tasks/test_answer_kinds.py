@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from unmask.batches.batch import Sample
-from unmask.labelled.squad_file import Question
+from unmask.data.batches.batch import Sample
+from unmask.data.labelled.squad_file import Question
 from unmask.tasks.answer_kinds import KIND, KINDS, KindAnswered, read_kinds, with_kind
 from unmask.tasks.coqa import Coqa
 from unmask.tasks.passage_windows import Window

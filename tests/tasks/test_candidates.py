@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.batches.batch import Sample, collate
+from unmask.data.batches.batch import Sample, collate
 from unmask.tasks.candidates import Candidates
 
 PASSAGES = {0: (5, [1, 2, 3]), 1: (4, []), 2: (9, [0, 4, 5, 7]), 3: (9, [8])}

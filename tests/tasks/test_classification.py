@@ -9,18 +9,18 @@ import pytest
 import torch
 from sklearn.utils.class_weight import compute_class_weight
 
-from unmask.batches.batch import collate
-from unmask.errors import UserError
+from unmask.data.batches.batch import collate
+from unmask.data.labelled.labelled_file import Row
 from unmask.families.bert import BertSettings
-from unmask.finetuning.finetune import finetune
 from unmask.inference.predictor import load
-from unmask.labelled.labelled_file import Row
-from unmask.model import load_model
+from unmask.model.model import load_model
 from unmask.objectives.learner import Learner
-from unmask.recipe import read_recipe
-from unmask.settings import parse_overrides, write
+from unmask.recipes.recipe import read_recipe
+from unmask.support.errors import UserError
+from unmask.support.settings import parse_overrides, write
 from unmask.tasks.classification import Classification, Prediction
 from unmask.training.machine import Machine
+from unmask.workflows.finetuning.finetune import finetune
 
 TASK = Classification()
 CPU = Machine(torch.device("cpu"), "float32")

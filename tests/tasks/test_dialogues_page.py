@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from unmask.cli.main import main
-from unmask.recipe import read_recipe
-from unmask.settings import parse_overrides, write
+from unmask.recipes.recipe import read_recipe
+from unmask.support.settings import parse_overrides, write
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "dialogues.md").read_text(encoding="utf8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

@@ -11,14 +11,14 @@ import torch
 from torch.nn.functional import cosine_similarity
 
 import unmask
-from unmask.batches.batch import collate
-from unmask.checkpoints.pooling import Pooling, read_pooling, write_pooling
 from unmask.cli.main import main
-from unmask.errors import UserError
-from unmask.labelled.labelled_file import Row, read_rows
-from unmask.model import Model, save_model
+from unmask.data.batches.batch import collate
+from unmask.data.labelled.labelled_file import Row, read_rows
+from unmask.families.checkpoints.pooling import Pooling, read_pooling, write_pooling
+from unmask.model.model import Model, save_model
 from unmask.objectives.learner import Learner
-from unmask.settings import parse_overrides
+from unmask.support.errors import UserError
+from unmask.support.settings import parse_overrides
 from unmask.tasks.embedding import POOL, Embedding, Similarity
 from unmask.training.machine import choose_machine
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from unmask.errors import UserError
-from unmask.labelled.squad_file import Answer, Question
+from unmask.data.labelled.squad_file import Answer, Question
+from unmask.support.errors import UserError
 from unmask.tasks.extraction import check_answers, refuse_columns, span_mistake
 from unmask.tasks.mistake import Mark
 from unmask.tasks.passage_windows import Window

@@ -7,11 +7,11 @@ import pytest
 
 import unmask
 from unmask.cli.main import main
-from unmask.errors import UserError
-from unmask.labelled.hotpotqa_file import HotpotQuestion, join_paragraphs, read_hotpotqa
-from unmask.labelled.squad_file import Answer
+from unmask.data.labelled.hotpotqa_file import HotpotQuestion, join_paragraphs, read_hotpotqa
+from unmask.data.labelled.squad_file import Answer
 from unmask.metrics.hotpotqa import support_f1
-from unmask.model import load_model
+from unmask.model.model import load_model
+from unmask.support.errors import UserError
 from unmask.tasks.answer_head import SENTENCES, SHARE, SUPPORT
 from unmask.tasks.answer_kinds import KIND, KINDS
 from unmask.tasks.hotpotqa import HotpotAnswered, Hotpotqa, Support

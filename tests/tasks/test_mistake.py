@@ -4,9 +4,9 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from unmask.labelled.labelled_file import Row
-from unmask.labelled.sentence import Sentence
-from unmask.labelled.squad_file import Answer, Question
+from unmask.data.labelled.labelled_file import Row
+from unmask.data.labelled.sentence import Sentence
+from unmask.data.labelled.squad_file import Answer, Question
 from unmask.tasks.classification import Classification, Prediction
 from unmask.tasks.mistake import Mark, Mistake, Passage
 from unmask.tasks.question_answering import Answered, QuestionAnswering

@@ -9,14 +9,14 @@ import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unmask.batches.batch import collate
-from unmask.errors import UserError
-from unmask.evaluation.model import evaluate_task
+from unmask.data.batches.batch import collate
+from unmask.data.labelled.labelled_file import Row
 from unmask.families.bert import BertSettings
+from unmask.inference.evaluation.model import evaluate_task
 from unmask.inference.predictor import load
-from unmask.labelled.labelled_file import Row
-from unmask.model import load_model
+from unmask.model.model import load_model
 from unmask.objectives.learner import Learner
+from unmask.support.errors import UserError
 from unmask.tasks.multi_label import Labels, MultiLabel, best_threshold
 
 LABELS = ("animal", "place", "person")

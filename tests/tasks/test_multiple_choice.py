@@ -9,14 +9,14 @@ import transformers
 from torch.nn.functional import cross_entropy
 
 import unmask
-from unmask.batches.batch import collate
 from unmask.cli.main import main
-from unmask.errors import UserError
-from unmask.labelled.choices_file import Choices
-from unmask.model import Model, save_model
+from unmask.data.batches.batch import collate
+from unmask.data.labelled.choices_file import Choices
+from unmask.model.model import Model, save_model
 from unmask.objectives.learner import Learner
-from unmask.recipe import read_recipe
-from unmask.settings import parse_overrides, write
+from unmask.recipes.recipe import read_recipe
+from unmask.support.errors import UserError
+from unmask.support.settings import parse_overrides, write
 from unmask.tasks.multiple_choice import Chosen, MultipleChoice
 
 TASK = MultipleChoice(length=32)

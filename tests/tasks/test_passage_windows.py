@@ -7,11 +7,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from unmask.labelled.squad_file import Answer, Question
+from unmask.data.labelled.squad_file import Answer, Question
+from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.data.tokenizers.wordpiece import WORDPIECE, bert_wordpiece
 from unmask.tasks.passage_windows import WindowSettings, cut_passages, extend_over_marks, token_span, window_starts
 from unmask.tasks.question_answering import QuestionAnswering
-from unmask.tokenizers.tokenizer import Tokenizer
-from unmask.tokenizers.wordpiece import WORDPIECE, bert_wordpiece
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 LETTERS = "abcdeio歐洲在１.,?각ᄀ ̈"
@@ -212,7 +212,7 @@ def test_the_example_of_the_lecture(mark):
 @pytest.mark.shared
 @pytest.mark.parametrize("mark", ["？", " ?"])
 def test_the_example_of_the_lecture_with_a_published_vocabulary(shared, mark):
-    from unmask.tokenizers.load import load_tokenizer
+    from unmask.data.tokenizers.load import load_tokenizer
 
     check_lecture(load_tokenizer(shared / "vocabularies/bert-base-chinese"), mark)
 

@@ -7,14 +7,14 @@ import pytest
 import torch
 import transformers
 
-from unmask.batches.batch import collate
-from unmask.batches.frame import Frame
-from unmask.checkpoints import huggingface
-from unmask.encoders.encoder import POOLER
+from unmask.data.batches.batch import collate
+from unmask.data.batches.frame import Frame
 from unmask.families.bert import BertSettings
+from unmask.families.checkpoints import huggingface
 from unmask.families.gpt import GptSettings
 from unmask.families.modernbert import ModernBertSettings
-from unmask.layers.dropout import Dropout
+from unmask.nn.encoders.encoder import POOLER
+from unmask.nn.layers.dropout import Dropout
 from unmask.tasks.classification import ClassificationHead
 from unmask.tasks.pooled_head import PooledHead
 

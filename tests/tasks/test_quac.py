@@ -7,11 +7,11 @@ import pytest
 
 import unmask
 from unmask.cli.main import main
-from unmask.errors import UserError
-from unmask.labelled.dialogue import Turn
-from unmask.labelled.quac_file import QuacQuestion, read_quac
-from unmask.labelled.squad_file import Answer
-from unmask.model import load_model
+from unmask.data.labelled.dialogue import Turn
+from unmask.data.labelled.quac_file import QuacQuestion, read_quac
+from unmask.data.labelled.squad_file import Answer
+from unmask.model.model import load_model
+from unmask.support.errors import UserError
 from unmask.tasks.answer_head import UNTRAINED
 from unmask.tasks.extraction import Span
 from unmask.tasks.history import History

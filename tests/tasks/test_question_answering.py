@@ -5,16 +5,16 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from unmask.batches.batch import collate
-from unmask.errors import UserError
-from unmask.labelled.squad_file import Answer, Question
+from unmask.data.batches.batch import collate
+from unmask.data.labelled.squad_file import Answer, Question
+from unmask.data.tokenizers.train import train_tokenizer
 from unmask.metrics import question_answering as metrics
 from unmask.objectives.learner import Learner
+from unmask.support.errors import UserError
 from unmask.tasks.answer_head import AnswerHead
 from unmask.tasks.extraction import Span
 from unmask.tasks.mistake import Mark
 from unmask.tasks.question_answering import Answered, QuestionAnswering, best_threshold
-from unmask.tokenizers.train import train_tokenizer
 
 
 def question(id, text, passage, answer=None, **more):

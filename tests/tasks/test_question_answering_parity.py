@@ -7,9 +7,9 @@ import pytest
 import torch
 import transformers
 
+from unmask.data.tokenizers.unigram import train_unigram
 from unmask.inference.predictor import load
 from unmask.tasks.question_answering import QuestionAnswering
-from unmask.tokenizers.unigram import train_unigram
 
 BODY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
 NARROW = {**BODY, "embedding_size": 16, "max_position_embeddings": 64}

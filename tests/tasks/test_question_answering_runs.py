@@ -7,16 +7,16 @@ import msgspec
 import pytest
 
 from unmask.cli.main import main
-from unmask.errors import UserError
-from unmask.finetuning.examples import HOLD_OUT_SEED
-from unmask.finetuning.finetune import finetune
+from unmask.data.labelled.squad_file import Answer, Question
 from unmask.inference.predictor import Predictor, load
-from unmask.labelled.squad_file import Answer, Question
-from unmask.model import load_model
-from unmask.settings import parse_overrides
+from unmask.model.model import load_model
+from unmask.support.errors import UserError
+from unmask.support.settings import parse_overrides
 from unmask.tasks.extraction import Span
 from unmask.tasks.question_answering import QuestionAnswering, best_threshold
 from unmask.training.machine import choose_machine
+from unmask.workflows.finetuning.examples import HOLD_OUT_SEED
+from unmask.workflows.finetuning.finetune import finetune
 
 CPU = choose_machine("cpu", "float32")
 

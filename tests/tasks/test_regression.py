@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.batches.batch import collate
-from unmask.errors import UserError
+from unmask.data.batches.batch import collate
+from unmask.data.labelled.labelled_file import Row
 from unmask.families.bert import BertSettings
-from unmask.finetuning.finetune import finetune
 from unmask.inference.predictor import load
-from unmask.labelled.labelled_file import Row
 from unmask.objectives.learner import Learner
-from unmask.recipe import read_recipe
-from unmask.settings import parse_overrides, write
+from unmask.recipes.recipe import read_recipe
+from unmask.support.errors import UserError
+from unmask.support.settings import parse_overrides, write
 from unmask.tasks.regression import Regression, RegressionHead, Score
 from unmask.training.machine import choose_machine
+from unmask.workflows.finetuning.finetune import finetune
 
 TASK = Regression()
 CPU = choose_machine("cpu", "float32")

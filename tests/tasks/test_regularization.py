@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch.nn import functional
 
-from unmask.batches.batch import collate
-from unmask.errors import UserError
+from unmask.data.batches.batch import collate
+from unmask.data.labelled.labelled_file import Row
 from unmask.families.bert import BertSettings
-from unmask.labelled.labelled_file import Row
 from unmask.objectives.learner import Learner
-from unmask.recipe import FinetuningRecipe
-from unmask.settings import convert, parse_overrides, put
+from unmask.recipes.recipe import FinetuningRecipe
+from unmask.support.errors import UserError
+from unmask.support.settings import convert, parse_overrides, put
 from unmask.tasks.classification import Classification
 from unmask.tasks.regularization import Regularization, divergence
 from unmask.tasks.token_classification import TokenClassification

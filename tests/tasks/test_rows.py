@@ -5,17 +5,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from unmask.batches.frame import Frame
-from unmask.errors import UserError
-from unmask.labelled.labelled_file import Row
+from unmask.data.batches.frame import Frame
+from unmask.data.labelled.labelled_file import Row
+from unmask.data.tokenizers import ragged
+from unmask.data.tokenizers.train import train_tokenizer
+from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification
 from unmask.tasks.embedding import Embedding
 from unmask.tasks.mistake import Passage
 from unmask.tasks.multi_label import MultiLabel
 from unmask.tasks.regression import Regression
 from unmask.tasks.rows import as_rows, cut_longer, frame_rows, hold_out, passages
-from unmask.tokenizers import ragged
-from unmask.tokenizers.train import train_tokenizer
 
 
 @pytest.mark.parametrize(

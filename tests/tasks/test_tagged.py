@@ -7,8 +7,8 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 
 import unmask
+from unmask.data.labelled.sentence import Sentence, join_words
 from unmask.inference.predictor import load
-from unmask.labelled.sentence import Sentence, join_words
 from unmask.tasks.tagged import Entity, Tagged, read_tags
 from unmask.tasks.token_classification import TokenClassification
 

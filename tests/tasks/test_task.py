@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from unmask.errors import UserError
+from unmask.support.errors import UserError
 from unmask.tasks import TASKS
 from unmask.tasks.classification import Classification, Prediction
 from unmask.tasks.question_answering import QuestionAnswering

@@ -9,14 +9,14 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 import unmask
-from unmask.batches.batch import GROUP, collate
-from unmask.batches.frame import Frame
-from unmask.errors import InputWarning, UserError
+from unmask.data.batches.batch import GROUP, collate
+from unmask.data.batches.frame import Frame
+from unmask.data.labelled.labelled_file import Row
 from unmask.inference.export import Export, export_model
 from unmask.inference.predictor import Predictor, load
-from unmask.labelled.labelled_file import Row
-from unmask.model import load_model
+from unmask.model.model import load_model
 from unmask.objectives.learner import Learner
+from unmask.support.errors import InputWarning, UserError
 from unmask.tasks import pooled_head
 from unmask.tasks.classification import Classification
 from unmask.tasks.multi_label import MultiLabel

@@ -2,7 +2,7 @@
 
 import pytest
 
-from unmask.errors import UserError
+from unmask.support.errors import UserError
 from unmask.tasks.classification import Classification
 from unmask.tasks.unlabeled import iterate_examples, read_examples, read_unlabeled
 

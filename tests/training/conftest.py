@@ -8,17 +8,17 @@ import msgspec
 import pytest
 import torch
 
-from unmask.batches import sources
-from unmask.pretraining.curriculum import build_curriculum
-from unmask.pretraining.learner import build_learner
-from unmask.pretraining.pretrain import pretrain
-from unmask.recipe import Recipe, read_recipe
-from unmask.runs.directory import RunDirectory
-from unmask.runs.display import Display
-from unmask.settings import parse_overrides, write
+from unmask.data.batches import sources
+from unmask.recipes.recipe import Recipe, read_recipe
+from unmask.support.settings import parse_overrides, write
 from unmask.training import loop
 from unmask.training.loop import MAY_CHANGE, Trainer
 from unmask.training.machine import Machine
+from unmask.training.runs.directory import RunDirectory
+from unmask.training.runs.display import Display
+from unmask.workflows.pretraining.curriculum import build_curriculum
+from unmask.workflows.pretraining.learner import build_learner
+from unmask.workflows.pretraining.pretrain import pretrain
 
 from .. import forking
 from ..undrawn import _undrawn, drawn  # noqa: F401

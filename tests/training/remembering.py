@@ -19,22 +19,22 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from unmask.batches.batch import TARGETS, Sample, collate
-from unmask.batches.rng import derive_rng
-from unmask.batches.stages import Stage
-from unmask.encoders.encoder import CARRY, NOTHING, Encoded, HeadSpec
-from unmask.encoders.two_streams import TwoStreams
+from unmask.data.batches.batch import TARGETS, Sample, collate
+from unmask.data.batches.rng import derive_rng
+from unmask.data.batches.stages import Stage
 from unmask.families.xlnet import XlnetSettings
+from unmask.nn.encoders.encoder import CARRY, NOTHING, Encoded, HeadSpec
+from unmask.nn.encoders.two_streams import TwoStreams
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext, Objective, Part
 from unmask.objectives.permutation_lm import PermutationLMSettings
-from unmask.runs.display import Display
-from unmask.settings import write
+from unmask.support.settings import write
 from unmask.training import loop
 from unmask.training.loop import Trainer, open_run
 from unmask.training.machine import Machine
 from unmask.training.processes import Processes
 from unmask.training.replicas import OverlappedReplicas
+from unmask.training.runs.display import Display
 from unmask.training.settings import (
     BatchSettings,
     BudgetSettings,

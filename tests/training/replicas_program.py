@@ -13,8 +13,8 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from unmask.batches.batch import Sample, collate
-from unmask.encoders.encoder import Encoded
+from unmask.data.batches.batch import Sample, collate
+from unmask.nn.encoders.encoder import Encoded
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import Objective, Part
 from unmask.training.machine import Machine

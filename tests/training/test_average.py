@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from unmask.errors import UserError
-from unmask.recipe import FinetuningRecipe
-from unmask.settings import convert
+from unmask.recipes.recipe import FinetuningRecipe
+from unmask.support.errors import UserError
+from unmask.support.settings import convert
 
 from .conftest import BF16, CPU, assert_equal, started, weights
 

@@ -4,13 +4,13 @@ import itertools
 
 import pytest
 
-from unmask.errors import UserError
-from unmask.runs.directory import RunDirectory
-from unmask.runs.display import Display
+from unmask.support.errors import UserError
 from unmask.training import calibration, loop, memory
 from unmask.training.calibration import check_growth
 from unmask.training.loop import Trainer
 from unmask.training.machine import Machine
+from unmask.training.runs.directory import RunDirectory
+from unmask.training.runs.display import Display
 
 from .conftest import CPU, assert_equal, started, weights
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import torch
 
-from unmask.batches.batch import collate
+from unmask.data.batches.batch import collate
 from unmask.training import memory
 from unmask.training.carry import CarryTable
 from unmask.training.checkpoint import load_carry, newest_checkpoint

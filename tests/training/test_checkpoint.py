@@ -7,7 +7,7 @@ import threading
 import pytest
 import torch
 
-from unmask.errors import UnmaskError, UserError
+from unmask.support.errors import UnmaskError, UserError
 from unmask.training import checkpoint
 from unmask.training.checkpoint import (
     Progress,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.batches.batch import collate
+from unmask.data.batches.batch import collate
 from unmask.objectives.objective import Part
 from unmask.training.evaluate import add_parts, as_numbers, evaluate, summarize
 

@@ -4,13 +4,13 @@ import os
 
 import pytest
 
-from unmask.corpus.build import build_corpus
-from unmask.errors import UnmaskError, UserError
-from unmask.pretraining.pretrain import fingerprint, pretrain
-from unmask.recipe import read_recipe
-from unmask.runs.directory import RunDirectory
-from unmask.settings import write
+from unmask.data.corpus.build import build_corpus
+from unmask.recipes.recipe import read_recipe
+from unmask.support.errors import UnmaskError, UserError
+from unmask.support.settings import write
 from unmask.training import checkpoint, loop
+from unmask.training.runs.directory import RunDirectory
+from unmask.workflows.pretraining.pretrain import fingerprint, pretrain
 
 from .. import forking
 from .conftest import CPU, assert_same_run, changed, metrics, run_command
@@ -114,7 +114,7 @@ def test_T22_checkpoints_that_cannot_be_written_fail_before_the_first_step(tmp_p
 
 LOST_WORKER = """
 import os, signal, sys
-from unmask.batches import steps
+from unmask.data.batches import steps
 from unmask.cli.main import main
 make = steps.Steps.make
 def dying(self, samples, cursor):

@@ -7,13 +7,13 @@ import threading
 import pytest
 import torch
 
-from unmask.batches import steps
-from unmask.errors import UnmaskError
-from unmask.pretraining.pretrain import pretrain
+from unmask.data.batches import steps
+from unmask.support.errors import UnmaskError
 from unmask.training import checkpoint, loop
 from unmask.training.checkpoint import newest_checkpoint
 from unmask.training.interrupt import Interrupt, Interrupted
 from unmask.training.machine import Machine
+from unmask.workflows.pretraining.pretrain import pretrain
 
 from .conftest import CPU, STEPS, assert_same_run, changed, metrics, run_command, stop
 

@@ -118,6 +118,6 @@ def test_all_private_operators_of_onednn_are_tried():
     package = Path(kernels.__file__).parents[1]
     used, tried = (
         set(re.findall(r"mkldnn\.(_\w+(?:\.\w+)?)", path.read_text(encoding="utf8").replace("operators.", "mkldnn.")))
-        for path in (package / "layers/linear.py", package / "capabilities.py")
+        for path in (package / "nn/layers/linear.py", package / "support/capabilities.py")
     )
     assert used and used <= tried

@@ -6,16 +6,16 @@ import msgspec
 import pytest
 import torch
 
-from unmask.batches.batch import collate
-from unmask.batches.sources import ExampleSource
-from unmask.corpus.build import build_corpus
-from unmask.errors import UnmaskError
-from unmask.pretraining.pretrain import pretrain
-from unmask.recipe import read_recipe
-from unmask.settings import parse_overrides
+from unmask.data.batches.batch import collate
+from unmask.data.batches.sources import ExampleSource
+from unmask.data.corpus.build import build_corpus
+from unmask.recipes.recipe import read_recipe
+from unmask.support.errors import UnmaskError
+from unmask.support.settings import parse_overrides
 from unmask.training.checkpoint import load_checkpoint, newest_checkpoint
 from unmask.training.evaluate import evaluate
 from unmask.training.loop import Trainer
+from unmask.workflows.pretraining.pretrain import pretrain
 
 from .conftest import BF16, CPU, assert_equal, losses, poison, weights
 

@@ -8,8 +8,8 @@ import sys
 import pytest
 import torch
 
-from unmask.capabilities import WAYS
-from unmask.errors import UserError
+from unmask.support.capabilities import WAYS
+from unmask.support.errors import UserError
 from unmask.training import machine
 from unmask.training.machine import Machine, choose_machine, keep_few_kernels
 

@@ -4,17 +4,17 @@ import msgspec
 import pytest
 import torch
 
-from unmask.batches.batch import collate
-from unmask.batches.feed import Feed
-from unmask.errors import UnmaskError
+from unmask.data.batches.batch import collate
+from unmask.data.batches.feed import Feed
 from unmask.families.bert import BertSettings
 from unmask.objectives.learner import Learner
-from unmask.pretraining.learner import build_learner
-from unmask.pretraining.pretrain import pretrain
+from unmask.support.errors import UnmaskError
 from unmask.training import memory
 from unmask.training.checkpoint import load_checkpoint, newest_checkpoint
 from unmask.training.machine import Machine
 from unmask.training.memory import find_micro_tokens
+from unmask.workflows.pretraining.learner import build_learner
+from unmask.workflows.pretraining.pretrain import pretrain
 
 from .conftest import CPU, changed, metrics
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from unmask.errors import UnmaskError, UserError
+from unmask.support.errors import UnmaskError, UserError
 from unmask.training.patience import Patience
 
 
@@ -81,7 +81,7 @@ def test_T9_a_full_disk_while_the_best_weights_are_written(small, trainer, monke
     one.run.checkpoints.mkdir(exist_ok=True)
     one.run.log({"kind": "heldout", "step": 1, "loss": 3.0})
     monkeypatch.setattr(
-        "unmask.durable.sync", lambda path: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+        "unmask.support.durable.sync", lambda path: (_ for _ in ()).throw(OSError(28, "No space left on device"))
     )
     with pytest.raises(UnmaskError, match=r"best\.safetensors: .* \(No space left on device\); .* --resume"):
         patience.update(one.learner)

@@ -5,10 +5,10 @@ import re
 import numpy as np
 import pytest
 
-from unmask.batches.batch import Sample
-from unmask.batches.sources import ExampleSource
-from unmask.runs.display import Display
+from unmask.data.batches.batch import Sample
+from unmask.data.batches.sources import ExampleSource
 from unmask.training.plan import Plan
+from unmask.training.runs.display import Display
 from unmask.training.settings import (
     BatchSettings,
     BudgetSettings,

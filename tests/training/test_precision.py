@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from unmask.batches.batch import collate
+from unmask.data.batches.batch import collate
 from unmask.training.precision import Working
 
 from .conftest import BF16, CPU

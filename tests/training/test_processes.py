@@ -12,8 +12,8 @@ import msgspec
 import pytest
 import safetensors.torch
 
-from unmask.recipe import read_recipe
-from unmask.settings import parse_overrides, write
+from unmask.recipes.recipe import read_recipe
+from unmask.support.settings import parse_overrides, write
 from unmask.training.checkpoint import newest_checkpoint
 
 from .. import forking

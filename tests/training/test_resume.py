@@ -7,11 +7,11 @@ import subprocess
 
 import pytest
 
-from unmask.batches import sources
-from unmask.errors import UnmaskError
-from unmask.pretraining.pretrain import pretrain
-from unmask.settings import write
+from unmask.data.batches import sources
+from unmask.support.errors import UnmaskError
+from unmask.support.settings import write
 from unmask.training import loop
+from unmask.workflows.pretraining.pretrain import pretrain
 
 from .. import forking
 from .conftest import CPU, STEPS, assert_same_run, changed, run_command, stop
@@ -39,9 +39,9 @@ from pathlib import Path
 
 import torch
 
-from unmask.corpus.corpus import open_corpus
-from unmask.pretraining.pretrain import pretrain
-from unmask.recipe import read_recipe
+from unmask.data.corpus.corpus import open_corpus
+from unmask.workflows.pretraining.pretrain import pretrain
+from unmask.recipes.recipe import read_recipe
 from unmask.training import checkpoint, loop
 from unmask.training.machine import Machine
 

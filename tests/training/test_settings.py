@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unmask.recipe import read_recipe
+from unmask.recipes.recipe import read_recipe
 from unmask.training.settings import OptimizerSettings, ScheduleSettings
 
 COSINE = [1, (1 + math.sqrt(0.5)) / 2, 0.5, (1 - math.sqrt(0.5)) / 2, 0]

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 import torch
 
-from unmask.errors import UserError
+from unmask.support.errors import UserError
 from unmask.training.checkpoint import Progress
 from unmask.training.processes import Processes
 from unmask.training.step_feed import StepFeed

@@ -9,12 +9,12 @@ from torch.nn.functional import mse_loss
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import Objective, Part
 from unmask.objectives.teacher import Teacher
-from unmask.runs.directory import RunDirectory
-from unmask.runs.display import Display
-from unmask.settings import write
+from unmask.support.settings import write
 from unmask.training.checkpoint import newest_checkpoint
 from unmask.training.loop import Trainer
 from unmask.training.machine import Machine
+from unmask.training.runs.directory import RunDirectory
+from unmask.training.runs.display import Display
 
 from .remembering import Remembering, Windows, settings
 

@@ -5,7 +5,7 @@ import signal
 import pytest
 import torch
 
-from unmask.encoders.two_streams import REMEMBERED
+from unmask.nn.encoders.two_streams import REMEMBERED
 from unmask.training.checkpoint import load_carry, newest_checkpoint
 from unmask.training.machine import Machine
 

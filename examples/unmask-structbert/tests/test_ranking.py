@@ -7,12 +7,12 @@ import pytest
 import torch
 from unmask_structbert.ranking import Ranked, Ranking, RankingHead
 
-from unmask.batches.batch import collate
-from unmask.batches.frame import Frame
-from unmask.errors import UserError
+from unmask.data.batches.batch import collate
+from unmask.data.batches.frame import Frame
+from unmask.data.labelled.labelled_file import Row
 from unmask.families.bert import BertSettings
-from unmask.labelled.labelled_file import Row
 from unmask.objectives.learner import Learner
+from unmask.support.errors import UserError
 
 BODY = BertSettings(layers=2, width=32, heads=2, feed_forward=64, positions=64, dropout=0.0, init_std=0.2)
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from unmask_structbert.shuffled_masking import SHUFFLED, ShuffledMasking, ShuffledMaskingSettings
 
-from unmask.batches.frame import Frame
-from unmask.batches.masking import MASKED
-from unmask.batches.rng import derive_rng
+from unmask.data.batches.frame import Frame
+from unmask.data.batches.masking import MASKED
+from unmask.data.batches.rng import derive_rng
 
 SPECIAL, VOCABULARY = frozenset(range(5)), 1000
 

@@ -10,13 +10,13 @@ import unmask_structbert
 from unmask_structbert.shuffled_masking import SHUFFLED, ShuffledMaskingSettings
 from unmask_structbert.word_order import WordOrderSettings
 
-from unmask.batches.batch import collate
-from unmask.batches.frame import Frame
-from unmask.errors import UserError
+from unmask.data.batches.batch import collate
+from unmask.data.batches.frame import Frame
 from unmask.families.bert import BertSettings
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext
-from unmask.recipe import read_recipe
+from unmask.recipes.recipe import read_recipe
+from unmask.support.errors import UserError
 
 BODY = BertSettings(layers=2, width=32, heads=2, feed_forward=64, positions=128, dropout=0.0, init_std=0.2)
 RECIPE = Path(unmask_structbert.__file__).with_name("structbert-mini.toml")

@@ -20,7 +20,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Measure and print one line per engine."""
     from unmask.inference.bench import measure_engines
-    from unmask.model import load_model
+    from unmask.model.model import load_model
 
     model = load_model(options.model, allow_pickle=options.allow_pickle)
     found = measure_engines(model, sequences=max(1, options.sentences))

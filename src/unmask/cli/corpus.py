@@ -16,8 +16,8 @@ from unmask.cli.options import (
     report,
     text_options,
 )
-from unmask.errors import UserError, counted
-from unmask.processor import num_cores
+from unmask.support.errors import UserError, counted
+from unmask.support.processor import num_cores
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -54,9 +54,9 @@ def run(options: argparse.Namespace) -> None:
         return
     if options.workers < 1:
         raise UserError(f"--workers {options.workers}: at least one is needed", remedy="pass --workers 1 or more")
-    from unmask.corpus.build import build_corpus
-    from unmask.model_directory import find_tokenizer
-    from unmask.tokenizers.load import load_tokenizer
+    from unmask.data.corpus.build import build_corpus
+    from unmask.data.tokenizers.load import load_tokenizer
+    from unmask.model.directory import find_tokenizer
 
     build_corpus(
         options.files,
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _info(directory: str) -> None:
-    from unmask.corpus.corpus import open_corpus
+    from unmask.data.corpus.corpus import open_corpus
 
     corpus = open_corpus(directory)
     corpus.verify()

@@ -15,6 +15,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Run the demonstration."""
-    from unmask.demo import run as demonstrate
+    from unmask.demo.demonstration import run as demonstrate
 
     demonstrate(Path(options.out))

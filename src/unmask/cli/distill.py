@@ -18,13 +18,13 @@ from unmask.cli.options import (
     report,
     text_options,
 )
-from unmask.errors import UserError
-from unmask.processor import num_cores
-from unmask.settings import parse_overrides
+from unmask.support.errors import UserError
+from unmask.support.processor import num_cores
+from unmask.support.settings import parse_overrides
 
 if TYPE_CHECKING:
-    from unmask.corpus.corpus import Corpus
-    from unmask.recipe import Recipe
+    from unmask.data.corpus.corpus import Corpus
+    from unmask.recipes.recipe import Recipe
 
 TASK_ONLY = ("dev", "columns", "format", "augment", "masked_lm")
 """Options that have an effect on the examples of a task only."""
@@ -95,9 +95,9 @@ def _add_examples(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Distill on text, or on examples."""
-    from unmask.distillation.distill import distill
-    from unmask.labelled.labelled_file import parse_columns
-    from unmask.recipe import read_recipe
+    from unmask.data.labelled.labelled_file import parse_columns
+    from unmask.recipes.recipe import read_recipe
+    from unmask.workflows.distillation.distill import distill
 
     _refuse_idle(options)
     given = parse_overrides(options.set)
@@ -135,9 +135,9 @@ def on_text(options: argparse.Namespace) -> bool:
 
 def _corpus(options: argparse.Namespace, recipe: Recipe) -> Corpus:
     """Return the corpus that is named, or the one that is made from text with the teacher's tokenizer."""
-    from unmask.corpus.corpus import open_corpus
-    from unmask.pretraining.checks import check_teacher
-    from unmask.pretraining.corpus import corpus_from_text
+    from unmask.data.corpus.corpus import open_corpus
+    from unmask.workflows.pretraining.checks import check_teacher
+    from unmask.workflows.pretraining.corpus import corpus_from_text
 
     check_teacher(recipe, options.teacher)
     if options.corpus:

@@ -14,7 +14,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Print the facts under their headings."""
-    from unmask.doctor import diagnose
+    from unmask.workflows.doctor import diagnose
 
     report = diagnose()
     if options.json:

@@ -7,7 +7,7 @@ import warnings
 from pathlib import Path
 
 from unmask.cli.options import add_labelled, add_machine, add_model, machine, report
-from unmask.errors import InputWarning, UserError
+from unmask.support.errors import InputWarning, UserError
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -32,11 +32,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Compute the vectors and write them."""
+    from unmask.data.labelled.labelled_file import parse_columns
     from unmask.inference.embedding_file import check_target, write_vectors
     from unmask.inference.predictor import open_predictor
-    from unmask.labelled.labelled_file import parse_columns
-    from unmask.runs.display import Display
     from unmask.tasks.unlabeled import read_unlabeled
+    from unmask.training.runs.display import Display
 
     out, columns = Path(options.out), parse_columns(options.columns)
     check_target(out)

@@ -20,7 +20,7 @@ from unmask.cli.options import (
     report,
     text_options,
 )
-from unmask.errors import UserError
+from unmask.support.errors import UserError
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -47,8 +47,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Score the model and print the metrics."""
-    from unmask.evaluation.evaluate import evaluate
-    from unmask.labelled.labelled_file import parse_columns
+    from unmask.data.labelled.labelled_file import parse_columns
+    from unmask.inference.evaluation.evaluate import evaluate
 
     if options.errors:
         _check_page(Path(options.errors))

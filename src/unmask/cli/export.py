@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unmask.cli.options import add_model, add_quiet, print_text, report
-from unmask.errors import UserError
+from unmask.support.errors import UserError
 
 if TYPE_CHECKING:
-    from unmask.model import Model
+    from unmask.model.model import Model
 
 SIGNIFICANT = 0.05
 """Probability below which a loss of the paired bootstrap is not taken for chance."""
@@ -56,7 +56,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Write the files."""
     from unmask.inference.program import refuse_filled
-    from unmask.model import load_model
+    from unmask.model.model import load_model
 
     out = Path(options.out)
     refuse_filled(out)
@@ -82,7 +82,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _allennlp(model: Model, out: Path, options: argparse.Namespace) -> None:
-    from unmask.checkpoints.allennlp import write
+    from unmask.families.checkpoints.allennlp import write
 
     write(out, model.encoder, model.tokenizer.tokens(range(model.tokenizer.size)))
     if model.heads:
@@ -91,7 +91,7 @@ def _allennlp(model: Model, out: Path, options: argparse.Namespace) -> None:
 
 
 def _huggingface(model: Model, out: Path, options: argparse.Namespace) -> None:
-    from unmask.model import load_model, save_model
+    from unmask.model.model import load_model, save_model
 
     save_model(out, model, f"# {out.name}\n\nWritten by `unmask export`.\n")
     if load_model(out).fingerprint() != model.fingerprint():
@@ -115,8 +115,8 @@ def _program(model: Model, out: Path, options: argparse.Namespace) -> None:
 
 def _examples(model: Model, options: argparse.Namespace) -> tuple[list[Any], list[Any]]:
     """Return the examples of --data, and samples of the first ones; both are empty without it."""
+    from unmask.data.labelled.labelled_file import parse_columns
     from unmask.inference.quantize import CALIBRATION
-    from unmask.labelled.labelled_file import parse_columns
 
     if not options.data:
         return [], []
@@ -134,9 +134,9 @@ def _gate(model: Model, out: Path, options: argparse.Namespace) -> None:
     """
     import shutil
 
-    from unmask.evaluation.model import evaluate_task
+    from unmask.data.labelled.labelled_file import parse_columns
+    from unmask.inference.evaluation.model import evaluate_task
     from unmask.inference.predictor import load
-    from unmask.labelled.labelled_file import parse_columns
 
     assert model.task is not None
     result = evaluate_task(

@@ -31,9 +31,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Compute the hidden states and write them."""
+    from unmask.data.labelled.labelled_file import parse_columns
     from unmask.inference.commands import write_features
     from unmask.inference.features import parse_layers
-    from unmask.labelled.labelled_file import parse_columns
 
     write_features(
         options.model,

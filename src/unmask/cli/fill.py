@@ -19,7 +19,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Fill the masks and print the candidates."""
     from unmask.inference.predictor import Predictor
-    from unmask.model import load_model
+    from unmask.model.model import load_model
 
     model = load_model(options.model, allow_pickle=options.allow_pickle)
     for filling in Predictor(model, machine(options)).fill(options.texts, top=options.top):

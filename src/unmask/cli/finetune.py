@@ -16,8 +16,8 @@ from unmask.cli.options import (
     machine,
     report,
 )
-from unmask.encoders.downstream_kind import DOWNSTREAM_KINDS
-from unmask.settings import parse_overrides
+from unmask.nn.encoders.downstream_kind import DOWNSTREAM_KINDS
+from unmask.support.settings import parse_overrides
 from unmask.tasks import TASKS
 
 
@@ -89,10 +89,10 @@ def _add_examples(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Fine-tune once, or several times with --seeds or --search."""
-    from unmask.finetuning.job import Job, LabelledFiles, Start
-    from unmask.finetuning.run import run_job
-    from unmask.finetuning.trials import run_trials
-    from unmask.labelled.labelled_file import parse_columns
+    from unmask.data.labelled.labelled_file import parse_columns
+    from unmask.workflows.finetuning.job import Job, LabelledFiles, Start
+    from unmask.workflows.finetuning.run import run_job
+    from unmask.workflows.finetuning.trials import run_trials
 
     minutes = [] if options.minutes is None else [f"budget.max_minutes={options.minutes}"]
     job = Job(

@@ -20,11 +20,11 @@ from importlib import import_module
 from types import FrameType
 from typing import Any
 
-from unmask.environment import is_out_of_memory
-from unmask.errors import SharedDirectoryWarning, UnmaskError, printable
-from unmask.processor import Times, read_times
-from unmask.text.unicode import check_unicode
-from unmask.version import __version__
+from unmask.data.text.unicode import check_unicode
+from unmask.support.environment import is_out_of_memory
+from unmask.support.errors import SharedDirectoryWarning, UnmaskError, printable
+from unmask.support.processor import Times, read_times
+from unmask.support.version import __version__
 
 VERBS = {
     "tokenizer": "train a tokenizer on text, extend one, or tokenize texts with one",

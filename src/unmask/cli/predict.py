@@ -16,7 +16,7 @@ from unmask.cli.options import (
     refuse_input,
     report,
 )
-from unmask.errors import UserError
+from unmask.support.errors import UserError
 
 if TYPE_CHECKING:
     from unmask.inference.predictor import Predictor
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> None:
     """Compute the predictions and print or write them."""
     from unmask.inference.predictor import open_predictor
     from unmask.inference.stream import save_predictions
-    from unmask.runs.display import Display
+    from unmask.training.runs.display import Display
 
     _check(options)
     shown = Display(quiet=options.quiet)
@@ -97,8 +97,8 @@ def run(options: argparse.Namespace) -> None:
 
 def _stream(predictor: Predictor, options: argparse.Namespace) -> None:
     """Write predictions as they are computed, whatever the size of the file."""
+    from unmask.data.labelled.labelled_file import parse_columns
     from unmask.inference.stream import identity, write_predictions
-    from unmask.labelled.labelled_file import parse_columns
 
     notes: list[str] = []
     columns = parse_columns(options.columns)
@@ -150,7 +150,7 @@ def _check_out(out: Path, data: str | None) -> None:
 
 
 def _examples(predictor: Predictor, options: argparse.Namespace, notes: list[str]) -> list[Any]:
-    from unmask.labelled.labelled_file import parse_columns
+    from unmask.data.labelled.labelled_file import parse_columns
 
     if options.choices:
         return [predictor.choices(" ".join(options.passage), options.choices, options.question or "")]

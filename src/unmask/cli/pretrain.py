@@ -25,15 +25,15 @@ from unmask.cli.options import (
     report,
     text_options,
 )
-from unmask.environment import rank_and_size, whole
-from unmask.errors import UserError
-from unmask.processor import num_cores
+from unmask.support.environment import rank_and_size, whole
+from unmask.support.errors import UserError
+from unmask.support.processor import num_cores
 from unmask.training.interrupt import Interrupt
 
 if TYPE_CHECKING:
-    from unmask.corpus.corpus import Corpus
-    from unmask.recipe import Recipe
-    from unmask.settings import Overrides
+    from unmask.data.corpus.corpus import Corpus
+    from unmask.recipes.recipe import Recipe
+    from unmask.support.settings import Overrides
 
 ATTEMPT = "UNMASK_ATTEMPT"
 """Environment variable with the number of earlier attempts of a supervised process."""
@@ -88,12 +88,12 @@ def run(options: argparse.Namespace) -> None:
     """Pretrain, under supervision if --restarts is given."""
     if options.restarts and ATTEMPT not in os.environ:  # before torch is imported, so that no signal is missed
         raise SystemExit(supervise(options))
-    from unmask.pretraining.checks import check_teacher
-    from unmask.pretraining.default import choose
-    from unmask.pretraining.pretrain import pretrain
-    from unmask.pretraining.search import search_rate
-    from unmask.runs.directory import RunDirectory
-    from unmask.settings import parse_overrides
+    from unmask.support.settings import parse_overrides
+    from unmask.training.runs.directory import RunDirectory
+    from unmask.workflows.pretraining.checks import check_teacher
+    from unmask.workflows.pretraining.default import choose
+    from unmask.workflows.pretraining.pretrain import pretrain
+    from unmask.workflows.pretraining.search import search_rate
 
     out = Path(options.out)
     resume = options.resume or (restarted() and started(out))
@@ -133,8 +133,8 @@ def run(options: argparse.Namespace) -> None:
 
 def _recipe(options: argparse.Namespace, named: str | Path | None, settings: Overrides) -> Recipe:
     """Return the recipe that is named, or that adapts the model, or else one by which a corpus can be made."""
-    from unmask.pretraining.default import SIZES, for_model, for_text
-    from unmask.recipe import read_recipe
+    from unmask.recipes.recipe import read_recipe
+    from unmask.workflows.pretraining.default import SIZES, for_model, for_text
 
     if named:
         return read_recipe(named, settings)
@@ -145,8 +145,8 @@ def _recipe(options: argparse.Namespace, named: str | Path | None, settings: Ove
 
 def _corpus(options: argparse.Namespace, recipe: Recipe, out: Path, *, resume: bool) -> Corpus:
     """Return the corpus that is named, or the one that is made from text."""
-    from unmask.corpus.corpus import open_corpus
-    from unmask.pretraining.corpus import corpus_from_text
+    from unmask.data.corpus.corpus import open_corpus
+    from unmask.workflows.pretraining.corpus import corpus_from_text
 
     if options.corpus:
         return open_corpus(options.corpus)

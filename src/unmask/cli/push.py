@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from unmask.cli.options import add_quiet, report
-from unmask.errors import UserError
+from unmask.support.errors import UserError
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -19,8 +19,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Check the model, and upload its files."""
-    from unmask.checkpoints.hub import CARD, upload
-    from unmask.model_directory import find, read_settings
+    from unmask.families.checkpoints.hub import CARD, upload
+    from unmask.model.directory import find, read_settings
 
     if not Path(options.directory).is_dir():
         raise UserError(f"no directory '{options.directory}'", remedy="give a run or the directory of a model")

@@ -28,15 +28,15 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Print recipes."""
-    from unmask.recipe import read_recipe, recipe_text
-    from unmask.settings import write_lines
+    from unmask.recipes.recipe import read_recipe, recipe_text
+    from unmask.support.settings import write_lines
 
     if options.action == "list":
         print_lines("\n".join(_table()))
     elif options.action == "show":
         sys.stdout.write(recipe_text(options.name)[0])
     elif options.action == "schema":
-        from unmask.schema import recipe_schema
+        from unmask.recipes.schema import recipe_schema
 
         sys.stdout.write(json.dumps(recipe_schema(), indent=2) + "\n")
     else:
@@ -48,9 +48,9 @@ def run(options: argparse.Namespace) -> None:
 
 def _table() -> list[str]:
     """Return the lines of `unmask recipes list`."""
-    from unmask.pretraining.forecast import cost, training_speed
-    from unmask.recipe import purpose, read_recipe, shipped
+    from unmask.recipes.recipe import purpose, read_recipe, shipped
     from unmask.training.machine import choose_machine
+    from unmask.workflows.pretraining.forecast import cost, training_speed
 
     speed = training_speed(choose_machine())
     lines = [f"{'recipe':17} {'size':33} {'parameters':>10} {'time here':>11}  purpose"]

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from unmask.cli.options import add_action, print_lines, print_text
-from unmask.errors import UserError, printable
+from unmask.support.errors import UserError, printable
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -30,9 +30,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """List, describe or plot runs."""
-    from unmask.runs.overview import describe_run, describe_seeds
-    from unmask.runs.plots import plot_runs
-    from unmask.runs.summary import read_run, read_seeds
+    from unmask.training.runs.overview import describe_run, describe_seeds
+    from unmask.training.runs.plots import plot_runs
+    from unmask.training.runs.summary import read_run, read_seeds
 
     if options.action == "list":
         _list([Path(folder) for folder in options.folders])
@@ -52,8 +52,8 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _list(folders: list[Path]) -> None:
-    from unmask.runs.overview import list_runs
-    from unmask.runs.summary import find_runs, read_run
+    from unmask.training.runs.overview import list_runs
+    from unmask.training.runs.summary import find_runs, read_run
 
     runs, damaged = [], []
     for path in dict.fromkeys(path for folder in folders for path in find_runs(folder)):

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import replace
 
 from unmask.cli.options import add_machine, machine, report
-from unmask.errors import UserError
+from unmask.support.errors import UserError
 
 PACKAGES = ("starlette", "uvicorn", "httptools", "prometheus_client")
 """Packages of the extra `serve`."""

@@ -21,10 +21,10 @@ from unmask.cli.options import (
     report,
     text_options,
 )
-from unmask.errors import UserError, counted
+from unmask.support.errors import UserError, counted
 
 if TYPE_CHECKING:
-    from unmask.tokenizers.tokenizer import Tokenizer
+    from unmask.data.tokenizers.tokenizer import Tokenizer
 
 CHUNK = 1000
 """Number of texts that are tokenized at once, on all cores."""
@@ -89,8 +89,8 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _train(options: argparse.Namespace) -> None:
-    from unmask.tokenizers.coverage import COVERAGE
-    from unmask.tokenizers.train import CASED, train_tokenizer
+    from unmask.data.tokenizers.coverage import COVERAGE
+    from unmask.data.tokenizers.train import CASED, train_tokenizer
 
     if options.kind in CASED and options.cased:
         raise UserError(f"--cased has no effect on --kind {options.kind}, which always keeps capitals and accents")
@@ -113,9 +113,9 @@ def _train(options: argparse.Namespace) -> None:
 
 
 def _extend(options: argparse.Namespace) -> None:
-    from unmask.model_directory import find_tokenizer
-    from unmask.tokenizers.extend import MIN_COUNT, extend_tokenizer
-    from unmask.tokenizers.load import read_length
+    from unmask.data.tokenizers.extend import MIN_COUNT, extend_tokenizer
+    from unmask.data.tokenizers.load import read_length
+    from unmask.model.directory import find_tokenizer
 
     old = _load(options.tokenizer, special=False)
     least = MIN_COUNT if options.min_count is None else options.min_count
@@ -133,7 +133,7 @@ def _extend(options: argparse.Namespace) -> None:
 @contextmanager
 def _documents(options: argparse.Namespace) -> Iterator[Iterator[str]]:
     """Yield the documents to learn from; report afterwards how many were skipped."""
-    from unmask.text.documents import Skipped, read_documents, refuse_idle_options, refuse_none
+    from unmask.data.text.documents import Skipped, read_documents, refuse_idle_options, refuse_none
 
     out = Path(options.out)
     if out.exists() and any(out.iterdir()):
@@ -155,7 +155,7 @@ def _shows_progress(options: argparse.Namespace) -> bool:
 
 
 def _encode(options: argparse.Namespace) -> None:
-    from unmask.text.unicode import check_unicode
+    from unmask.data.text.unicode import check_unicode
 
     if options.texts and options.data:
         raise UserError("give texts or --data FILE, not both")
@@ -174,15 +174,15 @@ def _encode(options: argparse.Namespace) -> None:
 
 def _load(source: str, *, special: bool) -> Tokenizer:
     """Load the tokenizer of a directory; with `special`, a GPT model's settings determine its special tokens."""
-    from unmask.model_directory import find_tokenizer
-    from unmask.tokenizers.load import load_tokenizer
+    from unmask.data.tokenizers.load import load_tokenizer
+    from unmask.model.directory import find_tokenizer
 
     if not Path(source).is_dir():
         raise UserError("there is no such directory", file=source, remedy="name that of a tokenizer, a model or a run")
     directory = find_tokenizer(source)
     tokenizer = load_tokenizer(directory)
     if special and (directory / "config.json").is_file():
-        from unmask.checkpoints.huggingface import read_settings
+        from unmask.families.checkpoints.huggingface import read_settings
 
         tokenizer.summary = read_settings(directory).summary
     return tokenizer
@@ -194,7 +194,7 @@ def _lines(path: str) -> Iterator[str]:
     Raises:
         UserError: a line is not UTF-8 or is too long, or the file is empty.
     """
-    from unmask.text.files import display_name, read_text_lines
+    from unmask.data.text.files import display_name, read_text_lines
 
     empty = True
     for _, line in read_text_lines(path):
@@ -206,7 +206,7 @@ def _lines(path: str) -> Iterator[str]:
 
 def _encoded(tokenizer: Tokenizer, texts: list[str], *, special: bool) -> Iterable[dict[str, Any]]:
     """Yield the fields to print for each text; added special tokens have the offsets (0, 0)."""
-    from unmask.batches.frame import Frame
+    from unmask.data.batches.frame import Frame
 
     frame = Frame.of(tokenizer)
     for text, (ids, spans) in zip(texts, tokenizer.encode_offsets_many(texts), strict=True):

@@ -20,7 +20,7 @@ from unmask.families.roberta import ROBERTA
 from unmask.families.roformer import ROFORMER
 from unmask.families.xlm_roberta import XLM_ROBERTA
 from unmask.families.xlnet import XLNET
-from unmask.plugins import Table
+from unmask.support.plugins import Table
 
 FAMILIES: Table[Family] = Table(
     "unmask.families",

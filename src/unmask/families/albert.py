@@ -13,8 +13,6 @@ import msgspec
 import torch
 from torch import Tensor
 
-from unmask.encoders.encoder import SEPARATE_LAYERS
-from unmask.encoders.transformer import Transformer
 from unmask.families.bert import BertSettings
 from unmask.families.body import check_size
 from unmask.families.format import (
@@ -26,7 +24,9 @@ from unmask.families.format import (
     Format,
     architectures,
 )
-from unmask.layers.pooler import Pooler
+from unmask.nn.encoders.encoder import SEPARATE_LAYERS
+from unmask.nn.encoders.transformer import Transformer
+from unmask.nn.layers.pooler import Pooler
 
 PROJECT = "embeddings.project"
 

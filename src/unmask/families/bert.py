@@ -7,8 +7,6 @@ the first release (the reference code later switched to the tanh approximation: 
 
 from __future__ import annotations
 
-from unmask.encoders.encoder import Initializer
-from unmask.encoders.transformer import Transformer
 from unmask.families.body import TransformerSettings, check_offsets, check_size
 from unmask.families.format import (
     BERT_BLOCK,
@@ -21,8 +19,10 @@ from unmask.families.format import (
     Format,
     architectures,
 )
-from unmask.layers.embeddings import Embeddings
-from unmask.layers.pooler import Pooler
+from unmask.nn.encoders.encoder import Initializer
+from unmask.nn.encoders.transformer import Transformer
+from unmask.nn.layers.embeddings import Embeddings
+from unmask.nn.layers.pooler import Pooler
 
 
 class BertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="bert"):

@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from unmask.batches.streams import STREAMS
-from unmask.encoders.encoder import (
+from unmask.data.batches.streams import STREAMS
+from unmask.data.tokenizers.tokenizer import Summary
+from unmask.nn.encoders.encoder import (
     BOTH_SIDES,
     CARRY,
     CHARACTERS,
@@ -25,13 +26,12 @@ from unmask.encoders.encoder import (
     HeadSpec,
     Initializer,
 )
-from unmask.encoders.transformer import Layer, Transformer
-from unmask.errors import counted
-from unmask.layers.block import Activation, Block
-from unmask.layers.embeddings import Embeddings
-from unmask.layers.pooler import NormedPooler, Pooler
-from unmask.layers.rotary import Rotation
-from unmask.tokenizers.tokenizer import Summary
+from unmask.nn.encoders.transformer import Layer, Transformer
+from unmask.nn.layers.block import Activation, Block
+from unmask.nn.layers.embeddings import Embeddings
+from unmask.nn.layers.pooler import NormedPooler, Pooler
+from unmask.nn.layers.rotary import Rotation
+from unmask.support.errors import counted
 
 MAX_LAYERS = 1000
 """Limit on the number of layers. Shared layers are stored once, so that only this reveals a corrupt number."""
@@ -47,8 +47,8 @@ class BodySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         positions: the maximum sequence length in tokens.
         dropout: dropout rate of the whole body.
         head_dropout: dropout rate before the last layer of a task head; None: the same as `dropout`.
-        summary: the position at which the vector of a text is read; see batches/frame.py.
-        capabilities: capabilities of the family's bodies; see encoders/encoder.py.
+        summary: the position at which the vector of a text is read; see data/batches/frame.py.
+        capabilities: capabilities of the family's bodies; see nn/encoders/encoder.py.
     """
 
     layers: int

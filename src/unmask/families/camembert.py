@@ -1,7 +1,7 @@
 """CamemBERT (Martin et al. 2020): RoBERTa's body over a French unigram vocabulary; its directories.
 
 The names of tensors are RoBERTa's (modeling_camembert.py of transformers 5), and its vocabulary has RoBERTa's special
-tokens (tokenizers/unigram.py).
+tokens (data/tokenizers/unigram.py).
 """
 
 from __future__ import annotations

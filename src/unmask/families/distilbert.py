@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from unmask.encoders.encoder import HeadSpec
-from unmask.encoders.transformer import Transformer
 from unmask.families.body import TransformerSettings
 from unmask.families.format import TASK_HEADS, Family, Format, architectures, without_pooler
-from unmask.layers.embeddings import Embeddings
-from unmask.layers.pooler import Pooler
+from unmask.nn.encoders.encoder import HeadSpec
+from unmask.nn.encoders.transformer import Transformer
+from unmask.nn.layers.embeddings import Embeddings
+from unmask.nn.layers.pooler import Pooler
 
 
 class DistilBertSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="distilbert"):

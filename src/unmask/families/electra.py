@@ -15,8 +15,6 @@ from typing import Any
 import msgspec
 from torch import nn
 
-from unmask.encoders.encoder import HeadSpec
-from unmask.encoders.transformer import Transformer
 from unmask.families.bert import BertSettings
 from unmask.families.body import check_size
 from unmask.families.format import (
@@ -30,8 +28,10 @@ from unmask.families.format import (
     architectures,
     without_pooler,
 )
-from unmask.layers.pooler import Pooler
-from unmask.layers.sinusoids import pass_on_
+from unmask.nn.encoders.encoder import HeadSpec
+from unmask.nn.encoders.transformer import Transformer
+from unmask.nn.layers.pooler import Pooler
+from unmask.nn.layers.sinusoids import pass_on_
 
 
 class ElectraSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="electra"):

@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from unmask.encoders.encoder import CARRY, CHARACTERS, SEPARATE_LAYERS, TWO_LMS, HeadSpec, Initializer
-from unmask.encoders.two_lms import TwoLms
+from unmask.data.tokenizers.spelling import LONGEST
 from unmask.families.body import MAX_LAYERS, BodySettings, check_size
 from unmask.families.format import TASK_HEADS, Family, Format, architectures
-from unmask.layers.characters import CharacterCnn, WordActivation
-from unmask.layers.lstm import Lstm
-from unmask.tokenizers.spelling import LONGEST
+from unmask.nn.encoders.encoder import CARRY, CHARACTERS, SEPARATE_LAYERS, TWO_LMS, HeadSpec, Initializer
+from unmask.nn.encoders.two_lms import TwoLms
+from unmask.nn.layers.characters import CharacterCnn, WordActivation
+from unmask.nn.layers.lstm import Lstm
 
 
 class ElmoSettings(BodySettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="elmo"):

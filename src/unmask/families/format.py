@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from unmask.families.body import BodySettings
-from unmask.layers.block import Activation
+from unmask.nn.layers.block import Activation
 
 ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu",

@@ -12,11 +12,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from unmask.encoders.encoder import LEFT_TO_RIGHT, SCORES, SEPARATE_LAYERS, TOKEN_EMBEDDINGS, HeadSpec, Initializer
-from unmask.encoders.transformer import Transformer
 from unmask.families.body import TransformerSettings
 from unmask.families.format import Family, Format, architectures
-from unmask.layers.embeddings import Embeddings
+from unmask.nn.encoders.encoder import LEFT_TO_RIGHT, SCORES, SEPARATE_LAYERS, TOKEN_EMBEDDINGS, HeadSpec, Initializer
+from unmask.nn.encoders.transformer import Transformer
+from unmask.nn.layers.embeddings import Embeddings
 
 
 class GptSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="gpt"):

@@ -18,14 +18,14 @@ from dataclasses import replace
 from math import isfinite
 from typing import Any, Literal
 
-from unmask.encoders.encoder import HeadSpec, Initializer
-from unmask.encoders.transformer import Layer, Transformer
 from unmask.families.body import TransformerSettings, check_offsets, check_size
 from unmask.families.format import Family, Format, architectures
-from unmask.layers.embeddings import Embeddings
-from unmask.layers.pooler import NormedPooler
-from unmask.layers.pre_norm_block import PreNormBlock
-from unmask.layers.rotary import Rotation
+from unmask.nn.encoders.encoder import HeadSpec, Initializer
+from unmask.nn.encoders.transformer import Layer, Transformer
+from unmask.nn.layers.embeddings import Embeddings
+from unmask.nn.layers.pooler import NormedPooler
+from unmask.nn.layers.pre_norm_block import PreNormBlock
+from unmask.nn.layers.rotary import Rotation
 
 PLAIN = {
     "norm_bias": False,

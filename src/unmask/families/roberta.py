@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from unmask.encoders.encoder import HeadSpec
-from unmask.encoders.transformer import Transformer
 from unmask.families.bert import BertSettings
 from unmask.families.format import (
     BERT_BLOCK,
@@ -26,7 +24,9 @@ from unmask.families.format import (
     architectures,
     without_pooler,
 )
-from unmask.layers.pooler import Pooler
+from unmask.nn.encoders.encoder import HeadSpec
+from unmask.nn.encoders.transformer import Transformer
+from unmask.nn.layers.pooler import Pooler
 
 
 class RobertaSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="roberta"):

@@ -17,8 +17,6 @@ import msgspec
 import torch
 from torch import Tensor
 
-from unmask.encoders.encoder import HeadSpec
-from unmask.encoders.transformer import Transformer
 from unmask.families.bert import BertSettings
 from unmask.families.body import check_size
 from unmask.families.format import (
@@ -32,8 +30,10 @@ from unmask.families.format import (
     architectures,
     without_pooler,
 )
-from unmask.layers.pooler import Pooler
-from unmask.layers.rotary import Rotation
+from unmask.nn.encoders.encoder import HeadSpec
+from unmask.nn.encoders.transformer import Transformer
+from unmask.nn.layers.pooler import Pooler
+from unmask.nn.layers.rotary import Rotation
 
 SINUSOIDS = "embeddings.sinusoids.weight"
 

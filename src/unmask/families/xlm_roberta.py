@@ -1,7 +1,7 @@
 """XLM-RoBERTa (Conneau et al. 2020): RoBERTa's body over a unigram vocabulary of 100 languages; its directories.
 
 XLM-R, mE5 and the multilingual rerankers of this family have its `model_type` (modeling_xlm_roberta.py of transformers
-5). Its vocabulary has RoBERTa's special tokens (tokenizers/unigram.py).
+5). Its vocabulary has RoBERTa's special tokens (data/tokenizers/unigram.py).
 """
 
 from __future__ import annotations

@@ -14,7 +14,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from unmask.encoders.encoder import (
+from unmask.families.body import MAX_SIZE, TransformerSettings, check_offsets, check_size
+from unmask.families.format import BLOCKS, TASK_HEADS, Family, Format, architectures
+from unmask.nn.encoders.encoder import (
     BOTH_SIDES,
     CARRY,
     POOLER,
@@ -24,12 +26,10 @@ from unmask.encoders.encoder import (
     HeadSpec,
     Initializer,
 )
-from unmask.encoders.two_streams import TwoStreams
-from unmask.families.body import MAX_SIZE, TransformerSettings, check_offsets, check_size
-from unmask.families.format import BLOCKS, TASK_HEADS, Family, Format, architectures
-from unmask.layers.embeddings import Embeddings
-from unmask.layers.pooler import Pooler
-from unmask.layers.relative_block import RelativeBlock
+from unmask.nn.encoders.two_streams import TwoStreams
+from unmask.nn.layers.embeddings import Embeddings
+from unmask.nn.layers.pooler import Pooler
+from unmask.nn.layers.relative_block import RelativeBlock
 
 
 class XlnetSettings(TransformerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="xlnet"):

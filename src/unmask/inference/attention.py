@@ -16,16 +16,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unmask.batches.batch import Sample, Tokens, collate
-from unmask.encoders.encoder import Encoder
-from unmask.errors import UserError
+from unmask.data.batches.batch import Sample, Tokens, collate
 from unmask.inference.backend import inference_copy
 from unmask.inference.tokens import Token
-from unmask.layers import plain_attention, relative_kernels
-from unmask.layers.attention import SelfAttention
-from unmask.layers.attention_spec import AttentionSpec
-from unmask.layers.relative_attention import RelativeAttention
-from unmask.layers.relative_view import Rows
+from unmask.nn.encoders.encoder import Encoder
+from unmask.nn.layers import plain_attention, relative_kernels
+from unmask.nn.layers.attention import SelfAttention
+from unmask.nn.layers.attention_spec import AttentionSpec
+from unmask.nn.layers.relative_attention import RelativeAttention
+from unmask.nn.layers.relative_view import Rows
+from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine
 
 

@@ -16,18 +16,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from unmask.batches.batch import Batch, Sample
-from unmask.capabilities import cpu_or_gpu
-from unmask.encoders.encoder import POOLER, Keep, WithPooler, text_vectors
-from unmask.errors import UserError
+from unmask.data.batches.batch import Batch, Sample
 from unmask.inference.batching import in_order, run_in_batches
-from unmask.layers.linear import Linear
-from unmask.model import Model
+from unmask.model.model import Model
+from unmask.nn.encoders.encoder import POOLER, Keep, WithPooler, text_vectors
+from unmask.nn.layers.linear import Linear
 from unmask.objectives import OBJECTIVES
 from unmask.objectives.learner import Learner
 from unmask.objectives.objective import BuildContext, Objective
-from unmask.runs.display import Display
+from unmask.support.capabilities import cpu_or_gpu
+from unmask.support.errors import UserError
 from unmask.training.machine import Machine
+from unmask.training.runs.display import Display
 
 BATCH_TOKENS = {"cpu": 4096, "gpu": 8192}
 """Maximum number of tokens per batch on a device."""

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from unmask.batches.batch import Batch, Sample, collate, split, total_length
-from unmask.runs.display import Display
+from unmask.data.batches.batch import Batch, Sample, collate, split, total_length
+from unmask.training.runs.display import Display
 
 
 def run_in_batches(

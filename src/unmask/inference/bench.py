@@ -15,15 +15,15 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from unmask.batches.batch import Sample
-from unmask.batches.frame import Frame
-from unmask.capabilities import emulates_bf16
-from unmask.errors import UserError
+from unmask.data.batches.batch import Sample
+from unmask.data.batches.frame import Frame
 from unmask.inference.backend import Backend, TorchBackend
 from unmask.inference.export import Export, difference, export_model, trace
 from unmask.inference.exported import load_exported
 from unmask.inference.program import FEATURES, SUMMARY, Signature, build_program, default_head
-from unmask.model import Model
+from unmask.model.model import Model
+from unmask.support.capabilities import emulates_bf16
+from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine
 
 MEAN, DEVIATION = 25, 15

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unmask.errors import UserError
+from unmask.data.labelled.table import Data
 from unmask.inference.features import FILE
 from unmask.inference.predictor import open_predictor
 from unmask.inference.stream import save_predictions
-from unmask.labelled.table import Data
-from unmask.runs.display import Display
+from unmask.support.errors import UserError
 from unmask.tasks.unlabeled import read_unlabeled
 from unmask.training.machine import Machine
+from unmask.training.runs.display import Display
 
 
 def predict(
@@ -31,7 +31,7 @@ def predict(
 
     Args:
         model: run or model directory, or an exported model.
-        data: files or examples in memory (see `unmask.labelled.table.as_sources`), whose labels are not read.
+        data: files or examples in memory (see `unmask.data.labelled.table.as_sources`), whose labels are not read.
         columns: mapping of our column names to those of the data.
         kind: format of the files, if the suffix does not determine it.
         out: file to write the predictions to, as the command does; None: they are only returned.

@@ -15,11 +15,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from unmask.batches.batch import Sample
+from unmask.data.batches.batch import Sample
 from unmask.inference.backend import TorchBackend
-from unmask.model import Model
-from unmask.runs.display import Display
+from unmask.model.model import Model
 from unmask.training.machine import Machine
+from unmask.training.runs.display import Display
 
 MARGIN = 0.25
 """Difference between the two largest logits from which on a decision is clear at first."""

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import safetensors.numpy
 
-from unmask.durable import replace_file
-from unmask.errors import UserError
+from unmask.support.durable import replace_file
+from unmask.support.errors import UserError
 
 SUFFIXES = (".npy", ".safetensors")
 

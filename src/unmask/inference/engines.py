@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from unmask.errors import UserError
 from unmask.inference.signed_bytes import multiplies_signed_bytes, with_weights
+from unmask.support.errors import UserError
 
 Arrays = Mapping[str, np.ndarray]
 HINTS = {"float32": "f32", "int8": "f32", "bf16": "bf16"}

@@ -21,11 +21,9 @@ import numpy as np
 import torch
 from torch.export import Dim
 
-from unmask.batches.batch import Sample
-from unmask.checkpoints.checksums import write_checksums
-from unmask.checkpoints.huggingface import write_config
-from unmask.durable import replace_file
-from unmask.errors import UserError
+from unmask.data.batches.batch import Sample
+from unmask.families.checkpoints.checksums import write_checksums
+from unmask.families.checkpoints.huggingface import write_config
 from unmask.inference.backend import Backend, TorchBackend
 from unmask.inference.engines import need, openvino_computes_bf16
 from unmask.inference.exported import CHECK, MANIFEST, Manifest, open_exported, outputs, write_check
@@ -41,7 +39,9 @@ from unmask.inference.program import (
 )
 from unmask.inference.quantize import CALIBRATION, quantize_onnx, quantize_openvino, quiet_logging
 from unmask.inference.signed_bytes import multiplies_signed_bytes
-from unmask.model import Model
+from unmask.model.model import Model
+from unmask.support.durable import replace_file
+from unmask.support.errors import UserError
 from unmask.training.machine import choose_machine, processor
 
 if TYPE_CHECKING:

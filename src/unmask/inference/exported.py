@@ -20,23 +20,23 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 from torch import Tensor
 
-from unmask.batches.batch import Batch, Sample
-from unmask.batches.groups import Group
-from unmask.checkpoints.check import body_on_meta
-from unmask.checkpoints.checksums import NAME as CHECKSUMS
-from unmask.checkpoints.checksums import check_checksums
-from unmask.checkpoints.huggingface import read_settings
-from unmask.durable import replace_file, sha256
-from unmask.errors import UserError
+from unmask.data.batches.batch import Batch, Sample
+from unmask.data.batches.groups import Group
+from unmask.data.tokenizers.load import load_tokenizer
+from unmask.families.checkpoints.check import body_on_meta
+from unmask.families.checkpoints.checksums import NAME as CHECKSUMS
+from unmask.families.checkpoints.checksums import check_checksums
+from unmask.families.checkpoints.huggingface import read_settings
 from unmask.inference.backend import Backend
 from unmask.inference.batching import in_order, run_in_batches
 from unmask.inference.engines import ENGINES, Arrays, Engine
 from unmask.inference.program import FEATURES, INPUTS, Signature, probes
-from unmask.model import Model
-from unmask.runs.display import Display
+from unmask.model.model import Model
+from unmask.support.durable import replace_file, sha256
+from unmask.support.errors import UserError
 from unmask.tasks import AnyTask
-from unmask.tokenizers.load import load_tokenizer
 from unmask.training.machine import processor
+from unmask.training.runs.display import Display
 
 MANIFEST = "export.json"
 CHECK = "check.safetensors"

@@ -18,14 +18,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unmask.batches.batch import Sample
-from unmask.batches.frame import Frame
-from unmask.durable import create, named, sync
-from unmask.errors import UnmaskError, UserError
+from unmask.data.batches.batch import Sample
+from unmask.data.batches.frame import Frame
+from unmask.data.labelled.labelled_file import NAMES, Row
+from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 from unmask.inference.backend import Backend
-from unmask.labelled.labelled_file import NAMES, Row
+from unmask.support.durable import create, named, sync
+from unmask.support.errors import UnmaskError, UserError
 from unmask.tasks.rows import are_pairs, cut_and_wrap
-from unmask.tokenizers.tokenizer import Ids, Tokenizer
 
 FILE = "features.safetensors"
 TYPES = {"F32": np.float32, "F16": np.float16, "I64": np.int64}

@@ -13,16 +13,16 @@ import msgspec
 import numpy as np
 import torch
 
-from unmask.batches.batch import TARGETS, Sample
-from unmask.batches.frame import Frame
-from unmask.batches.masking import MASKED
-from unmask.encoders.encoder import LEFT_TO_RIGHT
-from unmask.errors import UserError
+from unmask.data.batches.batch import TARGETS, Sample
+from unmask.data.batches.frame import Frame
+from unmask.data.batches.masking import MASKED
+from unmask.data.text.unicode import check_unicode
+from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.inference.backend import Backend
-from unmask.model import Model
+from unmask.model.model import Model
+from unmask.nn.encoders.encoder import LEFT_TO_RIGHT
 from unmask.objectives import OBJECTIVES
-from unmask.text.unicode import check_unicode
-from unmask.tokenizers.tokenizer import Tokenizer
+from unmask.support.errors import UserError
 
 HEADS = {"masked_lm": MASKED, "permutation_lm": TARGETS}
 """Heads that fill masks, and the names of the positions where they do."""

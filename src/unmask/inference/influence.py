@@ -16,13 +16,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unmask.batches.batch import Sample
-from unmask.errors import UserError
+from unmask.data.batches.batch import Sample
+from unmask.data.labelled.sentence import Sentence, join_words, split_text
+from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.inference.backend import Backend
 from unmask.inference.batching import in_order
 from unmask.inference.tokens import Token, frame_tokens
-from unmask.labelled.sentence import Sentence, join_words, split_text
-from unmask.tokenizers.tokenizer import Tokenizer
+from unmask.support.errors import UserError
 
 Span = tuple[int, int]
 

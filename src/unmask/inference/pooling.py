@@ -7,11 +7,11 @@ from typing import Literal
 
 import numpy as np
 
-from unmask.batches.batch import Sample
-from unmask.checkpoints.pooling import Pooling
-from unmask.encoders.encoder import Encoder
-from unmask.errors import UserError
+from unmask.data.batches.batch import Sample
+from unmask.families.checkpoints.pooling import Pooling
 from unmask.inference.backend import Backend
+from unmask.nn.encoders.encoder import Encoder
+from unmask.support.errors import UserError
 
 TINY = 1e-12
 """Smallest norm that vectors are divided by, as in `torch.nn.functional.normalize`."""

@@ -11,8 +11,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from unmask.encoders.downstream import resolve_layers
-from unmask.errors import InputWarning, UserError
+from unmask.data.labelled.choices_file import Choices
+from unmask.data.labelled.labelled_file import Row
+from unmask.data.labelled.squad_file import Question
+from unmask.data.labelled.table import Data, is_table
 from unmask.inference.attention import Attention, read_attention
 from unmask.inference.backend import Backend, TorchBackend
 from unmask.inference.exported import ExportedBackend, is_exported, load_exported
@@ -21,12 +23,9 @@ from unmask.inference.fill import Filling, fill_masks
 from unmask.inference.influence import Influence, measure_influence
 from unmask.inference.pooling import embed_samples, normalized, supported
 from unmask.inference.tokens import frame_tokens
-from unmask.labelled.choices_file import Choices
-from unmask.labelled.labelled_file import Row
-from unmask.labelled.squad_file import Question
-from unmask.labelled.table import Data, is_table
-from unmask.model import Model, load_model
-from unmask.runs.display import Display
+from unmask.model.model import Model, load_model
+from unmask.nn.encoders.downstream import resolve_layers
+from unmask.support.errors import InputWarning, UserError
 from unmask.tasks.extraction import Extraction, Texts
 from unmask.tasks.multiple_choice import Chosen, MultipleChoice
 from unmask.tasks.rows import as_rows, frame_rows
@@ -35,6 +34,7 @@ from unmask.tasks.task import Columns, Framed, Task
 from unmask.tasks.token_classification import TokenClassification
 from unmask.tasks.unlabeled import iterate_examples, read_examples
 from unmask.training.machine import Machine, choose_machine
+from unmask.training.runs.display import Display
 
 
 class Predictor:
@@ -94,7 +94,7 @@ class Predictor:
 
         Args:
             texts: one or more texts, or what has columns of them: a `Path`, a data frame, a data set (see
-                `unmask.labelled.table.as_sources`). Texts longer than the task's maximum length are truncated at their
+                `labelled.table.as_sources`). Texts longer than the task's maximum length are truncated at their
                 end, but a token classifier reads them whole.
             texts_b: the second texts of pairs.
 
@@ -119,7 +119,7 @@ class Predictor:
         """Return the examples of files or of a table, without their labels, for `run`.
 
         Args:
-            data: see `unmask.labelled.table.as_sources`; a `.txt` file has one text per line, unless the model was
+            data: see `unmask.data.labelled.table.as_sources`; a `.txt` file has one text per line, unless the model was
                 trained on pairs.
             columns: mapping of our column names to those of the data.
             kind: format of the files, if the suffix does not determine it.

@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from unmask.batches.batch import TARGETS, Batch, Sample
-from unmask.batches.frame import Frame
-from unmask.encoders.encoder import CARRY, Encoder
-from unmask.encoders.padded import padded_tokens
-from unmask.errors import UserError
+from unmask.data.batches.batch import TARGETS, Batch, Sample
+from unmask.data.batches.frame import Frame
 from unmask.inference.backend import TorchBackend
-from unmask.model import Model
+from unmask.model.model import Model
+from unmask.nn.encoders.encoder import CARRY, Encoder
+from unmask.nn.encoders.padded import padded_tokens
 from unmask.objectives.objective import Objective
+from unmask.support.errors import UserError
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 SUMMARY = "summary"

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from unmask.batches.batch import Sample
+from unmask.data.batches.batch import Sample
 from unmask.inference.engines import need
 from unmask.inference.program import INPUTS
 

@@ -20,9 +20,9 @@ from typing import Any
 
 import msgspec
 
-from unmask.durable import create, named, replace_file, sync
-from unmask.errors import UserError
 from unmask.inference.predictor import Predictor
+from unmask.support.durable import create, named, replace_file, sync
+from unmask.support.errors import UserError
 from unmask.tasks.task import Task
 
 COUNTED = re.compile(r"([\d,]+) of ([\d,]+) (.*)")

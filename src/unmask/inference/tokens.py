@@ -11,11 +11,11 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
-from unmask.batches.batch import Sample
-from unmask.batches.frame import Frame
-from unmask.errors import UserError
-from unmask.text.unicode import check_unicode
-from unmask.tokenizers.tokenizer import Tokenizer
+from unmask.data.batches.batch import Sample
+from unmask.data.batches.frame import Frame
+from unmask.data.text.unicode import check_unicode
+from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.support.errors import UserError
 
 SPECIAL = -1
 """Index that stands for the text of special tokens."""

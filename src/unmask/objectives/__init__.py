@@ -12,7 +12,7 @@ from unmask.objectives.replaced_token import ReplacedTokenSettings
 from unmask.objectives.sentence_order import SentenceOrderSettings
 from unmask.objectives.soft_targets import SoftTargetsSettings
 from unmask.objectives.span_boundary import SpanBoundarySettings
-from unmask.plugins import Table
+from unmask.support.plugins import Table
 
 OBJECTIVES: Table[type[ObjectiveSettings]] = Table(
     "unmask.objectives",

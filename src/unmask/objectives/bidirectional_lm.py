@@ -21,14 +21,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from unmask.batches.batch import Batch, Sample
-from unmask.batches.no_masking import WHOLE_TEXT
-from unmask.batches.rng import derive_rng
-from unmask.batches.sentence_streams import DIRECTIONS
-from unmask.capabilities import widest_float
-from unmask.encoders.encoder import TWO_LMS, Encoded, Encoder
-from unmask.layers.vocabulary import vocabulary_loss
+from unmask.data.batches.batch import Batch, Sample
+from unmask.data.batches.no_masking import WHOLE_TEXT
+from unmask.data.batches.rng import derive_rng
+from unmask.data.batches.sentence_streams import DIRECTIONS
+from unmask.nn.encoders.encoder import TWO_LMS, Encoded, Encoder
+from unmask.nn.layers.vocabulary import vocabulary_loss
 from unmask.objectives.objective import BuildContext, Objective, ObjectiveSettings, Part, accuracy_of, most_frequent
+from unmask.support.capabilities import widest_float
 
 
 class BidirectionalLMSettings(ObjectiveSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from unmask.batches.batch import Batch, Sample
-from unmask.batches.no_masking import WHOLE_TEXT
-from unmask.encoders.encoder import LEFT_TO_RIGHT, TOKEN_EMBEDDINGS, Encoded, Encoder
+from unmask.data.batches.batch import Batch, Sample
+from unmask.data.batches.no_masking import WHOLE_TEXT
+from unmask.nn.encoders.encoder import LEFT_TO_RIGHT, TOKEN_EMBEDDINGS, Encoded, Encoder
 from unmask.objectives.objective import (
     BuildContext,
     Decoding,

@@ -10,11 +10,11 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from unmask.batches.batch import Batch, Sample
-from unmask.encoders.encoder import Encoded, Encoder
-from unmask.errors import UserError
+from unmask.data.batches.batch import Batch, Sample
+from unmask.nn.encoders.encoder import Encoded, Encoder
 from unmask.objectives.objective import BuildContext, Objective, ObjectiveSettings, Part
 from unmask.objectives.teacher import TEACHER, Teacher
+from unmask.support.errors import UserError
 
 NAME = "hidden_cosine"
 

@@ -20,12 +20,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unmask.batches.batch import Batch, Sample
-from unmask.encoders.encoder import SCORES, Encoded, Encoder, Keep
-from unmask.errors import UserError
-from unmask.layers.linear import Linear
+from unmask.data.batches.batch import Batch, Sample
+from unmask.nn.encoders.encoder import SCORES, Encoded, Encoder, Keep
+from unmask.nn.layers.linear import Linear
 from unmask.objectives.objective import BuildContext, Objective, ObjectiveSettings, Part
 from unmask.objectives.teacher import TEACHER, Teacher
+from unmask.support.errors import UserError
 
 NAME = "layer_matching"
 

@@ -11,8 +11,8 @@ from typing import cast
 import torch
 from torch import nn
 
-from unmask.batches.batch import Batch, Sample
-from unmask.encoders.encoder import CARRY, NOTHING, TWO_STREAMS, Carry, Encoder, Keep, WithCarry
+from unmask.data.batches.batch import Batch, Sample
+from unmask.nn.encoders.encoder import CARRY, NOTHING, TWO_STREAMS, Carry, Encoder, Keep, WithCarry
 from unmask.objectives.objective import Objective, Part
 
 MOST_ROWS = 0.75

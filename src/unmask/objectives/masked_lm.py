@@ -14,12 +14,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from unmask.batches.batch import Batch, Sample
-from unmask.batches.masking import MASKED
-from unmask.encoders.encoder import BOTH_SIDES, TOKEN_EMBEDDINGS, Encoded, Encoder
-from unmask.layers.block import ACTIVATIONS
-from unmask.layers.linear import Linear
-from unmask.layers.norm import LayerNorm
+from unmask.data.batches.batch import Batch, Sample
+from unmask.data.batches.masking import MASKED
+from unmask.nn.encoders.encoder import BOTH_SIDES, TOKEN_EMBEDDINGS, Encoded, Encoder
+from unmask.nn.layers.block import ACTIVATIONS
+from unmask.nn.layers.linear import Linear
+from unmask.nn.layers.norm import LayerNorm
 from unmask.objectives.objective import (
     BuildContext,
     Decoding,

@@ -1,7 +1,7 @@
 """Next sentence prediction: classify whether the second text follows the first.
 
 Input: samples with the label `next_sentence` (0: it follows, 1: it is from another document; see
-batches/sentence_pairs.py). Output: a part of the loss with one term per sample.
+data/batches/sentence_pairs.py). Output: a part of the loss with one term per sample.
 
 Devlin et al. 2019, section 3.1, task 2: a softmax layer on the pooled [CLS] vector.
 """
@@ -13,8 +13,8 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from unmask.batches.batch import Batch, Sample
-from unmask.encoders.encoder import POOLER, Encoded, Encoder, WithPooler, text_rows, text_vectors
+from unmask.data.batches.batch import Batch, Sample
+from unmask.nn.encoders.encoder import POOLER, Encoded, Encoder, WithPooler, text_rows, text_vectors
 from unmask.objectives.objective import BuildContext, Objective, ObjectiveSettings, Part, classify
 
 

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, kl_div, linear
 
-from unmask.batches.batch import Batch, Sample
-from unmask.encoders.encoder import NOTHING, Encoded, Encoder, HeadSpec, Keep, WithTokenEmbeddings
-from unmask.errors import UserError
-from unmask.layers.linear import product
-from unmask.layers.vocabulary import SoftTargets, count_correct, vocabulary_loss
+from unmask.data.batches.batch import Batch, Sample
+from unmask.nn.encoders.encoder import NOTHING, Encoded, Encoder, HeadSpec, Keep, WithTokenEmbeddings
+from unmask.nn.layers.linear import product
+from unmask.nn.layers.vocabulary import SoftTargets, count_correct, vocabulary_loss
 from unmask.objectives.teacher import Teacher
+from unmask.support.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class ObjectiveSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     Attributes:
         weight: weight in the sum of losses.
-        asks: names of what the body (encoders/encoder.py), the layout and the masking must give.
+        asks: names of what the body (nn/encoders/encoder.py), the layout and the masking must give.
         takes: the names among these that no other objective can use beside it.
     """
 

@@ -1,7 +1,7 @@
 """Permutation language modeling: predict tokens in a random order, each from those earlier in the order (XLNet).
 
 Input: samples with an order and, as `positions["targets"]` and `labels["targets"]`, the last tokens of it (see
-batches/permutation_masking.py). Output: a part of the loss with one term per target, read from the query stream.
+data/batches/permutation_masking.py). Output: a part of the loss with one term per target, read from the query stream.
 
 Yang et al. 2019, sections 2.2 to 2.4. The head is a decoder tied to the token embeddings, with a bias of its own
 (modeling.py of zihangdai/xlnet, `lm_loss`).
@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from unmask.batches.batch import TARGETS, Batch, Sample
-from unmask.encoders.encoder import TOKEN_EMBEDDINGS, TWO_STREAMS, Encoded, Encoder
+from unmask.data.batches.batch import TARGETS, Batch, Sample
+from unmask.nn.encoders.encoder import TOKEN_EMBEDDINGS, TWO_STREAMS, Encoded, Encoder
 from unmask.objectives.objective import (
     BuildContext,
     Decoding,

@@ -10,7 +10,7 @@ token that it predicts correctly counts as original. Generator and encoder share
 LayerNorm. Differences from the paper, as in its code: 15 % of the masked positions keep their token, and are filled and
 classified like the others (the recipes' [masking]); the head's last layer and the projection of the generator's
 embeddings are initialized by Glorot's rule (run_pretraining.py, modeling.py). Differences from the reference code:
-positions are masked without replacement (see batches/masking.py); and a token is drawn by inverting the cumulative
+positions are masked without replacement (see data/batches/masking.py); and a token is drawn by inverting the cumulative
 distribution at a random number derived from the sample, instead of by Gumbel noise over the vocabulary: this is the
 same distribution, and the draw does not depend on how a step is split into micro-batches.
 """
@@ -28,16 +28,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from unmask.batches.batch import Batch, Sample, Tokens
-from unmask.batches.masking import MASKED
-from unmask.batches.rng import derive_rng
-from unmask.encoders.encoder import BOTH_SIDES, NARROW_BLOCKS, TOKEN_EMBEDDINGS, Encoded, Encoder
-from unmask.encoders.transformer import Layer
-from unmask.layers.block import ACTIVATIONS
-from unmask.layers.linear import Linear
-from unmask.layers.norm import LayerNorm
-from unmask.layers.sinusoids import pass_on_
-from unmask.layers.vocabulary import vocabulary_loss_and_draw
+from unmask.data.batches.batch import Batch, Sample, Tokens
+from unmask.data.batches.masking import MASKED
+from unmask.data.batches.rng import derive_rng
+from unmask.nn.encoders.encoder import BOTH_SIDES, NARROW_BLOCKS, TOKEN_EMBEDDINGS, Encoded, Encoder
+from unmask.nn.encoders.transformer import Layer
+from unmask.nn.layers.block import ACTIVATIONS
+from unmask.nn.layers.linear import Linear
+from unmask.nn.layers.norm import LayerNorm
+from unmask.nn.layers.sinusoids import pass_on_
+from unmask.nn.layers.vocabulary import vocabulary_loss_and_draw
 from unmask.objectives.objective import (
     BuildContext,
     Objective,
@@ -131,7 +131,7 @@ class Generator(nn.Module):
 
     @property
     def reads_sinusoids(self) -> bool:
-        """Whether its attention can start local by learned positions; see layers/sinusoids.py."""
+        """Whether its attention can start local by learned positions; see nn/layers/sinusoids.py."""
         return self.blocks[0].attention.rotation is None
 
     def forward(self, encoder: Narrowing, batch: Batch) -> Tensor:

@@ -9,7 +9,7 @@ recognized by topic alone.
 
 from __future__ import annotations
 
-from unmask.encoders.encoder import POOLER
+from unmask.nn.encoders.encoder import POOLER
 from unmask.objectives.next_sentence import NextSentence
 from unmask.objectives.objective import BuildContext, ObjectiveSettings
 

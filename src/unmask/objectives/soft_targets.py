@@ -21,13 +21,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from unmask.batches.batch import Batch, Sample
-from unmask.batches.masking import MASKED
-from unmask.encoders.encoder import Encoded, Encoder
-from unmask.errors import UserError
-from unmask.layers.vocabulary import soft_vocabulary_loss
+from unmask.data.batches.batch import Batch, Sample
+from unmask.data.batches.masking import MASKED
+from unmask.nn.encoders.encoder import Encoded, Encoder
+from unmask.nn.layers.vocabulary import soft_vocabulary_loss
 from unmask.objectives.objective import BuildContext, Distributions, Objective, ObjectiveSettings, Part
 from unmask.objectives.teacher import TEACHER, Teacher
+from unmask.support.errors import UserError
 
 NAME = "soft_targets"
 

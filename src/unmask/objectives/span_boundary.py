@@ -1,7 +1,7 @@
 """Span boundary objective: predict each token of a masked span from the tokens just outside it and its position.
 
 Input: samples with `positions["masked"]` and `labels["masked"]`; adjacent masked tokens form a span (see
-batches/span_masking.py). Output: a part of the loss with one term per token of a span.
+data/batches/span_masking.py). Output: a part of the loss with one term per token of a span.
 
 Joshi et al. 2020 (SpanBERT), section 3.2: the boundary vectors and an embedding of the position within the span pass
 through two layers, each with GELU and LayerNorm; the decoder is tied to the token embeddings. As in its code
@@ -18,15 +18,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from unmask.batches.batch import Batch, Sample
-from unmask.batches.masking import MASKED
-from unmask.batches.span_masking import span_indices
-from unmask.encoders.encoder import BOTH_SIDES, TOKEN_EMBEDDINGS, Encoded, Encoder
-from unmask.layers.block import ACTIVATIONS
-from unmask.layers.embeddings import look_up
-from unmask.layers.linear import Linear
-from unmask.layers.norm import LayerNorm
-from unmask.layers.vocabulary import vocabulary_loss
+from unmask.data.batches.batch import Batch, Sample
+from unmask.data.batches.masking import MASKED
+from unmask.data.batches.span_masking import span_indices
+from unmask.nn.encoders.encoder import BOTH_SIDES, TOKEN_EMBEDDINGS, Encoded, Encoder
+from unmask.nn.layers.block import ACTIVATIONS
+from unmask.nn.layers.embeddings import look_up
+from unmask.nn.layers.linear import Linear
+from unmask.nn.layers.norm import LayerNorm
+from unmask.nn.layers.vocabulary import vocabulary_loss
 from unmask.objectives.objective import BuildContext, Objective, ObjectiveSettings, Part, decoder_of
 
 

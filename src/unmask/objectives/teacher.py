@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from unmask.batches.batch import Batch, Tokens
-from unmask.encoders.encoder import NOTHING, Encoded, Encoder, Keep
-from unmask.fingerprint import fingerprint
+from unmask.data.batches.batch import Batch, Tokens
+from unmask.nn.encoders.encoder import NOTHING, Encoded, Encoder, Keep
+from unmask.support.fingerprint import fingerprint
 
 if TYPE_CHECKING:
     from unmask.objectives.learner import Learner

@@ -21,8 +21,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp
 
-from unmask.batches.batch import total_length
-from unmask.errors import UserError
+from unmask.data.batches.batch import total_length
 from unmask.serving.auth import Keys
 from unmask.serving.batcher import Job
 from unmask.serving.body import ClientDisconnect, Gate
@@ -33,7 +32,8 @@ from unmask.serving.metrics import CONTENT_TYPE, Meter
 from unmask.serving.openapi import describe
 from unmask.serving.served import Served
 from unmask.serving.types import Info, Server
-from unmask.version import __version__
+from unmask.support.errors import UserError
+from unmask.support.version import __version__
 
 Value = TypeVar("Value")
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from unmask.errors import UserError
+from unmask.support.errors import UserError
 
 VARIABLE = "UNMASK_API_KEY"
 """Environment variable with a key."""

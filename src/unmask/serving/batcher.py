@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from unmask.batches.batch import Sample, total_length
+from unmask.data.batches.batch import Sample, total_length
 from unmask.serving.limits import Limits, Refusal, overloaded, unhealthy
 from unmask.serving.metrics import Meter
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from unmask.batches.batch import total_length
+from unmask.data.batches.batch import total_length
 from unmask.serving import types
 from unmask.serving.batcher import Job
 from unmask.serving.limits import invalid, too_large

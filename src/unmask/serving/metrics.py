@@ -8,7 +8,7 @@ import traceback
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYPE
 
-from unmask.errors import printable
+from unmask.support.errors import printable
 
 __all__ = ["CONTENT_TYPE", "Meter"]
 

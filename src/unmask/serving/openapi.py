@@ -8,7 +8,7 @@ import msgspec
 
 from unmask.serving.endpoints import ENDPOINTS, Endpoint
 from unmask.serving.types import Failure, Server
-from unmask.version import __version__
+from unmask.support.version import __version__
 
 REFUSALS = {
     "400": "The body is not valid JSON.",

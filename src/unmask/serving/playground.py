@@ -26,13 +26,13 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import Route
 
-from unmask.batches.batch import Sample, total_length
+from unmask.data.batches.batch import Sample, total_length
+from unmask.data.labelled.sentence import split_text
 from unmask.families import family_of
 from unmask.inference.attention import has_attention, read_attention
 from unmask.inference.exported import ExportedBackend
 from unmask.inference.influence import frame_influence
 from unmask.inference.tokens import Token, frame_tokens
-from unmask.labelled.sentence import split_text
 from unmask.serving.app import Service, json_response
 from unmask.serving.batcher import Job
 from unmask.serving.endpoints import Endpoint

@@ -17,13 +17,13 @@ from types import FrameType
 import uvicorn
 from starlette.types import ASGIApp
 
-from unmask.errors import UserError, counted
 from unmask.inference.predictor import open_predictor
 from unmask.serving.app import LOOPBACK, Service
 from unmask.serving.limits import Limits
 from unmask.serving.metrics import Meter
 from unmask.serving.protocol import bounded
 from unmask.serving.served import Served
+from unmask.support.errors import UserError, counted
 from unmask.training.machine import Machine
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from unmask.batches.batch import Sample, total_length
-from unmask.batches.frame import Frame
-from unmask.encoders.downstream import resolve_layers
+from unmask.data.batches.batch import Sample, total_length
+from unmask.data.batches.frame import Frame
 from unmask.inference.batching import in_order
 from unmask.inference.features import frame_words
 from unmask.inference.fill import HEADS, Mask, find_masks, mask_head, most_probable
 from unmask.inference.pooling import normalized, pooled, supported
 from unmask.inference.predictor import Predictor
+from unmask.nn.encoders.downstream import resolve_layers
 from unmask.serving.batcher import Batcher, Head, Job
 from unmask.serving.limits import Limits, invalid, too_large
 from unmask.serving.metrics import Meter

@@ -10,7 +10,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any
 
-from unmask.plugins import Table
+from unmask.support.plugins import Table
 
 if TYPE_CHECKING:
     from unmask.tasks.answer_beams import AnswerBeams

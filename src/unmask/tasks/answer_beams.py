@@ -22,11 +22,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, linear
 
-from unmask.batches.batch import Batch, Sample
-from unmask.encoders.encoder import Encoded, Encoder, HeadSpec, token_vectors
-from unmask.labelled.squad_file import Question
-from unmask.layers.linear import Linear
-from unmask.layers.norm import LayerNorm
+from unmask.data.batches.batch import Batch, Sample
+from unmask.data.labelled.squad_file import Question
+from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec, token_vectors
+from unmask.nn.layers.linear import Linear
+from unmask.nn.layers.norm import LayerNorm
 from unmask.objectives.objective import Objective, Part
 from unmask.tasks.candidates import Candidates
 from unmask.tasks.passage_windows import LABEL, Window

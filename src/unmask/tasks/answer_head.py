@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from unmask.batches.batch import Batch, Sample
-from unmask.encoders.encoder import Encoded, Encoder, HeadSpec, token_vectors
-from unmask.layers.linear import Linear
+from unmask.data.batches.batch import Batch, Sample
+from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec, token_vectors
+from unmask.nn.layers.linear import Linear
 from unmask.objectives.objective import Objective, Part, imitate_softmax
 from unmask.tasks.candidates import Candidates
 from unmask.tasks.passage_windows import LABEL

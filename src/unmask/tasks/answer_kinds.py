@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from unmask.labelled.squad_file import Question
+from unmask.data.labelled.squad_file import Question
 from unmask.tasks.extraction import Extraction, Found, Span
 from unmask.tasks.passage_windows import Window
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from unmask.batches.batch import Batch
+from unmask.data.batches.batch import Batch
 
 
 class Candidates:

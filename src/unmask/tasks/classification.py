@@ -17,13 +17,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unmask.batches.batch import Batch
-from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
-from unmask.errors import UserError
-from unmask.labelled.labelled_file import Row
+from unmask.data.batches.batch import Batch
+from unmask.data.labelled.labelled_file import Row
+from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics import classification as metrics
 from unmask.metrics.intervals import Measure
+from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part, imitate_softmax
+from unmask.support.errors import UserError
 from unmask.tasks.calibration import (
     Temperature,
     check_temperature,
@@ -37,7 +38,6 @@ from unmask.tasks.regularization import NONE, Regularization, score, second_pass
 from unmask.tasks.rows import are_pairs, hold_out, passages, with_labels
 from unmask.tasks.task import Framed
 from unmask.tasks.text_task import TextTask
-from unmask.tokenizers.tokenizer import Tokenizer
 
 
 class Prediction(msgspec.Struct, frozen=True, omit_defaults=True):

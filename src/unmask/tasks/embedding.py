@@ -24,20 +24,20 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
-from unmask.batches.batch import GROUP, Batch, Sample
-from unmask.encoders.encoder import Encoded, Encoder, HeadSpec, mean_vectors
-from unmask.errors import UserError
-from unmask.labelled.columns import LABELS, NUMBERS, SIMILARITY, Fields
-from unmask.labelled.labelled_file import NAMES, Row
-from unmask.layers.vocabulary import count_correct
+from unmask.data.batches.batch import GROUP, Batch, Sample
+from unmask.data.labelled.columns import LABELS, NUMBERS, SIMILARITY, Fields
+from unmask.data.labelled.labelled_file import NAMES, Row
+from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics import regression as metrics
 from unmask.metrics.intervals import Measure
+from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec, mean_vectors
+from unmask.nn.layers.vocabulary import count_correct
 from unmask.objectives.objective import Objective, Part
+from unmask.support.errors import UserError
 from unmask.tasks.mistake import Mistake
 from unmask.tasks.regression import all_equal, numbers
 from unmask.tasks.rows import RowTask, are_pairs, frame_rows, hold_out, passages
 from unmask.tasks.task import Columns, Framed, Notes, Paths
-from unmask.tokenizers.tokenizer import Tokenizer
 
 SIDE, TEXT, TARGET = "side", "text_number", "similarity"
 """Names of labels: whether a sequence is a first (0), a second (1) or a third text (2); the number of its text, the

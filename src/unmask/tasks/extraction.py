@@ -15,15 +15,15 @@ import msgspec
 import numpy as np
 import torch
 
-from unmask.batches.frame import Frame
-from unmask.batches.rng import derive_rng
-from unmask.errors import UserError
-from unmask.labelled.squad_file import Question
+from unmask.data.batches.frame import Frame
+from unmask.data.batches.rng import derive_rng
+from unmask.data.labelled.squad_file import Question
+from unmask.data.text.unicode import check_unicode
+from unmask.support.errors import UserError
 from unmask.tasks.mistake import Mark, Mistake, Passage
 from unmask.tasks.passage_windows import Window, WindowSettings
 from unmask.tasks.spans import best_spans
 from unmask.tasks.task import DEV_SHARE, Columns, Task
-from unmask.text.unicode import check_unicode
 
 
 class Span(msgspec.Struct, frozen=True):

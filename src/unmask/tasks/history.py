@@ -18,11 +18,11 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from unmask.errors import UserError
-from unmask.labelled.dialogue import DialogueQuestion, Turn
+from unmask.data.labelled.dialogue import DialogueQuestion, Turn
+from unmask.data.text.unicode import check_unicode
+from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
+from unmask.support.errors import UserError
 from unmask.tasks.passage_windows import Asked
-from unmask.text.unicode import check_unicode
-from unmask.tokenizers.tokenizer import Ids, Tokenizer
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

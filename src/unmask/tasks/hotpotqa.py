@@ -21,9 +21,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from unmask.encoders.encoder import HeadSpec
-from unmask.errors import UserError
-from unmask.labelled.hotpotqa_file import (
+from unmask.data.labelled.hotpotqa_file import (
     CLOSED,
     HotpotQuestion,
     Sentence,
@@ -31,17 +29,19 @@ from unmask.labelled.hotpotqa_file import (
     join_paragraphs,
     read_hotpotqa,
 )
+from unmask.data.text.sentences import split_sentences
+from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics import hotpotqa as metrics
 from unmask.metrics.hotpotqa import Solution
 from unmask.metrics.intervals import Measure
+from unmask.nn.encoders.encoder import HeadSpec
+from unmask.support.errors import UserError
 from unmask.tasks.answer_head import SENTENCES, SHARE, SUPPORT, AnswerHead
 from unmask.tasks.answer_kinds import KIND, KINDS, KindAnswered, read_kinds, with_kind
 from unmask.tasks.extraction import Extraction, Texts, check_asked, refuse_columns, span_mistake
 from unmask.tasks.mistake import Mistake
 from unmask.tasks.passage_windows import Window, cut_passages, token_span
 from unmask.tasks.task import Columns, Framed, Notes, Paths
-from unmask.text.sentences import split_sentences
-from unmask.tokenizers.tokenizer import Tokenizer
 
 TEXTS = {"yes": "yes", "no": "no"}
 """The answers that are no spans."""

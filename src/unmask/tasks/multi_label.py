@@ -17,14 +17,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from unmask.batches.batch import Batch, Sample
-from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
-from unmask.errors import UserError
-from unmask.labelled.columns import Fields
-from unmask.labelled.labelled_file import Row
+from unmask.data.batches.batch import Batch, Sample
+from unmask.data.labelled.columns import Fields
+from unmask.data.labelled.labelled_file import Row
+from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics import multi_label as metrics
 from unmask.metrics.intervals import Measure
+from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part
+from unmask.support.errors import UserError
 from unmask.tasks.calibration import (
     Temperature,
     at_temperature,
@@ -39,7 +40,6 @@ from unmask.tasks.pooled_head import TextHead
 from unmask.tasks.rows import are_pairs, hold_out, passages
 from unmask.tasks.task import Framed
 from unmask.tasks.text_task import TextTask
-from unmask.tokenizers.tokenizer import Tokenizer
 
 
 class Labels(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -19,20 +19,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unmask.batches.batch import GROUP, Batch, Sample
-from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
-from unmask.errors import UserError
-from unmask.labelled.choices_file import Choices, read_choices
-from unmask.labelled.labelled_file import Row
+from unmask.data.batches.batch import GROUP, Batch, Sample
+from unmask.data.labelled.choices_file import Choices, read_choices
+from unmask.data.labelled.labelled_file import Row
+from unmask.data.text.unicode import check_unicode
+from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics.intervals import Measure
+from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part
+from unmask.support.errors import UserError
 from unmask.tasks.extraction import hold_out_passages
 from unmask.tasks.mistake import Mistake, Passage
 from unmask.tasks.pooled_head import PooledHead
 from unmask.tasks.rows import frame_rows
 from unmask.tasks.task import Columns, Framed, Notes, Paths, Task
-from unmask.text.unicode import check_unicode
-from unmask.tokenizers.tokenizer import Tokenizer
 
 LABEL = "multiple_choice"
 """Name of the label that tells whether a sequence has the right choice."""

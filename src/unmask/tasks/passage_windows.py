@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unmask.batches.batch import Sample
-from unmask.batches.frame import Frame
-from unmask.labelled.squad_file import Question
-from unmask.tokenizers.tokenizer import Ids, Tokenizer
+from unmask.data.batches.batch import Sample
+from unmask.data.batches.frame import Frame
+from unmask.data.labelled.squad_file import Question
+from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 
 LABEL = "question_answering"
 """Name of the label that holds the positions in the window of the first and the last token of the answer."""

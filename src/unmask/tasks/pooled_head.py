@@ -12,9 +12,9 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from unmask.batches.batch import GROUP, Batch, Sample
-from unmask.encoders.encoder import POOLER, Encoded, Encoder, HeadSpec, WithPooler, text_rows, text_vectors
-from unmask.layers.dropout import Dropout
+from unmask.data.batches.batch import GROUP, Batch, Sample
+from unmask.nn.encoders.encoder import POOLER, Encoded, Encoder, HeadSpec, WithPooler, text_rows, text_vectors
+from unmask.nn.layers.dropout import Dropout
 from unmask.objectives.objective import Objective
 
 

@@ -22,19 +22,19 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from unmask.encoders.encoder import HeadSpec
-from unmask.errors import UserError
-from unmask.labelled.squad_file import Answer, Question, describe_repairs, read_squad
+from unmask.data.labelled.squad_file import Answer, Question, describe_repairs, read_squad
+from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics import question_answering as metrics
 from unmask.metrics.intervals import Measure
+from unmask.nn.encoders.encoder import HeadSpec
 from unmask.objectives.objective import Objective
+from unmask.support.errors import UserError
 from unmask.tasks.answer_head import AnswerHead
 from unmask.tasks.extraction import Extraction, Span, check_answers, refuse_columns, span_mistake
 from unmask.tasks.mistake import Mistake
 from unmask.tasks.passage_windows import Window, cut_passages
 from unmask.tasks.task import Columns, Framed, Notes, Paths
 from unmask.tasks.threshold import find_threshold
-from unmask.tokenizers.tokenizer import Tokenizer
 
 
 class Answered(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -14,20 +14,20 @@ import msgspec
 import numpy as np
 from torch import Tensor
 
-from unmask.batches.batch import Batch
-from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
-from unmask.errors import UserError
-from unmask.labelled.columns import LABELS, NUMBERS, SIMILARITY, Fields
-from unmask.labelled.labelled_file import Row
+from unmask.data.batches.batch import Batch
+from unmask.data.labelled.columns import LABELS, NUMBERS, SIMILARITY, Fields
+from unmask.data.labelled.labelled_file import Row
+from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics import regression as metrics
 from unmask.metrics.intervals import Measure
+from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part
+from unmask.support.errors import UserError
 from unmask.tasks.mistake import Mistake
 from unmask.tasks.pooled_head import TextHead
 from unmask.tasks.rows import are_pairs, hold_out, passages, with_labels
 from unmask.tasks.task import Columns, Framed, Notes, Paths
 from unmask.tasks.text_task import TextTask
-from unmask.tokenizers.tokenizer import Tokenizer
 
 LEAST, FINEST = 1e-30, 1e-5
 """Smallest standard deviations that can be learned: absolute, and relative to the mean (float32 has seven digits)."""

@@ -12,9 +12,9 @@ import msgspec
 from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div, log_softmax
 
-from unmask.batches.batch import Batch
-from unmask.encoders.encoder import Encoded, Encoder
-from unmask.layers.vocabulary import count_correct
+from unmask.data.batches.batch import Batch
+from unmask.nn.encoders.encoder import Encoded, Encoder
+from unmask.nn.layers.vocabulary import count_correct
 from unmask.objectives.objective import Part
 
 

@@ -11,19 +11,19 @@ from typing import ClassVar, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from unmask.batches.batch import Sample
-from unmask.batches.frame import Frame
-from unmask.batches.rng import derive_rng
-from unmask.errors import UserError
-from unmask.labelled.columns import SINGLE, Fields
-from unmask.labelled.labelled_file import NAMES, Row, iterate_rows, read_rows
-from unmask.labelled.table import Source
+from unmask.data.batches.batch import Sample
+from unmask.data.batches.frame import Frame
+from unmask.data.batches.rng import derive_rng
+from unmask.data.labelled.columns import SINGLE, Fields
+from unmask.data.labelled.labelled_file import NAMES, Row, iterate_rows, read_rows
+from unmask.data.labelled.table import Source
+from unmask.data.text.unicode import check_unicode
+from unmask.data.tokenizers.ragged import Ragged, encode_ragged
+from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
+from unmask.support.errors import UserError
 from unmask.tasks.mistake import Passage
 from unmask.tasks.passage_windows import window_starts
 from unmask.tasks.task import DEV_SHARE, Columns, Notes, Paths, Task
-from unmask.text.unicode import check_unicode
-from unmask.tokenizers.ragged import Ragged, encode_ragged
-from unmask.tokenizers.tokenizer import Ids, Tokenizer
 
 Size = TypeVar("Size", int, np.ndarray)
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from unmask.labelled.sentence import Sentence
-from unmask.labelled.tag_schemes import write_tags
+from unmask.data.labelled.sentence import Sentence
+from unmask.data.labelled.tag_schemes import write_tags
 from unmask.metrics.token_classification import Chunk, chunks
 from unmask.tasks.calibration import softmax
 

@@ -17,14 +17,14 @@ from typing import Any, ClassVar, Self
 import msgspec
 import numpy as np
 
-from unmask.batches.batch import Sample
-from unmask.encoders.encoder import HeadSpec
-from unmask.errors import UserError
-from unmask.labelled.table import Source
+from unmask.data.batches.batch import Sample
+from unmask.data.labelled.table import Source
+from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics.intervals import Measure
+from unmask.nn.encoders.encoder import HeadSpec
 from unmask.objectives.objective import Objective
+from unmask.support.errors import UserError
 from unmask.tasks.mistake import Mistake
-from unmask.tokenizers.tokenizer import Tokenizer
 
 Paths = Sequence[Source]
 """Labeled files, or examples in memory."""

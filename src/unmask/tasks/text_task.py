@@ -17,10 +17,10 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from unmask.batches.batch import Sample
-from unmask.labelled.labelled_file import Row
+from unmask.data.batches.batch import Sample
+from unmask.data.labelled.labelled_file import Row
+from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.tasks.rows import RowTask, frame_rows
-from unmask.tokenizers.tokenizer import Tokenizer
 
 
 class FramedTexts(NamedTuple):

@@ -22,20 +22,22 @@ import msgspec
 import numpy as np
 from torch import Tensor
 
-from unmask.batches.batch import Batch, Sample
-from unmask.batches.frame import Frame
-from unmask.batches.rng import derive_rng
-from unmask.encoders.encoder import Encoded, Encoder, HeadSpec, token_vectors
-from unmask.errors import UserError
-from unmask.labelled.sentence import Sentence, join_words, split_text
-from unmask.labelled.table import Source
-from unmask.labelled.tagged_file import iterate_sentences, read_sentences, write_columns
-from unmask.layers.dropout import Dropout
-from unmask.layers.linear import Linear
+from unmask.data.batches.batch import Batch, Sample
+from unmask.data.batches.frame import Frame
+from unmask.data.batches.rng import derive_rng
+from unmask.data.labelled.sentence import Sentence, join_words, split_text
+from unmask.data.labelled.table import Source
+from unmask.data.labelled.tagged_file import iterate_sentences, read_sentences, write_columns
+from unmask.data.text.unicode import check_unicode
+from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
 from unmask.metrics import token_classification as metrics
 from unmask.metrics.intervals import Measure
 from unmask.metrics.token_classification import Chunk, split_tag
+from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec, token_vectors
+from unmask.nn.layers.dropout import Dropout
+from unmask.nn.layers.linear import Linear
 from unmask.objectives.objective import Objective, Part, imitate_softmax
+from unmask.support.errors import UserError
 from unmask.tasks.calibration import (
     Temperature,
     check_temperature,
@@ -49,8 +51,6 @@ from unmask.tasks.regularization import NONE, Regularization, score, second_pass
 from unmask.tasks.tagged import Tagged, read_tags, tags_of
 from unmask.tasks.task import DEV_SHARE, Columns, Framed, Notes, Paths, Task
 from unmask.tasks.word_windows import cut_windows
-from unmask.text.unicode import check_unicode
-from unmask.tokenizers.tokenizer import Ids, Tokenizer
 
 COLUMNS = (".conll", ".tsv", ".txt")
 """Suffixes of files of predictions that have a word in each line."""

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from unmask.labelled.labelled_file import Row, is_plain, iterate_texts, read_rows, read_texts
-from unmask.labelled.table import Data, Source, as_sources
+from unmask.data.labelled.labelled_file import Row, is_plain, iterate_texts, read_rows, read_texts
+from unmask.data.labelled.table import Data, Source, as_sources
 from unmask.tasks.rows import as_rows
 from unmask.tasks.task import Columns, Task
 
@@ -19,7 +19,7 @@ def read_unlabeled(data: Data, *, columns: Columns, kind: str | None, notes: lis
     """Return the texts, or pairs of them, of files or tables as rows without a label.
 
     Args:
-        data: see `unmask.labelled.table.as_sources`; a `.txt` file has one text per line.
+        data: see `unmask.data.labelled.table.as_sources`; a `.txt` file has one text per line.
         columns: mapping of our column names to those of the data.
         kind: format of the files, if the suffix does not determine it.
         notes: receives a line for each reason why rows were omitted.

@@ -11,15 +11,15 @@ import time
 from collections.abc import Callable
 from functools import cached_property
 
-from unmask.batches.batch import Sample, total_length
-from unmask.batches.sources import Source
-from unmask.errors import UserError
-from unmask.runs.directory import RunDirectory
-from unmask.runs.display import Display, duration
+from unmask.data.batches.batch import Sample, total_length
+from unmask.data.batches.sources import Source
+from unmask.support.errors import UserError
 from unmask.training.machine import Machine
 from unmask.training.memory import find_micro_tokens
 from unmask.training.plan import Plan
 from unmask.training.processes import Processes
+from unmask.training.runs.directory import RunDirectory
+from unmask.training.runs.display import Display, duration
 from unmask.training.settings import TrainingSettings
 
 BUDGETS = {"budget.steps", "budget.tokens", "budget.minutes", "budget.epochs", "budget.max_minutes"}

@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from unmask.batches.batch import Batch
+from unmask.data.batches.batch import Batch
 from unmask.objectives.learner import Learner
 from unmask.training.processes import Processes
 

@@ -4,7 +4,7 @@
                                     carry.safetensors, if state is carried from step to step
     RUN/checkpoints/latest          name of the newest checkpoint; updated only once that one is durable
 
-A checkpoint has no random state: every generator is derived from a key (batches/rng.py).
+A checkpoint has no random state: every generator is derived from a key (data/batches/rng.py).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from unmask.batches.sources import Cursor
-from unmask.durable import create, sha256, sync
-from unmask.errors import UnmaskError, UserError
+from unmask.data.batches.sources import Cursor
+from unmask.support.durable import create, sha256, sync
+from unmask.support.errors import UnmaskError, UserError
 
 CARRY_FILE = "carry.safetensors"
 KEPT = 2

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from unmask.batches.batch import Batch, add_counts
-from unmask.capabilities import widest_float
+from unmask.data.batches.batch import Batch, add_counts
 from unmask.objectives.learner import Learner, Loss
-from unmask.runs.display import Display
+from unmask.support.capabilities import widest_float
 from unmask.training.carry import CarryTable
 from unmask.training.machine import Machine
 from unmask.training.processes import Processes
+from unmask.training.runs.display import Display
 
 
 def evaluate(

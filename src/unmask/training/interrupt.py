@@ -6,7 +6,7 @@ import signal
 import threading
 from types import FrameType
 
-from unmask.errors import UnmaskError
+from unmask.support.errors import UnmaskError
 
 
 class Interrupted(UnmaskError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from unmask.capabilities import widest_float
+from unmask.support.capabilities import widest_float
 
 Tensors = list[Tensor] | tuple[Tensor, ...]
 

@@ -17,16 +17,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unmask.batches.batch import Batch, Sample, collate
-from unmask.batches.rng import derive_seed
-from unmask.batches.sources import Source
-from unmask.batches.steps import report_lost_workers
-from unmask.environment import SMALLER, check_memory, naming_shortage
-from unmask.errors import UnmaskError, UserError
+from unmask.data.batches.batch import Batch, Sample, collate
+from unmask.data.batches.rng import derive_seed
+from unmask.data.batches.sources import Source
+from unmask.data.batches.steps import report_lost_workers
 from unmask.objectives.learner import Learner
-from unmask.runs.directory import RunDirectory
-from unmask.runs.display import Display
-from unmask.runs.extras import missing
+from unmask.support.environment import SMALLER, check_memory, naming_shortage
+from unmask.support.errors import UnmaskError, UserError
 from unmask.training.calibration import BUDGETS, FITTING, UNKNOWN_STEPS, Calibration, check_growth
 from unmask.training.carry import CarryTable
 from unmask.training.checkpoint import Progress, Saver, load_carry, load_checkpoint, newest_checkpoint, set_newer_aside
@@ -39,6 +36,9 @@ from unmask.training.patience import Patience
 from unmask.training.plan import EVALUATION_SHARE, FORWARDS_PER_STEP
 from unmask.training.processes import Processes, Sums
 from unmask.training.replicas import replicate
+from unmask.training.runs.directory import RunDirectory
+from unmask.training.runs.display import Display
+from unmask.training.runs.extras import missing
 from unmask.training.settings import TrainingSettings
 from unmask.training.step_feed import StepFeed
 

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from unmask.capabilities import WAYS, cpu_or_gpu, emulates_bf16, multiplies_bf16, onednn_multiplies, products
-from unmask.environment import whole
-from unmask.errors import UserError
+from unmask.support.capabilities import WAYS, cpu_or_gpu, emulates_bf16, multiplies_bf16, onednn_multiplies, products
+from unmask.support.environment import whole
+from unmask.support.errors import UserError
 
 GPU_WORKERS = 2
 """Default number of worker processes that make batches for a GPU; a CPU needs its cores for the step itself."""

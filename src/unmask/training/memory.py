@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
-from unmask.batches.batch import Sample
-from unmask.environment import naming_shortage
+from unmask.data.batches.batch import Sample
+from unmask.support.environment import naming_shortage
 from unmask.training.machine import Machine
 
 SMALL, PROBE = 2048, 8192

@@ -2,7 +2,7 @@
 
 Input: the held-out losses that the run has logged, so that a resumed run decides as if it had never been interrupted.
 The weights of the lowest loss are stored in RUN/checkpoints/best.safetensors. The data that stop a run must not be the
-data it is reported on: fine-tuning holds out part of the training examples for this (finetuning/run.py).
+data it is reported on: fine-tuning holds out part of the training examples for this (workflows/finetuning/run.py).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from unmask.durable import replace_file
-from unmask.errors import UnmaskError, UserError
-from unmask.fingerprint import fingerprint
-from unmask.runs.directory import RunDirectory
+from unmask.support.durable import replace_file
+from unmask.support.errors import UnmaskError, UserError
+from unmask.support.fingerprint import fingerprint
 from unmask.training.processes import Processes
+from unmask.training.runs.directory import RunDirectory
 
 BEST = "best.safetensors"
 FINGERPRINT = "fingerprint"

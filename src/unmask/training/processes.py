@@ -21,8 +21,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
-from unmask.environment import rank_and_size, whole
-from unmask.errors import UnmaskError
+from unmask.support.environment import rank_and_size, whole
+from unmask.support.errors import UnmaskError
 
 TIMEOUT = "UNMASK_TIMEOUT"
 """Environment variable: seconds to wait for a process that does not respond (default 600)."""

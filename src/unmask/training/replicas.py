@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from unmask.batches.batch import Batch
+from unmask.data.batches.batch import Batch
 from unmask.objectives.learner import Learner, Loss
 from unmask.training.machine import Machine
 from unmask.training.precision import Working

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from unmask.batches.batch import Sample
-from unmask.batches.sources import Cursor, Source
-from unmask.batches.stages import stage_at
-from unmask.batches.steps import Step, Steps
-from unmask.errors import UserError
+from unmask.data.batches.batch import Sample
+from unmask.data.batches.sources import Cursor, Source
+from unmask.data.batches.stages import stage_at
+from unmask.data.batches.steps import Step, Steps
+from unmask.support.errors import UserError
 from unmask.training.checkpoint import Progress
 from unmask.training.processes import Processes
 from unmask.training.settings import BatchSettings

@@ -18,17 +18,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from unmask.batches.batch import Batch
-from unmask.encoders.encoder import Encoded, Encoder, HeadSpec
-from unmask.errors import UserError
-from unmask.labelled.labelled_file import Row
+from unmask.data.batches.batch import Batch
+from unmask.data.labelled.labelled_file import Row
+from unmask.data.tokenizers.tokenizer import Tokenizer
 from unmask.metrics.intervals import Measure
+from unmask.nn.encoders.encoder import Encoded, Encoder, HeadSpec
 from unmask.objectives.objective import Part
+from unmask.support.errors import UserError
 from unmask.tasks.mistake import Mistake
 from unmask.tasks.pooled_head import PooledHead
 from unmask.tasks.rows import RowTask, are_pairs, frame_rows, hold_out, passages
 from unmask.tasks.task import Columns, Framed, Notes, Paths
-from unmask.tokenizers.tokenizer import Tokenizer
 
 
 class Ranked(msgspec.Struct, frozen=True, omit_defaults=True):

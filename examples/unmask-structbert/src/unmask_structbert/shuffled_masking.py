@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from unmask.batches.batch import Sample
-from unmask.batches.masking import MASKED, Begins, MaskingSettings
-from unmask.batches.token_masking import TokenMasking
+from unmask.data.batches.batch import Sample
+from unmask.data.batches.masking import MASKED, Begins, MaskingSettings
+from unmask.data.batches.token_masking import TokenMasking
 
 SHUFFLED = "shuffled"
 """Name of the positions and labels of shuffled tokens."""

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from unmask.batches.batch import Batch, Sample
-from unmask.encoders.encoder import BOTH_SIDES, TOKEN_EMBEDDINGS, Encoded, Encoder
-from unmask.layers.block import ACTIVATIONS
-from unmask.layers.norm import LayerNorm
-from unmask.layers.vocabulary import vocabulary_loss
+from unmask.data.batches.batch import Batch, Sample
+from unmask.nn.encoders.encoder import BOTH_SIDES, TOKEN_EMBEDDINGS, Encoded, Encoder
+from unmask.nn.layers.block import ACTIVATIONS
+from unmask.nn.layers.norm import LayerNorm
+from unmask.nn.layers.vocabulary import vocabulary_loss
 from unmask.objectives.objective import BuildContext, Objective, ObjectiveSettings, Part, accuracy_of, decoder_of
 from unmask_structbert.shuffled_masking import SHUFFLED
 

@@ -1,0 +1,1 @@
+"""From raw text and labeled files to batches."""

@@ -1,0 +1,346 @@
+"""`Sample`, one sequence in numpy, and `Batch`, many sequences concatenated in torch.
+
+A batch has no padding: it is one stream of tokens with offsets. All indices are computed here, on the CPU, so that
+nothing downstream has to read a shape from a device. `collate` sorts by length, so that little is padding in the groups
+on which attention kernels without variable-length support work (groups.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unmask.data.batches.groups import Change, Group, group_queries, group_sequences, pack_sequences
+
+Key = tuple[int, ...]
+"""Identifies a sample permanently, for example (epoch, block, item). Random generators are derived from it."""
+
+TARGETS = "targets"
+"""Name of the positions and labels of tokens that are predicted by queries, without reading them (XLNet)."""
+
+GROUP = "group"
+"""Name of the label that tells which sequences of a batch come from the same sample."""
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One sequence. Layouts create it, masking and objectives add to it; each name is added only once.
+
+    Attributes:
+        key: identifies the sample.
+        ids: token ids, (length,), or several numbers per token, (length, any number).
+        segments: 0 or 1 for each token, (length,); None if segments are not distinguished.
+        positions: token indices in the sequence by name, such as "summary" or "masked".
+        labels: values to predict by name, each (any number,).
+        counts: number of terms that each part of the loss sums over in this sample.
+        done: fraction of the run that is completed when the sample is read, 0 to 1, for settings that change during it.
+        stage: index of the run's stage in which the sample is read.
+        stream: index of the contiguous stream whose next window this is; None for an independent sample.
+        fresh: whether the stream starts here, so that no state is carried over from the previous window.
+        backward: whether the ids are in reverse order, for bodies that distinguish directions; None: samples have no
+            direction.
+        order: each token's rank in the factorization order, (length,): it sees the tokens with ranks up to its own;
+            None: all tokens see each other.
+        remember: number of its first tokens that the next window of the stream can attend to, which do not see the
+            others; None: all.
+        parts: lengths of the sequences that it consists of, which stay in one batch, such as the choices of a question;
+            each has the same number of positions and of labels, by name. Empty: it is one sequence.
+    """
+
+    key: Key
+    ids: np.ndarray
+    segments: np.ndarray | None = None
+    positions: Mapping[str, np.ndarray] = field(default_factory=dict)
+    labels: Mapping[str, np.ndarray] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    done: float = 0.0
+    stage: int = 0
+    stream: int | None = None
+    fresh: bool = False
+    backward: bool | None = None
+    order: np.ndarray | None = None
+    remember: int | None = None
+    parts: tuple[int, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @classmethod
+    def joined(cls, samples: Sequence[Sample], labels: Mapping[str, np.ndarray]) -> Sample:
+        """Return several sequences as one sample, without a key; `labels` are those of all, in order."""
+        starts = np.cumsum([0, *map(len, samples)])[:-1]
+        pairs = list(zip(samples, starts, strict=True))
+        segments = [sample.segments for sample in samples if sample.segments is not None]
+        return cls(
+            key=(),
+            ids=np.concatenate([sample.ids for sample in samples]),
+            segments=np.concatenate(segments) if segments else None,
+            positions={
+                name: np.concatenate([sample.positions[name] + start for sample, start in pairs])
+                for name in samples[0].positions
+            },
+            labels=labels,
+            parts=tuple(map(len, samples)),
+        )
+
+    def sequences(self, number: int) -> list[Sample]:
+        """Return its sequences, labeled with the number of the sample; itself, if it is one sequence."""
+        if not self.parts:
+            return [self]
+        made, starts = [], np.cumsum([0, *self.parts])[:-1]
+        for index, (start, length) in enumerate(zip(starts.tolist(), self.parts, strict=True)):
+            labels = {name: np.split(values, len(self.parts))[index] for name, values in self.labels.items()}
+            positions = {name: np.split(at, len(self.parts))[index] - start for name, at in self.positions.items()}
+            inside = slice(start, start + length)
+            made.append(
+                self.changed(
+                    key=(*self.key, index),
+                    ids=self.ids[inside],
+                    segments=None if self.segments is None else self.segments[inside],
+                    positions=positions,
+                    labels={**labels, GROUP: np.array([number])},
+                    parts=(),
+                )
+            )
+        return made
+
+    def named(self, key: Key) -> Sample:
+        """Return a copy with another key."""
+        return self.changed(key=key)
+
+    def at(self, done: float) -> Sample:
+        """Return a copy that is read when this fraction of the run is completed."""
+        return self.changed(done=done)
+
+    def add(
+        self,
+        *,
+        ids: np.ndarray | None = None,
+        order: np.ndarray | None = None,
+        positions: Mapping[str, np.ndarray] | None = None,
+        labels: Mapping[str, np.ndarray] | None = None,
+        counts: Mapping[str, int] | None = None,
+    ) -> Sample:
+        """Return a copy with additional names (and, for masking, other ids or an order).
+
+        Raises:
+            ValueError: a name is already in use.
+        """
+        given = {"positions": positions, "labels": labels, "counts": counts}
+        more: dict[str, object] = {name: _merge(getattr(self, name), new) for name, new in given.items() if new}
+        more |= {name: new for name, new in (("ids", ids), ("order", order)) if new is not None}
+        return self.changed(**more)
+
+    def changed(self, **values: object) -> Sample:
+        """Return a copy with other values, in a fraction of the time of `dataclasses.replace`."""
+        copy = object.__new__(Sample)
+        copy.__dict__.update(self.__dict__, **values)
+        return copy
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The input of an encoder.
+
+    Attributes:
+        ids: (tokens,), or (tokens, any number) for bodies that read several numbers per token, such as its characters.
+        segments: (tokens,); None if segments are not distinguished, which is the same for all batches of a run.
+        position_ids: (tokens,), each token's index in its sequence.
+        offsets: (sequences + 1,) int32.
+        groups: see `Group`; together they cover all tokens in order.
+        packed: one group of all tokens instead, whose rows hold several sequences, where that costs kernels that
+            support it less; otherwise None.
+        backward: number of sequences whose tokens are in reverse order, the last ones; None: no sequence has a
+            direction.
+        order: (tokens,); see `Sample`.
+        queries: (queries,) tokens that a body with two streams predicts without reading them, in order; None: none.
+        query_groups: the queries of each of the groups, which pad them like tokens; empty without queries.
+        remember: see `Sample`; the same for all sequences.
+    """
+
+    ids: Tensor
+    segments: Tensor | None
+    position_ids: Tensor
+    offsets: Tensor
+    groups: tuple[Group, ...]
+    packed: Group | None = None
+    backward: int | None = None
+    order: Tensor | None = None
+    queries: Tensor | None = None
+    query_groups: tuple[Group, ...] = ()
+    remember: int | None = None
+
+    def map(self, change: Change) -> Tokens:
+        """Return a copy with `change` applied to all tensors."""
+        segments, order, queries = (
+            None if old is None else change(old) for old in (self.segments, self.order, self.queries)
+        )
+        return replace(
+            self,
+            ids=change(self.ids),
+            segments=segments,
+            position_ids=change(self.position_ids),
+            offsets=change(self.offsets),
+            groups=tuple(group.map(change) for group in self.groups),
+            packed=None if self.packed is None else self.packed.map(change),
+            order=order,
+            queries=queries,
+            query_groups=tuple(group.map(change) for group in self.query_groups),
+        )
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Concatenated samples, sorted by length; where they have directions, those in reverse order come last.
+
+    Attributes:
+        keys: the samples' keys, which map predictions back to examples.
+        tokens: the input of the encoder.
+        positions: as in `Sample`, but as indices in the batch.
+        labels: concatenated.
+        counts: summed; known on the host before any forward pass.
+        streams: (sequences,) the stream of each, unique in a step; on the host; None if samples are independent.
+        fresh: (sequences,) bool, whether the stream starts here; on the host; None without streams.
+        carry: the state of these streams, (sequences, ...) each, added by the training loop on the device.
+    """
+
+    keys: tuple[Key, ...]
+    tokens: Tokens
+    positions: Mapping[str, Tensor]
+    labels: Mapping[str, Tensor]
+    counts: Mapping[str, int]
+    streams: Tensor | None = None
+    fresh: Tensor | None = None
+    carry: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def map(self, change: Change) -> Batch:
+        """Return a copy with `change` applied to all tensors that are read on the device, except `carry`."""
+        return replace(
+            self,
+            tokens=self.tokens.map(change),
+            positions={name: change(value) for name, value in self.positions.items()},
+            labels={name: change(value) for name, value in self.labels.items()},
+        )
+
+    def to(self, device: torch.device) -> Batch:
+        """Return the batch on a device; from pinned memory the copy overlaps with computation on the device."""
+        return self if device.type == "cpu" else self.map(lambda tensor: tensor.to(device, non_blocking=True))
+
+
+def collate(samples: Sequence[Sample]) -> Batch:
+    """Concatenate samples, shortest first (samples of equal length keep their order), each direction by itself.
+
+    Raises:
+        ValueError: a stream occurs twice, only some of the samples belong to streams, have segments, a direction or an
+            order, or they are remembered to different lengths.
+    """
+    counts = add_counts(samples)
+    samples = [sequence for number, sample in enumerate(samples) for sequence in sample.sequences(number)]
+    samples = sorted(samples, key=lambda sample: (bool(sample.backward), len(sample)))
+    backward = _count_backward(samples)
+    streams = [sample.stream for sample in samples if sample.stream is not None]
+    if streams and len(set(streams)) != len(samples):
+        raise ValueError("the samples of a batch must be windows of different streams, or all belong to no stream")
+    lengths = np.array([len(sample) for sample in samples])
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    starts = list(zip(samples, offsets[:-1], strict=True))
+    positions = {
+        name: torch.from_numpy(np.concatenate([sample.positions[name] + start for sample, start in starts]))
+        for name in samples[0].positions
+    }
+    groups = tuple(group_sequences(lengths, offsets, len(samples) - (backward or 0)))
+    queries = [len(sample.positions[TARGETS]) for sample in samples] if TARGETS in positions else []
+    position_ids = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+    tokens = Tokens(
+        ids=torch.from_numpy(np.concatenate([sample.ids for sample in samples]).astype(np.int64)),
+        segments=_numbers(samples, "segments"),
+        position_ids=torch.from_numpy(position_ids),
+        offsets=torch.from_numpy(offsets.astype(np.int32)),
+        groups=groups,
+        packed=pack_sequences(lengths, offsets, groups) if backward is None else None,
+        backward=backward,
+        order=_numbers(samples, "order"),
+        queries=positions.get(TARGETS),
+        query_groups=group_queries(np.array(queries), groups) if queries else (),
+        remember=_remembered(samples),
+    )
+    return Batch(
+        keys=tuple(sample.key for sample in samples),
+        tokens=tokens,
+        positions=positions,
+        labels={
+            name: torch.from_numpy(np.concatenate([sample.labels[name] for sample in samples]))
+            for name in samples[0].labels
+        },
+        counts=counts,
+        streams=torch.tensor(streams) if streams else None,
+        fresh=torch.tensor([sample.fresh for sample in samples]) if streams else None,
+    )
+
+
+def add_counts(samples: Sequence[Sample] | Sequence[Batch]) -> dict[str, int]:
+    """Sum the counts of samples, or of batches, by part."""
+    return {name: sum(sample.counts[name] for sample in samples) for name in samples[0].counts}
+
+
+def total_length(samples: Sequence[Sample]) -> int:
+    """Return the total number of tokens in samples."""
+    return sum(map(len, samples))
+
+
+def split(samples: Sequence[Sample], micro_tokens: int) -> list[list[Sample]]:
+    """Split a step's samples into micro-batches of similar lengths.
+
+    Each has at most `micro_tokens` tokens, or a single longer sample.
+
+    Raises:
+        ValueError: `micro_tokens` is not positive: the trainer has not been started, so its size is not known yet.
+    """
+    if micro_tokens < 1:
+        raise ValueError("micro_tokens must be at least 1: call Trainer.start() or Trainer.resume() before a step")
+    micro_batches: list[list[Sample]] = [[]]
+    capacity = micro_tokens
+    for sample in sorted(samples, key=len):
+        if micro_batches[-1] and len(sample) > capacity:
+            micro_batches.append([])
+            capacity = micro_tokens
+        micro_batches[-1].append(sample)
+        capacity -= len(sample)
+    return micro_batches
+
+
+def _numbers(samples: Sequence[Sample], name: str) -> Tensor | None:
+    """Return the concatenated segments or order of samples, (tokens,), or None if no sample has any."""
+    given = [values for sample in samples if (values := getattr(sample, name)) is not None]
+    if given and len(given) != len(samples):
+        raise ValueError(f"either all samples of a batch must have {name}, or none")
+    return torch.from_numpy(np.concatenate(given).astype(np.int64)) if given else None
+
+
+def _remembered(samples: Sequence[Sample]) -> int | None:
+    """Return how many tokens of each sample are remembered."""
+    (remember, *others) = {sample.remember for sample in samples}
+    if others:
+        raise ValueError("the samples of a batch must be remembered to the same length")
+    return remember
+
+
+def _count_backward(samples: Sequence[Sample]) -> int | None:
+    """Return how many samples are in reverse order, or None if no sample has a direction."""
+    given = [sample.backward for sample in samples if sample.backward is not None]
+    if given and len(given) != len(samples):
+        raise ValueError("either all samples of a batch must have a direction, or none")
+    return sum(given) if given else None
+
+
+def _merge(old: Mapping[str, _Value], new: Mapping[str, _Value]) -> dict[str, _Value]:
+    if both := old.keys() & new.keys():
+        raise ValueError(f"names already in use: {sorted(both)}")
+    return {**old, **new}

@@ -1,0 +1,81 @@
+"""A curriculum: the pipelines from documents to samples of the stages of a run.
+
+Input: the stages and the pipeline (`Feed`) of each. Output: one source of samples, whose order goes on where a stage
+begins; a function that prepares each sample as its stage asks for; and the fixed evaluation batches, which are those of
+the last stage.
+
+A masking rate that moves from `rate` to `final_rate` does so over all consecutive stages with the same masking: over
+the whole run if no stage has its own, and over a stage alone if its masking differs from its neighbors'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from unmask.data.batches.batch import Batch, Sample
+from unmask.data.batches.feed import Feed
+from unmask.data.batches.frame import Frame
+from unmask.data.batches.sources import CorpusSource, Layout, Source
+from unmask.data.batches.stages import Stage
+from unmask.data.corpus.corpus import Documents
+
+
+@dataclass(frozen=True)
+class Curriculum:
+    """See the module.
+
+    Attributes:
+        stages: the stages in order.
+        feeds: the pipeline of each; seed, tokenizer and framing are the same in all.
+    """
+
+    stages: Sequence[Stage]
+    feeds: Sequence[Feed]
+
+    def source(self, documents: Documents) -> Source:
+        """Return the samples of documents in seeded order."""
+        first = self.feeds[0]
+        if len(self.feeds) == 1:
+            return first.source(documents)
+        return CorpusSource(documents, self, Frame.of(first.tokenizer, first.summary), seed=first.seed)
+
+    def layouts(self, frame: Frame) -> Sequence[tuple[Stage, Layout]]:
+        """Return each stage with its layout; see `LayoutFactory`."""
+        return [
+            (stage, feed.layout.build(frame, feed.layout.length))
+            for stage, feed in zip(self.stages, self.feeds, strict=True)
+        ]
+
+    def prepare(self) -> Callable[[Sample], Sample]:
+        """Return a function that prepares a sample as `Feed.prepare` of its stage does."""
+        prepared = [feed.prepare() for feed in self.feeds]
+        spans = self._spans()
+
+        def prepare(sample: Sample) -> Sample:
+            begin, end = spans[sample.stage]
+            done = (sample.done - begin) / (end - begin)  # steps are rounded, so that it may be slightly outside
+            return prepared[sample.stage](sample.at(min(1.0, max(0.0, done))))
+
+        return prepare
+
+    def heldout(self, documents: Documents, tokens: int) -> list[Batch]:
+        """Return the evaluation batches of the last stage; see `Feed.heldout`."""
+        return self.feeds[-1].heldout(documents, tokens)
+
+    def _spans(self) -> list[tuple[float, float]]:
+        """Return for each stage where its masking begins and ends, as fractions of the run."""
+        *ends, _ = accumulate(stage.share for stage in self.stages)
+        ends.append(1.0)
+        begins = [0.0, *ends[:-1]]
+        for stage in range(1, len(ends)):
+            if self._same_masking(stage - 1, stage):
+                begins[stage] = begins[stage - 1]
+        for stage in reversed(range(1, len(ends))):
+            if self._same_masking(stage - 1, stage):
+                ends[stage - 1] = ends[stage]
+        return list(zip(begins, ends, strict=True))
+
+    def _same_masking(self, first: int, second: int) -> bool:
+        return self.feeds[first].masking == self.feeds[second].masking

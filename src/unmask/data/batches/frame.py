@@ -1,0 +1,127 @@
+"""[CLS] A [SEP] or [CLS] A [SEP] B [SEP]: how one or two texts become one sequence (Devlin et al. 2019, figure 2).
+
+RoBERTa puts two separators between a pair: <s> A </s></s> B </s> (fairseq, models/roberta/hub_interface.py). The
+inputs of GPT's tasks begin with a start token, have a delimiter in between, and end with an extract token, where the
+vector of the text is read (Radford et al. 2018, section 3.3): here these are [CLS], [SEP] and [MASK], which GPT does
+not use otherwise. XLNet puts [CLS] last: A [SEP] [CLS], A [SEP] B [SEP] [CLS] (Yang et al. 2019, section 2.5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from unmask.data.batches.batch import Sample
+from unmask.data.tokenizers.ragged import Ragged, spans
+from unmask.data.tokenizers.tokenizer import Summary, Tokenizer
+
+FIRST = np.zeros(1, np.int64)
+
+
+def _ids(ids: np.ndarray) -> np.ndarray:
+    return ids
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The special tokens around texts.
+
+    Attributes:
+        cls, sep: ids of [CLS] and [SEP].
+        between: number of separators between two texts.
+        extract: id of the last token, where the vector of a text is read; None: the last token is [SEP], and the
+            vector is read at [CLS].
+        last: whether [CLS] is at the end.
+        spell: returns what the model reads of tokens: their ids, or their characters; see `Tokenizer.spell`.
+    """
+
+    cls: int
+    sep: int
+    between: int = 1
+    extract: int | None = None
+    last: bool = False
+    spell: Callable[[np.ndarray], np.ndarray] = _ids
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, summary: Summary | None = None) -> Frame:
+        """Return the frame of a tokenizer.
+
+        Args:
+            tokenizer: supplies the special tokens.
+            summary: where the vector of a text is read; None: as set by the tokenizer.
+        """
+        summary = summary or tokenizer.summary
+        extract = tokenizer.mask if summary == "extract" else None
+        between = 2 if tokenizer.ends_twice and extract is None else 1
+        return cls(tokenizer.cls, tokenizer.sep, between, extract, summary == "last", tokenizer.spell)
+
+    @property
+    def start(self) -> int:
+        """Index of the first text's first token."""
+        return 0 if self.last else 1
+
+    def capacity(self, length: int, texts: int) -> int:
+        """Return the number of text tokens that fit into a sequence of `length`, besides special tokens."""
+        return length - 2 - (self.between if texts == 2 else 0)
+
+    def wrap(self, first: np.ndarray, second: np.ndarray | None = None) -> Sample:
+        """Return the sample of a text or a pair of texts (ids without special tokens), with an empty key.
+
+        The position "summary" is that of [CLS], or of the extract token; segments are 0 up to and including the
+        separators in between, and 1 after them, but 2 at a [CLS] at the end.
+        """
+        texts = [first] if second is None else [first, [self.sep] * self.between, second]
+        end = [self.sep if self.extract is None else self.extract]
+        ids = np.concatenate([*texts, end, [self.cls]] if self.last else [[self.cls], *texts, end])
+        segments = np.zeros(len(ids), np.int64)
+        if second is not None:
+            segments[self.start + len(first) + self.between :] = 1
+        if self.last:
+            segments[-1] = 2
+        summary = FIRST if self.extract is None and not self.last else np.array([len(ids) - 1])
+        return Sample(key=(), ids=self.spell(ids), segments=segments, positions={"summary": summary})
+
+    def wrap_all(
+        self, first: Ragged, second: Ragged | None = None, *, labels: Mapping[str, np.ndarray] | None = None
+    ) -> list[Sample]:
+        """Return the samples of many texts or pairs of texts, as `wrap` does, with the keys (0, index).
+
+        Args:
+            first: the texts, without special tokens.
+            second: the second texts of pairs.
+            labels: the labels of each sample by name, (samples, any number) each.
+        """
+        texts = first.lengths if second is None else first.lengths + self.between + second.lengths
+        ends = np.cumsum(texts + 2)
+        starts = ends - texts - 2
+        ids = np.full((texts + 2).sum(), self.sep, np.int64)  # (tokens,)
+        segments = np.zeros(len(ids), np.int64)  # (tokens,)
+        ids[spans(starts + self.start, first.lengths)] = first.ids
+        if second is not None:
+            after = starts + self.start + first.lengths + self.between
+            ids[spans(after, second.lengths)] = second.ids
+            segments[spans(after, ends - after)] = 1
+        if self.extract is not None:
+            ids[ends - 1 - self.last] = self.extract
+        if self.last:
+            segments[ends - 1] = 2
+        ids[ends - 1 if self.last else starts] = self.cls
+        summary = texts + 1 if self.last or self.extract is not None else np.zeros_like(texts)  # (samples,)
+        positions = _rows({"summary": summary[:, None]}, len(ends))
+        empty, ids = Sample(key=(), ids=FIRST), self.spell(ids)
+        return [
+            empty.changed(key=(0, number), ids=ids[start:end], segments=segments[start:end], positions=at, labels=gold)
+            for number, ((start, end), at, gold) in enumerate(
+                zip(pairwise([0, *ends.tolist()]), positions, _rows(labels or {}, len(ends)), strict=True)
+            )
+        ]
+
+
+def _rows(values: Mapping[str, np.ndarray], samples: int) -> list[dict[str, np.ndarray]]:
+    """Return what each sample has of arrays by name, (samples, any number) each."""
+    if not values:
+        return [{}] * samples
+    return [dict(zip(values, rows, strict=True)) for rows in zip(*values.values(), strict=True)]

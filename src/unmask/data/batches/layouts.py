@@ -1,0 +1,33 @@
+"""Registry of layouts, which cut samples from documents. To add one: its own file, a line here, a test."""
+
+from typing import TYPE_CHECKING, TypeAlias, Union
+
+from unmask.data.batches.contiguous import ContiguousSettings
+from unmask.data.batches.document_sentences import DocumentSentencesSettings
+from unmask.data.batches.full_sentences import FullSentencesSettings
+from unmask.data.batches.layout import LayoutSettings
+from unmask.data.batches.paired_streams import PairedStreamsSettings
+from unmask.data.batches.sentence_pairs import SentencePairsSettings
+from unmask.data.batches.sentence_streams import SentenceStreamsSettings
+from unmask.data.batches.single import SingleSettings
+from unmask.support.plugins import Table
+
+LAYOUTS: Table[type[LayoutSettings]] = Table(
+    "unmask.layouts",
+    {
+        "single": SingleSettings,
+        "document_sentences": DocumentSentencesSettings,
+        "full_sentences": FullSentencesSettings,
+        "sentence_pairs": SentencePairsSettings,
+        "contiguous": ContiguousSettings,
+        "sentence_streams": SentenceStreamsSettings,
+        "paired_streams": PairedStreamsSettings,
+    },
+)
+"""Settings classes by `kind` in [layout]."""
+
+if TYPE_CHECKING:
+    AnyLayout: TypeAlias = LayoutSettings
+else:
+    AnyLayout = Union[tuple(LAYOUTS.values())]  # noqa: UP007 (number of members known only at run time)
+"""Type of [layout] in a recipe."""

@@ -1,0 +1,109 @@
+"""Overlapping windows of two segments for XLNet: text A [SEP] B [SEP] [CLS] (Yang et al. 2019, section 2.5).
+
+Input: documents. Output: samples, each the next window of its stream (batches/streams.py). Its first `reuse` tokens
+are plain text, and only these are remembered: the next window starts after them. The rest is two segments. A is the
+text that follows; B continues it, or with probability 1/2 is text from elsewhere, for which there is no loss. Half of
+the streams read the text backwards, from its end.
+
+As in data_utils.py of zihangdai/xlnet, A ends with a sentence. Differences: A and B are not trimmed after they are
+chosen, so that a continuation has no gap; in the middle of a long sentence A ends in the middle; B is text from
+elsewhere with probability 1/2 in this case, too; and a [SEP] instead of an <eod> ends each document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from unmask.data.batches.batch import Sample
+from unmask.data.batches.frame import Frame
+from unmask.data.batches.streams import STREAMS, Rows, StreamSettings
+from unmask.data.corpus.corpus import Documents
+
+
+class PairedStreamsSettings(
+    StreamSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="paired_streams"
+):
+    """The recipe's [layout] for `kind = "paired_streams"`; see `StreamSettings`. `streams` must be even.
+
+    Attributes:
+        reuse: number of tokens after which the next window starts; they are remembered.
+    """
+
+    reuse: int
+
+    directions = 2
+    offers = {STREAMS: "layout.kind=paired_streams"}  # noqa: RUF012
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.streams % 2:
+            raise ValueError("layout.streams must be even: half of the streams read backwards")
+        if not 1 <= self.reuse <= self.length - 5:
+            raise ValueError(
+                f"layout.reuse {self.reuse} is too long for a window of {self.length} tokens with two segments and "
+                f"three special tokens: it must be between 1 and {self.length - 5}"
+            )
+
+    @property
+    def remember(self) -> int:
+        """See `LayoutSettings`."""
+        return self.reuse
+
+    def text(self, frame: Frame) -> PairedText:
+        """See `StreamSettings`."""
+        return PairedText(frame, self.length, self.reuse)
+
+
+class PairedText:
+    """Text in windows of two segments; implements `StreamText`.
+
+    Args:
+        frame: the special tokens.
+        length: tokens per window, including special tokens.
+        reuse: see `PairedStreamsSettings`.
+    """
+
+    def __init__(self, frame: Frame, length: int, reuse: int) -> None:
+        self.frame = frame
+        self.advance = reuse
+        self.capacity = reuse + frame.capacity(length - reuse, texts=2)
+
+    def sizes(self, documents: Documents) -> np.ndarray:
+        """See `StreamText`."""
+        return documents.lengths() + 1
+
+    def read(self, sentences: Sequence[np.ndarray]) -> np.ndarray:
+        """See `StreamText`; (tokens, 2), ids and whether a sentence begins."""
+        ids = np.concatenate([*sentences, [self.frame.sep]])
+        begins = np.zeros(len(ids), ids.dtype)
+        begins[np.cumsum([0, *map(len, sentences)])] = 1
+        return np.stack([ids, begins], 1)
+
+    def window(self, rows: np.ndarray, direction: int, rng: np.random.Generator, other: Rows) -> Sample:
+        """See `StreamText`."""
+        ids, cuts = self._in_order(rows, direction)
+        cuts = cuts[cuts > self.advance] - self.advance
+        reused, text = ids[: self.advance], ids[self.advance :]
+        cut = int(rng.choice(cuts)) if len(cuts) else len(text) // 2
+        first, second = text[:cut], text[cut:]
+        if rng.random() < 0.5:
+            second = self._in_order(other(), direction)[0][: len(second)]
+        pair = self.frame.wrap(first, second)
+        assert pair.segments is not None
+        return replace(
+            pair,
+            ids=np.concatenate([reused, pair.ids]),
+            segments=np.concatenate([np.zeros(len(reused), np.int64), pair.segments]),
+            positions={name: at + len(reused) for name, at in pair.positions.items()},
+            backward=bool(direction),
+            remember=self.advance,
+        )
+
+    @staticmethod
+    def _in_order(rows: np.ndarray, direction: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return ids as they are read, (tokens,), and how many tokens precede each border of two sentences, sorted."""
+        cuts = 1 + np.flatnonzero(rows[1:, 1])
+        return (rows[::-1, 0], len(rows) - cuts[::-1]) if direction else (rows[:, 0], cuts)

@@ -1,0 +1,216 @@
+"""Two texts per sequence: the second follows the first, precedes it, or comes from another document.
+
+Input: documents, sentence by sentence. Output: samples [CLS] A [SEP] B [SEP]. For `second = "random"` they have the
+label `next_sentence` (0: B follows A; 1: B comes from elsewhere), and for `second = "swapped"` the label
+`sentence_order` (0: B follows A; 1: A follows B). Optionally some samples are [CLS] A [SEP].
+
+Devlin et al. 2019, section 3.1, task 2. The procedure is that of create_pretraining_data.py of google-research/bert:
+sentences of a document are collected up to a target length (with probability 0.1 a shorter, random one) and split at a
+random sentence boundary into A and the rest; a random B starts at a random sentence of a random document, and the rest
+is put back; tokens are dropped from a random end of the longer text until the pair fits.
+
+Intentional differences: according to the paper half of the pairs are random. The reference code produces more of them,
+because a single remaining sentence always gets a random partner, and its ten tries may all hit the same document. Here
+a single sentence gets its true successor if it has one; sentences without one (the last of a document) are balanced by
+drawing fewer random partners for the others; and the random document is always a different one. Single sentences that
+could not be balanced are omitted: a corpus of only one-sentence documents yields no samples. The shorter target is
+drawn for each sample; the reference code draws it once per document.
+
+Swapped pairs are those of Lan et al. 2020 (ALBERT), section 3.1: two consecutive segments of one document, half of
+them in the wrong order. Its reference code gives a single sentence a random partner and labels that as swapped; here
+single last sentences are omitted, as for `second = "next"`, so that order is all there is to learn.
+
+`second = "next"` is ELECTRA's method (Clark et al. 2020; build_pretraining_dataset.py of google-research/electra), in
+which a tenth of the samples are single texts, as in downstream tasks: `single_probability`. If it is above 0, single
+last sentences become such samples too, and nothing is omitted. Its code fills the first text to about half of the
+length and truncates each text at its end; here the split is random too, tokens are dropped from random ends, and
+shorter targets are drawn as for BERT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from unmask.data.batches.batch import Sample
+from unmask.data.batches.frame import Frame
+from unmask.data.batches.layout import LayoutSettings
+from unmask.data.corpus.corpus import Documents
+from unmask.support.errors import UserError
+
+Second = Literal["random", "next", "swapped"]
+LABELS: dict[Second, str] = {"random": "next_sentence", "swapped": "sentence_order"}
+"""Name of the label of a pair, by `second`."""
+MAX_DEBT = 8
+"""Maximum number of random pairs in a block in excess of one half."""
+
+
+class SentencePairsSettings(
+    LayoutSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="sentence_pairs"
+):
+    """The recipe's [layout] for `kind = "sentence_pairs"`; see `LayoutSettings`.
+
+    Attributes:
+        second: "random" for next sentence prediction, "swapped" for sentence order prediction, "next" if the second
+            text is always the true continuation.
+        short_probability: probability of a shorter target length.
+        single_probability: probability that the text is not split; only with `second = "next"`.
+    """
+
+    second: Second = "random"
+    short_probability: float = 0.1
+    single_probability: float = 0.0
+
+    offers: ClassVar[Mapping[str, str]] = {
+        label: f"layout.kind=sentence_pairs --set layout.second={second}" for second, label in LABELS.items()
+    }
+    without = "layout.second=next"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.short_probability <= 1:
+            raise ValueError("short_probability must lie in [0, 1]")
+        if not 0 <= self.single_probability <= 1:
+            raise ValueError("single_probability must lie in [0, 1]")
+        if self.single_probability and self.second != "next":
+            raise ValueError(f'single texts have no label for second = "{self.second}": single_probability must be 0')
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """See `LayoutSettings`."""
+        return frozenset({LABELS[self.second]} if self.second in LABELS else ())
+
+    def build(self, frame: Frame, length: int) -> SentencePairs:
+        """See `LayoutSettings`."""
+        return SentencePairs(self, frame, length)
+
+
+@dataclass
+class _Balance:
+    """Keeps the share of random (or swapped) pairs at one half, including those that are forced."""
+
+    debt: int = 0  # random pairs minus true ones
+    forced: list[Sample] = field(default_factory=list)  # random pairs due to a missing successor
+
+    def draw(self, rng: np.random.Generator) -> bool:
+        is_random = self.debt < 0 if abs(self.debt) >= 2 else bool(rng.random() < 0.5)
+        self.debt += 1 if is_random else -1
+        return is_random
+
+    def force(self, sample: Sample) -> Sample:
+        self.debt += 1
+        self.forced.append(sample)
+        return sample
+
+
+class SentencePairs:
+    """See the module."""
+
+    def __init__(self, settings: SentencePairsSettings, frame: Frame, length: int) -> None:
+        self.settings = settings
+        self.frame = frame
+        self.capacity = frame.capacity(length, texts=2)
+        self.single_capacity = frame.capacity(length, texts=1)
+
+    def cut(self, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> list[Sample]:
+        """See `Layout`.
+
+        Raises:
+            UserError: a random partner is required and there is only one document.
+        """
+        if self.settings.second == "random" and len(documents) < 2:
+            raise UserError(
+                "next sentence prediction needs text from other documents, but there is only one document",
+                remedy="separate documents by blank lines, or pass --set layout.kind=document_sentences "
+                "--set objective.next_sentence=false",
+            )
+        balance = _Balance()
+        samples = [sample for index in indices for sample in self._document(documents, index, balance, rng)]
+        surplus = {id(sample) for sample in balance.forced[-balance.debt :]} if balance.debt > 0 else set()
+        return [sample for sample in samples if id(sample) not in surplus]
+
+    def _document(self, documents: Documents, index: int, balance: _Balance, rng: np.random.Generator) -> list[Sample]:
+        sentences = documents.sentences(index)
+        samples = []
+        start = 0
+        while start < len(sentences):
+            target = self._target(rng)
+            stop, total = start, 0
+            while stop < len(sentences) and total < target:
+                total += len(sentences[stop])
+                stop += 1
+            if stop - start == 1 and stop < len(sentences):
+                stop += 1  # a single sentence that fills the target: add its successor
+            single = self.settings.single_probability
+            if single and (stop - start == 1 or rng.random() < single):
+                text = np.concatenate(sentences[start:stop])
+                samples.append(self.frame.wrap(_trim(text, max(0, len(text) - self.single_capacity), rng)))
+                start = stop
+                continue
+            if stop - start == 1:
+                if self.settings.second == "random" and balance.debt < MAX_DEBT:
+                    second = self._random_text(documents, index, target - len(sentences[start]), rng)
+                    samples.append(balance.force(self._sample(sentences[start], second, 1, rng)))
+                return samples
+            middle = int(rng.integers(start + 1, stop))
+            first = np.concatenate(sentences[start:middle])
+            if self.settings.second == "random" and balance.draw(rng):
+                second = self._random_text(documents, index, target - len(first), rng)
+                samples.append(self._sample(first, second, 1, rng))
+                start = middle  # put back the unused sentences
+            else:
+                pair, label = (first, np.concatenate(sentences[middle:stop])), 0
+                if self.settings.second == "swapped" and balance.draw(rng):
+                    pair, label = pair[::-1], 1
+                samples.append(self._sample(*pair, label, rng))
+                start = stop
+        return samples
+
+    def _target(self, rng: np.random.Generator) -> int:
+        if self.capacity > 2 and rng.random() < self.settings.short_probability:
+            return int(rng.integers(2, self.capacity + 1))
+        return self.capacity
+
+    def _random_text(self, documents: Documents, index: int, wanted: int, rng: np.random.Generator) -> np.ndarray:
+        """Return consecutive sentences of another document than `index`, if possible at least `wanted` tokens."""
+        other = int(rng.integers(len(documents) - 1))
+        sentences = documents.sentences(other + (other >= index))
+        number = int(rng.integers(len(sentences)))
+        taken = [sentences[number]]
+        total = len(sentences[number])
+        while total < wanted and (number := number + 1) < len(sentences):
+            taken.append(sentences[number])
+            total += len(sentences[number])
+        return np.concatenate(taken)
+
+    def _sample(self, first: np.ndarray, second: np.ndarray, label: int, rng: np.random.Generator) -> Sample:
+        sample = self.frame.wrap(*truncate_pair(first, second, self.capacity, rng))
+        name = LABELS.get(self.settings.second)
+        return sample if name is None else sample.add(labels={name: np.array([label], np.int64)})
+
+
+def truncate_pair(
+    first: np.ndarray, second: np.ndarray, capacity: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Drop tokens of the longer text, each from a random end, until both texts fit into `capacity` tokens.
+
+    Equivalent to the token-by-token loop of the reference code (truncate_seq_pair), but drawn at once: the number of
+    tokens that each text loses follows from the lengths, and the number of these at the front is binomial.
+    """
+    excess = len(first) + len(second) - capacity
+    if excess <= 0:
+        return first, second
+    # first the longer text is reduced to the length of the other, then both alternate; on ties the second is cut
+    gap = len(first) - len(second)
+    longer = min(excess, abs(gap))
+    rest = excess - longer
+    cut_first = (longer if gap > 0 else 0) + rest // 2
+    cut_second = excess - cut_first
+    return _trim(first, cut_first, rng), _trim(second, cut_second, rng)
+
+
+def _trim(ids: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:
+    front = int(rng.binomial(number, 0.5))
+    return ids[front : len(ids) - (number - front)]

@@ -1,0 +1,242 @@
+"""Sources of samples and their order.
+
+Input: the documents of a corpus and a layout (how samples are cut from documents), or a list of ready samples.
+Output: samples with keys, in an order that is a pure function of the seed and a cursor, so that a checkpoint stores a
+few integers and no queue.
+
+An epoch visits the documents of a corpus in a seeded permutation, one block at a time; the samples of a block are cut
+and shuffled together. As a block contains documents from the whole corpus, this is close to a global shuffle of
+samples, but needs no table of them. The blocks are the same in all stages; where a stage begins, the order continues
+with the next block, since another layout cuts the current block into different samples. Only the rest of that block is
+skipped in the epoch, and nothing is read twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+
+from unmask.data.batches.batch import Key, Sample
+from unmask.data.batches.frame import Frame
+from unmask.data.batches.rng import derive_rng, derive_seed, permuted
+from unmask.data.batches.stages import Stage
+from unmask.data.corpus.corpus import Documents
+from unmask.support.errors import UserError
+
+Cursor = tuple[int, ...]
+"""Position in the order; opaque to the training loop, and the only data state in a checkpoint."""
+
+BLOCK_TOKENS = 250_000
+"""Approximate number of text tokens in a block."""
+
+
+class Source(Protocol):
+    """Samples in an endless, seeded order. All methods are pure.
+
+    Attributes:
+        start: the cursor of the first sample.
+        streams: number of streams of which each step takes the next window; 0 if samples are independent.
+        epoch: numbers of samples and of tokens of an epoch, where they are known; None otherwise.
+    """
+
+    start: Cursor
+    streams: int
+
+    @property
+    def epoch(self) -> tuple[int, int] | None:
+        """See above."""
+        ...
+
+    @property
+    def stages(self) -> Sequence[Stage]:
+        """The stages of a run; at least one."""
+        ...
+
+    def take(
+        self, cursor: Cursor, *, tokens: int | None = None, sequences: int | None = None
+    ) -> tuple[list[Sample], Cursor]:
+        """Return the next samples, at most `tokens` tokens (at least one sample) or `sequences`, and the new cursor."""
+        ...
+
+    def epochs(self, cursor: Cursor) -> float:
+        """Return the number of epochs up to a cursor."""
+        ...
+
+    def enter(self, cursor: Cursor, stage: int) -> Cursor:
+        """Return the cursor at which the order continues in a stage: the same one if it is already in that stage."""
+        ...
+
+
+class Layout(Protocol):
+    """Cuts samples from documents."""
+
+    def cut(self, documents: Documents, indices: Sequence[int], rng: np.random.Generator) -> list[Sample]:
+        """Return all samples of these documents, in order, with empty keys. Pure except for `rng`."""
+        ...
+
+
+class LayoutFactory(Protocol):
+    """Builds the layout of each stage: `LayoutSettings` that of a single one, `Curriculum` those of several."""
+
+    def layouts(self, frame: Frame) -> Sequence[tuple[Stage, Layout]]:
+        """Return the stages of a run, at least one, each with its layout."""
+        ...
+
+
+class CorpusSource:
+    """Samples cut from documents. Cursor: (epoch, block, item, stage); key: (epoch, block, item).
+
+    Args:
+        documents: documents of the corpus.
+        layout: settings of the layout, or of those of all stages.
+        frame: the special tokens.
+        seed: seed of the order and of the layout.
+        block_tokens: approximate number of tokens that are cut and shuffled together, at most `BLOCK_TOKENS`, which is
+            also the default.
+    """
+
+    start: Cursor = (0, 0, 0, 0)
+    streams = 0
+    epoch = None
+
+    def __init__(
+        self,
+        documents: Documents,
+        layout: LayoutFactory,
+        frame: Frame,
+        *,
+        seed: int,
+        block_tokens: int | None = None,
+    ) -> None:
+        self.documents = documents
+        self.stages, self.layouts = zip(*layout.layouts(frame), strict=True)
+        self.seed = seed
+        mean = max(1, documents.num_tokens // max(1, len(documents)))
+        self.per_block = max(1, min(len(documents), min(block_tokens or BLOCK_TOKENS, BLOCK_TOKENS) // mean))
+        self.num_blocks = -(-len(documents) // self.per_block)
+        self._block = lru_cache(maxsize=2)(self._cut)
+
+    def take(
+        self, cursor: Cursor, *, tokens: int | None = None, sequences: int | None = None
+    ) -> tuple[list[Sample], Cursor]:
+        """See `Source`.
+
+        Raises:
+            UserError: the layout cuts no sample from the whole corpus.
+        """
+        epoch, block, item, stage = cursor
+        taken: list[Sample] = []
+        capacity = tokens if tokens is not None else sequences
+        assert capacity is not None, "either tokens or sequences must be given"
+        empty = 0
+        while True:
+            samples = self._block(stage, epoch, block)
+            empty = 0 if samples else empty + 1
+            if empty >= 2 * self.num_blocks:  # orders differ: the only block with samples may come first, then last
+                raise UserError(
+                    f"no sample can be cut from the {len(self.documents)} documents of the corpus",
+                    remedy="the text or layout.length is too short for this layout: add text, or choose another layout "
+                    "with --set layout.kind=document_sentences --set objective.next_sentence=false",
+                )
+            while item < len(samples):
+                size = len(samples[item]) if tokens is not None else 1
+                if size > capacity and taken:
+                    return taken, (epoch, block, item, stage)
+                taken.append(samples[item])
+                capacity -= size
+                item += 1
+                if capacity <= 0:
+                    return taken, (epoch, block, item, stage)
+            item = 0
+            epoch, block = self._next_block(epoch, block)
+
+    def epochs(self, cursor: Cursor) -> float:
+        """See `Source`."""
+        epoch, block, item, stage = cursor
+        return epoch + (block + item / max(1, len(self._block(stage, epoch, block)))) / self.num_blocks
+
+    def enter(self, cursor: Cursor, stage: int) -> Cursor:
+        """See `Source`; another stage starts with the next unread block."""
+        epoch, block, item, previous = cursor
+        if stage == previous:
+            return cursor
+        if item:
+            epoch, block = self._next_block(epoch, block)
+        return epoch, block, 0, stage
+
+    def _next_block(self, epoch: int, block: int) -> tuple[int, int]:
+        return (epoch, block + 1) if block + 1 < self.num_blocks else (epoch + 1, 0)
+
+    def _cut(self, stage: int, epoch: int, block: int) -> list[Sample]:
+        first = block * self.per_block
+        order = derive_seed(self.seed, "order", epoch)
+        indices = [
+            permuted(index, len(self.documents), order)
+            for index in range(first, min(first + self.per_block, len(self.documents)))
+        ]
+        rng = derive_rng(self.seed, "layout", epoch, block)
+        samples = self.layouts[stage].cut(self.documents, indices, rng)
+        order_in_block = enumerate(rng.permutation(len(samples)))
+        return [replace(samples[index], key=(epoch, block, item), stage=stage) for item, index in order_in_block]
+
+
+class ExampleSource:
+    """Ready samples (labelled examples), reshuffled in each epoch. Cursor: (epoch, item, stage); key: (epoch, example).
+
+    With a single stage the cursor does not contain it.
+
+    Args:
+        samples: the samples.
+        seed: seed of the order.
+        stages: the share and the name of each stage; all stages read the same samples, in an order that goes on.
+    """
+
+    streams = 0
+
+    def __init__(
+        self, samples: Sequence[Sample], *, seed: int, stages: Sequence[tuple[float, str]] = ((1.0, ""),)
+    ) -> None:
+        if not samples:
+            raise UserError("there are no examples to train on")
+        self.samples = samples
+        lengths = list(map(len, samples))
+        self.stages = tuple(Stage(share=share, length=max(lengths), name=name) for share, name in stages)
+        self.start: Cursor = (0, 0, 0) if len(stages) > 1 else (0, 0)
+        self.epoch = len(samples), sum(lengths)
+        self.seed = seed
+
+    def take(
+        self, cursor: Cursor, *, tokens: int | None = None, sequences: int | None = None
+    ) -> tuple[list[Sample], Cursor]:
+        """See `Source`."""
+        epoch, item, *stage = cursor
+        taken: list[Sample] = []
+        capacity = tokens if tokens is not None else sequences
+        assert capacity is not None, "either tokens or sequences must be given"
+        order = derive_seed(self.seed, "order", epoch)
+        while capacity > 0:
+            if item == len(self.samples):
+                epoch, item = epoch + 1, 0
+                order = derive_seed(self.seed, "order", epoch)
+            example = permuted(item, len(self.samples), order)
+            sample = self.samples[example]
+            size = len(sample) if tokens is not None else 1
+            if size > capacity and taken:
+                break
+            key: Key = (epoch, example)
+            taken.append(sample.named(key) if not any(stage) else replace(sample.named(key), stage=stage[0]))
+            capacity -= size
+            item += 1
+        return taken, (epoch, item, *stage)
+
+    def epochs(self, cursor: Cursor) -> float:
+        """See `Source`."""
+        return cursor[0] + cursor[1] / len(self.samples)
+
+    def enter(self, cursor: Cursor, stage: int) -> Cursor:
+        """See `Source`; the order goes on."""
+        return (*cursor[:2], stage) if len(cursor) > 2 else cursor

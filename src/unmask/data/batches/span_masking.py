@@ -1,0 +1,95 @@
+"""Masking of spans of whole words, as in SpanBERT (Joshi et al. 2020, section 3.1).
+
+The length of a span, in words, is drawn from a geometric distribution with p = 0.2, truncated at 10 and renormalized
+(3.8 words on average); the span begins with the word of a random token. Spans are drawn until the budget is spent; the
+last one is cut there, even within a word. Adjacent spans form one span. The replacement is drawn once for each span
+(masking.py of facebookresearch/SpanBERT). Differences from its code: a span does not extend beyond one text, the budget
+is rounded to the nearest number (there rounded up), and random tokens are drawn uniformly, as the paper does not
+specify another distribution.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from unmask.data.batches.masking import Begins, Masking, MaskingSettings, find_words
+
+
+class SpanMaskingSettings(MaskingSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="span"):
+    """The recipe's [masking] for `kind = "span"`; see `MaskingSettings`.
+
+    Attributes:
+        p: parameter of the geometric distribution of lengths.
+        longest: maximum number of words in a span.
+    """
+
+    p: float = 0.2
+    longest: int = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.p < 1:
+            raise ValueError("p must lie between 0 and 1")
+        if self.longest < 1:
+            raise ValueError("longest must be at least 1")
+
+    @property
+    def words(self) -> int:
+        """See `MaskingSettings`."""
+        return self.longest
+
+    def build(self, *, vocabulary: int, mask: int, special: frozenset[int], begins: Begins) -> SpanMasking:
+        """See `MaskingSettings`."""
+        return SpanMasking(self, vocabulary=vocabulary, mask=mask, special=special, begins=begins)
+
+
+class SpanMasking(Masking):
+    """See the module.
+
+    Args:
+        settings: rate, shares and lengths.
+        others: as for `Masking`.
+    """
+
+    def __init__(self, settings: SpanMaskingSettings, **others: Any) -> None:
+        super().__init__(settings, **others)
+        probabilities = (1 - settings.p) ** np.arange(settings.longest)
+        self.sums = (probabilities / probabilities.sum()).cumsum()[:-1]
+
+    def choose(self, ids: np.ndarray, candidates: np.ndarray, number: int, rng: np.random.Generator) -> np.ndarray:
+        """See `Masking`."""
+        starts, stops = find_words(ids, candidates, self.begins)
+        inside = np.zeros(len(ids) + 1, np.int64)
+        inside[starts] += 1
+        inside[stops] -= 1
+        inside = np.flatnonzero(inside.cumsum()[:-1])  # positions of tokens in words
+        masked, left = np.zeros(len(ids), bool), min(number, len(inside))
+        while left:
+            free = inside[~masked[inside]]
+            word = int(np.searchsorted(starts, free[rng.integers(len(free))], side="right")) - 1
+            last = word + 1 + int(np.searchsorted(self.sums, rng.random(), side="right"))
+            end = starts[word]
+            for other in range(word, min(last, len(starts))):
+                if starts[other] != end:
+                    break
+                end = stops[other]
+            new = np.flatnonzero(~masked[starts[word] : end])[:left] + starts[word]
+            masked[new] = True
+            left -= len(new)
+        return np.flatnonzero(masked)
+
+    def draw(self, masked: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """See `Masking`; all tokens of a span share a number."""
+        spans = span_indices(masked)
+        return rng.random(int(spans[-1]) + 1)[spans] if len(spans) else np.zeros(0)
+
+
+def span_indices(masked: np.ndarray) -> np.ndarray:
+    """Return the index, from 0, of the span that each masked token belongs to; adjacent tokens are in one span.
+
+    Shape:
+        masked: (masked,) sorted positions of masked tokens; returns (masked,).
+    """
+    return np.cumsum(np.diff(masked, prepend=masked[:1]) > 1)

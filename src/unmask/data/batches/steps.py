@@ -1,0 +1,143 @@
+"""The data of each optimizer step, prepared in this process or ahead of time in worker processes.
+
+Input: a source, and a function that prepares a sample. Output: `Step`s. Each is a pure function of its number and of
+the cursor before it, so the number of workers does not affect the result: every worker iterates over the whole order
+(which is cheap), and masks and collates every n-th step.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+from unmask.data.batches.batch import Batch, Sample, add_counts, collate, split
+from unmask.data.batches.sources import Cursor
+from unmask.support.errors import UnmaskError
+
+Take = Callable[[int, Cursor], tuple[list[Sample], Cursor]]
+"""Maps the number of a step and the cursor before it to its samples and the cursor after it."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One process's share of a step.
+
+    Attributes:
+        micro_batches: its samples, split so that each micro-batch fits into memory.
+        counts: number of targets in these micro-batches, by objective.
+        tokens, sequences: numbers of tokens and sequences in the whole step, over all processes.
+        stage: index of the run's stage.
+        cursor: cursor after the step.
+    """
+
+    micro_batches: tuple[Batch, ...]
+    counts: Mapping[str, int]
+    tokens: int
+    sequences: int
+    stage: int
+    cursor: Cursor
+
+    def pin_memory(self) -> Step:
+        """Return a copy in pinned memory; called by the DataLoader."""
+        return replace(
+            self, micro_batches=tuple(micro_batch.map(Tensor.pin_memory) for micro_batch in self.micro_batches)
+        )
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Creates the steps of a run.
+
+    Attributes:
+        take: returns the samples of a step, for all processes.
+        share: returns this process's part of these samples, given sorted by length or by stream; with streams, the
+            same part in each step.
+        prepare: masks a sample and counts its targets.
+        micro_tokens: maximum number of tokens in a micro-batch.
+    """
+
+    take: Take
+    share: Callable[[list[Sample]], list[Sample]]
+    prepare: Callable[[Sample], Sample]
+    micro_tokens: int
+
+    def make(self, samples: list[Sample], cursor: Cursor) -> Step:
+        """Prepare this process's share of the samples taken."""
+        share = [self.prepare(sample) for sample in self.share(sorted(samples, key=_rank))]
+        micro_batches = split(share, self.micro_tokens) if share else []
+        return Step(
+            micro_batches=tuple(map(collate, micro_batches)),
+            counts=add_counts(share) if share else {},
+            tokens=sum(map(len, samples)),
+            sequences=len(samples),
+            stage=samples[0].stage,
+            cursor=cursor,
+        )
+
+    def stream(self, number: int, cursor: Cursor, workers: int = 0) -> Iterator[Step]:
+        """Return an iterator over all steps from `number` on, prepared ahead by `workers` processes; 0: in this one.
+
+        Workers are forked, which the operating system must support (see training/machine.py).
+        """
+        stream = _Stream(self, number, cursor)
+        if not workers:
+            return iter(stream)
+        loader: DataLoader[Step] = DataLoader(
+            stream,
+            batch_size=None,
+            num_workers=workers,
+            multiprocessing_context="fork",  # `Steps` cannot be pickled
+            worker_init_fn=_set_signals,
+            pin_memory=torch.cuda.is_available(),
+        )
+        return iter(loader)
+
+
+class _Stream(IterableDataset[Step]):
+    def __init__(self, steps: Steps, number: int, cursor: Cursor) -> None:
+        self.steps, self.number, self.cursor = steps, number, cursor
+
+    def __iter__(self) -> Iterator[Step]:
+        worker: Any = get_worker_info()
+        rank, workers = (worker.id, worker.num_workers) if worker else (0, 1)
+        cursor = self.cursor
+        for index in count():
+            samples, cursor = self.steps.take(self.number + index, cursor)
+            if index % workers == rank:
+                yield self.steps.make(samples, cursor)
+
+
+def _rank(sample: Sample) -> int:
+    return len(sample) if sample.stream is None else sample.stream
+
+
+def _set_signals(worker: int) -> None:
+    """Ignore Ctrl-C in a worker: the training process handles it and terminates its workers itself."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@contextmanager
+def report_lost_workers() -> Iterator[None]:
+    """Turn torch's error about a killed worker into a clear one; torch raises it anywhere, from a signal handler.
+
+    Raises:
+        UnmaskError: a worker was killed.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if "DataLoader worker" not in str(error):
+            raise
+        raise UnmaskError(
+            f"a worker process that prepares batches died ({str(error).splitlines()[0]}); the checkpoints are intact: "
+            "continue with --resume, with fewer --workers if memory is short"
+        ) from error

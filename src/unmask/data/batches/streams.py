@@ -1,0 +1,206 @@
+"""Samples that continue each other from step to step, for bodies that carry state.
+
+Input: documents, and how their text is cut into windows (`StreamText`). Output: the next window of every stream, at
+each step. The documents of an epoch, in seeded order, form one long text; it is cut into as many streams as a batch has
+sequences, and each step takes the next window of every stream exactly once. The remainder at the end, less than a
+window per stream, is not read in that epoch.
+
+Windows may overlap: the next one then starts within the previous one.
+
+Each epoch orders the documents differently, so the text of a stream is interrupted there: its first window is `fresh`,
+and the state is reset. Within an epoch the state is carried across document boundaries.
+
+Dai et al. 2019 (Transformer-XL), section 3.2, and the ordered iterator of their code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import ClassVar, Protocol, Self
+
+import msgspec
+import numpy as np
+
+from unmask.data.batches.batch import Sample
+from unmask.data.batches.frame import Frame
+from unmask.data.batches.layout import LayoutSettings
+from unmask.data.batches.rng import derive_rng
+from unmask.data.batches.sources import Cursor
+from unmask.data.batches.stages import Stage
+from unmask.data.corpus.corpus import Documents
+from unmask.support.errors import UserError
+
+STREAMS = "contiguous streams"
+HELDOUT_WINDOWS = 8
+"""Minimum number of windows in each stream of held-out text, if there is enough text."""
+
+
+Rows = Callable[[], np.ndarray]
+
+
+class StreamText(Protocol):
+    """How a layout cuts the text of streams into windows.
+
+    Attributes:
+        capacity: rows of the text in a window.
+        advance: number of rows after which the next window starts.
+    """
+
+    capacity: int
+
+    @property
+    def advance(self) -> int:
+        """See above."""
+        ...
+
+    def sizes(self, documents: Documents) -> np.ndarray:
+        """Return the number of rows of each document, (documents,)."""
+        ...
+
+    def read(self, sentences: Sequence[np.ndarray]) -> np.ndarray:
+        """Return the rows of a document, such as its ids."""
+        ...
+
+    def window(self, rows: np.ndarray, direction: int, rng: np.random.Generator, other: Rows) -> Sample:
+        """Return the sample of a window, with an empty key.
+
+        Args:
+            rows: `capacity` rows, in the order of the text.
+            direction: 0, or 1 if the window is read from its end.
+            rng: source of all randomness.
+            other: returns as many rows from a random place of the text.
+        """
+        ...
+
+
+class StreamSettings(LayoutSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The settings of layouts in streams; see `LayoutSettings`.
+
+    Attributes:
+        streams: number of windows that a step reads, one per stream; must equal batch.sequences.
+        directions: 1, or 2 if the second half of the streams reads the whole text, too, from its end.
+    """
+
+    streams: int
+
+    directions: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        if self.streams < 1:
+            raise ValueError("layout.streams must be at least 1")
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """See `LayoutSettings`."""
+        return frozenset({STREAMS})
+
+    @property
+    def num_streams(self) -> int:
+        """See `LayoutSettings`."""
+        return self.streams
+
+    def text(self, frame: Frame) -> StreamText:
+        """Return how text is cut into windows."""
+        raise NotImplementedError
+
+    def source(self, documents: Documents, frame: Frame, *, seed: int, block_tokens: int | None = None) -> StreamSource:
+        """See `LayoutSettings`; there are no blocks."""
+        text, readers = self.text(frame), self.streams // self.directions
+        return StreamSource(documents, text, self.length, readers, self.directions, seed=seed)
+
+    def heldout(self, num_tokens: int, batch_tokens: int) -> Self:
+        """See `LayoutSettings`; there are few streams, so that each has many windows."""
+        affordable = min(batch_tokens // self.length, num_tokens // (HELDOUT_WINDOWS * self.length))
+        readers = max(1, min(self.streams, affordable) // self.directions)
+        return msgspec.structs.replace(self, streams=readers * self.directions)
+
+
+class StreamSource:
+    """Windows of streams (see the module). Cursor: (epoch, window); key: (epoch, window, stream).
+
+    Args:
+        documents: documents of the corpus.
+        text: how their text is cut into windows.
+        length: tokens per window.
+        readers: number of streams in each direction.
+        directions: see `StreamSettings`.
+        seed: seed of the order.
+    """
+
+    start: Cursor = (0, 0)
+    epoch = None
+
+    def __init__(
+        self, documents: Documents, text: StreamText, length: int, readers: int, directions: int = 1, *, seed: int
+    ) -> None:
+        self.documents = documents
+        self.text = text
+        self.stages = (Stage(share=1.0, length=length),)
+        self.readers = readers
+        self.streams = readers * directions
+        self.seed = seed
+        self.total = int(text.sizes(documents).sum())
+        self.num_windows = max(0, self.total - text.capacity + text.advance) // (readers * text.advance)
+        self._read = lru_cache(maxsize=2 * self.streams)(lambda number: text.read(documents.sentences(number)))
+        self._order = lru_cache(maxsize=1)(self._arrange)
+
+    def take(
+        self, cursor: Cursor, *, tokens: int | None = None, sequences: int | None = None
+    ) -> tuple[list[Sample], Cursor]:
+        """Return the next window of every stream, regardless of the limits; see `Source`.
+
+        Raises:
+            UserError: the text is too short for a window of each stream.
+        """
+        if not self.num_windows:
+            raise UserError(
+                f"the {self.documents.num_tokens:,} tokens of the corpus do not fill a window of {self.text.capacity} "
+                f"for each of {self.streams} streams",
+                remedy="add text, or pass a smaller layout.streams (and batch.sequences) or layout.length",
+            )
+        epoch, window = cursor
+        if window == self.num_windows:
+            epoch, window = epoch + 1, 0
+        return [self._window(epoch, window, stream) for stream in range(self.streams)], (epoch, window + 1)
+
+    def epochs(self, cursor: Cursor) -> float:
+        """See `Source`."""
+        epoch, window = cursor
+        return epoch + window / max(1, self.num_windows)
+
+    def enter(self, cursor: Cursor, stage: int) -> Cursor:
+        """See `Source`; there is only one stage."""
+        return cursor
+
+    def _window(self, epoch: int, window: int, stream: int) -> Sample:
+        direction, reader = divmod(stream, self.readers)
+        size = self.text.capacity
+        first = (reader * self.num_windows + window) * self.text.advance
+        rows = self._rows(epoch, self.total - first - size if direction else first)
+        rng = derive_rng(self.seed, "windows", epoch, window, stream)
+        sample = self.text.window(
+            rows, direction, rng, lambda: self._rows(epoch, int(rng.integers(self.total - size + 1)))
+        )
+        return replace(sample, key=(epoch, window, stream), stream=stream, fresh=window == 0)
+
+    def _rows(self, epoch: int, first: int) -> np.ndarray:
+        """Return the rows of a window of an epoch's text, given its first row."""
+        order, ends = self._order(epoch)
+        index = int(np.searchsorted(ends, first, side="right"))
+        skipped = first - (int(ends[index - 1]) if index else 0)
+        parts: list[np.ndarray] = []
+        missing = self.text.capacity
+        while missing:
+            part = self._read(int(order[index]))[skipped : skipped + missing]
+            parts.append(part)
+            missing -= len(part)
+            index, skipped = index + 1, 0
+        return np.concatenate(parts)
+
+    def _arrange(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the document indices of an epoch in order, and the end of each in its text, both (documents,)."""
+        sizes = self.text.sizes(self.documents)  # (documents,)
+        order = derive_rng(self.seed, "order", epoch).permutation(len(sizes))  # (documents,)
+        return order, sizes[order].cumsum()

@@ -1,0 +1,213 @@
+"""Building of a corpus: documents to checksummed shards of token ids, in parallel and in bounded memory.
+
+Input: raw files and a tokenizer. Output: the directory that `corpus.manifest` describes, which is written as
+`OUT.partial` and renamed once all of it is on disk. The same text gives the same bytes for any number of workers, and
+whether or not the build was interrupted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from itertools import chain, repeat, tee
+from pathlib import Path
+
+import msgspec
+
+from unmask.data.corpus.corpus import Corpus, open_corpus
+from unmask.data.corpus.encode import Encoder, encode_documents
+from unmask.data.corpus.manifest import VERSION, Manifest, SkippedEntry, TokenizerEntry
+from unmask.data.corpus.partial import INSIDE, PartialCorpus
+from unmask.data.text.documents import Skipped, TextOptions, read_documents, refuse_idle_options, resolve_documents
+from unmask.data.text.files import as_paths, display_name
+from unmask.data.text.unicode import check_unicode
+from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.support.durable import replace_file
+from unmask.support.errors import UserError, counted
+from unmask.support.version import __version__
+
+ALWAYS_HELD = 2
+"""Minimum number of documents held out of a corpus that is large enough."""
+OF_VOLUMES = {INSIDE, "lost+found"}
+"""What may be in an otherwise empty directory that is a mount point."""
+_HELDOUT_BELOW = 2**64 // 100  # 1 % of the hashes
+
+
+def _silent(line: str) -> None:
+    """Discard a line of progress."""
+
+
+def build_corpus(
+    paths: str | Path | Sequence[str | Path],
+    tokenizer: Tokenizer,
+    out: str | Path,
+    *,
+    heldout: str | Path | Sequence[str | Path] | None = (),
+    options: TextOptions = TextOptions(),  # noqa: B008 (frozen)
+    shard_tokens: int = 16_000_000,
+    workers: int = 1,
+    report: Callable[[str], None] = _silent,
+) -> Corpus:
+    """Build a corpus from raw files, or resume a build that was interrupted.
+
+    Args:
+        paths: the files to train on.
+        tokenizer: the tokenizer that encodes sentences; a copy is saved with the corpus.
+        out: the directory to write, which must be empty or not exist.
+        heldout: the files to evaluate on. If empty, 1 % of the documents (at least two if there are four), chosen by a
+            hash of their text, so that equal documents are in the same part. None: no documents are held out.
+        options: how the files are read.
+        shard_tokens: number of tokens after which a shard ends, at the end of the current document.
+        workers: number of processes that encode, in addition to this one, which reads and writes; with one, this
+            process does all the work. They are spawned, so a script that uses several needs
+            `if __name__ == "__main__":`.
+        report: called with lines that report the chosen settings, the written shards and the skipped documents.
+
+    Returns:
+        The corpus, opened.
+
+    Raises:
+        UserError: `out` is not empty, a file cannot be read or is given twice, there is no text to train on, or
+            `OUT.partial` contains an interrupted build of another text or with other settings.
+        UnmaskError: a worker process was killed.
+    """
+    paths, heldout = as_paths(paths), None if heldout is None else as_paths(heldout)
+    check_sources([*paths, *(heldout or ())], options)
+    given, out = out, Path(out).resolve()
+    if out.exists() and (not out.is_dir() or {path.name for path in out.iterdir()} - OF_VOLUMES):
+        raise UserError("exists and is not empty", file=given, remedy="choose another --out or remove it")
+    skipped = Skipped()
+    documents = _divide(paths, heldout, options, skipped, report)
+    dtype = "<u2" if tokenizer.size <= 2**16 else "<u4"
+    with PartialCorpus(
+        out,
+        _settings(tokenizer, shard_tokens),
+        dtype=dtype,
+        vocabulary=tokenizer.size,
+        shard_tokens=shard_tokens,
+        report=report,
+    ) as partial:
+        _encode_into(partial, documents, Encoder(tokenizer.closed, dtype), workers)
+        train, held, most_frequent = partial.finish()
+        manifest = Manifest(
+            version=VERSION,
+            tokenizer=TokenizerEntry(tokenizer.sha256, tokenizer.size),
+            dtype=dtype,
+            train=train,
+            heldout=held,
+            sources=[str(path) for path in [*paths, *(heldout or ())]],
+            skipped=SkippedEntry(skipped.count, skipped.places),
+            most_frequent_token=most_frequent,
+        )
+        _check_yield(manifest, heldout, skipped.remedy)
+        tokenizer.save(partial.corpus / "tokenizer")
+        content = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+        replace_file(partial.corpus / "manifest.json", content)
+        partial.publish()
+    _report_yield(manifest, report)
+    return open_corpus(out)
+
+
+def _encode_into(partial: PartialCorpus, documents: Iterable[tuple[str, str]], encoder: Encoder, workers: int) -> None:
+    """Encode the documents that a corpus lacks, and add them."""
+    missing, again = tee(partial.missing(documents))  # tee keeps the documents that the workers are encoding
+    with closing(encode_documents((document.text for document in again), encoder, workers)) as encoded:
+        for document, ids in zip(missing, encoded, strict=True):
+            partial.add(document, ids)
+
+
+def _settings(tokenizer: Tokenizer, shard_tokens: int) -> dict[str, str]:
+    """Return the settings that, in addition to the text, determine the bytes of a corpus."""
+    libraries = {name: importlib.metadata.version(name) for name in ("tokenizers", "sentencex")}
+    return {
+        "tokenizer": tokenizer.sha256[:16],
+        "tokens of a shard": str(shard_tokens),
+        "unmask": __version__,
+        **libraries,
+    }
+
+
+def _divide(
+    paths: Sequence[str | Path],
+    heldout: Sequence[str | Path] | None,
+    options: TextOptions,
+    skipped: Skipped,
+    report: Callable[[str], None],
+) -> Iterable[tuple[str, str]]:
+    """Yield all documents, each with its part."""
+    documents = read_documents(paths, options, skipped)
+    report(f"documents: {resolve_documents(paths, options)}")
+    if heldout is None:
+        return (("train", text) for text in documents)
+    if not heldout:
+        return _hold_out(documents)
+    report(f"held-out documents: {resolve_documents(heldout, options)}")
+    held = read_documents(heldout, options, skipped)
+    return chain((("train", text) for text in documents), (("heldout", text) for text in held))
+
+
+def check_sources(paths: Sequence[str | Path], options: TextOptions) -> None:
+    """Check the files before the build starts, as it would otherwise fail after hours.
+
+    Raises:
+        UserError: a file is missing, is a directory, or is given twice; an option has no effect on any of the files.
+    """
+    refuse_idle_options(paths, options)
+    seen: set[Path] = set()
+    for path in paths:
+        check_unicode([str(path)])  # the manifest names it
+        resolved = Path(path) if str(path) == "-" else Path(path).resolve()
+        if resolved in seen:
+            raise UserError("is given twice", file=display_name(path), remedy="give each file once")
+        if str(path) != "-" and not Path(path).exists():  # not `resolved`, which for a pipe is no path
+            raise UserError("does not exist", file=path)
+        if resolved.is_dir():
+            raise UserError("is a directory", file=path, remedy=f"give its files, as in {path}/*.txt")
+        seen.add(resolved)
+
+
+def _hold_out(documents: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Assign each document to a part: 1 % are held out by the hash of their text, which keeps equal ones together.
+
+    In a small corpus this could be none, but next sentence prediction needs two. Therefore the `ALWAYS_HELD` documents
+    with the smallest hashes, and their copies, are kept until the end and are always held out, provided that two others
+    are left to train on; of two or three documents one is held out.
+    """
+    waiting: dict[int, tuple[str, int]] = {}  # hash to text and number of copies
+    trained = 0
+    for text in documents:
+        value = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
+        waiting[value] = text, waiting.get(value, ("", 0))[1] + 1
+        if len(waiting) > ALWAYS_HELD:
+            value = max(waiting)
+            part = "heldout" if value < _HELDOUT_BELOW else "train"
+            trained += part == "train"
+            other, copies = waiting.pop(value)
+            yield from repeat((part, other), copies)
+    held = ALWAYS_HELD if trained >= ALWAYS_HELD else min(1, trained + len(waiting) - 1)
+    for rank, value in enumerate(sorted(waiting)):
+        other, copies = waiting[value]
+        yield from repeat(("heldout" if rank < held else "train", other), copies)
+
+
+def _check_yield(manifest: Manifest, heldout: Sequence[str | Path] | None, remedy: str) -> None:
+    skipped, cause = manifest.skipped, ""
+    if skipped.count:
+        verb = "was" if skipped.count == 1 else "were"
+        cause = f"{counted(skipped.count, 'document')} {verb} skipped, the first at {skipped.places[0]}"
+        cause += f"; {remedy}" if remedy else ""
+    if manifest.train.documents == 0:
+        raise UserError("the files contain no text to train on", remedy=cause or "check the files and --documents")
+    if heldout and manifest.heldout.documents == 0:
+        raise UserError("the held-out files contain no text", remedy=cause)
+
+
+def _report_yield(manifest: Manifest, report: Callable[[str], None]) -> None:
+    for name, part in (("train", manifest.train), ("heldout", manifest.heldout)):
+        report(f"{name}: {part.amounts}")
+    if manifest.skipped.count:
+        report(f"skipped: {counted(manifest.skipped.count, 'document')}, the first of them:")
+        for place in manifest.skipped.places:
+            report(f"  {place}")

@@ -1,0 +1,251 @@
+"""Reading of a corpus: shards of token ids, divided into documents and sentences.
+
+Input: a directory written by `unmask.data.corpus.build` (`corpus.manifest` describes its files). Output: the
+sentences of a document, by index. Opening reads the manifest and checks the sizes of the files, so that a large corpus
+opens as fast as a small one; each document is checked whenever it is read; `Corpus.verify` reads everything. Files are
+read, not memory-mapped: the memory of a process does not grow with what it has read, and a file that is truncated
+meanwhile causes an error that names it instead of killing the process.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from bisect import bisect_right
+from functools import cached_property
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from unmask.data.corpus.manifest import (
+    BUILD_AGAIN,
+    NAME,
+    Manifest,
+    PartEntry,
+    ShardEntry,
+    checksum,
+    dtypes,
+    lengths,
+    read_manifest,
+)
+from unmask.data.corpus.verify import check_files, check_tokenizer, verify_shard
+from unmask.data.tokenizers.load import load_tokenizer
+from unmask.data.tokenizers.tokenizer import Ids, Tokenizer
+from unmask.support.errors import UserError
+
+_OPEN_SHARDS = 100  # each uses four file descriptors, and the limit is often 1,024 per process
+
+
+class _OpenShard:
+    """The files of a shard, which are closed when the object is deleted."""
+
+    def __init__(self, directory: Path, shard: ShardEntry, tokens: str) -> None:
+        self.entry = shard
+        self._arrays: dict[str, tuple[int, int, np.dtype[Any]]] = {}
+        for (kind, dtype), count in zip(dtypes(tokens).items(), lengths(shard).values(), strict=True):
+            name = f"{shard.name}.{kind}.npy"
+            handle = os.open(directory / name, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+            weakref.finalize(self, os.close, handle)
+            # The array is at the end of its file, after a header whose contents are known from the manifest.
+            self._arrays[kind] = handle, shard.files[name].bytes - count * dtype.itemsize, dtype
+
+    def read(self, kind: str, first: int, count: int) -> npt.NDArray[Any]:
+        """Read `count` elements of an array, starting from `first`."""
+        handle, start, dtype = self._arrays[kind]
+        return np.frombuffer(_read_at(handle, count * dtype.itemsize, start + first * dtype.itemsize), dtype, count)
+
+
+def _read_at(handle: int, count: int, offset: int) -> bytes:
+    """Read bytes from an offset in a file."""
+    if hasattr(os, "pread"):
+        return os.pread(handle, count, offset)
+    os.lseek(handle, offset, os.SEEK_SET)  # Windows
+    return os.read(handle, count)
+
+
+class Documents:
+    """The documents of a part, across all its shards. It is cheap to pickle: files are opened when first read.
+
+    Args:
+        directory: directory of the corpus.
+        manifest: manifest of the corpus.
+        part: entry of the part in the manifest.
+    """
+
+    def __init__(self, directory: Path, manifest: Manifest, part: PartEntry) -> None:
+        self._directory = directory
+        self._part = part
+        self._dtype = manifest.dtype
+        self._vocabulary = manifest.tokenizer.size
+        self._starts = list(accumulate((shard.documents for shard in part.shards), initial=0))
+        self._open: dict[int, _OpenShard] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_open": {}}
+
+    def __len__(self) -> int:
+        return self._part.documents
+
+    @property
+    def num_sentences(self) -> int:
+        """Number of sentences in all documents."""
+        return self._part.sentences
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens in all documents, without special tokens."""
+        return self._part.tokens
+
+    def sentences(self, index: int) -> list[Ids]:
+        """Read and check a document.
+
+        Args:
+            index: index of the document in this part.
+
+        Returns:
+            The ids of each of its sentences. There is at least one sentence, and none is empty.
+
+        Raises:
+            IndexError: the index is out of range.
+            UserError: the document is damaged (the message names the file).
+        """
+        if not 0 <= index < len(self):
+            raise IndexError(f"document {index} of {len(self)}")
+        number = bisect_right(self._starts, index) - 1
+        try:
+            return self._read(self._shard(number), index - self._starts[number])
+        except (OSError, ValueError) as error:
+            raise self._unreadable(f"document {index}", self._part.shards[number], error) from error
+
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Read the lengths of all documents in tokens, (documents,), without special tokens; only the index is read.
+
+        Raises:
+            UserError: the index is damaged (the message names the file).
+        """
+        return self._sizes()[0]
+
+    def sentence_counts(self) -> npt.NDArray[np.int64]:
+        """Read the number of sentences of all documents, (documents,); see `lengths`."""
+        return self._sizes()[1]
+
+    def _sizes(self) -> npt.NDArray[np.int64]:
+        """Read the number of tokens and of sentences of all documents, (2, documents)."""
+        found = [np.zeros((2, 0), np.int64)]
+        for number, shard in enumerate(self._part.shards):
+            try:
+                opened = self._shard(number)
+                documents = opened.read("documents", 0, shard.documents + 1).astype(np.int64)
+                bounds = opened.read("sentences", 0, shard.sentences + 1).astype(np.int64)
+                found.append(np.stack([np.diff(bounds[documents]), np.diff(documents)]))
+                if (found[-1] < 1).any():
+                    raise ValueError("the index of documents is wrong")
+            except (OSError, ValueError, IndexError) as error:
+                raise self._unreadable("the index", shard, error) from error
+        return np.concatenate(found, 1)
+
+    def _unreadable(self, what: str, shard: ShardEntry, error: Exception) -> UserError:
+        """Return the error for a part of the corpus that cannot be read.
+
+        Raises:
+            UserError: the shard is damaged; names the file.
+        """
+        verify_shard(self._directory, shard, self._dtype, self._vocabulary)
+        return UserError(
+            f"{what} of the corpus cannot be read ({error})", file=self._directory / shard.name, remedy=BUILD_AGAIN
+        )
+
+    def _shard(self, number: int) -> _OpenShard:
+        if number not in self._open:
+            if len(self._open) == _OPEN_SHARDS:
+                del self._open[next(iter(self._open))]
+            self._open[number] = _OpenShard(self._directory, self._part.shards[number], self._dtype)
+        return self._open[number]
+
+    def _read(self, shard: _OpenShard, index: int) -> list[Ids]:
+        first, end = shard.read("documents", index, 2).tolist()
+        if not 0 <= first < end <= shard.entry.sentences:
+            raise ValueError("the index of documents is wrong")
+        bounds = shard.read("sentences", first, end - first + 1)
+        start, stop = int(bounds[0]), int(bounds[-1])
+        if not 0 <= start < stop <= shard.entry.tokens:
+            raise ValueError("the index of sentences is wrong")
+        tokens = shard.read("tokens", start, stop - start)
+        ends = bounds - start
+        if checksum(tokens, ends) != shard.read("checksums", index, 1)[0]:
+            raise ValueError("its checksum differs")
+        if tokens.max() >= self._vocabulary:
+            raise ValueError("a token id is not in the vocabulary")
+        ids = tokens.astype(np.int32)
+        return [ids[start:stop] for start, stop in pairwise(ends.tolist())]
+
+
+class Corpus:
+    """A corpus on disk.
+
+    Attributes:
+        directory: directory of the corpus.
+        manifest: its manifest.
+        train, heldout: the documents of its parts.
+    """
+
+    def __init__(self, directory: Path, manifest: Manifest) -> None:
+        self.directory = directory
+        self.manifest = manifest
+        self.train = Documents(directory, manifest, manifest.train)
+        self.heldout = Documents(directory, manifest, manifest.heldout)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that the corpus was built with.
+
+        Raises:
+            UserError: it is damaged, or not the one recorded in the manifest.
+        """
+        tokenizer = load_tokenizer(self.directory / "tokenizer")
+        check_tokenizer(tokenizer, self.manifest, self.directory / "tokenizer", BUILD_AGAIN)
+        return tokenizer
+
+    def verify(self) -> None:
+        """Read and check every file.
+
+        Raises:
+            UserError: a file is damaged (the message names it).
+        """
+        for part in (self.manifest.train, self.manifest.heldout):
+            for shard in part.shards:
+                verify_shard(self.directory, shard, self.manifest.dtype, self.manifest.tokenizer.size)
+        _ = self.tokenizer
+
+
+def open_corpus(directory: str | Path, *, tokenizer: Tokenizer | None = None) -> Corpus:
+    """Open a corpus; check the manifest and the sizes of all files.
+
+    Args:
+        directory: directory of the corpus.
+        tokenizer: the tokenizer that it must have been built with.
+
+    Returns:
+        The corpus.
+
+    Raises:
+        UserError: it is not a corpus, files are missing or truncated (the message names the first one), or it was built
+            with another tokenizer.
+    """
+    directory = Path(directory)
+    manifest = read_manifest(directory / NAME)
+    if tokenizer is not None:
+        remedy = "build the corpus with the tokenizer of this model, or use the one of the corpus"
+        check_tokenizer(tokenizer, manifest, directory, remedy)
+    for name, part in (("train", manifest.train), ("heldout", manifest.heldout)):
+        for shard in part.shards:
+            check_files(directory, shard)
+        totals = [sum(getattr(shard, count) for shard in part.shards) for count in ("documents", "sentences", "tokens")]
+        if totals != [part.documents, part.sentences, part.tokens]:
+            raise UserError(
+                f"the counts of '{name}' do not match those of its shards", file=directory / NAME, remedy=BUILD_AGAIN
+            )
+    return Corpus(directory, manifest)

@@ -1,0 +1,190 @@
+"""Encoding of documents into the ids of their sentences: in several processes, in order, and in bounded memory.
+
+Input: texts. Output: for each text its ids and the lengths of its sentences, in the same order, and the same for any
+number of processes.
+
+The reader divides documents into chunks, workers encode them, and the results are collected in the order of submission.
+The number of pending chunks is limited, so a slow writer makes the reader wait. Workers are spawned, not forked, as
+torch threads may be running in the main process.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from itertools import chain, islice
+from typing import NamedTuple
+
+import numpy as np
+
+from unmask.data.corpus.manifest import INDEX, checksum
+from unmask.data.text.sentences import cut_sentences
+from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.data.tokenizers.word_cache import WordCache
+from unmask.support.errors import UnmaskError
+
+SAFE_PATH = "PYTHONSAFEPATH"
+"""Environment variable by which Python does not import modules from the current folder."""
+
+_CHUNK = 1 << 18  # characters that are sent to a worker at a time
+_UNDER_WAY = 4  # pending chunks per worker: enough that none is idle while a shard is written
+
+
+class Encoded(NamedTuple):
+    """An encoded document, as it is sent from a worker to the writer.
+
+    Attributes:
+        ids: ids of all its tokens.
+        lengths: int64: number of tokens per sentence; sentences without tokens are dropped.
+        checksum: checksum of the document, as stored in the corpus.
+    """
+
+    ids: bytes
+    lengths: bytes
+    checksum: int
+
+
+class Encoder:
+    """Splits documents into sentences and encodes them, each with the space before it if tokens include it.
+
+    Args:
+        tokenizer: the tokenizer to encode with.
+        dtype: data type of the ids.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, dtype: str) -> None:
+        self._words = WordCache(tokenizer, dtype)
+        self._prefix = tokenizer.kind.word_prefix
+
+    def __call__(self, texts: list[str]) -> list[Encoded]:
+        """Encode documents."""
+        return [self._encode(text) for text in texts]
+
+    def _encode(self, text: str) -> Encoded:
+        sentences = [
+            ids
+            for number, (sentence, spaced) in enumerate(cut_sentences(text))
+            if (ids := self._words.encode(self._prefix + sentence if number and spaced else sentence))
+        ]
+        ids = b"".join(sentences)
+        sizes = [0, *map(len, sentences)]  # in bytes
+        lengths = np.array(sizes, INDEX) // self._words.dtype.itemsize
+        return Encoded(ids, lengths[1:].tobytes(), checksum(np.frombuffer(ids, self._words.dtype), lengths.cumsum()))
+
+
+def encode_documents(texts: Iterable[str], encoder: Encoder, workers: int) -> Generator[Encoded, None, None]:
+    """Encode documents.
+
+    Args:
+        texts: the documents; a few chunks per worker are read ahead.
+        encoder: the encoder, which is copied to each worker.
+        workers: number of processes; with one, or if there is only one chunk, this process does the work.
+
+    Yields:
+        The encoded documents, in order.
+
+    Raises:
+        UnmaskError: a worker process was killed.
+    """
+    chunks = _chunks(texts)
+    head = list(islice(chunks, workers))
+    chunks = chain(head, chunks)
+    done = map(encoder, chunks) if len(head) < 2 else _in_processes(chunks, encoder, len(head))
+    for documents in done:
+        yield from documents
+
+
+def _chunks(texts: Iterable[str]) -> Iterator[list[str]]:
+    chunk: list[str] = []
+    size = 0
+    for text in texts:
+        chunk.append(text)
+        size += len(text)
+        if size >= _CHUNK:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _in_processes(chunks: Iterable[list[str]], encoder: Encoder, workers: int) -> Iterator[list[Encoded]]:
+    with safe_path():  # it starts the process that keeps track of semaphores
+        pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start, (encoder,))
+    pending: deque[Future[list[Encoded]]] = deque()
+    try:
+        for chunk in chunks:
+            if len(pending) == workers * _UNDER_WAY:
+                yield pending.popleft().result()
+            pending.append(_submit(pool, chunk))
+        while pending:
+            yield pending.popleft().result()
+    except BrokenProcessPool as error:
+        raise UnmaskError("a worker process was killed; if memory ran out, use fewer --workers") from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _submit(pool: ProcessPoolExecutor, chunk: list[str]) -> Future[list[Encoded]]:
+    """Submit a chunk, which may start a worker."""
+    with _ignoring_interrupts(), safe_path():
+        return pool.submit(_work, chunk)
+
+
+@contextmanager
+def _ignoring_interrupts() -> Iterator[None]:
+    """Let processes that are started inherit a signal mask by which they ignore Ctrl-C."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows, where workers handle Ctrl-C themselves
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def safe_path() -> Iterator[None]:
+    """Keep Python processes that are started from importing modules in the current folder.
+
+    A spawned worker runs `python -c`, which puts this folder before the standard library, so that a `pickle.py` in it
+    would be executed.
+    """
+    before = os.environ.get(SAFE_PATH)
+    os.environ[SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[SAFE_PATH]
+        else:
+            os.environ[SAFE_PATH] = before
+
+
+_encode: Callable[[list[str]], list[Encoded]]  # in a worker
+
+
+def _start(encoder: Encoder) -> None:
+    """Initialize a worker."""
+    global _encode
+    _encode = encoder
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+
+
+def _exit_with_parent() -> None:
+    """Exit this worker when the main process is killed, which the worker's queue would not signal."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "this must run in a worker"
+    parent.join()
+    os._exit(1)
+
+
+def _work(chunk: list[str]) -> list[Encoded]:
+    return _encode(chunk)

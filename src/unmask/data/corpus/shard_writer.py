@@ -1,0 +1,151 @@
+"""Writer of the shards of one part of a corpus.
+
+Input: encoded documents, in order. Output: the arrays that `corpus.manifest` describes, and their entries in the
+manifest. Only the current shard is in memory: 2 or 4 bytes per token, 8 per sentence and 16 per document.
+"""
+
+from __future__ import annotations
+
+from array import array
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from unmask.data.corpus.encode import Encoded
+from unmask.data.corpus.manifest import ARRAYS, CHECKSUM, INDEX, FileEntry, FrequentToken, PartEntry, ShardEntry
+from unmask.data.corpus.verify import map_array
+from unmask.support.durable import named, sha256
+
+_COUNTED = 1 << 20  # number of tokens that are counted at a time
+
+
+class WholeShard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A shard that is full and was written to disk.
+
+    Attributes:
+        entry: its entry in the manifest.
+        seen: number of documents of its part up to the end of this shard, including those without tokens.
+        digest: digest of the text of all these documents.
+    """
+
+    entry: ShardEntry
+    seen: int
+    digest: str
+
+
+class ShardWriter:
+    """Writer of the shards of one part; see the module.
+
+    Args:
+        directory: directory of the corpus.
+        part: "train" or "heldout".
+        dtype: data type of the tokens.
+        vocabulary: size of the vocabulary.
+        shard_tokens: number of tokens after which a shard is full, at the end of the current document.
+        whole: the full shards that exist already; new ones are appended to this list.
+
+    Attributes:
+        whole: the same list.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        part: str,
+        *,
+        dtype: str,
+        vocabulary: int,
+        shard_tokens: int,
+        whole: list[WholeShard],
+    ) -> None:
+        self.whole = whole
+        self._directory = directory
+        self._part = part
+        self._dtype = np.dtype(dtype)
+        self._shard_bytes = shard_tokens * self._dtype.itemsize
+        self._counts = np.zeros(vocabulary, dtype=np.int64)
+        for shard in whole:
+            self._count(map_array(directory / f"{shard.entry.name}.tokens.npy"))
+        self._begin()
+
+    def _begin(self) -> None:
+        self._tokens = bytearray()
+        self._lengths = bytearray()  # lengths of the sentences in tokens
+        self._sizes = array("q")  # lengths of the documents in sentences
+        self._checksums = array("I")
+
+    def add(self, document: Encoded, seen: int, digest: str) -> ShardEntry | None:
+        """Add a document that has tokens.
+
+        Args:
+            document: the encoded document.
+            seen, digest: number and digest of the documents of this part up to and including it, for `WholeShard`.
+
+        Returns:
+            The shard that was written, if this document has filled it.
+        """
+        self._tokens += document.ids
+        self._lengths += document.lengths
+        self._sizes.append(len(document.lengths) // INDEX.itemsize)
+        self._checksums.append(document.checksum)
+        if len(self._tokens) < self._shard_bytes:
+            return None
+        self.whole.append(WholeShard(self._write(), seen, digest))
+        return self.whole[-1].entry
+
+    def finish(self) -> PartEntry:
+        """Write the last shard, and return the entry of the part."""
+        shards = [shard.entry for shard in self.whole]
+        if self._sizes:
+            shards.append(self._write())
+        return PartEntry(
+            sum(shard.documents for shard in shards),
+            sum(shard.sentences for shard in shards),
+            sum(shard.tokens for shard in shards),
+            shards,
+        )
+
+    def most_frequent(self) -> FrequentToken:
+        """Return the most frequent token of all shards written so far."""
+        id = int(self._counts.argmax())
+        return FrequentToken(id, int(self._counts[id]) / max(1, int(self._counts.sum())))
+
+    def _write(self) -> ShardEntry:
+        name = f"{self._part}-{len(self.whole):05d}"
+        tokens = np.frombuffer(self._tokens, self._dtype)
+        arrays = {
+            "tokens": tokens,
+            "sentences": _ends(np.frombuffer(self._lengths, INDEX)),
+            "documents": _ends(np.array(self._sizes, INDEX)),
+            "checksums": np.array(self._checksums, CHECKSUM),
+        }
+        files = {}
+        for kind in ARRAYS:
+            path = self._directory / f"{name}.{kind}.npy"
+            _save(path, arrays[kind])
+            files[path.name] = FileEntry(sha256(path), path.stat().st_size)
+        self._count(tokens)
+        shard = ShardEntry(name, files, len(self._sizes), len(self._lengths) // INDEX.itemsize, len(tokens))
+        self._begin()
+        return shard
+
+    def _count(self, tokens: npt.NDArray[Any]) -> None:
+        for start in range(0, len(tokens), _COUNTED):  # numpy needs 8 bytes per counted token
+            self._counts += np.bincount(tokens[start : start + _COUNTED], minlength=len(self._counts))
+
+
+def _save(path: Path, values: npt.NDArray[Any]) -> None:
+    """Write an array in NumPy's format, as `np.save`, whose error on a full disk names neither file nor cause."""
+    with named(path), path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(values))
+        file.write(values.data)
+
+
+def _ends(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the starts of consecutive segments of these lengths, and the end of the last."""
+    ends = np.zeros(len(lengths) + 1, INDEX)
+    np.cumsum(lengths, out=ends[1:])
+    return ends

@@ -1,0 +1,202 @@
+"""Selection of the text and label columns of a labeled file: by `--columns`, by header, or by a published format.
+
+Input: the first line, or all rows of a file without a header. Output: the indices of the columns, and which rows the
+format itself excludes.
+
+The published formats are those of GLUE (Wang et al. 2019, its files as distributed), of SNLI and MultiNLI, of the
+Microsoft Research Paraphrase Corpus, of SICK, and of the SemEval tasks on textual similarity. Files without a header
+are read without `--columns` only if every row has the shape of such a format; all others are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from unmask.support.errors import UserError
+
+PAIRS = (
+    *(("text", "text_b"), ("text_a", "text_b"), ("sentence1", "sentence2"), ("sentence_A", "sentence_B")),
+    *(("premise", "hypothesis"), ("question1", "question2"), ("#1 String", "#2 String"), ("question", "sentence")),
+    ("anchor", "positive"),
+)
+"""Names of the columns with the texts of a pair, unless `--columns` gives others."""
+NEGATIVES = ("text_c", "negative")
+"""Names of the column with a third text that does not belong to the first, for tasks that read one."""
+TEXTS = ("text", "sentence", "review", "content", "text_a")
+"""Names of the text column, if a file has no pairs."""
+LABELS = ("label", "labels", "gold_label", "class", "sentiment", "Quality", "is_duplicate", "entailment_judgment")
+"""Names of the label column for classification."""
+NUMBERS = ("score", "similarity", "relatedness_score")
+"""Names of the label column for regression."""
+
+QUESTIONS = ("id", "qid1", "qid2", "question1", "question2", "is_duplicate")
+"""The header of Quora's question pairs in GLUE; line breaks broke some rows, and two rows have an empty question."""
+
+
+@dataclass(frozen=True)
+class Headerless:
+    """A published format without a header.
+
+    Attributes:
+        name: its name in messages.
+        indices: indices of its columns, by our names.
+        fits: returns whether a row may be of this format.
+        unlabeled: the value in the label column of pairs without a label.
+    """
+
+    name: str
+    indices: Mapping[str, int]
+    fits: Callable[[Sequence[str]], bool]
+    unlabeled: str | None = None
+
+
+def _fits_acceptability(cells: Sequence[str]) -> bool:
+    """Return whether a row is: source; 0 or 1; the mark of the source (a star, question marks) or nothing; sentence."""
+    return len(cells) == 4 and cells[1] in ("0", "1") and re.fullmatch(r"[*?]{0,2}", cells[2].strip()) is not None
+
+
+def _fits_similarity(cells: Sequence[str]) -> bool:
+    """Return whether a row is: a score from 0 to 5 or nothing; two texts that are not numbers."""
+    number = re.compile(r"-?\d+(\.\d+)?")
+    score = re.fullmatch(r"[0-4](\.\d+)?|5(\.0+)?|", cells[0].strip()) if len(cells) == 3 else None
+    return score is not None and all(text.strip() and not number.fullmatch(text.strip()) for text in cells[1:])
+
+
+ACCEPTABILITY = Headerless("the Corpus of Linguistic Acceptability", {"text": 3, "label": 1}, _fits_acceptability)
+"""Warstadt et al. 2019; the format is the same in GLUE and in its own release."""
+SIMILARITY = Headerless("SemEval's textual similarity", {"text": 1, "text_b": 2, "label": 0}, _fits_similarity, "")
+"""SemEval 2012 to 2016, one file per source; pairs without a score are not part of the evaluation."""
+
+
+@dataclass(frozen=True)
+class Fields:
+    """What the rows of a task have, beside one or two texts.
+
+    Attributes:
+        labels: possible names of the label column, unless `--columns` gives another; empty if labels are not read.
+        headerless: the published format that needs no header.
+        several: whether a text may have several labels, or none; see `Row.labels` and data/labelled/label_lists.py.
+        optional: whether all rows of a file may lack labels.
+        triplets: whether a third text is read, a negative, if there is a column of them.
+    """
+
+    labels: tuple[str, ...] = LABELS
+    headerless: Headerless = ACCEPTABILITY
+    several: bool = False
+    optional: bool = False
+    triplets: bool = False
+
+
+SINGLE = Fields()
+"""Rows with one label each."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The columns that were found in a file.
+
+    Attributes:
+        indices: indices of the requested columns, by our names.
+        unlabeled: the value in the label column of rows without a label, which are omitted.
+        damaged: whether the published file is known to contain rows with too few columns or with an empty text, which
+            are omitted.
+    """
+
+    indices: Mapping[str, int]
+    unlabeled: str | None = None
+    damaged: bool = False
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The columns to read.
+
+    Attributes:
+        columns: our names to the names in the file, as given by the user.
+        fields: what the rows have.
+    """
+
+    columns: Mapping[str, str]
+    fields: Fields
+
+    def numbered(self, name: str) -> Found | None:
+        """Return the columns if they are given as numbers, which imply that there is no header; None otherwise.
+
+        Raises:
+            UserError: only some of the required columns are given as numbers.
+        """
+        numbers = {ours: int(theirs) for ours, theirs in self.columns.items() if theirs.isdecimal()}
+        needed = {"text", *self.columns, *(("label",) if self.fields.labels and not self.fields.optional else ())}
+        if numbers and (named := sorted(needed - numbers.keys())):
+            raise UserError(f"--columns gives numbers, but none for {', '.join(named)}", file=name)
+        return Found(numbers) if numbers else None
+
+    def named(self, cells: Sequence[str], name: str, line: int) -> Found:
+        """Find the columns among the names of a header.
+
+        Raises:
+            UserError: a column is missing, or its name is not unique.
+        """
+        names = [cell.strip() for cell in cells]
+        indices = {}
+        for ours, candidates in self._candidates(names).items():
+            found = next((theirs for theirs in candidates if theirs in names), None)
+            if found is None:
+                raise UserError(
+                    f"no column named {' or '.join(dict.fromkeys(candidates))}; columns: {', '.join(names)[:200]}",
+                    file=name,
+                    line=line,
+                    remedy=f"pass --columns {ours}=NAME, or numbers from 0 if there is no header",
+                )
+            if names.count(found) > 1:
+                raise UserError(
+                    f"{names.count(found)} columns are named {found}",
+                    file=name,
+                    line=line,
+                    remedy="rename one, or remove the header and pass --columns with numbers from 0",
+                )
+            indices[ours] = names.index(found)
+        # "-" marks pairs on whose label the annotators disagreed (Bowman et al. 2015, section 2.2)
+        may_disagree = "text_b" in indices and "label" in indices and names[indices["label"]] == "gold_label"
+        return Found(indices, "-" if may_disagree else None, damaged=tuple(names) == QUESTIONS)
+
+    def may_lack_header(self, first: Sequence[str]) -> bool:
+        """Return whether the first row looks like the format that needs no header."""
+        return not self.columns and self.fields.headerless.fits(first)
+
+    def unnamed(self, rows: Sequence[tuple[int, Sequence[str]]], name: str) -> Found:
+        """Return the columns of the format that needs no header, given all rows with their line numbers.
+
+        Raises:
+            UserError: a row is not of this format.
+        """
+        headerless, gold = self.fields.headerless, bool(self.fields.labels)
+        for line, cells in rows:
+            if not headerless.fits(cells):
+                raise UserError(
+                    "there is no header, and this row, unlike those before it, does not have the format of "
+                    f"{headerless.name}",
+                    file=name,
+                    line=line,
+                    remedy="fix it, or pass --columns with numbers from 0",
+                )
+        indices = {ours: index for ours, index in headerless.indices.items() if ours != "label" or gold}
+        return Found(indices, headerless.unlabeled if gold else None)
+
+    def _candidates(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """Return the possible names of each column."""
+        chosen: dict[str, tuple[str, ...]] = {ours: (theirs,) for ours, theirs in self.columns.items()}
+        if "text" not in chosen:
+            pair = next((pair for pair in PAIRS if set(pair) <= set(names)), None)
+            if pair and "text_b" not in chosen:
+                chosen |= {"text": (pair[0],), "text_b": (pair[1],)}
+            else:
+                chosen["text"] = (*TEXTS, *(first for first, _ in PAIRS))
+        fields = self.fields
+        if fields.triplets and (third := [theirs for theirs in NEGATIVES if theirs in names]):
+            chosen.setdefault("text_c", tuple(third))
+        if fields.labels and not (fields.optional and set(fields.labels).isdisjoint(names)):
+            chosen.setdefault("label", fields.labels)
+        return chosen

@@ -1,0 +1,120 @@
+"""Reading of JSON files with the location of every value, so that errors can name it.
+
+Input: a JSON file, optionally compressed. Output: its content; `Place` checks and returns the values inside.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+from unmask.data.text.files import MAX_JSON, open_bytes, read_at_most
+from unmask.support.errors import UserError
+
+
+@dataclass(frozen=True)
+class Place:
+    """The location of a part of a file, for messages.
+
+    Attributes:
+        file: the file.
+        path: the part, for example "article 1, paragraph 2"; empty for the whole file.
+        form: name of the format that the file should have.
+    """
+
+    file: str
+    path: str = ""
+    form: str = "SQuAD"
+
+    @property
+    def remedy(self) -> str:
+        """The remedy if the file has another format."""
+        return f"files must be in {self.form} format"
+
+    def inner(self, name: str) -> Place:
+        """Return the location of a part of this one."""
+        return replace(self, path=f"{self.path}, {name}" if self.path else name)
+
+    def named(self, name: str) -> Place:
+        """Return this location with a name in brackets, such as the id of the record there."""
+        return replace(self, path=f"{self.path} ({name})")
+
+    def refuse(self, message: str, remedy: str = "") -> NoReturn:
+        """Raise an error about this location."""
+        raise UserError(f"{self.path}: {message}" if self.path else message, file=self.file, remedy=remedy)
+
+    def take(self, record: dict[str, Any], key: str, kind: type) -> Any:
+        """Return the value of a required key, which must be of this type."""
+        if key not in record:
+            self.refuse(f"'{key}' is missing", self.remedy)
+        value = record[key]
+        if not isinstance(value, kind) or isinstance(value, bool) is not (kind is bool):
+            self.refuse(f"'{key}' is {type(value).__name__}, not {kind.__name__}")
+        return value
+
+    def each(self, record: dict[str, Any], key: str, name: str) -> Iterator[tuple[Place, dict[str, Any]]]:
+        """Yield the objects of a list, each with its location."""
+        for number, value in enumerate(self.take(record, key, list), start=1):
+            place = self.inner(f"{name} {number}")
+            if not isinstance(value, dict):
+                place.refuse(f"{type(value).__name__}, not an object")
+            yield place, value
+
+    def text(self, record: dict[str, Any], key: str) -> str:
+        """Return the text of a required key, which must not be empty."""
+        value: str = self.take(record, key, str)
+        if not value.strip():
+            self.refuse(f"the {key} is empty", "fix or remove it")
+        return value
+
+
+def claim(seen: dict[str, str], name: str, place: Place) -> None:
+    """Note that an id belongs to a location.
+
+    Raises:
+        UserError: it is also that of another one.
+    """
+    if name in seen:
+        place.refuse(f"the id '{name}' is also that of {seen[name]}", "ids must be unique")
+    seen[name] = place.path
+
+
+def decode_json(path: str | Path, top: Place) -> Any:
+    """Return the content of a JSON file.
+
+    Args:
+        path: a file, optionally `.gz`, `.xz` or `.zst`; `-` is standard input.
+        top: its location.
+
+    Raises:
+        UserError: it is too large, or broken; names the line.
+    """
+    with open_bytes(path) as stream:
+        raw = read_at_most(stream, MAX_JSON + 1)
+    if len(raw) > MAX_JSON:
+        top.refuse(f"more than {MAX_JSON:,} bytes of JSON", "split it into several files")
+    raw = raw.removeprefix(b"\xef\xbb\xbf")
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        byte = re.search(r"byte (\d+)", str(error))
+        line = raw[: int(byte[1])].count(b"\n") + 1 if byte else None
+        remedy = f"a file in {top.form} format is a single JSON value"
+        raise UserError(f"broken JSON ({error})", file=top.file, line=line, remedy=remedy) from error
+
+
+def decode_object(path: str | Path, top: Place, key: str) -> dict[str, Any]:
+    """Return the content of a JSON file that is an object with a key.
+
+    Raises:
+        UserError: see `decode_json`; or it is no object.
+    """
+    content = decode_json(path, top)
+    if not isinstance(content, dict):
+        top.refuse(f"{type(content).__name__}, not an object with '{key}'", top.remedy)
+    return content

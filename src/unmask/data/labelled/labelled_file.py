@@ -1,0 +1,341 @@
+"""Reader of labeled rows: named or numbered columns in TSV, CSV, JSON, Parquet or Arrow, or in memory.
+
+Input: files, or tables in memory, and, if the columns have other names or there is no header, `--columns
+text=NAME_OR_NUMBER,label=…`.
+Output: rows with their file and line, so that errors can name them. A bad row is an error: no row is dropped, except
+those without a label according to a published format, which are counted.
+
+TSV has no quoting; CSV follows RFC 4180; a byte-order mark is removed.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, NoReturn, TypeGuard
+
+import msgspec
+
+from unmask.data.labelled.columns import SINGLE, Fields, Found, Wanted
+from unmask.data.labelled.label_lists import list_labels, split_labels
+from unmask.data.labelled.records import has_records, read_records, suffix_of
+from unmask.data.labelled.table import Source, Table
+from unmask.data.text.files import (
+    MAX_DOCUMENT,
+    TOO_LONG,
+    ExpansionError,
+    display_name,
+    expands_too_much,
+    open_bytes,
+    read_text_lines,
+)
+from unmask.support.errors import UserError, counted, nearest
+
+NAMES = ("text", "text_b", "text_c", "label")
+"""Our names of the columns."""
+
+FORMATS = ("tsv", "csv")
+
+
+class Row(msgspec.Struct, frozen=True, gc=False):  # nothing in it refers back to it
+    """An example.
+
+    Attributes:
+        values: the requested columns, by our names ("text", "label"; for pairs also "text_b", for triplets "text_c").
+        file, line: its location; rows that are not lines are numbered from 1.
+        labels: all labels of the text, if it may have several; `values` then has no "label".
+    """
+
+    values: Mapping[str, str]
+    file: str
+    line: int
+    labels: tuple[str, ...] | None = None
+
+
+def parse_columns(text: str | None) -> dict[str, str]:
+    """Parse `text=NAME_OR_NUMBER,label=…`.
+
+    Raises:
+        UserError: the text does not have this form, or there is an unknown name before an equals sign.
+    """
+    columns = {}
+    for part in text.split(",") if text else ():
+        ours, equals, theirs = part.partition("=")
+        if not equals or not theirs:
+            raise UserError(f"--columns {text}: '{part}' is not NAME=COLUMN", remedy="for example text=3,label=1")
+        if ours not in NAMES:
+            raise UserError(f"--columns {text}: unknown '{ours}'", remedy=nearest(ours, NAMES))
+        if theirs.isdecimal() and len(theirs) > 6:
+            raise UserError(f"--columns {ours}={theirs[:20]}…: there is no such column")
+        columns[ours] = theirs
+    return columns
+
+
+def read_rows(
+    paths: Sequence[Source],
+    *,
+    columns: Mapping[str, str],
+    kind: str | None = None,
+    gold: bool = True,
+    fields: Fields = SINGLE,
+    notes: list[str] | None = None,
+) -> list[Row]:
+    """Read all rows of some files or tables, which must be either all single texts or all pairs.
+
+    Args:
+        paths: `.tsv` or `.txt`, `.csv`, `.jsonl` or `.json` (lines or one array), each optionally followed by `.gz`,
+            `.xz` or `.zst`; `.parquet`, `.arrow` or `.feather`; directories of `datasets`; tables in memory; `-` is
+            standard input and requires `kind`.
+        columns: our names to the names in the file, or to numbers from 0, which imply that there is no header.
+        kind: the format, if it is not that of the suffix.
+        gold: whether to read labels.
+        fields: what the rows have.
+        notes: receives a line for each file from which rows were omitted, as its format specifies.
+
+    Raises:
+        UserError: a column is missing, a row is bad, or there are no rows; the message names file and line.
+    """
+    rows = list(iterate_rows(paths, columns=columns, kind=kind, gold=gold, fields=fields, notes=notes))
+    if not rows:
+        raise UserError("there are no examples in the file", file=", ".join(map(display_name, paths)))
+    first = rows[0]
+    if mixed := next((row for row in rows if row.values.keys() != first.values.keys()), None):
+        what, ours = "pairs and single texts", "text_b"
+        if ("text_c" in mixed.values) != ("text_c" in first.values):
+            what, ours = "pairs with and without a negative", "text_c"
+        if ("label" in mixed.values) != ("label" in first.values):
+            what, ours = "rows with and without a label", "label"
+        raise UserError(
+            f"{what} are mixed: {first.file}:{first.line} is of the other kind",
+            file=mixed.file,
+            line=mixed.line,
+            remedy=f"pass --columns text=…,{ours}=…",
+        )
+    return rows
+
+
+def iterate_rows(
+    paths: Sequence[Source],
+    *,
+    columns: Mapping[str, str],
+    kind: str | None = None,
+    gold: bool = True,
+    fields: Fields = SINGLE,
+    notes: list[str] | None = None,
+) -> Iterator[Row]:
+    """Yield the rows of files of any size, one in memory at a time; the arguments are those of `read_rows`.
+
+    Raises:
+        UserError: a column is missing, or a row is bad; the message names file and line.
+    """
+    if unknown := sorted(columns.keys() - set(NAMES)):
+        raise UserError(f"--columns {unknown[0]}=… has no effect", remedy=nearest(unknown[0], NAMES))
+    if "label" in columns and not gold:
+        raise UserError("--columns label=… has no effect: no labels are read")
+    if "text_c" in columns and not fields.triplets:
+        raise UserError("--columns text_c=… has no effect: this task reads no third text")
+    wanted = Wanted(columns, fields if gold else replace(fields, labels=(), several=False))
+    for path in paths:
+        name, omitted = display_name(path), Counter[str]()
+        if isinstance(path, Table) or has_records(path, kind):
+            yield from _read_records(path, kind, wanted, name, omitted)
+        else:
+            yield from _read(path, _format(path, kind), wanted, name, omitted)
+        if notes is not None:
+            notes += [f"{name}: omitted, as the format specifies: {count:,} {what}" for what, count in omitted.items()]
+
+
+def is_plain(path: Source, kind: str | None) -> TypeGuard[str | Path]:
+    """Return whether a source is a file of one text per line, for `read_texts`, by its suffix or the given format."""
+    if isinstance(path, Table):
+        return False
+    return (kind or suffix_of(path)) == "txt"
+
+
+def read_texts(path: str | Path, *, columns: Mapping[str, str], notes: list[str]) -> list[str]:
+    """Read texts from a plain file, one per line; empty lines are omitted and counted in `notes`.
+
+    Raises:
+        UserError: the file contains no text, or is not UTF-8; `columns` are given.
+    """
+    return list(iterate_texts(path, columns=columns, notes=notes))
+
+
+def iterate_texts(path: str | Path, *, columns: Mapping[str, str], notes: list[str]) -> Iterator[str]:
+    """Yield what `read_texts` reads, one text in memory at a time; the note is added at the end of the file."""
+    if columns:
+        raise UserError("--columns has no effect on a text file: each line is a text", file=display_name(path))
+    texts = empty = 0
+    for _, line in read_text_lines(path):
+        if text := line.strip():
+            texts += 1
+            yield text
+        else:
+            empty += 1
+    if not texts:
+        raise UserError("there are no texts in the file", file=display_name(path))
+    if empty:
+        notes.append(f"{display_name(path)}: omitted: {empty:,} empty lines")
+
+
+def _format(path: str | Path, kind: str | None) -> str:
+    """Return the format of a file whose rows are cells."""
+    found = kind or suffix_of(path)
+    found = "tsv" if found == "txt" else found
+    if found not in FORMATS:
+        if kind:
+            raise UserError(
+                f"--format {kind} has no columns of texts", file=display_name(path), remedy="use tsv, csv or jsonl"
+            )
+        raise UserError(
+            "the format of labeled examples is determined by the file's suffix",
+            file=display_name(path),
+            remedy="rename it to .tsv, .csv, .jsonl or .parquet, or pass --format",
+        )
+    return found
+
+
+def _read(path: str | Path, kind: str, wanted: Wanted, name: str, omitted: Counter[str]) -> Iterator[Row]:
+    """Yield the rows of a TSV or CSV file; count in `omitted` those that the format itself excludes."""
+    lines = _split_csv(path, name) if kind == "csv" else _split_tsv(path)
+    rows = ((line, cells) for line, cells in lines if cells not in ([], [""]))
+    first = next(rows, None)
+    if first is None:
+        return
+    width = len(first[1])
+    found, rest = _find(first, rows, kind, wanted, name)
+    if max(found.indices.values()) >= width:
+        raise UserError(f"there is no column {max(found.indices.values())}, counted from 0", file=name, line=first[0])
+    for line, cells in rest:
+        if len(cells) < width and found.damaged:
+            omitted["fragments of rows broken by a line break in a question"] += 1
+            continue
+        if len(cells) != width:
+            remedy = "a tab inside a text? TSV has no quoting" if kind == "tsv" else "quote texts with commas"
+            raise UserError(
+                f"{counted(len(cells), 'column')} where there should be {width}",
+                file=name,
+                line=line,
+                remedy=remedy if len(cells) > width else "complete or remove the row",
+            )
+        chosen = {ours: cells[index] for ours, index in found.indices.items()}
+        labels = split_labels(chosen.pop("label"), name, line) if wanted.fields.several else None
+        if row := _row(chosen, name, line, found, omitted, labels):
+            yield row
+
+
+_Line = tuple[int, list[str]]
+"""The line number of a row, and its cells."""
+
+
+def _find(first: _Line, rows: Iterator[_Line], kind: str, wanted: Wanted, name: str) -> tuple[Found, Iterable[_Line]]:
+    """Return the columns and the rows, which include the first line unless it is a header."""
+    if found := wanted.numbered(name):
+        return found, chain([first], rows)
+    try:
+        return wanted.named(first[1], name, first[0]), rows
+    except UserError:
+        if kind != "tsv" or not wanted.may_lack_header(first[1]):
+            raise
+    held = [first, *rows]
+    return wanted.unnamed(held, name), held
+
+
+def _split_tsv(path: str | Path) -> Iterator[tuple[int, list[str]]]:
+    for number, line in read_text_lines(path):
+        yield number, line.rstrip("\r").split("\t")
+
+
+def _split_csv(path: str | Path, name: str) -> Iterator[tuple[int, list[str]]]:
+    csv.field_size_limit(MAX_DOCUMENT)
+    number, left = 1, MAX_DOCUMENT  # the line that the current record begins in, and how long it may still become
+
+    def lines(text: io.TextIOBase) -> Iterator[str]:
+        nonlocal left
+        while line := text.readline(left + 1):
+            left -= len(line)
+            if left < 0:
+                raise csv.Error(f"the record is {TOO_LONG}")
+            yield line
+
+    with open_bytes(path) as stream:
+        text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
+        reader = csv.reader(lines(text), strict=True)
+        try:
+            for cells in reader:
+                yield number, cells
+                number, left = reader.line_num + 1, MAX_DOCUMENT
+        except csv.Error as error:
+            raise UserError(f"not valid CSV ({error})", file=name, line=number) from error
+        except UnicodeDecodeError as error:
+            if str(path) != "-":
+                deque(read_text_lines(path), 0)  # names the line
+            raise UserError(f"not UTF-8 ({error.reason})", file=name) from error
+        except ExpansionError as error:
+            raise expands_too_much(name, number) from error
+        finally:
+            text.detach()
+
+
+def _read_records(source: Source, kind: str | None, wanted: Wanted, name: str, omitted: Counter[str]) -> Iterator[Row]:
+    """Yield the rows of a source of records; count in `omitted` those that the format itself excludes."""
+    for number, record in read_records(source, kind):
+        found = wanted.named(list(record), name, number)
+        names, values = list(record), list(record.values())
+        chosen = {ours: _Cell(ours, names[index], values[index]) for ours, index in found.indices.items()}
+        labels = list_labels(chosen.pop("label").value, name, number) if wanted.fields.several else None
+        texts = {ours: cell.text(name, number) for ours, cell in chosen.items()}
+        if row := _row(texts, name, number, found, omitted, labels):
+            yield row
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """The value of a record: our name of its column, the name there, and the value."""
+
+    ours: str
+    theirs: str
+    value: Any
+
+    def text(self, file: str, line: int) -> str:
+        """Return the value as text; only labels may be numbers."""
+        value = self.value
+        if value != value:  # what a data frame has in place of a missing value
+            self.refuse("is missing", file, line)
+        if not isinstance(value, str | int | float) or (self.ours != "label" and not isinstance(value, str)):
+            several = " (this task has one label per text)" if isinstance(value, list) else ""
+            self.refuse(f"is {type(value).__name__}, not text{several}", file, line)
+        return str(value)
+
+    def refuse(self, problem: str, file: str, line: int) -> NoReturn:
+        """Raise an error that names the column."""
+        column = "" if self.theirs == self.ours else f" (column '{self.theirs}')"
+        raise UserError(f"'{self.ours}'{column} {problem}", file=file, line=line)
+
+
+def _row(
+    values: Mapping[str, str],
+    name: str,
+    line: int,
+    found: Found,
+    omitted: Counter[str],
+    labels: tuple[str, ...] | None,
+) -> Row | None:
+    """Return the row, or None if it is one that its format excludes."""
+    values = {ours: value.strip() for ours, value in values.items()}
+    if found.unlabeled is not None and values.get("label") == found.unlabeled:
+        omitted["pairs without a label"] += 1
+        return None
+    for ours, value in values.items():
+        if value:
+            continue
+        if ours != "label" and found.damaged:
+            omitted["pairs with an empty question"] += 1
+            return None
+        raise UserError(f"the {ours} is empty", file=name, line=line, remedy="fix or remove the row")
+    return Row(values, name, line, labels)

@@ -1,0 +1,156 @@
+"""Examples in memory as sources of labeled examples, next to files: data frames, data sets, columns, records, texts.
+
+Input: what a program has. Output: a `Table`, whose records are read by the same code as those of files; its name and
+the number of a row, from 1, are the location in errors: `<DataFrame>:3`.
+
+Data frames (pandas, Polars), tables of Arrow and data sets of `datasets` are recognized by their attributes, so none of
+these packages is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from unmask.data.text.arrow_file import Record, class_names, name_classes
+from unmask.support.errors import UserError
+
+CONTENT = ("text", "label"), ("text", "text_b", "label")
+"""Names of the columns of two and of three sequences."""
+KINDS = (
+    "paths, a data frame, a data set, {'text': […], 'label': […]}, a list of such records, or a tuple (texts, labels) "
+    "or (texts, second texts, labels)"
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Named columns in memory.
+
+    Attributes:
+        name: its name in errors.
+        columns: the values of each column; all have the same length.
+        classes: names of the classes in columns that contain their numbers.
+    """
+
+    name: str
+    columns: Mapping[str, Sequence[Any]]
+    classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        lengths = {name: len(values) for name, values in self.columns.items()}
+        if len(set(lengths.values())) > 1:
+            shown = ", ".join(f"{name} has {length:,}" for name, length in lengths.items())
+            raise UserError(f"the columns have different numbers of rows: {shown}", file=self.name)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), ()))
+
+    def records(self) -> Iterator[tuple[int, Record]]:
+        """Yield the number of each row, from 1, and its values by column.
+
+        Raises:
+            UserError: the number of a class has no name.
+        """
+        for number, values in enumerate(zip(*self.columns.values(), strict=True), 1):
+            record = dict(zip(self.columns, values, strict=True))
+            yield number, name_classes(record, self.classes, self.name, number) if self.classes else record
+
+
+Source: TypeAlias = str | Path | Table
+"""A labeled file, or examples in memory."""
+Data: TypeAlias = Any
+"""One or more paths, or examples in memory, as `as_sources` takes them."""
+
+
+def as_sources(data: Data) -> list[Source]:
+    """Return labeled examples, wherever they are, as a list of sources.
+
+    Args:
+        data: a path or several; a pandas or Polars data frame, a pyarrow table, or a data set of `datasets`; a mapping
+            of column names to values; records; a tuple of texts and labels, or of texts, second texts and labels (for
+            token classification, of lists of words and lists of tags).
+
+    Raises:
+        UserError: it is something else, or the columns have different lengths.
+    """
+    if isinstance(data, str | Path | Table):
+        return [data]
+    if isinstance(data, list | tuple) and all(isinstance(one, str | Path | Table) for one in data):
+        return list(data)
+    return [as_table(data)]
+
+
+def is_table(data: object) -> bool:
+    """Return whether an object is a data frame, a table, a data set or a mapping of columns, rather than texts."""
+    return isinstance(data, Table | Mapping) or _has(data, "columns") or _has(data, "column_names")
+
+
+def refuse_tables(sources: Iterable[Source]) -> list[str | Path]:
+    """Return sources that must be files, because their format is a published one.
+
+    Raises:
+        UserError: one is in memory.
+    """
+    files: list[str | Path] = []
+    for source in sources:
+        if isinstance(source, Table):
+            raise UserError("this task reads its examples from files", file=source.name, remedy="pass paths")
+        files.append(source)
+    return files
+
+
+def as_table(data: Data) -> Table:
+    """Return examples in memory as a table; see `as_sources`.
+
+    Raises:
+        UserError: they are no examples, or the columns have different lengths.
+    """
+    name = f"<{type(data).__name__}>"
+    if isinstance(data, Table):
+        return data
+    if isinstance(data, Mapping):
+        if any(_has(part, "column_names") for part in data.values()):
+            raise UserError("there are several splits", file=name, remedy=f"pass one of {', '.join(map(str, data))}")
+        return Table(name, {str(key): _values(values, name) for key, values in data.items()})
+    if _has(data, "column_names") and _has(data, "features"):  # of datasets
+        names = data.column_names
+        return Table(name, {one: _values(data[one], name) for one in names}, class_names(data.features.to_dict()))
+    if _has(data, "column_names") and hasattr(data, "to_pydict"):  # of pyarrow
+        return Table(name, data.to_pydict())
+    if _has(data, "columns"):
+        return Table(name, {str(one): _values(data[one], name) for one in data.columns})
+    if isinstance(data, tuple) and len(data) in (2, 3) and not any(isinstance(part, str | Mapping) for part in data):
+        names = CONTENT[len(data) - 2]
+        return Table("<texts>", dict(zip(names, (_values(part, name) for part in data), strict=True)))
+    if isinstance(data, Iterable) and not isinstance(data, str | bytes):
+        return _from_records(list(data), name)
+    raise UserError(f"{type(data).__name__} is not a source of examples", remedy=f"pass {KINDS}")
+
+
+def _from_records(records: list[Any], name: str) -> Table:
+    if not records or not all(isinstance(record, Mapping) for record in records):
+        what = "nothing" if not records else f"a sequence of {type(records[0]).__name__}"
+        raise UserError(f"{what} is not a source of examples", file=name, remedy=f"pass {KINDS}")
+    names = dict.fromkeys(key for record in records for key in record)
+    return Table(name, {str(key): [record.get(key) for record in records] for key in names})
+
+
+def _has(data: object, attribute: str) -> bool:
+    return not isinstance(data, type) and not isinstance(data, str | Path) and hasattr(data, attribute)
+
+
+def _values(values: Any, name: str) -> list[Any]:
+    """Return the values of a column as Python's own types; columns of numpy, pandas and Polars convert themselves."""
+    for method in ("to_pylist", "to_list", "tolist"):
+        if hasattr(values, method):
+            values = getattr(values, method)()
+            break
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise UserError(f"a column is {type(values).__name__}, not a sequence", file=name)
+    return [one.tolist() if hasattr(one, "tolist") else one for one in values]

@@ -1,0 +1,235 @@
+"""Reader and writer of tagged words: CoNLL's columns, JSON, Parquet or Arrow, optionally compressed, or in memory.
+
+Input: columns with one word per line (the first column is the word, the last one its tag; they are separated by spaces,
+or by tabs if the first line contains one; a blank line ends a sentence, a line -DOCSTART- begins a document); or rows
+with `words` (or `tokens`) and `tags` (or `ner_tags`, `labels`). Output: sentences with tags in IOB2 and with their
+location, so that errors can name file and line. A bad line is an error: nothing is silently dropped.
+
+Entities that violate the scheme of a file (such as I- without B- in a file that uses B-) are read as by conlleval, and
+counted in `Sentence.irregular`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from unmask.data.labelled.records import has_records, read_records, suffix_of
+from unmask.data.labelled.sentence import Sentence, join_words, split_text
+from unmask.data.labelled.table import Source, Table
+from unmask.data.labelled.tag_schemes import PREFIXES, detect_scheme, write_tags
+from unmask.data.text.files import display_name, read_text_lines
+from unmask.metrics.token_classification import chunks, split_tag
+from unmask.support.errors import UserError
+
+WORDS = ("words", "tokens")
+TAGS = ("tags", "ner_tags", "labels")
+"""Keys of words and tags in JSON Lines, unless `--columns` gives others."""
+TEXTS = ("text", "sentence")
+"""Keys of a text that is split into words, if tags are not read."""
+
+DOCUMENT = "-DOCSTART-"
+
+
+def read_sentences(
+    paths: Sequence[Source], *, columns: Mapping[str, str], kind: str | None = None, gold: bool = True
+) -> list[Sentence]:
+    """Read all sentences of some files or tables.
+
+    Args:
+        paths: `.jsonl`, `.json` or `.ndjson` are JSON (lines or one array), `.parquet`, `.arrow` or `.feather` and
+            directories of `datasets` are what their names promise, all others are columns; text files are optionally
+            followed by `.gz`, `.xz` or `.zst`; `-` is standard input; tables are in memory.
+        columns: "text" (the words) and "label" (their tags) to column numbers from 0, or to keys in JSON Lines.
+        kind: "jsonl" or "conll", if it is not the format of the suffix; "tsv" means columns too.
+        gold: whether to read tags.
+
+    Raises:
+        UserError: a line is bad, a tag is unknown, or there are no sentences; the message names file and line.
+    """
+    sentences: list[Sentence] = []
+    for path in paths:
+        found = list(iterate_sentences(path, columns=columns, kind=kind, gold=gold))
+        if not found:
+            raise UserError("there are no sentences in the file", file=display_name(path))
+        sentences += _in_iob2(found) if gold else found
+    return sentences
+
+
+def iterate_sentences(
+    path: Source, *, columns: Mapping[str, str], kind: str | None = None, gold: bool = False
+) -> Iterator[Sentence]:
+    """Yield the sentences of a file or table, one in memory at a time, with tags in the file's own scheme.
+
+    The arguments and errors are those of `read_sentences`.
+    """
+    if unknown := sorted(columns.keys() - {"text", *(("label",) if gold else ())}):
+        how = "with" if gold else "without"
+        raise UserError(f"--columns {unknown[0]}=… has no effect: sentences are read {how} tags")
+    read = _read_rows if _has_rows(path, kind) else _read_columns
+    yield from read(path, columns, gold, _Tags(display_name(path)), kind)
+
+
+def write_columns(sentence: Sentence, tags: Sequence[str]) -> str:
+    """Return the lines of a sentence, `word TAB tag`, followed by a blank line.
+
+    Raises:
+        UserError: a word contains a tab or a line end, or only spaces; there are no words.
+    """
+    for word in sentence.words or [""]:
+        if "\t" in word or "\n" in word or not word.strip(" \r"):
+            raise UserError(
+                f"the word {word!r} cannot be written in a column",
+                file=sentence.file or None,
+                line=sentence.line or None,
+                remedy="write JSON Lines: --out FILE.jsonl",
+            )
+    return "".join(f"{word}\t{tag}\n" for word, tag in zip(sentence.words, tags, strict=True)) + "\n"
+
+
+def _has_rows(path: Source, kind: str | None) -> bool:
+    if "csv" in (kind, suffix_of(str(path)) if kind is None else ""):
+        raise UserError("tagged words cannot be read from CSV", file=display_name(path), remedy="use tabs, for example")
+    return has_records(path, kind)
+
+
+@dataclass
+class _Tags:
+    """The tags of a file that have been read so far; each distinct tag is checked once."""
+
+    name: str
+    known: dict[str, str] = field(default_factory=dict)
+    prefixes: set[str] = field(default_factory=set)
+
+    def check(self, tag: str, line: int) -> str:
+        """Return the tag (always the same object).
+
+        Raises:
+            UserError: it is not a tag, or no scheme combines its prefix with the others of the file.
+        """
+        if tag not in self.known:
+            try:
+                split_tag(tag)
+            except ValueError as error:
+                remedy = "is it the right column? choose it by number from 0, as in --columns text=0,label=3"
+                raise UserError(str(error), file=self.name, line=line, remedy=remedy) from error
+            if tag != "O":
+                self.prefixes.add(tag[0])
+            if not any(self.prefixes <= set(together) for together in PREFIXES):
+                prefixes = ", ".join(sorted(self.prefixes))
+                raise UserError(f"'{tag}': no scheme combines the prefixes {prefixes}", file=self.name, line=line)
+            self.known[tag] = tag
+        return self.known[tag]
+
+
+def _in_iob2(sentences: Sequence[Sentence]) -> list[Sentence]:
+    """Convert the tags of the sentences of one file to IOB2."""
+    _, irregular = detect_scheme([sentence.tags for sentence in sentences])
+    return [
+        replace(
+            sentence, tags=tuple(write_tags(chunks(sentence.tags), len(sentence.tags))), irregular=irregular[number]
+        )
+        for number, sentence in enumerate(sentences)
+    ]
+
+
+def _read_columns(
+    path: Source, columns: Mapping[str, str], gold: bool, known: _Tags, kind: str | None
+) -> Iterator[Sentence]:
+    assert not isinstance(path, Table)
+    name = known.name
+    word_at, tag_at = (_number(columns, ours, default, name) for ours, default in (("text", 0), ("label", -1)))
+    words: list[str] = []
+    tags: list[str] = []
+    first, document, width, separator = 0, None, 0, " "
+
+    def finished() -> Iterator[Sentence]:
+        if words:
+            yield Sentence(*join_words(words), tuple(tags), name, first, 1, document)
+            words.clear()
+            tags.clear()
+
+    for number, line in read_text_lines(path):
+        if not line.strip(" \t"):
+            yield from finished()
+            continue
+        if line.split(" ")[0].split("\t")[0] == DOCUMENT:
+            yield from finished()
+            document = 0 if document is None else document + 1
+            continue
+        separator = separator if width else "\t" if "\t" in line else " "
+        cells = [
+            cell for cell in line.split(separator) if cell or separator == "\t"
+        ]  # other white space does not separate
+        _check_cells(cells, width, max(word_at, tag_at), gold, name, number)
+        width = len(cells)
+        first = first if words else number
+        words.append(cells[word_at])
+        if not cells[word_at].strip("\r"):
+            raise UserError("the word is empty", file=name, line=number)
+        if gold:
+            tags.append(known.check(cells[tag_at].strip(), number))
+    yield from finished()
+
+
+def _number(columns: Mapping[str, str], ours: str, default: int, name: str) -> int:
+    theirs = columns.get(ours)
+    if theirs is not None and not theirs.isdecimal():
+        raise UserError(f"--columns {ours}={theirs}: columns of words have no names", file=name, remedy="use numbers")
+    return default if theirs is None else int(theirs)
+
+
+def _check_cells(cells: Sequence[str], width: int, last: int, gold: bool, name: str, line: int) -> None:
+    if gold and len(cells) < 2:
+        raise UserError(
+            f"the word '{cells[0][:40]}' has no tag", file=name, line=line, remedy="lines must be WORD … TAG"
+        )
+    if width and len(cells) != width:
+        raise UserError(f"{len(cells)} columns, but the lines before have {width}", file=name, line=line)
+    if last >= len(cells):
+        raise UserError(f"there is no column {last}, counted from 0", file=name, line=line)
+
+
+def _read_rows(
+    path: Source, columns: Mapping[str, str], gold: bool, known: _Tags, kind: str | None
+) -> Iterator[Sentence]:
+    name, in_memory = known.name, isinstance(path, Table)
+    word_keys = (columns["text"],) if "text" in columns else WORDS if gold and not in_memory else (*WORDS, *TEXTS)
+    tag_keys = (columns["label"],) if "label" in columns else (*TAGS, "label") if in_memory else TAGS
+    for number, record in read_records(path, kind):
+        _, found = _value(record, word_keys, name, number)
+        if isinstance(found, str) and not gold:
+            yield replace(split_text(found), file=name, line=number)
+            continue
+        words = _strings(record, word_keys, name, number)
+        tags = _strings(record, tag_keys, name, number) if gold else []
+        if gold and len(words) != len(tags):
+            raise UserError(f"{len(words)} words, but {len(tags)} tags", file=name, line=number)
+        try:
+            placed = join_words(words)
+        except ValueError as error:
+            raise UserError(str(error), file=name, line=number) from error
+        yield Sentence(*placed, tuple(known.check(tag, number) for tag in tags), name, number)
+
+
+def _value(record: Mapping[str, Any], keys: Sequence[str], name: str, line: int) -> tuple[str, Any]:
+    """Return the first key that is present, and its value, which must not be empty."""
+    key = next((key for key in keys if key in record), None)
+    if key is None:
+        raise UserError(
+            f"no key {' or '.join(keys)}; keys: {', '.join(record)[:200]}",
+            file=name,
+            line=line,
+            remedy="pass --columns text=WORDS,label=TAGS",
+        )
+    if record[key] in ("", []):
+        raise UserError(f"'{key}' is empty", file=name, line=line)
+    return key, record[key]
+
+
+def _strings(record: Mapping[str, Any], keys: Sequence[str], name: str, line: int) -> list[str]:
+    key, values = _value(record, keys, name, line)
+    if not isinstance(values, list | tuple) or not all(isinstance(value, str) for value in values):
+        raise UserError(f"'{key}' is not a list of strings", file=name, line=line, remedy="give tags by name")
+    return list(values)

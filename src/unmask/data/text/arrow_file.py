@@ -1,0 +1,203 @@
+"""Reading of Parquet and Arrow files, and of directories that `datasets` writes (`save_to_disk`), row by row.
+
+Input: a `.parquet`, `.arrow` or `.feather` file, or a directory with `state.json`. Output: numbered records of the
+columns of texts, numbers, truth values, and lists of them; other columns (images, structures) are not read. Numbers of
+classes are replaced by their names, if the schema contains those of `datasets` (`ClassLabel`, also in lists).
+
+Needs pyarrow (the extra `arrow`). The limits of `files.py` apply: `MAX_DOCUMENT` to each text, and `MAX_RATIO` both to
+the sizes that a Parquet file declares and to what is read. Nothing is memory-mapped, and the offsets inside each batch
+are validated before they are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from unmask.data.text.files import FREE, MAX_DOCUMENT, MAX_RATIO, TOO_LONG, expands_too_much, read_whole
+from unmask.support.errors import UserError
+
+SUFFIXES = (".parquet", ".arrow", ".feather")
+STATE, SPLITS, METADATA = "state.json", "dataset_dict.json", b"huggingface"
+"""Files of directories of `datasets`, and where they keep the features in a schema's metadata."""
+BATCH = 1000
+"""Number of rows that are Python objects at once."""
+
+Record = dict[str, Any]
+
+
+def is_arrow(path: str | Path) -> bool:
+    """Return whether a path is read by `read_arrow`, by its suffix or as a directory of `datasets`."""
+    path = Path(path)
+    return path.suffix.lower() in SUFFIXES or (path / STATE).is_file() or (path / SPLITS).is_file()
+
+
+def import_pyarrow(path: str | Path) -> ModuleType:
+    """Return pyarrow.
+
+    Raises:
+        UserError: it is not installed; names the file that needs it.
+    """
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise UserError("needs pyarrow", file=path, remedy="pip install 'unmask[arrow]'") from error
+    return pyarrow
+
+
+def read_arrow(path: str | Path) -> Iterator[tuple[int, Record]]:
+    """Read the rows of a file, or of a directory of `datasets`.
+
+    Yields:
+        The number of the row, from 1, and its values by column.
+
+    Raises:
+        UserError: a file cannot be read, is damaged, or expands too much; pyarrow is missing; the number of a class has
+            no name.
+    """
+    pyarrow = import_pyarrow(path)
+    number = 0
+    for file in _files(Path(path)):
+        read, most = 0, max(FREE, MAX_RATIO * _size(file))
+        for batch, names in _batches(file, pyarrow, most):
+            read += batch.nbytes
+            if read > most:
+                raise expands_too_much(file)
+            for start in range(0, batch.num_rows, BATCH):
+                for record in batch.slice(start, BATCH).to_pylist():
+                    number += 1
+                    if any(isinstance(value, str) and len(value) > MAX_DOCUMENT for value in record.values()):
+                        raise UserError(f"a text is {TOO_LONG}", file=path, line=number)
+                    yield number, name_classes(record, names, str(path), number)
+
+
+def class_names(features: object) -> dict[str, tuple[str, ...]]:
+    """Return the names of the classes in each column that has them, given the features of `datasets` as a table."""
+    found = {name: _names(feature) for name, feature in features.items()} if isinstance(features, Mapping) else {}
+    return {name: names for name, names in found.items() if names}
+
+
+def name_classes(record: Record, names: Mapping[str, tuple[str, ...]], file: str, line: int) -> Record:
+    """Return a record with classes by their names; -1, which marks a missing label, becomes None.
+
+    Raises:
+        UserError: the number of a class has no name.
+    """
+
+    def name(column: str, value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return [name(column, one) for one in value]
+        if not isinstance(value, int) or value == -1:
+            return None if value == -1 else value
+        if not 0 <= value < len(names[column]):
+            raise UserError(
+                f"'{column}' is {value}, but its {len(names[column])} classes are numbered from 0", file=file, line=line
+            )
+        return names[column][value]
+
+    return record | {column: name(column, record[column]) for column in names if column in record}
+
+
+def _names(feature: Any) -> tuple[str, ...]:
+    """Return the names of a ClassLabel, or of the ClassLabels in a list."""
+    if isinstance(feature, list):
+        feature = {"feature": feature[0]} if len(feature) == 1 else {}
+    if not isinstance(feature, Mapping):
+        return ()
+    if "feature" in feature:
+        return _names(feature["feature"])
+    names = feature.get("names") if feature.get("_type") == "ClassLabel" else None
+    return tuple(map(str, names)) if isinstance(names, list) else ()
+
+
+def _files(path: Path) -> Iterator[Path]:
+    """Yield the files of a directory of `datasets`; a file stands for itself."""
+    if not path.is_dir():
+        yield path
+        return
+    if not (path / STATE).is_file():
+        splits = _json(path / SPLITS).get("splits")
+        known = ", ".join(str(path / str(name)) for name in splits) if isinstance(splits, list) else "its directories"
+        raise UserError("this directory holds several splits", file=path, remedy=f"name one: {known}")
+    files = _json(path / STATE).get("_data_files")
+    names = [file.get("filename") for file in files if isinstance(file, dict)] if isinstance(files, list) else []
+    for name in names or [None]:
+        if not isinstance(name, str) or Path(name).name != name:
+            raise UserError("does not name the files of the data set", file=path / STATE, remedy="save it again")
+        yield path / name
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(read_whole(path), type=dict[str, Any])
+    except (OSError, msgspec.DecodeError, RecursionError) as error:
+        raise UserError(f"cannot be read ({error})", file=path) from error
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError as error:
+        raise UserError(f"cannot be read ({error.strerror})", file=path) from error
+
+
+def _batches(file: Path, pyarrow: ModuleType, most: int) -> Iterator[tuple[Any, Mapping[str, tuple[str, ...]]]]:
+    """Yield the batches of a file, validated, without unusable columns, with the names of the classes in them."""
+    with _naming(file, pyarrow):
+        if file.suffix.lower() == ".parquet":
+            from pyarrow import parquet
+
+            opened = parquet.ParquetFile(file)
+            groups = [opened.metadata.row_group(number) for number in range(opened.metadata.num_row_groups)]
+            if sum(group.total_byte_size for group in groups) > most:
+                raise expands_too_much(file)
+            schema = opened.schema_arrow
+            columns = _usable(schema, pyarrow)
+            batches = opened.iter_batches(BATCH, columns=columns)
+        else:
+            from pyarrow import ipc
+
+            source = pyarrow.OSFile(str(file))
+            in_blocks = source.read(6) == b"ARROW1"
+            source.seek(0)
+            stream = ipc.open_file(source) if in_blocks else ipc.open_stream(source)
+            schema, columns = stream.schema, _usable(stream.schema, pyarrow)
+            batches = map(stream.get_batch, range(stream.num_record_batches)) if in_blocks else stream
+        about = msgspec.json.decode((schema.metadata or {}).get(METADATA, b"{}"), type=dict[str, Any])
+        names = class_names(about.get("info", {}).get("features") if isinstance(about.get("info"), dict) else None)
+        for batch in batches:
+            chosen = batch.select(columns)
+            chosen.validate(full=True)
+            yield chosen, names
+
+
+@contextmanager
+def _naming(file: Path, pyarrow: ModuleType) -> Iterator[None]:
+    try:
+        yield
+    except (pyarrow.ArrowException, OSError, msgspec.DecodeError) as error:
+        message = " ".join(str(error).split())[:200]
+        raise UserError(f"cannot be read as {file.suffix[1:]} ({message})", file=file) from error
+
+
+def _usable(schema: Any, pyarrow: ModuleType) -> list[str]:
+    """Return the columns of texts, numbers, truth values, and lists of them."""
+    types = pyarrow.types
+
+    def usable(kind: Any) -> bool:
+        if types.is_list(kind) or types.is_large_list(kind) or types.is_dictionary(kind):
+            return usable(kind.value_type)
+        return any(
+            check(kind)
+            for check in (
+                *(types.is_string, types.is_large_string, types.is_string_view),
+                *(types.is_integer, types.is_floating, types.is_boolean, types.is_null),
+            )
+        )
+
+    return [field.name for field in schema if usable(field.type)]

@@ -1,0 +1,268 @@
+"""Splitting of raw files into documents.
+
+Input: plain text or JSON Lines (`.jsonl`, `.ndjson`, `.json`), optionally compressed, or Parquet, Arrow and directories
+of `datasets`; and the text options of the command line. Output: the text of each document, with paragraphs separated by
+blank lines and no newlines inside a paragraph; and a record of the documents that were skipped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from unmask.data.text.arrow_file import is_arrow, read_arrow
+from unmask.data.text.files import COMPRESSED, MAX_DOCUMENT, TOO_LONG, display_name, read_lines
+from unmask.support.errors import UserError, counted, nearest
+
+Line = tuple[int, bytes | None]
+
+_MODES = ("auto", "file", "blank-line", "line")
+_JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
+_SHOWN = 10  # fields of a line that an error message lists
+_PARAGRAPH_BREAK = re.compile(r"\n\s*\n")
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """Options for reading raw files.
+
+    Args:
+        field: the field of a JSON line that holds the text.
+        documents: what a document is in plain text: "file", "blank-line", "line", or "auto" (see `resolve_documents`).
+        strict: raise an error at the first document that would be skipped.
+    """
+
+    field: str = "text"
+    documents: str = "auto"
+    strict: bool = False
+
+
+@dataclass
+class Skipped:
+    """The documents that could not be used.
+
+    Args:
+        count: number of skipped documents.
+        places: "file:line: reason" of the first ten.
+        remedy: what to do about the first one; empty if that is obvious.
+    """
+
+    count: int = 0
+    places: list[str] = field(default_factory=list)
+    remedy: str = ""
+
+    def add(self, place: str, remedy: str = "") -> None:
+        """Record a skipped document."""
+        self.remedy = self.remedy if self.count else remedy
+        self.count += 1
+        if len(self.places) < 10:
+            self.places.append(place)
+
+
+class _Fault(Exception):
+    """Raised when a document must be skipped: the line, the reason, and the remedy."""
+
+    def __init__(self, line: int, reason: str, remedy: str = "") -> None:
+        super().__init__(reason)
+        self.line = line
+        self.reason = reason
+        self.remedy = remedy
+
+
+def resolve_documents(paths: Sequence[str | Path], options: TextOptions) -> str:
+    """Return what a document is in these files.
+
+    Args:
+        paths: the files.
+        options: how they are read.
+
+    Returns:
+        "file", "blank-line" or "line". "auto" resolves to "file" if there are several plain text files, to "blank-line"
+        if there is a single one, and to "line" if all files have records.
+
+    Raises:
+        UserError: `options.documents` has an unknown value.
+    """
+    if options.documents not in _MODES:
+        raise UserError(f"--documents {options.documents}: no such choice", remedy=nearest(options.documents, _MODES))
+    if options.documents != "auto":
+        return options.documents
+    texts = sum(not _has_fields(path) for path in paths)
+    return "line" if texts == 0 else "blank-line" if texts == 1 else "file"
+
+
+def refuse_idle_options(paths: Sequence[str | Path], options: TextOptions) -> None:
+    """Check that each option has an effect on at least one of these files.
+
+    Raises:
+        UserError: an option has no effect.
+    """
+    kinds = {_has_fields(path) for path in paths}
+    if kinds == {False} and options.field != "text":
+        raise UserError("--field has no effect: none of the files is JSON Lines", remedy="leave it out")
+    if kinds == {True} and options.documents in ("file", "blank-line"):
+        raise UserError(
+            f"--documents {options.documents} has no effect: in JSON Lines each line is a document",
+            remedy="leave it out",
+        )
+
+
+def read_documents(paths: Sequence[str | Path], options: TextOptions, skipped: Skipped) -> Iterator[str]:
+    r"""Read documents one at a time, holding at most one in memory.
+
+    Args:
+        paths: plain text or JSON Lines, optionally `.gz`, `.xz` or `.zst`; Parquet, Arrow, or a directory of
+            `datasets`; `-` is plain text on standard input.
+        options: how they are read.
+        skipped: records the documents that are skipped: those that are not UTF-8, are longer than `MAX_DOCUMENT` bytes,
+            or are not a JSON object with a string in the text field. Empty documents are dropped and not recorded.
+
+    Yields:
+        The text of a document: paragraphs separated by "\n\n", without other newlines and without NULs.
+
+    Raises:
+        UserError: a file cannot be read, or `strict` is set and a document would be skipped.
+    """
+    mode = resolve_documents(paths, options)
+    for path in paths:
+        if is_arrow(path):
+            yield from _read_rows(path, options, skipped)
+            continue
+        is_json = _has_fields(path)
+        parse: Callable[[Iterator[Line]], str] = _json_parser(options.field) if is_json else _join
+        for lines in _groups(read_lines(path), "line" if is_json else mode):
+            try:
+                document = _tidy(parse(lines))
+            except _Fault as fault:
+                _skip(fault, path, options, skipped)
+                continue
+            if document:
+                yield document
+
+
+def _skip(fault: _Fault, path: str | Path, options: TextOptions, skipped: Skipped) -> None:
+    """Record that a document is skipped, or raise an error if `strict` is set."""
+    if options.strict:
+        raise UserError(fault.reason, file=display_name(path), line=fault.line, remedy=fault.remedy) from fault
+    skipped.add(f"{display_name(path)}:{fault.line}: {fault.reason}", fault.remedy)
+
+
+def _read_rows(path: str | Path, options: TextOptions, skipped: Skipped) -> Iterator[str]:
+    """Yield the documents of a file of columns: one per row."""
+    for number, record in read_arrow(path):
+        try:
+            text = _text_of(record, options.field, number)
+        except _Fault as fault:
+            _skip(fault, path, options, skipped)
+            continue
+        if document := _tidy(text):
+            yield document
+
+
+def _has_fields(path: str | Path) -> bool:
+    """Return whether a file has one document per record."""
+    if is_arrow(path):
+        return True
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    if suffixes and suffixes[-1] in COMPRESSED:
+        suffixes.pop()
+    return bool(suffixes) and suffixes[-1] in _JSON_SUFFIXES
+
+
+def _groups(lines: Iterator[Line], mode: str) -> Iterator[Iterator[Line]]:
+    """Yield the lines of each document as an iterator, which need not be exhausted."""
+    if mode == "file":
+        yield lines
+    elif mode == "line":
+        for line in lines:
+            yield iter((line,))
+    else:
+        for blank, group in groupby(lines, key=_is_blank):
+            if not blank:
+                yield group
+
+
+def _is_blank(line: Line) -> bool:
+    return line[1] is not None and not line[1].decode("utf-8", "replace").replace("\0", "").strip()
+
+
+def _join(lines: Iterator[Line]) -> str:
+    """Join the lines of a plain text document."""
+    parts, size = [], 0
+    for number, raw in lines:
+        size += MAX_DOCUMENT + 1 if raw is None else len(raw)
+        if raw is None or size > MAX_DOCUMENT:
+            raise _Fault(number, TOO_LONG)
+        try:
+            parts.append(raw.decode())
+        except UnicodeDecodeError as error:
+            raise _Fault(number, f"not UTF-8 (byte {error.start + 1} of the line)") from error
+        size += 1  # the newline
+    return "\n".join(parts)
+
+
+def _json_parser(name: str) -> Callable[[Iterator[Line]], str]:
+    """Return a function that extracts the text from a JSON line."""
+
+    def parse(lines: Iterator[Line]) -> str:
+        number, raw = next(lines)
+        if raw is None:
+            raise _Fault(number, TOO_LONG)
+        if _is_blank((number, raw)):
+            return ""
+        try:
+            record = msgspec.json.decode(raw.replace(b"\0", b""))
+        except UnicodeDecodeError as error:
+            raise _Fault(number, "not UTF-8") from error
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise _Fault(number, f"broken JSON ({error})") from error
+        if not isinstance(record, dict):
+            raise _Fault(number, "not a JSON object")
+        return _text_of(record, name, number)
+
+    return parse
+
+
+def _text_of(record: Mapping[str, Any], name: str, number: int) -> str:
+    """Return the text of a record."""
+    if name not in record:
+        known = f" (the line has: {', '.join(list(record)[:_SHOWN])})" if record else ""
+        raise _Fault(number, f"no field '{name}'", f"pass --field NAME{known}")
+    text = record[name]
+    if not isinstance(text, str):
+        raise _Fault(number, f"field '{name}' is not a string")
+    return text
+
+
+def _tidy(text: str) -> str:
+    """Remove NULs, join the lines of each paragraph, and separate paragraphs by one blank line."""
+    text = text.replace("\0", "").replace("\r\n", "\n").strip()
+    if "\n" not in text:
+        return text
+    paragraphs = (paragraph.split("\n") for paragraph in _PARAGRAPH_BREAK.split(text))
+    return "\n\n".join(" ".join(line.strip() for line in lines) for lines in paragraphs)
+
+
+def refuse_none(documents: Iterator[str], skipped: Skipped, paths: Sequence[str | Path]) -> Iterator[str]:
+    """Yield the documents unchanged.
+
+    Raises:
+        UserError: there were none, because all were skipped or because the files at `paths` are empty.
+    """
+    empty = True
+    for document in documents:
+        empty = False
+        yield document
+    if empty and skipped.count:
+        raise UserError(f"every document was skipped, the first at {skipped.places[0]}", remedy=skipped.remedy)
+    if empty:
+        others = f" and {counted(len(paths) - 1, 'other file')}" * (len(paths) > 1)
+        raise UserError(
+            f"there is no text in {display_name(paths[0])}{others}", remedy="check the files and --documents"
+        )

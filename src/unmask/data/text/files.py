@@ -1,0 +1,288 @@
+"""Opening of raw and labeled files, and reading of their lines in bounded memory.
+
+Input: the path of a plain, `.gz`, `.xz` or `.zst` file, or `-` for standard input. Output: bytes, or numbered lines.
+
+Three limits bound what a file from elsewhere can make a reader allocate: `MAX_DOCUMENT` for a line, `MAX_JSON` for a
+file that is a single JSON value, and `MAX_RATIO` for what a compressed file may expand to. A plain file has no limit of
+the last kind, so decompressing a file by another program is the way around it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import lzma
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import msgspec
+
+from unmask.support.errors import UserError
+
+MAX_DOCUMENT = 10_000_000
+"""Maximum size of a document, and so of a line and of a record, in bytes."""
+MAX_JSON = 1 << 28
+"""Maximum size of a file that is a single JSON value, in bytes; the largest published one is a fifth of it."""
+MAX_RATIO = 100
+"""Maximum number of bytes that a compressed byte may stand for; compressed text has 3 to 20."""
+FREE = 1 << 24
+"""Number of decompressed bytes up to which `MAX_RATIO` does not apply, as short files may be repetitive."""
+TOO_LONG = f"longer than {MAX_DOCUMENT:,} bytes"
+"""What messages about such a document, line or record have in common."""
+
+COMPRESSED = (".gz", ".xz", ".zst")
+"""Suffixes of compressed files."""
+
+_BLOCK = 1 << 20
+_LINES = 1 << 16
+"""Maximum number of bytes whose lines are in memory at once, besides a longer line."""
+_MARK = b"\xef\xbb\xbf"
+
+
+class ExpansionError(Exception):
+    """Raised while a compressed file is read that expands to more than `MAX_RATIO` times its size."""
+
+
+class DamagedError(Exception):
+    """Raised while a compressed file is read that is damaged."""
+
+
+class _Expanded(io.RawIOBase):
+    """The decompressed bytes of a file, which must not be many more than those it was read from."""
+
+    def __init__(self, path: Path, unpack: Callable[[BinaryIO], Any]) -> None:
+        self._packed = path.open("rb")
+        self._archive = unpack(self._packed)
+        self._size = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            count: int = self._archive.readinto(buffer)
+        except OSError as error:
+            if error.errno is None and not isinstance(error, gzip.BadGzipFile):  # pyarrow's, of a damaged archive
+                raise DamagedError(str(error)) from error
+            raise
+        self._size += count
+        if self._size > max(FREE, MAX_RATIO * self._packed.tell()):
+            raise ExpansionError
+        return count
+
+    def close(self) -> None:
+        self._archive.close()
+        self._packed.close()
+        super().close()
+
+
+def display_name(path: object) -> str:
+    """Return the name of a file, or of examples in memory, for messages."""
+    return "standard input" if str(path) == "-" else str(path)
+
+
+@contextmanager
+def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
+    """Open a file for reading, decompressed.
+
+    Args:
+        path: a plain file, one that ends in `.gz`, `.xz` or `.zst` (which needs pyarrow), or `-` for standard input
+            (which is left open).
+
+    Yields:
+        The stream of its bytes.
+
+    Raises:
+        UserError: the file cannot be opened, or its archive is found to be damaged, or to expand too much, while it is
+            read.
+    """
+    if str(path) == "-":
+        if sys.stdin is None:
+            raise UserError("standard input is closed")
+        yield sys.stdin.buffer
+        return
+    try:
+        stream = _open(Path(path))
+    except OSError as error:
+        raise UserError(f"cannot be read ({error.strerror})", file=path) from error
+    with stream:
+        try:
+            yield stream
+        except (EOFError, DamagedError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+            raise UserError(
+                f"the archive is damaged ({error})", file=path, remedy="download or compress it again"
+            ) from error
+        except ExpansionError as error:
+            raise expands_too_much(path) from error
+
+
+def expands_too_much(path: str | Path, line: int | None = None) -> UserError:
+    """Return the error for a compressed file that expands to more than `MAX_RATIO` times its size."""
+    return UserError(
+        f"the archive expands to more than {MAX_RATIO} times its size",
+        file=path,
+        line=line,
+        remedy="decompress it first, if you trust it",
+    )
+
+
+def _open(path: Path) -> BinaryIO:
+    match path.suffix.lower():
+        # The buffer avoids a call into the archive classes, which are written in Python, for each line.
+        case ".gz":
+            return io.BufferedReader(_Expanded(path, lambda packed: gzip.GzipFile(fileobj=packed)), _BLOCK)
+        case ".xz":
+            return io.BufferedReader(_Expanded(path, lzma.LZMAFile), _BLOCK)
+        case ".zst":
+            return io.BufferedReader(_Expanded(path, _zstandard(path)), _BLOCK)
+        case _:
+            return path.open("rb", buffering=_BLOCK)
+
+
+def _zstandard(path: Path) -> Callable[[BinaryIO], Any]:
+    """Return what decompresses Zstandard: pyarrow, which raises OSError for a damaged archive."""
+    try:
+        from pyarrow import CompressedInputStream
+    except ImportError as error:
+        raise UserError("needs pyarrow", file=path, remedy="pip install 'unmask[arrow]'") from error
+    return lambda packed: CompressedInputStream(packed, "zstd")
+
+
+def read_lines(path: str | Path) -> Iterator[tuple[int, bytes | None]]:
+    r"""Read the lines of a file, holding little more than one in memory.
+
+    Args:
+        path: as for `open_bytes`.
+
+    Yields:
+        The number of the line, from 1, and the line without its `\n` or `\r\n` (the first one also without a byte-order
+        mark), or None for a line of more than `MAX_DOCUMENT` bytes, which is never held in memory as a whole.
+
+    Raises:
+        UserError: as for `open_bytes`; if the archive expands too much, the message also names the line.
+    """
+    for number, text, fits in _blocks(path):
+        lines: list[bytes | None] = [*text.split(b"\n")]
+        if not fits:
+            lines[0] = None
+        yield from enumerate(lines, number)
+
+
+def read_text_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+    r"""Read the lines of a file as text.
+
+    Yields:
+        As `read_lines`.
+
+    Raises:
+        UserError: as for `read_lines`; or a line is not UTF-8 or is too long, and then the message names it.
+    """
+    name = display_name(path)
+    for number, text, fits in _blocks(path):
+        if not fits:
+            raise UserError(f"the line is {TOO_LONG}", file=name, line=number)
+        try:
+            lines = text.decode().split("\n")
+        except UnicodeDecodeError as error:
+            number += text.count(b"\n", 0, error.start)
+            byte = error.start - text.rfind(b"\n", 0, error.start)
+            raise UserError(
+                f"not UTF-8 (byte {byte} of the line)", file=name, line=number, remedy="convert the file to UTF-8"
+            ) from error
+        yield from enumerate(lines, number)
+
+
+def _blocks(path: str | Path) -> Iterator[tuple[int, bytes, bool]]:
+    r"""Read a file in blocks of whole lines; see `read_lines`.
+
+    Yields:
+        The number of the first line of the block, the lines joined by `\n`, and whether the first line has at most
+        `MAX_DOCUMENT` bytes; if not, it may be incomplete. All other lines are shorter than a block.
+    """
+    block = min(_LINES, MAX_DOCUMENT)
+    most = MAX_DOCUMENT + len(_MARK) + 1  # 1: a carriage return
+    begun: list[bytes] = []  # parts of a line whose end is not read yet; dropped if they are more than `most`
+    number, size = 1, 0
+    with open_bytes(path) as stream:
+        read = cast(io.BufferedReader, stream).read1  # from a pipe, whatever there is
+        try:
+            while data := read(block):
+                head, newline, rest = data.rpartition(b"\n")
+                if newline:
+                    text = b"".join((*begun, head)).replace(b"\r\n", b"\n").removesuffix(b"\r")
+                    text = text.removeprefix(_MARK) if number == 1 else text
+                    yield number, text, size <= most and _first_length(text) <= MAX_DOCUMENT
+                    number += text.count(b"\n") + 1
+                    begun, size = [], 0
+                begun.append(rest)
+                size += len(rest)
+                if size > most:
+                    begun.clear()
+        except ExpansionError as error:
+            raise expands_too_much(path, number) from error
+    if size:
+        text = b"".join(begun).removeprefix(_MARK if number == 1 else b"")
+        yield number, text, size <= most and len(text) <= MAX_DOCUMENT
+
+
+def _first_length(text: bytes) -> int:
+    end = text.find(b"\n")
+    return len(text) if end < 0 else end
+
+
+def require_regular(path: Path) -> None:
+    """Raise a UserError if there is something other than a file: reading a pipe could block forever."""
+    if path.exists() and not path.is_file():
+        raise UserError("is not a regular file", file=path)
+
+
+def read_whole(path: Path) -> bytes:
+    """Read a file that is a single JSON value, or as small, such as a vocabulary.
+
+    Raises:
+        UserError: it is no regular file, or has more than `MAX_JSON` bytes.
+        OSError: it cannot be read.
+    """
+    require_regular(path)
+    with path.open("rb") as file:
+        content = read_at_most(file, MAX_JSON + 1)
+    if len(content) > MAX_JSON:
+        raise UserError(f"has more than {MAX_JSON:,} bytes", file=path)
+    return content
+
+
+def read_at_most(file: BinaryIO, most: int) -> bytes:
+    """Read up to `most` bytes; unlike `file.read`, allocate no more than there are."""
+    content = bytearray()
+    while len(content) < most and (block := file.read(min(_BLOCK, most - len(content)))):
+        content += block
+    return bytes(content)
+
+
+def decode_object(line: str | bytes, name: str, number: int) -> dict[str, Any]:
+    """Decode a line of JSON Lines.
+
+    Args:
+        line: a line of the file.
+        name: name of the file, for messages.
+        number: number of the line, from 1.
+
+    Raises:
+        UserError: the line is not valid JSON, or not an object.
+    """
+    try:
+        record = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"broken JSON ({error})", file=name, line=number) from error
+    if not isinstance(record, dict):
+        raise UserError("not a JSON object", file=name, line=number)
+    return record
+
+
+def as_paths(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
+    """Return a path or a sequence of paths as a list."""
+    return [paths] if isinstance(paths, str | Path) else [*paths]

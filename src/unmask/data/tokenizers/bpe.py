@@ -1,0 +1,142 @@
+"""Byte-level BPE vocabularies, as in GPT-2 and RoBERTa, read from `vocab.json` and `merges.txt` or trained.
+
+A trained vocabulary uses GPT-2's pre-tokenizer and RoBERTa's special tokens with RoBERTa's ids: `<s>` 0, `<pad>` 1,
+`</s>` 2, `<unk>` 3, and `<mask>` last. It can encode any text, as it contains all 256 bytes. Training is deterministic:
+the same texts give the same vocabulary. If a vocabulary, such as GPT-2's own, lacks special tokens, they are appended.
+
+ModernBERT's vocabulary (`BERT_BPE`) has the special tokens of BERT and composes Unicode characters (NFC).
+
+Sennrich et al. 2016; Radford et al. 2019 (GPT-2), section 2.2; Liu et al. 2019 (RoBERTa), section 4.4.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from unmask.data.tokenizers.kind import Kind, Starts, write_model
+from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.data.tokenizers.wordpiece import SPECIAL_TOKENS
+from unmask.data.tokenizers.words import WordStarts
+from unmask.support.errors import UserError, refuse_string
+
+BPE_SPECIAL_TOKENS = {
+    "pad_token": "<pad>",
+    "unk_token": "<unk>",
+    "cls_token": "<s>",
+    "sep_token": "</s>",
+    "mask_token": "<mask>",
+}
+"""Names of the special tokens in RoBERTa."""
+_FIRST = ("cls_token", "pad_token", "sep_token", "unk_token")
+"""Roles of the first four ids; the mask token has the last id."""
+BYTES = 256
+
+
+def byte_bpe(
+    vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]], *, prefix: bool = False
+) -> tokenizers.Tokenizer:
+    """Return a BPE with GPT-2's pre-tokenizer, which splits text into words and represents bytes as characters.
+
+    Args:
+        vocabulary: tokens to ids.
+        merges: pairs of tokens in the order of merging.
+        prefix: whether to add a space before a text that does not start with one.
+    """
+    library = tokenizers.Tokenizer(models.BPE(dict(vocabulary), list(merges)))
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
+    return library
+
+
+def to_bytes(token: str) -> bytes:
+    """Return the bytes that a token of a byte-level BPE represents."""
+    return bytes(_BYTES.get(character, 0x20) for character in token)
+
+
+def _byte_characters() -> dict[str, int]:
+    """Map the characters by which GPT-2 represents bytes to those bytes (encoder.py of openai/gpt-2)."""
+    visible = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in visible]
+    return {chr(byte): byte for byte in visible} | {chr(256 + index): byte for index, byte in enumerate(others)}
+
+
+_BYTES = _byte_characters()
+
+
+def _starts(tokens: Sequence[str | None]) -> Starts:
+    return WordStarts(to_bytes(token) if token else None for token in tokens)
+
+
+def _save(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
+    write_model(library, directory)
+    prefix = library.pre_tokenizer.add_prefix_space
+    return {"tokenizer_class": "RobertaTokenizerFast", "add_prefix_space": prefix, "trim_offsets": True}
+
+
+BPE = Kind(
+    name="bpe",
+    special=BPE_SPECIAL_TOKENS,
+    decoder=decoders.ByteLevel,
+    starts=_starts,
+    save=_save,
+    ends_twice=True,
+    word_prefix=" ",
+    adds_special_tokens=True,
+)
+
+
+def _save_library(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
+    return {"tokenizer_class": "PreTrainedTokenizerFast"}  # vocab.json would lack the normalizer and added tokens
+
+
+BERT_BPE = replace(BPE, special=SPECIAL_TOKENS, save=_save_library, ends_twice=False, adds_special_tokens=False)
+"""Byte-level BPE with BERT's special tokens, which also puts one separator between texts, as in ModernBERT."""
+
+
+def train_bpe(texts: Iterable[str], *, size: int, progress: bool = False) -> Tokenizer:
+    """Train a vocabulary, which keeps the case of the text.
+
+    Args:
+        texts: the texts, which are iterated over once.
+        size: maximum size of the vocabulary, including special tokens; a small text gives fewer tokens, because pairs
+            that occur only once are not merged.
+        progress: whether to show a progress bar on standard error.
+
+    Raises:
+        UserError: there is no text, or `size` is too small for the 256 bytes and the special tokens.
+    """
+    fixed = BYTES + len(BPE_SPECIAL_TOKENS)
+    if size < fixed:
+        raise UserError(
+            f"a vocabulary of {size} is too small",
+            remedy=f"it needs at least {fixed} tokens: all bytes and the special tokens",
+        )
+    library = tokenizers.Tokenizer(models.BPE())
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=size - len(BPE_SPECIAL_TOKENS), min_frequency=2, initial_alphabet=alphabet, show_progress=progress
+    )
+    refuse_string(texts)
+    empty = True
+
+    def read() -> Iterator[str]:
+        nonlocal empty
+        for text in texts:
+            empty = empty and not text.strip()
+            yield text
+
+    library.train_from_iterator(read(), trainer)
+    if empty:
+        raise UserError("there is no text to train a tokenizer on")
+    trained = json.loads(library.to_str())["model"]
+    tokens = sorted(trained["vocab"], key=trained["vocab"].__getitem__)
+    names = [*(BPE_SPECIAL_TOKENS[role] for role in _FIRST), *tokens, BPE_SPECIAL_TOKENS["mask_token"]]
+    merges = [(first, second) for first, second in trained["merges"]]
+    return Tokenizer(byte_bpe({token: id for id, token in enumerate(names)}, merges), BPE)

@@ -1,0 +1,250 @@
+"""Extension of a vocabulary by tokens learned from a text, such as the words of a domain.
+
+Input: a tokenizer and texts. Output: a tokenizer with further tokens, which have the last ids and encode the text in
+fewer tokens. Old tokens keep their ids, and text in which no new token is found is encoded as before.
+
+- WordPiece: the words whose occurrences in the text have the most tokens beyond the first one. A new token is also the
+  beginning of longer words, as each word is split into the longest tokens from its start.
+- Unigram: the same with the letters and digits at the start of each word. The score of a new token is the logarithm of
+  its relative frequency in the text, or slightly above the score of its old tokens if that is higher, as it would
+  otherwise never be used.
+- BPE: training is continued with further merges, each of the most frequent pair of adjacent tokens (Sennrich et al.
+  2016). As these follow the old merges, they change nothing that these did.
+
+A word without letters, such as a number, is not learned from, nor is one that is rarer than a minimum count.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, takewhile
+from typing import Any
+
+from tokenizers import models
+
+from unmask.data.tokenizers.bpe import to_bytes
+from unmask.data.tokenizers.extension import new_tokens, old_ids, with_special_tokens
+from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.data.tokenizers.unigram import SPACE
+from unmask.support.errors import UserError, counted, refuse_string
+
+MIN_COUNT = 5
+"""Default minimum number of occurrences from which a word (or for BPE a pair of tokens) is learned."""
+MARGIN = 1e-3
+"""By how much the score of a new unigram token exceeds that of its old tokens, at least."""
+
+
+@dataclass(frozen=True)
+class Extension:
+    """An extended tokenizer.
+
+    Attributes:
+        tokenizer: the tokenizer.
+        before, after: number of tokens of the text with the old and with the new tokenizer.
+        parts: the new tokens in the order of ids, each with the old tokens that it stands for.
+    """
+
+    tokenizer: Tokenizer
+    before: int
+    after: int
+    parts: Mapping[str, Sequence[str]]
+
+    def summary(self, wanted: int) -> list[str]:
+        """Return lines for the user: the number of tokens of the text before and after, and examples.
+
+        Args:
+            wanted: the number of new tokens that were asked for.
+        """
+        saved = 1 - self.after / self.before
+        first = self.tokenizer.size - len(self.parts)
+        shown = [
+            f"{self.tokenizer.decode([first + number]).strip()} ({' '.join(parts)})"
+            for number, parts in enumerate(list(self.parts.values())[:8])
+        ]
+        fewer = [f"the text has only {counted(len(self.parts), 'new token')} to learn, not {wanted:,}"]
+        return [
+            *(fewer if len(self.parts) < wanted else ()),
+            f"the text has {self.before:,} tokens before, {self.after:,} after ({saved:.1%} fewer)",
+            f"new tokens: {', '.join(shown)}{', …' * (len(self.parts) > len(shown))}",
+        ]
+
+
+@dataclass(frozen=True)
+class _Text:
+    """What is known of the text.
+
+    Attributes:
+        words: the words to learn from, with their counts.
+        num_tokens: number of its tokens.
+        split: returns the old tokens of a word.
+        least: minimum count.
+    """
+
+    words: Mapping[str, int]
+    num_tokens: int
+    split: Callable[[str], list[str]]
+    least: int
+
+    def rank(self, words: Mapping[str, int]) -> list[str]:
+        """Return the words of several tokens that are frequent enough, first those that cost the most tokens."""
+        gains = {word: count * (len(self.split(word)) - 1) for word, count in words.items() if count >= self.least}
+        return sorted((word for word, gain in gains.items() if gain), key=lambda word: (-gains[word], word))
+
+
+def extend_tokenizer(
+    tokenizer: Tokenizer, texts: Iterable[str], *, add: int, min_count: int = MIN_COUNT, progress: bool = False
+) -> Extension:
+    """Extend a vocabulary by tokens learned from texts.
+
+    Args:
+        tokenizer: the tokenizer to extend; it is not changed.
+        texts: the texts, which are iterated over once; only the counts of their words are kept in memory.
+        add: maximum number of new tokens; a small text gives fewer.
+        min_count: minimum number of occurrences of what is learned.
+        progress: whether to show a progress bar on standard error.
+
+    Raises:
+        UserError: a number is below 1, the tokenizer cannot be extended, or the text has nothing to learn.
+    """
+    refuse_string(texts)
+    for number, what in ((add, "number of new tokens"), (min_count, "minimum count")):
+        if number < 1:
+            raise UserError(f"the {what} must be at least 1, not {number}")
+    model = _extensible(tokenizer)
+    words = tokenizer.count_words(texts, progress=progress)
+    if not words:
+        raise UserError("there is no text to learn new tokens from")
+    before = sum(count * len(tokenizer.split_word(word)) for word, count in words.items())
+    byte_level = tokenizer.kind.name == "bpe"
+    lexical = {
+        word: count
+        for word, count in sorted(words.items())
+        if any(map(str.isalpha, to_bytes(word).decode(errors="ignore") if byte_level else word))
+    }
+    text = _Text(lexical, before, tokenizer.split_word, min_count)
+    new = tokenizer.with_model(_LEARN[tokenizer.kind.name](model, text, add))
+    if new.size == tokenizer.size:
+        raise UserError(
+            f"there is nothing to learn: every word that occurs at least {min_count} times is a single token already",
+            remedy="use the tokenizer as it is, or give more text",
+        )
+    after = sum(count * len(new.split_word(word)) for word, count in words.items())
+    parts = [tokenizer.tokens(ids) for ids in old_ids(tokenizer, new)]
+    return Extension(new, before, after, dict(zip(new_tokens(tokenizer, new), parts, strict=True)))
+
+
+def _extensible(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return the library's model, with a vocabulary that has all tokens.
+
+    Raises:
+        UserError: new tokens cannot have the last ids.
+    """
+    if tokenizer.kind.name not in _LEARN:
+        raise UserError(f"a vocabulary of the kind {tokenizer.kind.name} cannot be extended")
+    definition = tokenizer.definition
+    model = with_special_tokens(definition["model"], definition["added_tokens"])
+    if len(model["vocab"]) != tokenizer.size:
+        names = [token["content"] for token in definition["added_tokens"] if not token["special"]]
+        raise UserError(
+            f"tokens were added after the vocabulary, which therefore cannot be extended: {', '.join(names[:5])}",
+            remedy="use the tokenizer without them",
+        )
+    return model
+
+
+def _learn_words(model: Mapping[str, Any], text: _Text, add: int) -> dict[str, Any]:
+    """Return a WordPiece model with further words.
+
+    The first token of a longer word may be a new one, and what remains of the word may contain a character that has no
+    token within words. New tokens by which a word of the text would become unknown are therefore not used.
+    """
+    ranked = text.rank({word: count for word, count in text.words.items() if word not in model["vocab"]})
+    known = [word for word in text.words if text.split(word) != [model["unk_token"]]]
+    settings = {name: value for name, value in model.items() if name not in ("type", "vocab")}
+    while True:
+        vocabulary = {**model["vocab"], **{word: len(model["vocab"]) + at for at, word in enumerate(ranked[:add])}}
+        new = models.WordPiece(vocabulary, **settings)
+        lost = [word for word in known if new.tokenize(word)[0].value == model["unk_token"]]
+        if not lost:
+            return {**model, "vocab": vocabulary}
+        ranked = [word for word in ranked if not any(other.startswith(word) for other in lost)]
+
+
+def _learn_scored(model: Mapping[str, Any], text: _Text, add: int) -> dict[str, Any]:
+    """Return a unigram model with further tokens, each the start of a word up to its first other character."""
+    scores = dict(model["vocab"])
+    starts: Counter[str] = Counter()
+    for word, count in text.words.items():
+        start = "".join(takewhile(lambda character: unicodedata.category(character)[0] in "LMN", word[1:]))
+        if any(map(str.isalpha, start)):
+            starts[SPACE + start] += count
+    known = {word: count for word, count in starts.items() if scores.keys() >= set(text.split(word))}
+    found = []
+    for word in text.rank(known)[:add]:
+        usual = math.log(known[word] / text.num_tokens)
+        found.append((word, max(usual, sum(scores[token] for token in text.split(word)) + MARGIN)))
+    return {**model, "vocab": [*model["vocab"], *found]}
+
+
+def _learn_merges(model: Mapping[str, Any], text: _Text, add: int) -> dict[str, Any]:
+    """Return a BPE model with further merges.
+
+    A pair that would be merged into an old token, or into a new one in a second way, is not merged: that token's other
+    merges come first, which changes what follows.
+    """
+    words = [text.split(word) for word in text.words]
+    counts = list(text.words.values())
+    pairs: Counter[tuple[str, str]] = Counter()
+    where: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
+    for index, word in enumerate(words):
+        for pair in pairwise(word):
+            pairs[pair] += counts[index]
+            where[pair].add(index)
+    heap = [(-count, pair) for pair, count in pairs.items()]
+    heapq.heapify(heap)
+    vocabulary, merges = dict(model["vocab"]), list(model["merges"])
+    size = len(vocabulary) + add
+    while heap and len(vocabulary) < size:
+        count, pair = heapq.heappop(heap)
+        if -count != pairs[pair] or -count < text.least or pair[0] + pair[1] in vocabulary:
+            continue  # its count has changed, in which case it is also elsewhere in the heap
+        vocabulary[pair[0] + pair[1]] = len(vocabulary)
+        merges.append(pair)
+        changed = set()
+        for index in sorted(where.pop(pair)):
+            merged = _merge(words[index], pair)
+            for old in pairwise(words[index]):
+                pairs[old] -= counts[index]
+            for new in pairwise(merged):
+                pairs[new] += counts[index]
+                where[new].add(index)
+            changed |= {*pairwise(words[index]), *pairwise(merged)}
+            words[index] = merged
+        for one in changed:
+            heapq.heappush(heap, (-pairs[one], one))
+    return {**model, "vocab": vocabulary, "merges": merges}
+
+
+def _merge(word: Sequence[str], pair: tuple[str, str]) -> list[str]:
+    """Return the tokens of a word with each occurrence of a pair merged, from left to right."""
+    merged: list[str] = []
+    for token in word:
+        # the last token is itself merged only if it is the pair's concatenation, which no word contains yet
+        if merged and (merged[-1], token) == pair:
+            merged[-1] += token
+        else:
+            merged.append(token)
+    return merged
+
+
+_LEARN: Mapping[str, Callable[[Mapping[str, Any], _Text, int], dict[str, Any]]] = {
+    "wordpiece": _learn_words,
+    "unigram": _learn_scored,
+    "bpe": _learn_merges,
+    "word_bpe": _learn_merges,
+}

@@ -1,0 +1,284 @@
+"""Conversion of text to ids and back, for any kind of vocabulary.
+
+Input: a tokenizer of the `tokenizers` library and its kind (load.py reads directories). Output: the same ids as from
+`transformers.AutoTokenizer` for the same directory, and directories that it can load. As in transformers, a special
+token in raw text ("[MASK]", "</s>") is converted to its special id. There are two differences from transformers: with
+`spiece.model` alone the ids are SentencePiece's; and with `vocab.json` and `merges.txt` alone a space before a `<mask>`
+in the text is part of the mask token, as in RoBERTa's own `tokenizer.json`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import tokenizers
+from tokenizers import AddedToken, models, processors, trainers
+
+from unmask.data.tokenizers.kind import Kind, Starts, write_json
+from unmask.support.durable import replace_file
+
+Ids = npt.NDArray[np.int32]
+Summary = Literal["first", "extract", "last"]
+"""The position from which a model takes the vector of a text; see data/batches/frame.py."""
+
+ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+"""Roles of the special tokens, named as in Hugging Face's files."""
+
+
+class Tokenizer:
+    """A tokenizer with special tokens for the beginning and the end of texts.
+
+    Args:
+        library: the tokenizer of the `tokenizers` library. Its vocabulary must contain all special tokens, unless the
+            kind adds them. It is modified: truncation and padding are disabled, and the post-processor and decoder of
+            its kind are set.
+        kind: the kind of the vocabulary.
+        special: names of special tokens that differ from the kind's default, by role.
+
+    Attributes:
+        kind: see `Kind`.
+        size: size of the vocabulary, including added tokens; ids run from 0 to size - 1.
+        added: number of added tokens, which have the last ids: special tokens missing from the vocabulary itself.
+        pad, unk, cls, sep, mask: ids of the special tokens.
+        special_ids: all five of them.
+        lowercase: whether text is lower-cased.
+        isolates_chinese: whether each Chinese character is a separate word.
+        ends_twice: whether the first text of a pair is followed by two separators, as in RoBERTa.
+        summary: the position from which the model takes the vector of a text, which determines where special tokens are
+            added (data/batches/frame.py).
+        added_tokens: tokens that are matched in the text before it is split, including the special tokens.
+        mask_token: the mask token as a string.
+    """
+
+    def __init__(self, library: tokenizers.Tokenizer, kind: Kind, special: Mapping[str, str] | None = None) -> None:
+        self._library = library
+        self._special = special = {**kind.special, **(special or {})}
+        self.kind = kind
+        registered = {token.content for token in library.get_added_tokens_decoder().values()}
+        library.add_special_tokens(
+            [
+                # the mask includes the space before it if words do, as in RoBERTa
+                AddedToken(name, special=True, normalized=False, lstrip=bool(kind.word_prefix) and role == "mask_token")
+                for role, name in special.items()
+                if name not in registered
+            ]
+        )
+        vocabulary = library.get_vocab()
+        self.pad, self.unk, self.cls, self.sep, self.mask = (vocabulary[special[role]] for role in ROLES)
+        self.special_ids = frozenset((self.pad, self.unk, self.cls, self.sep, self.mask))
+        self.mask_token = special["mask_token"]
+        self.size = library.get_vocab_size()
+        self.added = self.size - library.get_vocab_size(with_added_tokens=False)
+        normal = library.normalizer
+        self.lowercase = normal is not None and "a" in normal.normalize_str("A")
+        self.isolates_chinese = normal is not None and " " in normal.normalize_str("中")
+        self.ends_twice = kind.ends_twice
+        self.summary: Summary = "first"
+        self.added_tokens: list[AddedToken] = list(library.get_added_tokens_decoder().values())
+        library.no_truncation()
+        library.no_padding()
+        library.decoder = kind.decoder()
+        library.post_processor = self._frame("first", segments=not self.ends_twice)
+
+    def _frame(self, summary: Summary, segments: bool) -> processors.PostProcessor:
+        """Return the post-processor that adds special tokens in transformers; in unmask, batches/frame.py adds them."""
+        cls, sep, mask = (self._special[role] for role in ("cls_token", "sep_token", "mask_token"))
+        names = [(cls, self.cls), (sep, self.sep)]
+        second = int(segments)
+        if summary == "extract":
+            single, pair = f"{cls}:0 $A:0 {mask}:0", f"{cls}:0 $A:0 {sep}:0 $B:0 {mask}:0"
+            names.append((mask, self.mask))
+        elif summary == "last":
+            end = f"{cls}:{2 * second}"
+            single, pair = f"$A:0 {sep}:0 {end}", f"$A:0 {sep}:0 $B:{second} {sep}:{second} {end}"
+        else:
+            single = f"{cls}:0 $A:0 {sep}:0"
+            pair = f"{single} {f'{sep}:0 ' * self.ends_twice}$B:{second} {sep}:{second}"
+        template = processors.TemplateProcessing(single=single, pair=pair, special_tokens=names)
+        if not self.kind.word_prefix:
+            return template
+        # offsets exclude the space before a word
+        return processors.Sequence([processors.ByteLevel(trim_offsets=True), template])
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        """All that defines the tokenizer, as the library writes it; the same for equal tokenizers in any directory."""
+        content = json.loads(self._library.to_str())
+        del content["truncation"], content["padding"]
+        model = content["model"]
+        if isinstance(tokens := model["vocab"], list):  # with scores, which the library reads with rounding errors
+            model["vocab"] = [(token, round(score, 6)) for token, score in tokens]
+        for name in ("continuing_subword_prefix", "end_of_word_suffix"):
+            if name in model:
+                model[name] = model[name] or None
+        if content["normalizer"] is None:  # then it makes no difference whether tokens are matched in normalized text
+            content["added_tokens"] = [{**token, "normalized": False} for token in content["added_tokens"]]
+        return content
+
+    @cached_property
+    def sha256(self) -> str:
+        """The checksum of `definition`."""
+        return hashlib.sha256(json.dumps(self.definition, sort_keys=True).encode()).hexdigest()
+
+    def with_model(self, model: Mapping[str, Any]) -> Tokenizer:
+        """Return the same tokenizer with another vocabulary.
+
+        Args:
+            model: the library's model with its vocabulary, as in `definition`.
+        """
+        content = {**json.loads(self._library.to_str()), "model": model}
+        new = type(self)(tokenizers.Tokenizer.from_str(json.dumps(content)), self.kind, self._special)
+        new.summary = self.summary
+        return new
+
+    @property
+    def closed(self) -> Tokenizer:
+        """The same tokenizer, all of whose ids are below `size`, as a corpus needs them."""
+        return self
+
+    def spell(self, ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return what models read of tokens: their ids, (tokens,), or the characters of words, (tokens, any number)."""
+        return ids
+
+    def notes(self, texts: Iterable[Ids]) -> list[str]:
+        """Return sentences on what models do not read of the tokens of texts; none if they read everything."""
+        return []
+
+    def count_words(self, texts: Iterable[str], *, progress: bool = False) -> dict[str, int]:
+        """Count the words of texts, normalized and split as in encoding, which `split_word` takes."""
+        library = tokenizers.Tokenizer(models.WordPiece())
+        if self._library.normalizer is not None:
+            library.normalizer = self._library.normalizer
+        library.pre_tokenizer = self._library.pre_tokenizer
+        return count_words(library, texts, progress=progress)
+
+    def split_word(self, word: str) -> list[str]:
+        """Return the tokens of a word that `count_words` returned."""
+        return [token.value for token in self._library.model.tokenize(word)]
+
+    def encode(self, text: str) -> Ids:
+        """Encode a text, without adding special tokens."""
+        return self._ids(self._library.encode(text, add_special_tokens=False), text)
+
+    def encode_many(self, texts: Sequence[str]) -> list[Ids]:
+        """Encode several texts on all cores, without adding special tokens."""
+        if len(texts) == 1:  # waking the library's threads would take longer
+            return [self.encode(texts[0])]
+        encodings = self._library.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [self._ids(encoding, text) for encoding, text in zip(encodings, texts, strict=True)]
+
+    def encode_separately(self, words: Sequence[str]) -> list[Ids]:
+        """Encode words separately, each as within a text: with a leading space if tokens include it."""
+        return self.encode_many([self.kind.word_prefix + word for word in words])
+
+    def encode_words(self, texts: Sequence[str]) -> list[tuple[Ids, Ids]]:
+        """Encode several texts; return the ids of each, and for each id the index of its word in the text."""
+        encodings = self._library.encode_batch(list(texts), add_special_tokens=False)
+        return [
+            (self._ids(encoding, text), np.array(encoding.word_ids, dtype=np.int32))
+            for encoding, text in zip(encodings, texts, strict=True)
+        ]
+
+    def encode_offsets(self, text: str) -> tuple[Ids, list[tuple[int, int]]]:
+        """Encode a text with the offsets of its tokens.
+
+        Returns:
+            The ids, and for each the start and end (exclusive) of its token in the text, in characters.
+        """
+        encoding = self._library.encode(text, add_special_tokens=False)
+        return self._ids(encoding, text), encoding.offsets
+
+    def encode_offsets_many(self, texts: Sequence[str]) -> list[tuple[Ids, npt.NDArray[np.int64]]]:
+        """Encode several texts on all cores with the offsets of their tokens; see `encode_offsets`.
+
+        Returns:
+            For each text the ids and the offsets, (tokens, 2).
+        """
+        encodings = self._library.encode_batch(list(texts), add_special_tokens=False)
+        return [
+            (self._ids(encoding, text), np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2))
+            for encoding, text in zip(encodings, texts, strict=True)
+        ]
+
+    def _ids(self, encoding: tokenizers.Encoding, text: str) -> Ids:
+        """Return the ids of a text that the library encoded."""
+        return np.array(encoding.ids, dtype=np.int32)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Convert ids to text, including special tokens."""
+        return self._library.decode([int(id) for id in ids], skip_special_tokens=False)
+
+    def token(self, id: int) -> str:
+        """Return the token with an id, as it is written in the vocabulary.
+
+        Raises:
+            IndexError: no token has this id.
+        """
+        token = self._library.id_to_token(int(id)) if 0 <= id < self.size else None
+        if token is None:
+            raise IndexError(f"no token has the id {id}; the vocabulary has {self.size} tokens")
+        return token
+
+    def tokens(self, ids: Iterable[int]) -> list[str]:
+        """Return the tokens with these ids, as they are written in the vocabulary."""
+        return [self.token(id) for id in ids]
+
+    def begins_word(self, ids: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Return for each token of a text whether a word begins with it."""
+        return self._word_starts(ids)
+
+    @cached_property
+    def _word_starts(self) -> Starts:
+        special = {token.content for token in self.added_tokens}
+        tokens = [None if token in special else token for token in self.tokens(range(self.size))]
+        tokens[self.unk] = ""
+        return self.kind.starts(tokens)
+
+    def save(
+        self, directory: str | Path, *, length: int = 512, summary: Summary = "first", segments: bool | None = None
+    ) -> None:
+        """Write a directory that `load_tokenizer` and `transformers.AutoTokenizer` can load.
+
+        Args:
+            directory: created if it does not exist; other files in it are kept.
+            length: the length to which transformers truncates a text, in tokens.
+            summary: the position from which the model takes the vector of a text; see `Frame`.
+            segments: whether the model marks the second text of a pair by segment ids; None: the default of the kind.
+        """
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        frame = self._library.post_processor
+        usual = not self.ends_twice
+        segments = usual if segments is None else segments and summary != "extract"
+        self._library.post_processor = self._frame(summary, segments)
+        replace_file(directory / "tokenizer.json", self._library.to_str(pretty=True).encode())
+        self._library.post_processor = frame
+        config = self.kind.save(self._library, directory)
+        if summary != "first" or segments != usual:
+            config = {"tokenizer_class": "PreTrainedTokenizerFast"}  # the only class that keeps the post-processor
+        if summary == "last":  # where transformers reads the vector of a text, in a padded batch too
+            config["padding_side"] = "left"
+        inputs = ("input_ids", *(("token_type_ids",) if segments else ()), "attention_mask")
+        config["model_input_names"] = list(inputs)
+        config |= {"model_max_length": length, **self._special}
+        write_json(directory / "tokenizer_config.json", config)
+        write_json(directory / "special_tokens_map.json", self._special)
+
+
+def count_words(library: tokenizers.Tokenizer, texts: Iterable[str], *, progress: bool) -> dict[str, int]:
+    """Count the words into which a tokenizer of the library splits texts before it looks at its vocabulary.
+
+    The library does it on all cores; the counts are in the trainer's pickled state. Its vocabulary is lost.
+    """
+    trainer = trainers.WordPieceTrainer(vocab_size=0, show_progress=progress)
+    library.train_from_iterator(texts, trainer)
+    state = json.loads(trainer.__getstate__())
+    words: dict[str, int] = state["WordPieceTrainer"]["bpe_trainer"]["words"]
+    return words

@@ -1,0 +1,215 @@
+"""Unigram vocabularies, as in ALBERT, read from `spiece.model` or trained.
+
+In a trained vocabulary the special tokens have ALBERT's ids: `<pad>` 0, `<unk>` 1, `[CLS]` 2, `[SEP]` 3, `[MASK]` 4. A
+text is segmented into the pieces with the largest product of probabilities; characters that are in no piece become
+`<unk>`. Training is deterministic: the same texts give the same vocabulary.
+
+Kudo 2018; Kudo and Richardson 2018 (SentencePiece); Lan et al. 2020 (ALBERT), section 4.1. Quotation marks, accents and
+case are treated as in ALBERT's code (tokenization.py of google-research/albert, preprocess_text); unlike there, and as
+in transformers, a digit before a comma is not split off.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+from unmask.data.tokenizers.coverage import COVERAGE, covered_words
+from unmask.data.tokenizers.kind import Kind, Starts
+from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.data.tokenizers.wordpiece import SPECIAL_TOKENS, repeat
+from unmask.data.tokenizers.words import WordStarts
+from unmask.support.errors import UserError, refuse_string
+
+UNIGRAM_SPECIAL_TOKENS = {
+    "pad_token": "<pad>",
+    "unk_token": "<unk>",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "mask_token": "[MASK]",
+}
+"""Names of the special tokens in ALBERT, in the order of their ids."""
+SPACE = "▁"
+"""Represents the space before a word in pieces."""
+LONGEST_PIECE = 16
+"""Maximum length of a trained piece in characters, as in SentencePiece."""
+ROUNDS = 4
+"""Iterations in which the probabilities of the pieces are estimated."""
+UNSEEN = 0.1
+"""Pseudo-count added to the count of each piece, so that unused pieces keep a positive probability."""
+
+
+def albert_unigram(
+    pieces: Sequence[tuple[str, float]], unknown: int, charsmap: bytes = b"", *, lowercase: bool, accents: bool = False
+) -> tokenizers.Tokenizer:
+    """Return a unigram model with ALBERT's normalizer and pre-tokenizer.
+
+    Args:
+        pieces: pieces and the logarithms of their probabilities, in the order of ids.
+        unknown: the id of the unknown piece.
+        charsmap: SentencePiece's table of character replacements; empty for none.
+        lowercase: whether text is lower-cased.
+        accents: whether accents are kept.
+
+    Raises:
+        Exception: the library cannot read the table.
+    """
+    library = tokenizers.Tokenizer(models.Unigram(list(pieces), unknown, byte_fallback=False))
+    steps: list[normalizers.Normalizer] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+    steps += [] if accents else [normalizers.NFKD(), normalizers.StripAccents()]
+    steps += [normalizers.Lowercase()] if lowercase else []
+    steps += [normalizers.Precompiled(charsmap)] if charsmap else []
+    library.normalizer = normalizers.Sequence(steps)
+    library.pre_tokenizer = _words()
+    return library
+
+
+def _words() -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always")]
+    )
+
+
+def _starts(pieces: Sequence[str | None]) -> Starts:
+    # an unknown character counts as a letter, as it may be in the middle of a word
+    return WordStarts(None if piece is None else (piece or "x").replace(SPACE, " ").encode() for piece in pieces)
+
+
+def _save(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
+    text = library.normalizer.normalize_str("Á") if library.normalizer else "Á"
+    return {
+        "tokenizer_class": "AlbertTokenizer",
+        "do_lower_case": text.islower(),
+        "keep_accents": text not in ("A", "a"),
+    }
+
+
+UNIGRAM = Kind(
+    name="unigram",
+    special=UNIGRAM_SPECIAL_TOKENS,
+    decoder=lambda: decoders.Metaspace(replacement=SPACE, prepend_scheme="always"),
+    starts=_starts,
+    save=_save,
+)
+
+
+def _save_library(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
+    return {"tokenizer_class": "PreTrainedTokenizerFast"}  # others of transformers replace the normalizer
+
+
+FAIRSEQ_UNIGRAM = replace(
+    UNIGRAM,
+    special={
+        "pad_token": "<pad>",
+        "unk_token": "<unk>",
+        "cls_token": "<s>",
+        "sep_token": "</s>",
+        "mask_token": "<mask>",
+    },
+    save=_save_library,
+    ends_twice=True,
+)
+"""Unigram vocabularies with RoBERTa's special tokens and frame of pairs, as in XLM-RoBERTa and CamemBERT."""
+DEBERTA_UNIGRAM = replace(UNIGRAM, special=SPECIAL_TOKENS, save=_save_library, adds_special_tokens=True)
+"""Unigram vocabularies with BERT's special tokens, as in DeBERTa-v2 and v3; their SentencePiece models lack [MASK]."""
+
+
+def deberta_unigram(
+    pieces: Sequence[tuple[str, float]], unknown: int, charsmap: bytes = b"", *, lowercase: bool, splits: bool
+) -> tokenizers.Tokenizer:
+    """Return a unigram model with the normalizer and pre-tokenizer of DeBERTa-v2 and v3.
+
+    Args:
+        pieces, unknown, charsmap, lowercase: see `albert_unigram`.
+        splits: whether punctuation characters are separate words.
+
+    Raises:
+        Exception: the library cannot read the table.
+    """
+    library = tokenizers.Tokenizer(models.Unigram(list(pieces), unknown, byte_fallback=False))
+    steps: list[normalizers.Normalizer] = [normalizers.Lowercase()] if lowercase else []
+    steps += [normalizers.Strip(), *([normalizers.Precompiled(charsmap)] if charsmap else [])]
+    library.normalizer = normalizers.Sequence([*steps, normalizers.Replace(tokenizers.Regex(" {2,}"), " ")])
+    words: list[pre_tokenizers.PreTokenizer] = [pre_tokenizers.Punctuation()] if splits else []
+    words.append(pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always"))
+    library.pre_tokenizer = pre_tokenizers.Sequence(words)
+    return library
+
+
+def train_unigram(
+    texts: Iterable[str], *, size: int, lowercase: bool = True, coverage: float = COVERAGE, progress: bool = False
+) -> Tokenizer:
+    """Train a vocabulary.
+
+    The library finds the pieces. Their probabilities, which it sums in the order of a hash map and which are therefore
+    not deterministic, are estimated again: in each of `ROUNDS` iterations every word is split into its best pieces (in
+    the first iteration into as few as possible), and the relative frequencies of the pieces are their probabilities in
+    the next. This is Kudo 2018, section 3.2, with the best segmentation instead of the expectation over all of them,
+    and gives equally good results.
+
+    Args:
+        texts: the texts, which are iterated over once; only the counts of their words are kept in memory.
+        size: maximum size of the vocabulary, including special tokens; a small text gives fewer pieces.
+        lowercase: whether to lower-case and to strip accents, in training and in use.
+        coverage: share of the text's characters that have pieces, the most frequent ones; the others are unknown.
+        progress: whether to show a progress bar on standard error.
+
+    Raises:
+        UserError: there is no text, or `size` is too small for its characters.
+    """
+    refuse_string(texts)
+    names = list(UNIGRAM_SPECIAL_TOKENS.values())
+    unknown = names.index(UNIGRAM_SPECIAL_TOKENS["unk_token"])
+    library = albert_unigram([(names[unknown], 0.0)], 0, lowercase=lowercase, accents=not lowercase)
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(library.normalizer.normalize_str(text).split())
+    if not counts:
+        raise UserError("there is no text to train a tokenizer on")
+    words = covered_words(counts, coverage)
+    characters = {SPACE}.union(*words)
+    if size < len(names) + len(characters):
+        raise UserError(
+            f"a vocabulary of {size} is too small for the characters of this text",
+            remedy=f"it needs at least {len(names) + len(characters)} tokens",
+        )
+    trainer = trainers.UnigramTrainer(
+        vocab_size=size,
+        special_tokens=names,
+        unk_token=names[unknown],
+        max_piece_length=LONGEST_PIECE,
+        show_progress=progress,
+    )
+    library.train_from_iterator(repeat(words), trainer)
+    if size == len(names) + len(characters):  # the trainer would exceed this size
+        found = sorted(characters)
+    else:
+        found = sorted(set(library.get_vocab()) - set(names))
+    return Tokenizer(_estimate([*names, *found], unknown, words, lowercase), UNIGRAM)
+
+
+def _estimate(pieces: list[str], unknown: int, counts: Mapping[str, int], lowercase: bool) -> tokenizers.Tokenizer:
+    """Return the library's tokenizer with estimated probabilities and with its pieces sorted by them, descending."""
+    first = len(UNIGRAM_SPECIAL_TOKENS)
+    words = sorted(counts)
+    times = np.array([counts[word] for word in words])
+    scores = np.where(np.arange(len(pieces)) < first, 0.0, -1.0)
+    for _ in range(ROUNDS):
+        library = albert_unigram(list(zip(pieces, scores, strict=True)), unknown, lowercase=False, accents=True)
+        cut = library.encode_batch_fast(words, add_special_tokens=False)
+        used = np.zeros(len(pieces))
+        for encoding, number in zip(cut, times, strict=True):
+            for id in encoding.ids:
+                used[id] += number
+        used[:first] = 0
+        scores[first:] = np.log((used[first:] + UNSEEN) / used.sum())
+    order = [*range(first), *sorted(range(first, len(pieces)), key=lambda id: (-scores[id], pieces[id]))]
+    ranked = [(pieces[id], float(scores[id])) for id in order]
+    return albert_unigram(ranked, unknown, lowercase=lowercase, accents=not lowercase)

@@ -1,0 +1,168 @@
+"""WordPiece vocabularies, as in BERT, read from `vocab.txt` or trained.
+
+In a trained vocabulary the special tokens have the ids 0 to 4; then follow the characters, those that continue a word
+(##), and the merged tokens in the order of merging. Training is deterministic: the same texts give the same
+vocabulary.
+
+Devlin et al. 2019, section 3; Wu et al. 2016, section 4.1. As in BERT's successors, tokens are merged by frequency
+(byte-pair encoding), not by likelihood: Google never published BERT's trainer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+from unmask.data.tokenizers.coverage import COVERAGE, covered_words
+from unmask.data.tokenizers.kind import Kind, Starts, read_text
+from unmask.data.tokenizers.tokenizer import Tokenizer, count_words
+from unmask.support.durable import replace_file
+from unmask.support.errors import UserError, refuse_string
+
+SPECIAL_TOKENS = {
+    "pad_token": "[PAD]",
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "mask_token": "[MASK]",
+}
+"""Names of the special tokens in BERT."""
+PREFIX = "##"
+_BRACKETED = re.compile(r"\[.*\]", re.DOTALL)
+_REPEATS = 10_000  # maximum number of words in a text for the trainer
+_LONGEST_WORD = 100  # characters; WordPiece encodes longer words as [UNK], so nothing can be learned from them
+
+
+def _starts(tokens: Sequence[str | None]) -> Starts:
+    return np.array([token is None or not token.startswith(PREFIX) for token in tokens]).__getitem__
+
+
+def _save(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
+    tokens = sorted(library.get_vocab().items(), key=lambda item: item[1])
+    lines = "".join(f"{token}\n" for token, _ in tokens)
+    replace_file(directory / "vocab.txt", lines.encode())
+    normalizer = library.normalizer
+    return {
+        # transformers rebuilds the tokenizer from the vocabulary and these settings; only this class returns segment
+        # ids.
+        "tokenizer_class": "BertTokenizerFast",
+        "do_lower_case": normalizer.lowercase,
+        "strip_accents": normalizer.strip_accents,
+        "tokenize_chinese_chars": normalizer.handle_chinese_chars,
+    }
+
+
+WORDPIECE = Kind(name="wordpiece", special=SPECIAL_TOKENS, decoder=decoders.WordPiece, starts=_starts, save=_save)
+
+
+def _save_library(library: tokenizers.Tokenizer, directory: Path) -> dict[str, Any]:
+    return {**_save(library, directory), "tokenizer_class": "MPNetTokenizer"}
+
+
+MPNET_WORDPIECE = replace(
+    WORDPIECE,
+    special={
+        "pad_token": "<pad>",
+        "unk_token": "[UNK]",
+        "cls_token": "<s>",
+        "sep_token": "</s>",
+        "mask_token": "<mask>",
+    },
+    save=_save_library,
+    ends_twice=True,
+)
+"""WordPiece with RoBERTa's special tokens and frame of pairs, as in MPNet."""
+
+
+def read_vocabulary(path: Path) -> dict[str, int]:
+    """Read a vocabulary with one token per line; return the ids of the tokens, in their order.
+
+    Raises:
+        UserError: it cannot be read, or contains a token twice.
+    """
+    # Not splitlines, which would split at characters that may be tokens.
+    tokens = read_text(path).removeprefix("\ufeff").replace("\r\n", "\n").removesuffix("\n").split("\n")
+    vocabulary: dict[str, int] = {}
+    for id, token in enumerate(tokens):
+        if token in vocabulary:
+            raise UserError(f"'{token}' is also in line {vocabulary[token] + 1}", file=path, line=id + 1)
+        vocabulary[token] = id
+    return vocabulary
+
+
+def is_lowercase(vocabulary: Iterable[str], special: Collection[str]) -> bool:
+    """Return whether no token has a capital letter, apart from special ones and others in brackets."""
+    ordinary = (token for token in vocabulary if not _BRACKETED.fullmatch(token) and token not in special)
+    return all(token == token.lower() for token in ordinary)
+
+
+def bert_wordpiece(vocabulary: Mapping[str, int], *, lowercase: bool) -> tokenizers.Tokenizer:
+    """Return a WordPiece model with BERT's normalizer and pre-tokenizer."""
+    library = tokenizers.Tokenizer(models.WordPiece(dict(vocabulary), unk_token=SPECIAL_TOKENS["unk_token"]))
+    library.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return library
+
+
+def train_wordpiece(
+    texts: Iterable[str], *, size: int, lowercase: bool = True, coverage: float = COVERAGE, progress: bool = False
+) -> Tokenizer:
+    """Train a vocabulary.
+
+    Args:
+        texts: the texts, which are iterated over once; only the counts of their words are kept in memory.
+        size: maximum size of the vocabulary, including special tokens; a small text gives fewer tokens, because pairs
+            that occur only once are not merged.
+        lowercase: whether to lower-case and to strip accents, in training and in use.
+        coverage: share of the text's characters that have tokens, the most frequent ones; a word with another one is
+            unknown.
+        progress: whether to show a progress bar on standard error.
+
+    Returns:
+        The tokenizer.
+
+    Raises:
+        UserError: there is no text, or `size` is too small for its characters.
+    """
+    refuse_string(texts)
+    counted = count_words(bert_wordpiece({"[UNK]": 0}, lowercase=lowercase), texts, progress=progress)
+    words = covered_words({word: count for word, count in counted.items() if len(word) <= _LONGEST_WORD}, coverage)
+    if not words:
+        raise UserError("there is no text to train a tokenizer on")
+    characters = sorted({character for word in words for character in word})
+    continuing = sorted({PREFIX + character for word in words for character in word[1:]})
+    fixed = [*SPECIAL_TOKENS.values(), *characters, *continuing]
+    if size < len(fixed):
+        raise UserError(
+            f"a vocabulary of {size} is too small for the characters of this text",
+            remedy=f"it needs at least {len(fixed)} tokens",
+        )
+    # The library numbers continuing characters in the order of a hash map, which differs from run to run and decides
+    # ties between merges. Listed as special tokens, they have the same numbers in every run.
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=size,
+        min_frequency=2,
+        special_tokens=[*SPECIAL_TOKENS.values(), *continuing],
+        show_progress=progress,
+    )
+    library = tokenizers.Tokenizer(models.WordPiece())
+    library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    library.train_from_iterator(repeat(words), trainer)
+    trained = library.get_vocab()
+    merged = sorted(trained.keys() - set(fixed), key=trained.__getitem__)
+    vocabulary = {token: id for id, token in enumerate([*fixed, *merged])}
+    return Tokenizer(bert_wordpiece(vocabulary, lowercase=lowercase), WORDPIECE)
+
+
+def repeat(words: Mapping[str, int]) -> Iterator[str]:
+    """Yield texts that contain each word as many times as it was counted, for a trainer that accepts only texts."""
+    for word, count in sorted(words.items()):
+        for start in range(0, count, _REPEATS):
+            yield f"{word} " * min(_REPEATS, count - start)

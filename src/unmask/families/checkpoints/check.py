@@ -1,0 +1,139 @@
+"""Checks that the weights of a directory match its config, made before memory is allocated."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from unmask.families import BodySettings
+from unmask.families.checkpoints.heads import OWN_POOLER, head_name
+from unmask.families.format import TASK_HEADS, Format
+from unmask.nn.encoders.encoder import Encoder
+from unmask.objectives import OBJECTIVES
+from unmask.objectives.objective import BuildContext, decoder_of
+from unmask.support.environment import check_memory
+from unmask.support.errors import UserError
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+class WithoutDraws(TorchFunctionMode):
+    """Skips random initialization: weights that are not on the meta device become zero, for those that are loaded next.
+
+    On the meta device torch would first load its decompositions, which takes a second.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func.__name__.endswith(("normal_", "uniform_")):
+            tensor = args[0] if args else kwargs["tensor"]
+            if not tensor.is_meta:
+                tensor.detach().zero_()
+            return tensor
+        return func(*args, **kwargs)
+
+
+@contextmanager
+def on_meta() -> Iterator[None]:
+    """Build modules on the meta device, without memory and without initialization."""
+    with torch.device("meta"), WithoutDraws():
+        yield
+
+
+def body_on_meta(settings: BodySettings, vocabulary: int) -> Encoder:
+    """Return a body on the meta device, without memory, for the names and shapes of its tensors."""
+    with on_meta():
+        return settings.build(vocabulary)
+
+
+def check_size(build: Callable[[], nn.Module], what: str) -> None:
+    """Check that the weights of a module fit into the memory of the machine, before they are allocated.
+
+    Raises:
+        UserError: they do not.
+    """
+    try:
+        with on_meta():
+            parameters = sum(value.numel() for value in build().parameters())
+    except (RuntimeError, OverflowError, TypeError) as error:  # a tensor of more than 2**63 elements
+        raise UserError(f"{what} is too large ({str(error).splitlines()[0]})", remedy="choose smaller sizes") from error
+    check_memory(4 * parameters, f"{what} of {parameters:,} parameters", "choose smaller sizes")
+
+
+def check(form: Format, settings: BodySettings, vocabulary: int, shapes: Shapes, path: Path) -> None:
+    """Check that the weights match the config.
+
+    Args:
+        form: format of the family's directories.
+        settings, vocabulary: contents of the config.
+        shapes: shapes of the stored tensors, by their names.
+        path: file of the tensors.
+
+    Raises:
+        UserError: a tensor is missing or has the wrong shape; the message names it.
+    """
+    pattern = re.escape(form.layer).replace(r"\{\}", r"(\d+)") + r"\."
+    layers = {match[1] for name in shapes if (match := re.match(pattern, name))}
+    stored = form.count_layers(settings)
+    if len(layers) != stored or layers != set(map(str, range(stored))):
+        raise UserError(f"config.json specifies {stored} layers, but the weights have {len(layers)}", file=path)
+    body = body_on_meta(settings, vocabulary)
+    ours = {name: tuple(value.shape) for name, value in body.state_dict().items()}
+    lacking = form.lacking(settings)
+    ours |= {name: tuple(value.shape) for name, value in lacking.items()}
+    wanted: dict[str, tuple[int, ...]] = {}
+    for name, theirs in form.tensors(settings, ours):
+        first, *others = ours[name]
+        shape = (first // len(theirs), *others)
+        wanted |= dict.fromkeys(theirs, tuple(form.stored(settings, name, torch.empty(shape, device="meta")).shape))
+    for pooler in filter(None, (form.pooler, form.head_pooler, OWN_POOLER)):
+        if any(name.startswith(f"{pooler}.") for name in shapes):
+            wanted |= {f"{pooler}.{part}": ours[f"pooler.{part}"] for part in form.pooler_parts}
+    optional = {name for ours, theirs in form.tensors(settings, lacking) if ours in lacking for name in theirs}
+    missing = [name for name in wanted if name not in shapes and name not in optional]
+    if missing:
+        raise UserError(
+            f"{len(missing)} tensors of the encoder are missing, first {missing[0]}",
+            file=path,
+            remedy=f"the file is incomplete or not of a {form.model_type} model: download it again",
+        )
+    for name, shape in {**wanted, **_head_shapes(form, body)}.items():
+        if name in shapes and shapes[name] != shape:
+            raise UserError(f"tensor {name} has shape {shapes[name]}, but config.json implies {shape}", file=path)
+    for head in {form.heads[name]["out"] for name in TASK_HEADS if name in form.heads}:
+        rows = shapes.get(f"{head}.weight", (0, 0))
+        bias = (rows[0],) if head in form.unbiased else shapes.get(f"{head}.bias")
+        if len(rows) != 2 or (rows[0] and (rows[1] != settings.width or bias != (rows[0],))):
+            raise UserError(f"the shape {rows} of {head}.weight does not match the encoder or the bias", file=path)
+    if shapes.get("qa_outputs.weight", (2,))[0] != 2:
+        raise UserError("qa_outputs must have two rows, one for the start and one for the end", file=path)
+
+
+def _head_shapes(form: Format, body: Encoder) -> dict[str, tuple[int, ...]]:
+    """Return the expected shapes of the tensors of pretraining heads, by their names."""
+    context = BuildContext(body)
+    shapes: dict[str, tuple[int, ...]] = {form.decoder: tuple(decoder_of(body).shape)} if form.decoder else {}
+    for head in form.heads.keys() & OBJECTIVES.keys():
+        with on_meta():
+            state = OBJECTIVES[head]().build(context).state_dict()
+        named = {head_name(form, head, ours): tuple(value.shape) for ours, value in state.items()}
+        shapes |= {name: shape for name, shape in named.items() if name}
+    return shapes
+
+
+def check_decoder(form: Format, tensors: dict[str, Tensor], path: Path) -> None:
+    """Remove the vocabulary decoder from the tensors.
+
+    Raises:
+        UserError: the decoder differs from the token embeddings.
+    """
+    decoder = tensors.pop(form.decoder, None)
+    if decoder is not None and not torch.equal(decoder, tensors[form.words]):
+        raise UserError("the decoder is not tied to the word embeddings, which no supported model has", file=path)

@@ -1,0 +1,148 @@
+"""The heads in a directory: their names there and here, and the labels that they predict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from unmask.families.format import Format
+from unmask.nn.encoders.encoder import POOLER
+from unmask.objectives import OBJECTIVES
+from unmask.support.errors import UserError
+
+OWN = "unmask."
+"""Prefix of tensors that transformers does not know: those of a downstream model and the head on it, and of pretraining
+heads that the family lacks. transformers reads the directory without them."""
+
+OWN_POOLER = f"{OWN}pooler"
+"""Name of the body's pooler, if one of our heads reads it and the family's format has no name for it."""
+POOLED = frozenset(name for name, settings in OBJECTIVES.items() if POOLER in settings.asks)
+"""Pretraining heads that read the pooler."""
+
+
+CLASSIFIERS = ("classification", "multi_label", "regression", "token_classification")
+"""Task heads whose last layer has the same name in directories, in some families also that of question answering."""
+
+NAMED = ("classification", "multi_label", "token_classification")
+"""Task heads whose outputs have names."""
+MULTI_LABEL = "multi_label_classification"
+"""problem_type in config.json of a classifier that decides on each label separately."""
+
+
+def head_name(form: Format, head: str, ours: str) -> str:
+    """Return their name of a tensor of one of our heads; "" if the format has none."""
+    names = form.heads[head]
+    if ours in names:
+        return names[ours]
+    part, _, kind = ours.rpartition(".")
+    return f"{names[part]}.{kind}" if part in names else ""
+
+
+def find_heads(form: Format, tensors: Mapping[str, Tensor], path: Path, classifier: str) -> dict[str, dict[str, str]]:
+    """Return the heads in a directory, each as a mapping of our names to theirs.
+
+    Args:
+        form: format of the directory.
+        tensors: tensors by their names.
+        path: file of the tensors.
+        classifier: the head of ours that their `classifier` is; see `classifier_head`.
+
+    Raises:
+        UserError: a part of a head is missing.
+    """
+    found = {}
+    ambiguous = {form.heads[name]["out"] for name in CLASSIFIERS if name in form.heads}
+    in_task = form.head_pooler and any(f"{name}.weight" in tensors for name in ambiguous)
+    for head, parts in form.heads.items():
+        if parts.get("out") in ambiguous and head != classifier:
+            continue
+        if in_task and any(name.startswith(f"{form.head_pooler}.") for name in parts.values()):
+            continue  # the pooler of a task's head is the dense layer of the masked-LM head elsewhere
+        ours = [
+            name
+            for part, theirs in parts.items()
+            for name in ([part] if part == "bias" else [f"{part}.weight", f"{part}.bias"])
+            if not (theirs in form.unbiased and name.endswith(".bias"))
+        ]
+        names = {name: head_name(form, head, name) for name in ours}
+        missing = [name for name in names.values() if name not in tensors]
+        if not missing:
+            found[head] = names
+        elif len(missing) < len(names):
+            raise UserError(f"tensor {missing[0]} of the {head} head is missing", file=path, remedy="download it again")
+    return found
+
+
+def find_own(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, str]]:
+    """Return the heads that only unmask knows, each as a mapping of our names to those in the file."""
+    found: dict[str, dict[str, str]] = {}
+    for name in tensors:
+        if name.startswith(OWN) and not name.startswith(f"{OWN_POOLER}."):
+            head, _, ours = name.removeprefix(OWN).partition(".")
+            found.setdefault(head, {})[ours] = name
+    return found
+
+
+def classifier_head(form: Format, config: Mapping[str, Any], tensors: Mapping[str, Tensor], path: Path) -> str:
+    """Return which of our heads their `classifier` is, as several have this name; "" if none.
+
+    Raises:
+        UserError: according to the config it classifies sequences, but the pooler that it reads is missing.
+    """
+    named = config.get("architectures")
+    architectures = tuple(map(str, named)) if isinstance(named, list) else ()
+    parts = [f"{form.head_pooler or form.pooler}.{part}" for part in form.pooler_parts]
+    missing = [name for name in parts if name not in tensors] if form.head_pooler or form.pooler else []
+    for suffix, head in (("TokenClassification", "token_classification"), ("QuestionAnswering", "question_answering")):
+        if any(name.endswith(suffix) for name in architectures):
+            if missing and head in form.pooled:
+                raise _without_pooler(missing[0], path)
+            return head
+    if any(name.endswith("MultipleChoice") for name in architectures):
+        return ""
+    if missing:
+        if any(name.endswith("SequenceClassification") for name in architectures):
+            raise _without_pooler(missing[0], path)
+        return ""
+    if config.get("problem_type") == MULTI_LABEL:
+        return "multi_label"
+    rows = tensors.get(f"{form.heads['classification']['out']}.weight")
+    return "classification" if rows is None or len(rows) > 1 else "regression"
+
+
+def _without_pooler(name: str, path: Path) -> UserError:
+    return UserError(
+        f"tensor {name}, which the classifier reads, is missing",
+        file=path,
+        remedy="the file is incomplete: download it again",
+    )
+
+
+def read_labels(
+    config: Mapping[str, Any], path: Path, tensors: Mapping[str, Tensor], heads: Mapping[str, Mapping[str, str]]
+) -> tuple[str, ...]:
+    """Return the labels of a task head, in order.
+
+    Raises:
+        UserError: the config does not name all labels, or names a label twice.
+    """
+    head = next((heads[name] for name in NAMED if name in heads), None)
+    if head is None:
+        own = any(name.startswith(OWN) for names in heads.values() for name in names.values())
+        added = own and config.get("problem_type") != "regression"  # the head of a task from a plug-in
+        names = config.get("id2label") if added else None
+        return tuple(map(str, names.values())) if isinstance(names, dict) else ()
+    number = len(tensors[head["out.weight"]]) if "out.weight" in head else 0
+    names = config.get("id2label") or {str(index): f"LABEL_{index}" for index in range(number)}
+    try:
+        labels = tuple(str(names[str(index)]) for index in range(len(names)))
+    except (KeyError, TypeError):
+        labels = ()
+    if len(labels) != number:
+        raise UserError(f"id2label does not name the {number} labels of the classifier", file=path)
+    if len(set(labels)) != number:
+        raise UserError("id2label names a label twice", file=path)
+    return labels

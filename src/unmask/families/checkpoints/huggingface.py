@@ -1,0 +1,376 @@
+"""Hugging Face directories: `config.json`, `model.safetensors` or its shards, and a tokenizer beside them.
+
+Reading takes a directory of one of `FAMILIES`, with or without the prefix of the body, with the old names `gamma` and
+`beta`, and with any set of heads; it returns the settings, the encoder's tensors under our names, and the known heads.
+Writing is the inverse.
+
+Nothing in a directory is executed: `config.json` is read as data (`auto_map` and the like are ignored), and pickled
+weights are refused unless explicitly allowed, and then read with `weights_only`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from unmask.data.text.files import read_whole, require_regular
+from unmask.families import FAMILIES, BodySettings, Family, family_of
+from unmask.families.checkpoints.check import body_on_meta, check, check_decoder
+from unmask.families.checkpoints.heads import (
+    MULTI_LABEL,
+    OWN,
+    OWN_POOLER,
+    POOLED,
+    classifier_head,
+    find_heads,
+    find_own,
+    head_name,
+    read_labels,
+)
+from unmask.families.checkpoints.hub import revision_of
+from unmask.families.checkpoints.safetensors_file import checked, read_shapes, read_tensors
+from unmask.families.checkpoints.shards import INDEX, read_index, read_shard_shapes, read_shard_tensors
+from unmask.families.format import SHARED_KEY, Format
+from unmask.nn.encoders.encoder import Encoder
+from unmask.support.durable import replace_file
+from unmask.support.errors import UserError, nearest
+
+OUR_KEY = "unmask"
+"""Key of config.json for the settings of the task."""
+TOKENS_KEY = "unmask_pretrained_tokens"
+"""Key of config.json for the number of tokens that the encoder was pretrained on."""
+
+
+def by_model_type(families: Iterable[Family]) -> dict[str, Family]:
+    """Return the families by their model_type in config.json.
+
+    Raises:
+        UserError: two families have the same model_type.
+    """
+    found: dict[str, Family] = {}
+    for family in families:
+        if (other := found.setdefault(family.format.model_type, family)) is not family:
+            raise UserError(
+                f"the families {other.kind} and {family.kind} have the same model_type, '{family.format.model_type}'",
+                remedy="change the model_type of one of their formats",
+            )
+    return found
+
+
+MODEL_TYPES = by_model_type(FAMILIES.values())
+"""Families by model_type in config.json."""
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """The contents of a directory.
+
+    Attributes:
+        settings, vocabulary: settings and vocabulary size of the encoder.
+        encoder: its tensors under our names; those of the pooler may be missing.
+        heads: tensors of each head in the directory, under our names.
+        labels: labels of the classification or token classification head, in order.
+        task: settings of the task as `write` stored them; None if the directory does not come from unmask.
+        tokens: number of tokens that it was pretrained on, if `write` stored it.
+    """
+
+    settings: BodySettings
+    vocabulary: int
+    encoder: Mapping[str, Tensor]
+    heads: Mapping[str, Mapping[str, Tensor]]
+    labels: tuple[str, ...] = field(default=())
+    task: Mapping[str, Any] | None = None
+    tokens: int | None = None
+
+
+def read_settings(directory: Path) -> BodySettings:
+    """Read the encoder settings of a directory from its config alone.
+
+    Raises:
+        UserError: see `read`.
+    """
+    path = directory / "config.json"
+    config = _read_config(path)
+    return _settings(_family(config, path), config, path)[0]
+
+
+def read(directory: Path, *, allow_pickle: bool = False) -> Pretrained:
+    """Read a directory.
+
+    Raises:
+        UserError: the family is unknown, a file is damaged or incomplete, or shapes do not match the config; names the
+            file and the tensor.
+    """
+    config_file = directory / "config.json"
+    config = _read_config(config_file)
+    family = _family(config, config_file)
+    form = family.format
+    settings, vocabulary = _settings(family, config, config_file)
+    path, shapes, load = _open(directory, allow_pickle)
+    theirs = {_modern(form, name): name for name in shapes}
+    if len(theirs) != len(shapes):
+        raise UserError(
+            f"two tensors have the same name apart from the prefix '{form.prefix}' or gamma and beta", file=path
+        )
+    if form.words not in theirs and form.decoder in theirs:  # a file may store either of the tied tensors
+        theirs[form.words] = theirs.pop(form.decoder)
+    check(form, settings, vocabulary, {name: shapes[old] for name, old in theirs.items()}, path)
+
+    known = [name for name in theirs if _is_known(form, name)]
+    found = load([theirs[name] for name in known])
+    tensors = {name: found[theirs[name]] for name in known}
+    check_decoder(form, tensors, path)
+    body = _take_body(form, settings, tensors, path)
+    try:
+        settings = form.simplify(settings, body)
+    except ValueError as error:
+        raise UserError(str(error), file=path) from error
+    body = {name: value for name, value in body.items() if name not in form.lacking(settings)}
+    task, tokens = config.get(OUR_KEY), config.get(TOKENS_KEY)
+    heads = find_own(tensors)
+    if not isinstance(task, dict) or "downstream" not in task:
+        for head, names in find_heads(form, tensors, path, classifier_head(form, config, tensors, path)).items():
+            heads[head] = {**names, **heads.get(head, {})}  # some parts may be in our own format
+    return Pretrained(
+        settings,
+        vocabulary,
+        body,
+        {head: {ours: tensors[name] for ours, name in names.items()} for head, names in heads.items()},
+        read_labels(config, config_file, tensors, heads),
+        task if isinstance(task, dict) else None,
+        tokens if isinstance(tokens, int) and tokens >= 0 else None,
+    )
+
+
+def write(
+    directory: Path,
+    encoder: Encoder,
+    heads: Mapping[str, Mapping[str, Tensor]],
+    labels: Sequence[str] = (),
+    task: Mapping[str, Any] | None = None,
+    pad: int = 0,
+    tokens: int | None = None,
+) -> None:
+    """Write `config.json` and `model.safetensors`; the tied decoder is not stored.
+
+    Args:
+        directory: directory to write to; created if missing.
+        encoder: the body.
+        heads: tensors of each head under our names, as in `Pretrained`; with a "downstream" head all are stored under
+            our names.
+        labels: labels of the classification or token classification head, in order.
+        task: settings of the task, stored in config.json under a key of our own.
+        pad: the padding id.
+        tokens: number of tokens that the encoder was pretrained on, if known.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    settings = encoder.settings
+    form = family_of(settings).format
+    known = () if "downstream" in heads else tuple(sorted(heads.keys() & form.heads.keys()))
+    architecture = form.architectures.get(known, form.architectures[()])
+    prefix = "" if architecture == form.architectures[()] else form.prefix
+    state = {**encoder.state_dict(), **form.lacking(settings)}
+    tensors = {}
+    for ours, names in form.tensors(settings, state):
+        for name, value in zip(names, state[ours].chunk(len(names)), strict=True):
+            tensors[prefix + name] = form.stored(settings, ours, value).clone()
+    pooler = _pooler(form, architecture, prefix, known)
+    if not pooler and heads.keys() & POOLED:
+        pooler = OWN_POOLER
+    if pooler:
+        tensors |= {f"{pooler}.{part}": state[f"pooler.{part}"] for part in form.pooler_parts}
+    for head, values in heads.items():
+        for ours, value in values.items():
+            name = head_name(form, head, ours) if head in known else ""
+            tensors[name or f"{OWN}{head}.{ours}"] = value
+    plain = {name: value.detach().cpu().float().contiguous() for name, value in tensors.items()}
+    replace_file(directory / "model.safetensors", safetensors.torch.save(plain, {"format": "pt"}))
+    write_config(directory, encoder, heads, labels, task, pad, tokens)
+
+
+def write_config(
+    directory: Path,
+    encoder: Encoder,
+    heads: Iterable[str],
+    labels: Sequence[str] = (),
+    task: Mapping[str, Any] | None = None,
+    pad: int = 0,
+    tokens: int | None = None,
+) -> None:
+    """Write `config.json` alone; the arguments are those of `write`, but of the heads only the names are needed."""
+    form = family_of(encoder.settings).format
+    heads = set(heads)
+    known = () if "downstream" in heads else tuple(sorted(heads & form.heads.keys()))
+    architecture = form.architectures.get(known, form.architectures[()])
+    config = {"pad_token_id": pad, **_config(form, encoder.settings, encoder.vocabulary, architecture, labels)}
+    if "regression" in heads:
+        config |= {"problem_type": "regression", "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+    if "multi_label" in heads:
+        config["problem_type"] = MULTI_LABEL
+    if task is not None:
+        config[OUR_KEY] = task
+    if tokens is not None:
+        config[TOKENS_KEY] = tokens
+    replace_file(directory / "config.json", f"{json.dumps(config, indent=2, ensure_ascii=False)}\n".encode())
+
+
+def _pooler(form: Format, architecture: str, prefix: str, heads: Sequence[str]) -> str:
+    """Return the name of the pooler in a directory; "" if it is not stored."""
+    if form.head_pooler and set(heads) & set(form.pooled):
+        return form.head_pooler
+    return prefix + form.pooler if form.pooler and architecture not in form.without_pooler else ""
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        config = json.loads(read_whole(path).decode())
+    except OSError as error:
+        raise UserError(f"cannot be read ({error.strerror})", file=path) from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"not valid JSON ({error})", file=path) from error
+    if not isinstance(config, dict):
+        raise UserError("not a JSON object", file=path)
+    try:
+        json.dumps(config, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise UserError("a text contains a lone surrogate, which is not a valid character", file=path) from error
+    return config
+
+
+def _family(config: Mapping[str, Any], path: Path) -> Family:
+    kind = config.get("model_type", "bert")
+    if not isinstance(kind, str) or kind not in MODEL_TYPES:
+        raise UserError(f"unknown model_type {kind!r}", file=path, remedy=nearest(str(kind), MODEL_TYPES))
+    return MODEL_TYPES[kind]
+
+
+def _settings(family: Family, config: Mapping[str, Any], path: Path) -> tuple[BodySettings, int]:
+    form = family.format
+    learned = "embeddings.positions.weight" in form.embeddings  # in other families the key has no effect
+    if (learned and config.get("position_embedding_type", "absolute") != "absolute") or config.get("is_decoder"):
+        raise UserError("relative positions and decoders are not supported", file=path)
+    config = {**form.defaults, **config}
+    table = {ours: config[name] for ours, name in form.config.items() if name in config}
+    activation = table.pop("activation", "gelu")
+    if not isinstance(activation, str) or activation not in form.activations:
+        raise UserError(
+            f"unknown {form.config['activation']} {activation!r}",
+            file=path,
+            remedy=f"known: {', '.join(form.activations)}",
+        )
+    vocabulary = config.get("vocab_size")
+    if not isinstance(vocabulary, int) or isinstance(vocabulary, bool) or not 1 <= vocabulary < 1 << 40:
+        raise UserError("vocab_size is missing or not a positive integer", file=path)
+    try:
+        table |= {"kind": family.kind, "activation": form.activations[activation]}
+        if config.get(form.head_dropout) is not None and config[form.head_dropout] != table.get("dropout", 0.1):
+            table["head_dropout"] = config[form.head_dropout]
+        table |= form.read(config, table)
+        if SHARED_KEY in config and "shared" not in table:
+            raise TypeError(f"{SHARED_KEY}: {family.kind} models of this version cannot share sublayers")
+        return msgspec.convert(table, FAMILIES[table["kind"]].settings), vocabulary
+    except (msgspec.ValidationError, TypeError) as error:
+        raise UserError(f"not a valid config of a {form.model_type} model: {error}", file=path) from error
+
+
+_Load = Callable[[Iterable[str]], dict[str, Tensor]]
+"""Returns the tensors of the given names."""
+
+
+def _open(directory: Path, allow_pickle: bool) -> tuple[Path, dict[str, tuple[int, ...]], _Load]:
+    """Return the file that errors name, the shapes of the tensors in it, and the function that reads them."""
+    path = directory / "model.safetensors"
+    require_regular(path)
+    if path.exists():
+        return path, read_shapes(path), partial(read_tensors, path)
+    path = directory / INDEX
+    require_regular(path)
+    if path.exists():
+        files = read_index(path)
+        return path, read_shard_shapes(files), partial(read_shard_tensors, files)
+    path = directory / "pytorch_model.bin"
+    require_regular(path)
+    if not path.exists():
+        remedy = "--allow-pickle also downloads a pytorch_model.bin" if revision_of(directory) else ""
+        raise UserError("no model.safetensors in this directory", file=directory, remedy=remedy)
+    if not allow_pickle:
+        raise UserError(
+            "pickled weights can execute arbitrary code when they are loaded",
+            file=path,
+            remedy="use the model.safetensors of this model, or pass --allow-pickle, which reads only tensors",
+        )
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        tensors = {str(name): value for name, value in state.items() if isinstance(value, Tensor)}
+        if any(value.untyped_storage().nbytes() < value.nbytes for value in tensors.values()):
+            raise ValueError("a tensor is larger than its stored data")
+    except Exception as error:  # a crafted file may raise anything
+        raise UserError("contains other objects than tensors, or is damaged", file=path) from error
+    shapes = {name: tuple(value.shape) for name, value in tensors.items()}
+    return path, shapes, lambda names: {name: checked(tensors[name], name, path) for name in names}
+
+
+def _modern(form: Format, name: str) -> str:
+    """Return their present name without the prefix, and with LayerNorm parameters called weight and bias."""
+    name = name.removeprefix(form.prefix)
+    for former, now in form.former.items():
+        if name.startswith(former):
+            name = now + name.removeprefix(former)
+    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+
+
+def _is_known(form: Format, name: str) -> bool:
+    if name == form.decoder:
+        return True
+    heads = tuple(theirs for names in form.heads.values() for theirs in names.values())
+    below, top = form.embeddings.values(), form.top.values()
+    body = (*below, form.layer.partition("{")[0], *top, form.pooler, form.head_pooler)
+    inside = (OWN, *heads, *filter(None, body))
+    return name.startswith(inside) and not name.endswith(".attn.bias")  # GPT's causal mask
+
+
+def _take_body(form: Format, settings: BodySettings, tensors: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
+    """Return the body's tensors and those that only directories have (`Format.lacking`), under our names."""
+    known = {*body_on_meta(settings, 1).state_dict(), *form.lacking(settings)}
+    found: dict[str, Tensor] = {}
+    for ours, names in form.tensors(settings, known):
+        if names[0] not in tensors:  # optional, as checked before
+            continue
+        parts = [form.loaded(ours, tensors[name]) for name in names]
+        value = parts[0] if len(parts) == 1 else torch.cat(parts)
+        if ours in found and not torch.equal(found[ours], value):
+            raise UserError(f"{names[0]} differs between layers, which config.json specifies to be shared", file=path)
+        found[ours] = value
+    for pooler in filter(None, (form.pooler, form.head_pooler, OWN_POOLER)):
+        if f"{pooler}.{form.pooler_parts[0]}" in tensors:
+            found |= {f"pooler.{part}": tensors[f"{pooler}.{part}"] for part in form.pooler_parts}
+    return found
+
+
+def _config(form: Format, settings: Any, vocabulary: int, architecture: str, labels: Sequence[str]) -> dict[str, Any]:
+    ours = {name: getattr(settings, name) for name in settings.__struct_fields__}
+    ours["activation"] = {ours: name for name, ours in reversed([*form.activations.items()])}[settings.activation]
+    config: dict[str, Any] = {
+        "architectures": [architecture],
+        "model_type": form.model_type,
+        "vocab_size": vocabulary,
+        **{name: ours[part] for part, name in form.config.items()},
+        "tie_word_embeddings": True,
+        **form.always,
+    }
+    config |= dict.fromkeys(form.dropouts, settings.dropout)
+    config[form.head_dropout] = settings.before_last
+    config |= form.write(settings)
+    if labels:
+        config["id2label"] = {str(index): label for index, label in enumerate(labels)}
+        config["label2id"] = {label: index for index, label in enumerate(labels)}
+    return config

@@ -1,0 +1,87 @@
+"""Reading of safetensors files from untrusted sources: sizes and names are checked before memory is allocated.
+
+`safetensors` itself rejects most malformed files. This module also rejects what it accepts: duplicate keys, invalid
+names, headers with a million tensors, weights that are not finite.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from unmask.support.errors import UserError
+
+MAX_HEADER = 1_000_000
+"""Maximum size of a header in bytes; that of BERT-large has 40,000."""
+
+FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
+
+
+def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the tensors by name, from the header alone.
+
+    Raises:
+        UserError: the file is missing or malformed.
+    """
+    try:
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            if size > MAX_HEADER:
+                raise UserError(f"a header of {size:,} bytes is too large for an encoder", file=path)
+            header = json.loads(file.read(size), object_pairs_hook=refuse_duplicates)
+        with safe_open(path, framework="pt"):  # runs the library's own checks of offsets and sizes
+            pass
+        shapes = {name: tuple(entry["shape"]) for name, entry in header.items() if name != "__metadata__"}
+    except OSError as error:
+        raise UserError(f"cannot be read ({error.strerror})", file=path) from error
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, SafetensorError) as error:
+        raise UserError(f"not a valid safetensors file ({error})", file=path, remedy="download it again") from error
+    for name in shapes:
+        if not _NAME.fullmatch(name) or ".." in name:
+            raise UserError(f"{name!r} is not a valid tensor name", file=path)
+    return shapes
+
+
+def read_tensors(path: Path, names: Iterable[str]) -> dict[str, Tensor]:
+    """Return the tensors of the given names, in float32.
+
+    Raises:
+        UserError: a tensor contains a value that is not finite, or its type is not one of `FLOATS`.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: checked(file.get_tensor(name), name, path) for name in names}
+    except SafetensorError as error:  # a type that torch lacks
+        raise UserError(f"not a valid safetensors file ({error})", file=path) from error
+
+
+def checked(tensor: Tensor, name: str, path: Path) -> Tensor:
+    """Return a weight in float32 after checking its type and that it is finite; see `read_tensors`."""
+    if tensor.dtype not in FLOATS or tensor.layout != torch.strided:
+        raise UserError(f"tensor {name} has type {tensor.dtype}, not a supported floating-point type", file=path)
+    tensor = tensor.float()
+    # a value that is not finite makes the sum so; only a sum that overflows needs the slow look at each value
+    if not (bool(torch.isfinite(tensor.sum())) or bool(torch.isfinite(tensor).all())):
+        raise UserError(f"tensor {name} has values that are not finite", file=path, remedy="use another checkpoint")
+    return tensor
+
+
+def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object as a dictionary; the `object_pairs_hook` of untrusted files.
+
+    Raises:
+        ValueError: a key occurs twice.
+    """
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("duplicate key")
+    return found

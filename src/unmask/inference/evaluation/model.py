@@ -1,0 +1,251 @@
+"""Evaluation of fine-tuned models on labeled files and of pretrained encoders on plain text."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+
+from unmask.data.batches.document_sentences import DocumentSentencesSettings
+from unmask.data.batches.feed import BATCH_TOKENS, Feed
+from unmask.data.batches.frame import Frame
+from unmask.data.batches.layout import LayoutSettings
+from unmask.data.batches.maskings import MASKINGS, AnyMasking
+from unmask.data.batches.sentence_pairs import LABELS, SentencePairsSettings
+from unmask.data.batches.sentence_streams import DIRECTIONS, SentenceStreamsSettings
+from unmask.data.batches.token_masking import TokenMaskingSettings
+from unmask.data.corpus.build import build_corpus
+from unmask.data.corpus.corpus import Corpus, Documents
+from unmask.data.labelled.table import Data, Source, as_sources
+from unmask.data.text.documents import TextOptions
+from unmask.data.text.files import display_name
+from unmask.inference.backend import inference_copy
+from unmask.inference.evaluation.errors_page import errors_page
+from unmask.inference.predictor import Predictor
+from unmask.metrics.intervals import Measure, differences, intervals, measure_all
+from unmask.model.model import Model
+from unmask.objectives import OBJECTIVES
+from unmask.objectives.learner import Learner
+from unmask.objectives.objective import BuildContext, Objective
+from unmask.support.durable import replace_file
+from unmask.support.errors import UserError
+from unmask.tasks.mistake import Mistake
+from unmask.training.evaluate import evaluate
+from unmask.training.machine import Machine, choose_machine
+from unmask.training.runs.display import Display
+
+
+def evaluate_task(
+    model: Model | Predictor,
+    data: Data,
+    *,
+    columns: Mapping[str, str] | None = None,
+    kind: str | None = None,
+    machine: Machine | None = None,
+    against: Model | Predictor | None = None,
+    errors: str | Path | None = None,
+    names: tuple[str, str] = ("the first model", "the second"),
+) -> dict[str, Any]:
+    """Evaluate a fine-tuned model on labeled files; several files are one data set.
+
+    Args:
+        model: the model to evaluate, or a predictor, which computes as it does itself.
+        data: labeled files or examples in memory; see `unmask.data.labelled.table.as_sources`.
+        columns: mapping of our column names to those of the files.
+        kind: format of the files, if the suffix does not determine it.
+        machine: device and precision; None: float32 on the best device.
+        against: a second model, evaluated on the same examples.
+        errors: path of a page of the worst mistakes to write.
+        names: names of the two models in error messages.
+
+    Returns:
+        The result of `score_examples`; the `calibration` of the task, if it has probabilities; `notes` about what the
+        formats of the files exclude, if anything; with `against`, the `metrics` of the second model and the
+        `differences` of `intervals.differences`, the first model minus the second, by metric.
+
+    Raises:
+        UserError: the model is not fine-tuned, a file is malformed, the model does not know a label, or the second
+            model has another task or other labels.
+    """
+    predictor, other = (Predictor(one, machine) if isinstance(one, Model) else one for one in (model, against))
+    assert predictor is not None
+    model = predictor.model
+    if model.task is None:
+        raise UserError("this model was not fine-tuned for a task")
+    if other is not None:
+        _check_comparable(model, other.model, names)
+    sources, notes = as_sources(data), list[str]()
+    examples = model.task.read(sources, columns=columns or {}, kind=kind, notes=notes)
+    predictions = predictor.run(examples, notes)
+    result, first = _scores(model, examples, predictions)
+    if calibration := model.task.calibration(examples, predictions):
+        result["calibration"] = calibration
+    if notes:
+        result["notes"] = notes
+    if other is not None:
+        second = model.task.measure(examples, other.run(examples), model.labels)
+        result["against"] = {
+            "metrics": measure_all(second, len(examples)),
+            "differences": differences(first, second, len(examples), groups=model.task.groups(examples)),
+        }
+    if errors is not None:
+        mistakes = model.task.mistakes(examples, predictions, model.labels)
+        replace_file(Path(errors), _errors_page(mistakes, sources, result).encode())
+    return result
+
+
+def score_examples(predictor: Predictor, examples: Sequence[Any]) -> dict[str, Any]:
+    """Return `{task, metrics, intervals, examples}` of a fine-tuned model, and the `details` of the task.
+
+    Scores are times 100; `intervals` are 95 % confidence intervals.
+    """
+    return _scores(predictor.model, examples, predictor.run(examples))[0]
+
+
+def _scores(model: Model, examples: Sequence[Any], predictions: Sequence[Any]) -> tuple[dict[str, Any], Measure]:
+    task = model.task
+    assert task is not None
+    measure = task.measure(examples, predictions, model.labels)
+    result = {
+        "task": task.part.replace("_", "-"),
+        "metrics": measure_all(measure, len(examples)),
+        "intervals": intervals(measure, len(examples), groups=task.groups(examples)),
+        "examples": len(examples),
+        **task.details(examples, predictions, model.labels),
+    }
+    return result, measure
+
+
+def _check_comparable(model: Model, other: Model, names: tuple[str, str]) -> None:
+    """Raise an error if two models cannot be evaluated on the same examples; the order of labels may differ."""
+    first, second = names
+    assert model.task is not None
+    if other.task is None:
+        raise UserError(f"--against: {second} was not fine-tuned for a task")
+    labels = (", ".join(sorted(one.task.classes(one.labels))) for one in (model, other) if one.task)
+    for verb, ours, theirs in (
+        ("is for", model.task.part.replace("_", "-"), other.task.part.replace("_", "-")),
+        ("has the labels", *labels),
+    ):
+        if ours != theirs:
+            raise UserError(
+                f"--against: {first} {verb} {ours}; {second} {verb} {theirs}",
+                remedy="compare models with the same task and labels",
+            )
+
+
+def _errors_page(mistakes: Sequence[Mistake], sources: Sequence[Source], result: Mapping[str, Any]) -> str:
+    about = [
+        f"{result['examples']:,} examples",
+        ", ".join(f"{name} {value:.2f}" for name, value in result["metrics"].items()),
+    ]
+    return errors_page(f"Mistakes: {result['task']}, {', '.join(map(display_name, sources))}", about, mistakes)
+
+
+def evaluate_encoder(
+    model: Model,
+    paths: Sequence[str | Path],
+    *,
+    options: TextOptions = TextOptions(),  # noqa: B008 (frozen)
+    machine: Machine | None = None,
+    display: Display | None = None,
+) -> dict[str, Any]:
+    """Return `{task, metrics, intervals, examples}` of a pretrained encoder on plain text.
+
+    The metrics are `loss` and `accuracy` (0 to 1) of each objective of which the model has a complete head: those of
+    masked tokens (15 % of the tokens are masked), `causal_lm`, and `next_sentence` or `sentence_order` if the documents
+    have several sentences; the masking is one that provides what the objectives need. Masks and pairs are always the
+    same, so that two models with the same tokenizer are evaluated on the same inputs. Two language models read the text
+    in streams, in both directions, with states that go on, and their perplexities are among the metrics.
+
+    Raises:
+        UserError: the model has no pretraining head, or the files contain no text.
+    """
+    with torch.random.fork_rng(devices=()):  # the random weights are overwritten
+        objectives = _objectives(model)
+    if not objectives:
+        raise UserError("this model has neither a task head nor a complete head of a pretraining objective")
+    machine = machine or choose_machine(precision="float32")
+    length = min(128, model.encoder.longest)
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = build_corpus(paths, model.tokenizer, Path(folder) / "corpus", heldout=None, options=options)
+        second = next((given for given, name in LABELS.items() if name in objectives), None)
+        if any(DIRECTIONS in OBJECTIVES[name].asks for name in objectives):
+            layout: LayoutSettings = _streams(corpus, length)
+        elif second is None or not _has_pairs(corpus.train, others=second == "random"):
+            layout = DocumentSentencesSettings(length=length)
+            objectives = {name: one for name, one in objectives.items() if name not in LABELS.values()}
+            if not objectives:
+                raise UserError("this model classifies pairs of sentences, but the documents contain none")
+        else:
+            layout = SentencePairsSettings(length=length, second=second)
+        masking = _masking(objectives)
+        objectives = _answerable(objectives, model.encoder.gives | masking.gives | layout.gives)
+        learner = inference_copy(Learner(model.encoder, objectives), machine)
+        feed = Feed(layout, masking, 0, corpus.tokenizer, learner.prepare, model.encoder.settings.pretraining)
+        batches = feed.heldout(corpus.train, tokens=corpus.train.num_tokens * 2)
+        metrics = evaluate(learner, batches, machine, display=display)
+    for name, objective in learner.parts.items():
+        metrics |= objective.derived(name, metrics)
+    return {
+        "task": "pretraining",
+        "metrics": metrics,
+        "intervals": {},
+        "examples": sum(len(batch.keys) for batch in batches),
+    }
+
+
+def _streams(corpus: Corpus, longest: int) -> SentenceStreamsSettings:
+    """Return a layout of few streams, whose windows leave less than two words of each unread."""
+    layout = SentenceStreamsSettings(length=longest, streams=BATCH_TOKENS // longest)
+    layout = layout.heldout(corpus.train.num_tokens, BATCH_TOKENS)
+    words = int(layout.text(Frame.of(corpus.tokenizer)).sizes(corpus.train).sum()) * layout.directions // layout.streams
+    lengths = range(min(longest, words), min(longest, words) // 2, -1)  # those of windows
+    return msgspec.structs.replace(layout, length=min(lengths, key=lambda length: words % length))
+
+
+def _objectives(model: Model) -> dict[str, Objective]:
+    """Return the pretraining objectives of which a model has a complete head.
+
+    Raises:
+        UserError: a head is damaged.
+    """
+    found, context = {}, BuildContext(model.encoder, tokenizer_size=model.tokenizer.size)
+    for name, settings in OBJECTIVES.items():
+        if name in model.heads:
+            try:
+                objective = settings.of_head(model.heads[name], model.encoder.width).build(context)
+            except ValueError as error:
+                raise UserError(f"the tensors of the {name} head are damaged ({error})") from error
+            if not model.take(name, objective):
+                found[name] = objective
+    return found
+
+
+def _masking(objectives: Mapping[str, Objective]) -> AnyMasking:
+    """Return a masking with default settings that provides what objectives need; BERT's if there is none."""
+    provided = frozenset().union(*(kind.gives for kind in MASKINGS.values()))
+    needed = frozenset().union(*(OBJECTIVES[name].asks for name in objectives)) & provided
+    return next((kind() for kind in MASKINGS.values() if needed <= kind.gives), TokenMaskingSettings())
+
+
+def _answerable(objectives: Mapping[str, Objective], given: frozenset[str]) -> dict[str, Objective]:
+    """Return the objectives that need nothing but what is given.
+
+    Raises:
+        UserError: there are none.
+    """
+    missing = {name: sorted(OBJECTIVES[name].asks - given) for name in objectives}
+    if all(missing.values()):
+        needs = "; ".join(f"{name} needs {', '.join(names)}" for name, names in missing.items())
+        raise UserError(f"the pretraining objectives of this model need more than plain text: {needs}")
+    return {name: one for name, one in objectives.items() if not missing[name]}
+
+
+def _has_pairs(documents: Documents, *, others: bool) -> bool:
+    """Return whether most documents have consecutive sentences and, with `others`, there are several documents."""
+    return len(documents) > others and documents.num_sentences >= 2 * len(documents)

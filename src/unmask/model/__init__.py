@@ -1,0 +1,1 @@
+"""A model in memory, and the directory that it is in."""

@@ -1,0 +1,70 @@
+"""The directory of a model, of its tokenizer, and the settings in it.
+
+Input: MODEL on the command line: a run directory, a Hugging Face directory, one of AllenNLP's ELMo, or the name of a
+model on the Hugging Face Hub (families/checkpoints/hub.py), which is downloaded. Output: the directory with the files.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from unmask.data.tokenizers.load import ALL_FILES as TOKENIZER_FILES
+from unmask.families import BodySettings
+from unmask.families.checkpoints import allennlp, hub, huggingface
+from unmask.recipes.recipe import shipped
+from unmask.support.errors import UserError
+
+
+def find(source: str | Path, *, allow_pickle: bool = False) -> Path:
+    """Return the directory of MODEL with its config.json, or with AllenNLP's files; a model on the Hub is downloaded.
+
+    Args:
+        source: the model; a path may be given as text or as `Path`, a name on the Hub only as text.
+        allow_pickle: whether to download pickled weights if there are no others.
+
+    Raises:
+        UserError: there is no such directory or model.
+    """
+    path = Path(source)
+    for directory in (path / "model", path):
+        if (directory / "config.json").is_file() or allennlp.is_directory(directory):
+            return directory
+    if (path / "checkpoints").is_dir():
+        raise UserError("this run is not finished", file=path, remedy="continue: repeat the command with --resume")
+    if (path / "seed-0").is_dir():
+        raise UserError("these runs are not finished", file=path, remedy="continue: repeat the command with --resume")
+    if path.is_dir():
+        raise UserError(
+            "neither a run with a finished model nor a directory of Hugging Face's or AllenNLP's files", file=path
+        )
+    if str(source) in shipped():
+        raise UserError(f"'{source}' is a recipe", remedy=f"for untrained weights, write random:{source}")
+    if (name := hub.parse(source)) is not None:
+        return hub.download(*name, allow_pickle=allow_pickle)
+    names = "a model on the Hugging Face Hub is written NAMESPACE/NAME, and only a path ./NAME"
+    raise UserError(f"no directory '{source}'", remedy="check the path" if path.is_absolute() else names)
+
+
+def find_tokenizer(source: str | Path) -> Path:
+    """Return the tokenizer directory of a model, a run or a tokenizer; that of a model on the Hub is downloaded.
+
+    Args:
+        source: a path as text or as `Path`, or a name on the Hub as text.
+
+    Raises:
+        UserError: there is no such model on the Hub.
+    """
+    path = Path(source)
+    if (name := hub.parse(source)) is not None:
+        return hub.download(*name, files=TOKENIZER_FILES)
+    return next((folder for folder in (path / "model", path) if folder.is_dir()), path)
+
+
+def read_settings(source: str | Path) -> BodySettings:
+    """Return the encoder settings of MODEL, without reading its weights.
+
+    Raises:
+        UserError: the model does not exist or is damaged.
+    """
+    directory = find(source)
+    return (allennlp if allennlp.is_directory(directory) else huggingface).read_settings(directory)

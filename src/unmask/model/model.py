@@ -1,0 +1,347 @@
+"""A model in memory: an encoder, a tokenizer and heads; loading, building and saving.
+
+MODEL is what has a directory (directory.py), or `random:RECIPE` with a tokenizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+import torch
+from torch import Tensor
+
+from unmask.data.batches.rng import derive_seed
+from unmask.data.tokenizers.load import ALL_FILES as TOKENIZER_FILES
+from unmask.data.tokenizers.load import load_tokenizer, read_length
+from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.data.tokenizers.word_level import without_words
+from unmask.families import BodySettings
+from unmask.families.checkpoints import allennlp, hub, huggingface
+from unmask.families.checkpoints.check import WithoutDraws, body_on_meta, check_size
+from unmask.families.checkpoints.checksums import check_checksums, write_checksums
+from unmask.families.checkpoints.heads import POOLED
+from unmask.families.checkpoints.pooling import Pooling, read_pooling, write_pooling
+from unmask.model.directory import find, find_tokenizer
+from unmask.nn.encoders.downstream import Downstream, DownstreamSettings
+from unmask.nn.encoders.encoder import Encoder
+from unmask.objectives import OBJECTIVES
+from unmask.objectives.objective import Objective, decoder_of
+from unmask.recipes.recipe import read_recipe
+from unmask.support.durable import replace_file
+from unmask.support.environment import SMALLER, naming_shortage, warn_if_shared
+from unmask.support.errors import UserError
+from unmask.support.fingerprint import fingerprint
+from unmask.support.settings import convert
+from unmask.tasks import TASKS, AnyTask
+from unmask.tasks.task import Task
+
+MAX_NEW = 100
+"""Maximum number of added tokens that may lack weights, which are then newly initialized."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model as it is loaded, fine-tuned and saved.
+
+    Attributes:
+        encoder: the body.
+        tokenizer: the tokenizer.
+        heads: tensors by head ("masked_lm", "next_sentence", a task's `part`) and part.
+        labels: labels of the classification or token classification head, in order.
+        task: the task that the model was fine-tuned for, if any.
+        created: descriptions of the weights that the source lacked and that are newly initialized, for the log.
+        downstream: settings of the small model between encoder and head, if any; its tensors are the head "downstream".
+        tokens: number of tokens that it was pretrained on; 0 for random weights, None if unknown.
+        revision: NAMESPACE/NAME@COMMIT on the Hugging Face Hub, if it comes from there.
+        pooling: how it makes vectors of texts, if its directory is one of sentence-transformers.
+    """
+
+    encoder: Encoder
+    tokenizer: Tokenizer
+    heads: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
+    labels: tuple[str, ...] = ()
+    task: Task | None = None
+    created: tuple[str, ...] = ()
+    downstream: DownstreamSettings | None = None
+    tokens: int | None = None
+    revision: str = ""
+    pooling: Pooling | None = None
+
+    def inputs(self, role: str) -> dict[str, str]:
+        """Return what identifies it among the inputs of a run, in which it has this role, such as "init"."""
+        pinned = {f"{role}_revision": self.revision} if self.revision else {}
+        return {role: self.fingerprint(), **pinned}
+
+    def fingerprint(self) -> str:
+        """Return the sha256 of all weights, including those of the heads; it is the same on any device."""
+        weights = {f"encoder.{name}": value for name, value in self.encoder.state_dict().items()}
+        for head, tensors in self.heads.items():
+            weights |= {f"{head}.{name}": value for name, value in tensors.items()}
+        return fingerprint(weights)
+
+    def take(self, name: str, objective: Objective) -> list[str]:
+        """Load a head's tensors into an objective.
+
+        Args:
+            name: name of the head.
+            objective: the objective; it keeps its own weights where the model has none.
+
+        Returns:
+            Descriptions of what the model lacks: nothing, the whole head, or optional parts (`Objective.optional`).
+
+        Raises:
+            UserError: required tensors are missing, or shapes differ.
+        """
+        wanted = objective.state_dict()
+        if name not in self.heads:
+            return [f"the {name} head"] if wanted else []
+        state, lacking = dict(self.heads[name]), []
+        for prefix, description in objective.optional.items():
+            if not any(part.startswith(prefix) for part in state):
+                state |= {part: value for part, value in wanted.items() if part.startswith(prefix)}
+                lacking.append(description)
+        for part in sorted(state.keys() ^ wanted.keys()):
+            raise UserError(
+                f"{part} of the {name} head is {'missing' if part in wanted else 'unknown'}",
+                remedy="use the objective's settings of the model; if they are the same, the model is damaged",
+            )
+        for part, value in state.items():
+            if value.shape != wanted[part].shape:
+                raise UserError(
+                    f"{part} of the {name} head has shape {tuple(value.shape)}, but its settings imply "
+                    f"{tuple(wanted[part].shape)}",
+                    remedy="use the settings of the model, or a model that matches",
+                )
+        objective.adopt(state)
+        return lacking
+
+    def body(self) -> Encoder:
+        """Return the body below the task head: the encoder, or the downstream model on it."""
+        if self.downstream is None:
+            return self.encoder
+        body = Downstream(self.downstream, self.encoder)
+        body.load_own(self.heads["downstream"])
+        return body
+
+
+def load_model(
+    source: str | Path,
+    *,
+    tokenizer: str | Path | None = None,
+    allow_pickle: bool = False,
+    dropout: float | None = None,
+    keep_head_dropout: bool = False,
+    seed: int = 0,
+) -> Model:
+    """Load MODEL.
+
+    Args:
+        source: the model; see the module.
+        tokenizer: a tokenizer, or a model or run with one; see `find_tokenizer`. Only for `random:RECIPE`.
+        allow_pickle: whether to read a `pytorch_model.bin` (tensors only).
+        dropout: dropout rate that replaces the model's own.
+        keep_head_dropout: whether the rate before the last layer of new heads stays (continued pretraining has none).
+        seed: seed of newly initialized weights.
+
+    Raises:
+        UserError: the model does not exist or is damaged.
+    """
+    if str(source).startswith("random:"):
+        return _untrained(str(source), tokenizer, dropout, seed)
+    if tokenizer is not None:
+        raise UserError("--tokenizer has no effect: the model has its own", remedy="remove it")
+    directory = find(source, allow_pickle=allow_pickle)
+    found, words = _read(directory, allow_pickle=allow_pickle)
+    new = _num_new(found, words, directory)
+    complete = not new and body_on_meta(found.settings, 1).state_dict().keys() <= found.encoder.keys()
+    with WithoutDraws() if complete else nullcontext():
+        encoder = build_encoder(
+            found.settings, found.vocabulary + new, dropout=dropout, keep_head_dropout=keep_head_dropout, seed=seed
+        )
+    body, heads = _extend(found, decoder_of(encoder).detach()) if new else (found.encoder, found.heads)
+    missing = encoder.load_state_dict(body, strict=False).missing_keys
+    if missing and (reads := sorted(POOLED & found.heads.keys())):
+        raise UserError(
+            f"the pooler that the {reads[0]} head reads is missing",
+            file=directory / "model.safetensors",
+            remedy="the file is incomplete: copy it again",
+        )
+    created = (*(("the pooler",) if missing else ()), *((f"{new} special tokens",) if new else ()))
+    task, downstream = _task(found, directory)
+    heads = {"downstream": {}, **heads} if downstream else heads  # averaging has no tensors
+    revision, pooling = hub.revision_of(directory), read_pooling(directory)
+    model = Model(encoder, words, heads, found.labels, task, created, downstream, found.tokens, revision, pooling)
+    if downstream is not None:
+        _check_downstream(model, directory)
+    return model
+
+
+def _read(directory: Path, *, allow_pickle: bool) -> tuple[huggingface.Pretrained, Tokenizer]:
+    """Return the contents of the files of a model, of whichever program, and its tokenizer.
+
+    Raises:
+        UserError: a file is damaged.
+    """
+    warn_if_shared(directory)
+    with ThreadPoolExecutor(1) as pool:  # while the files are read
+        checked = pool.submit(check_checksums, directory)
+        if published := allennlp.is_directory(directory):
+            words = load_tokenizer(directory) if (directory / "vocab.txt").exists() else without_words()
+            found = allennlp.read(directory, words.size)
+        else:
+            found = huggingface.read(directory, allow_pickle=allow_pickle)
+        checked.result()
+    if not published:
+        words = load_tokenizer(directory)
+    known = {*OBJECTIVES, "downstream", *(task().part for task in TASKS.values())}
+    if unknown := sorted(found.heads.keys() - known):
+        raise UserError(f"unknown head '{unknown[0]}'", file=directory / "model.safetensors")
+    words.summary = found.settings.summary
+    kind = (found.task or {}).get("kind")
+    if isinstance(kind, str) and kind in TASKS and TASKS[kind].weightless:
+        found = replace(found, heads={**found.heads, TASKS[kind].part: {}})
+    return found, words
+
+
+def _num_new(found: huggingface.Pretrained, words: Tokenizer, directory: Path) -> int:
+    """Return how many added tokens of the tokenizer lack weights.
+
+    Raises:
+        UserError: the tokenizer is not that of the model.
+    """
+    new, wrong = max(0, words.size - found.vocabulary), ""
+    if not found.settings.reads(words.kind.name):
+        wrong = f"the model cannot read the tokenizer beside it, which is of the kind {words.kind.name}"
+    elif found.settings.mismatch(words.pad):
+        wrong = f"the padding id in config.json differs from that of the tokenizer, {words.pad}"
+    elif new > words.added:
+        wrong = f"the tokenizer has {words.size} tokens, but the model {found.vocabulary}"
+    elif new > MAX_NEW:
+        wrong = f"the tokenizer has {new:,} added tokens without weights, more than {MAX_NEW}"
+    if wrong:
+        raise UserError(wrong, file=directory, remedy="use the tokenizer that belongs to the model")
+    return new
+
+
+def _untrained(source: str, tokenizer: str | Path | None, dropout: float | None, seed: int) -> Model:
+    """Return the newly initialized model of `random:RECIPE`."""
+    recipe = read_recipe(source.removeprefix("random:"))
+    if tokenizer is None:
+        raise UserError(f"{source} needs a vocabulary", remedy="pass --tokenizer DIR (to finetune, or to features)")
+    words = load_tokenizer(find_tokenizer(tokenizer))
+    words.summary = recipe.encoder.summary
+    if not recipe.encoder.reads(words.kind.name):
+        raise UserError(f"{source} cannot read a vocabulary of the kind {words.kind.name}", remedy="use another one")
+    if wanted := recipe.encoder.mismatch(words.pad):
+        raise UserError(
+            f"[encoder] of {recipe.name} does not match the padding id of this vocabulary, {words.pad}",
+            remedy=f"use another vocabulary, or random:FILE with a recipe of your own that sets {wanted}",
+        )
+    encoder = build_encoder(recipe.encoder, words.size, dropout=dropout, seed=seed)
+    return Model(encoder, words, created=("all weights",), tokens=0)
+
+
+def _extend(
+    found: huggingface.Pretrained, words: Tensor
+) -> tuple[Mapping[str, Tensor], Mapping[str, Mapping[str, Tensor]]]:
+    """Return encoder and heads with additional rows for special tokens that the published vocabulary lacks.
+
+    Args:
+        found: contents of the directory.
+        words: newly initialized token embeddings, (extended vocabulary, width).
+    """
+    rows = words.clone()
+    rows[: found.vocabulary] = found.encoder["embeddings.words.weight"]
+    more = torch.zeros(len(words) - found.vocabulary)
+    heads = {
+        head: {
+            name: torch.cat([value, more]) if value.shape == (found.vocabulary,) else value
+            for name, value in tensors.items()
+        }
+        for head, tensors in found.heads.items()
+    }
+    return {**found.encoder, "embeddings.words.weight": rows}, heads
+
+
+def _task(found: huggingface.Pretrained, directory: Path) -> tuple[Task | None, DownstreamSettings | None]:
+    """Return the settings of the task and of the downstream model, None each if there are none.
+
+    The settings of the task are those stored under "unmask"; in a directory of another library they follow from the
+    head, with default values.
+
+    Raises:
+        UserError: the stored settings are damaged, or the head that they require is missing.
+    """
+    kind = next((kind for kind, task in TASKS.items() if task().part in found.heads), None)
+    if kind is None and found.task is not None and "downstream" in found.task:
+        raise UserError("the head on the downstream model is missing", file=directory / "model.safetensors")
+    if kind is None:
+        return None, None
+    length = min(found.settings.positions, read_length(directory))
+    written = found.task or {"kind": kind, "length": length}
+    own = {key: value for key, value in written.items() if key != "downstream"}
+    table = {"task": own, "downstream": written.get("downstream")}
+    read = convert(table, _Task, f"{directory / 'config.json'}: unmask")
+    task = read.task
+    if task.part not in found.heads or task.length > found.settings.positions:
+        raise UserError("the settings under 'unmask' do not match the weights", file=directory / "config.json")
+    return task, read.downstream
+
+
+class _Task(msgspec.Struct):
+    task: AnyTask
+    downstream: DownstreamSettings | None = None
+
+
+def _check_downstream(model: Model, directory: Path) -> None:
+    """Check that the tensors of a downstream model and the head on it are those that their settings imply.
+
+    Raises:
+        UserError: they are not.
+    """
+    assert model.task is not None
+    try:
+        model.take(model.task.part, model.task.build(model.body().head, model.labels))
+    except (RuntimeError, UserError) as error:
+        raise UserError(
+            "the settings under 'unmask' do not match the weights", file=directory / "config.json"
+        ) from error
+
+
+def build_encoder(
+    settings: BodySettings,
+    vocabulary: int,
+    *,
+    dropout: float | None = None,
+    keep_head_dropout: bool = False,
+    seed: int = 0,
+) -> Encoder:
+    """Return a newly initialized encoder, which depends only on the seed; see `load_model`."""
+    if dropout is not None:
+        head = settings.before_last if keep_head_dropout else None
+        settings = msgspec.structs.replace(settings, dropout=dropout, head_dropout=head)
+    check_size(lambda: settings.build(vocabulary), "an encoder")
+    torch.manual_seed(derive_seed(seed, "encoder"))
+    with naming_shortage("while the encoder was built", SMALLER):
+        return settings.build(vocabulary)
+
+
+def save_model(directory: str | Path, model: Model, card: str) -> None:
+    """Write a directory that `load_model` and transformers can load, with `card` as its README.md."""
+    directory = Path(directory)
+    task = None if model.task is None else msgspec.to_builtins(model.task)
+    if task is not None and model.downstream is not None:
+        task["downstream"] = msgspec.to_builtins(model.downstream)
+    huggingface.write(directory, model.encoder, model.heads, model.labels, task, model.tokenizer.pad, model.tokens)
+    length = model.task.length if model.task else model.encoder.longest
+    shape = model.encoder.settings
+    model.tokenizer.save(directory, length=length, summary=shape.summary, segments=shape.segments > 1)
+    if model.pooling is not None:
+        write_pooling(directory, model.pooling, model.encoder.width)
+    replace_file(directory / "README.md", card.encode())
+    write_checksums(directory, ("config.json", "model.safetensors", *TOKENIZER_FILES))

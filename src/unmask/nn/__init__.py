@@ -1,0 +1,1 @@
+"""Layers, and the encoders that they make up."""

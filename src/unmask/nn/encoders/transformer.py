@@ -1,0 +1,120 @@
+"""The body of BERT and related families: embeddings, Transformer layers and a pooler.
+
+Input: a ragged batch. Output: a vector for each token, and on request a pooled vector for each text.
+
+Families differ in their embeddings, layers and poolers (families/bert.py and the other modules there).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from unmask.data.batches.batch import Tokens
+from unmask.nn.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, Keep, Shape
+from unmask.nn.layers.block import Block
+from unmask.nn.layers.embeddings import Embeddings
+from unmask.nn.layers.linear import fill_up
+from unmask.nn.layers.pooler import NormedPooler, Pooler
+from unmask.nn.layers.pre_norm_block import PreNormBlock
+
+Layer: TypeAlias = Block | PreNormBlock
+
+
+class BlockShape(Shape, Protocol):
+    """The part of a family's settings that this body is built from."""
+
+    def block(
+        self, number: int, *, width: int | None = None, heads: int | None = None, inner: int | None = None
+    ) -> Layer:
+        """Return a new layer like that with this number (from 0), with other sizes where given."""
+        ...
+
+
+class Transformer(Encoder):
+    """See the module; implements `Encoder` and the capabilities in `settings.gives`.
+
+    Args:
+        settings: settings of the family.
+        vocabulary: number of token ids.
+        embeddings: input embeddings.
+        blocks: the layers; if there are fewer than `settings.layers`, the last one is repeated.
+        pooler: the pooler, if the family has one.
+    """
+
+    def __init__(
+        self,
+        settings: BlockShape,
+        vocabulary: int,
+        embeddings: Embeddings,
+        blocks: Sequence[Layer],
+        pooler: Pooler | NormedPooler | None,
+    ) -> None:
+        super().__init__()
+        self.take(settings, vocabulary)
+        self.embeddings = embeddings
+        self.blocks: Sequence[Layer] = nn.ModuleList(blocks)  # type: ignore[assignment]  # used as a sequence
+        self.pooler = pooler
+
+    @property
+    def words(self) -> nn.Embedding:
+        """See `WithTokenEmbeddings`."""
+        return self.embeddings.words
+
+    @property
+    def layer_groups(self) -> Sequence[nn.Module]:
+        """See `Encoder`."""
+        return [self.embeddings, *self.blocks]
+
+    def forward(self, tokens: Tokens, keep: Keep = NOTHING, carry: Carry = NO_CARRY) -> Encoded:
+        """Encode a batch; see `Encoder`."""
+        x = self.embeddings(tokens)  # (tokens, width)
+        layers = {0: x} if 0 in keep.layers else {}
+        count = x.shape[0]  # export knows no `len`
+        x = fill_up(x)  # (rows, width): the tokens, then rows that nothing reads
+        scores: dict[int, list[Tensor]] = {}
+        for number in range(1, self.num_layers + 1):
+            block = self.blocks[min(number, len(self.blocks)) - 1]
+            kept = scores.setdefault(number, []) if number in keep.scores else None
+            rows = keep.rows if number == self.num_layers and number not in keep.layers else None
+            if self.recompute and torch.is_grad_enabled() and kept is None:
+                y = checkpoint(block, x, tokens, rows=rows, use_reentrant=False)
+            else:
+                y = block(x, tokens, kept, rows)  # (tokens or rows, width)
+            x = y if rows is None else torch.zeros_like(x).index_copy(0, rows, y)
+            if number in keep.layers:
+                layers[number] = x[:count]
+        return Encoded(last=x[:count], layers=layers, scores=scores)
+
+    def embed(self, tokens: Tokens) -> Tensor:
+        """Return the embeddings before their projection, (tokens, width of the embeddings)."""
+        return self.embeddings.embed(tokens)
+
+    def block(self, number: int, width: int, heads: int) -> Layer:
+        """Return a newly initialized layer like one of its own, but narrower.
+
+        Args:
+            number: number of the layer, from 0.
+            width: width of the new one; that of its feed-forward layers is in proportion.
+            heads: number of its attention heads.
+        """
+        inner = self.blocks[0].feed_forward.down.in_features
+        return self.settings.block(number, width=width, heads=heads, inner=max(1, round(width * inner / self.width)))
+
+    def pool(self, rows: Tensor) -> Tensor:
+        """See `WithPooler`."""
+        assert self.pooler is not None, "only bodies that give POOLER can pool"
+        return self.pooler(rows)
+
+    def forward_flops(self, tokens: Tokens) -> int:
+        """See `Encoder`; counts the projection of narrow embeddings and the layers."""
+        layers = (self.blocks[min(number, len(self.blocks) - 1)] for number in range(self.num_layers))
+        return self.embeddings.forward_flops(tokens) + sum(block.forward_flops(tokens) for block in layers)
+
+    def spared_flops(self, tokens: Tokens, rows: int) -> int:
+        """See `Encoder`: in the last layer, the products after the attention are computed for these rows only."""
+        return (len(tokens.ids) - rows) * self.blocks[-1].row_flops

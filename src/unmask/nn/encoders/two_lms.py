@@ -1,0 +1,136 @@
+"""The body of ELMo: two language models, one in each direction, over the same vectors of words (Peters et al. 2018).
+
+Input: the characters of words, (tokens, any number). Output: for each word the states of both directions, one behind
+the other. The convolutions over characters are shared; each direction has its own LSTMs. Every LSTM but the first is
+added to its input, and dropout is applied to the input of each and to the output (bilm-tf, `bilm/training.py`).
+
+The directions are trained on different text, so the sequences of a batch in pretraining each have a direction, and
+only the language model of that direction reads them: its states are then the output. They go on from step to step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from unmask.data.batches.batch import Tokens
+from unmask.nn.encoders.encoder import NO_CARRY, NOTHING, Carry, Encoded, Encoder, Keep, Shape
+from unmask.nn.layers.characters import CharacterCnn
+from unmask.nn.layers.dropout import Dropout
+from unmask.nn.layers.lstm import Lstm, LstmState
+from unmask.nn.layers.packing import mirror, pack
+
+
+class TwoLms(Encoder):
+    """See the module; implements `Encoder` and `WithCarry`.
+
+    Args:
+        settings: settings of the family.
+        vocabulary: number of words that can be predicted.
+        characters: computes the vectors of words.
+        forward_lm, backward_lm: the LSTMs of each direction.
+        dropout: dropout rate.
+        residual: whether all LSTMs but the first are added to their input.
+    """
+
+    def __init__(
+        self,
+        settings: Shape,
+        vocabulary: int,
+        characters: CharacterCnn,
+        forward_lm: Sequence[Lstm],
+        backward_lm: Sequence[Lstm],
+        dropout: float,
+        residual: bool = True,
+    ) -> None:
+        super().__init__()
+        self.take(settings, vocabulary)
+        self.characters = characters
+        self.forward_lm: Sequence[Lstm] = nn.ModuleList(forward_lm)  # type: ignore[assignment]  # used as a sequence
+        self.backward_lm: Sequence[Lstm] = nn.ModuleList(backward_lm)  # type: ignore[assignment]
+        self.dropout = Dropout(dropout)
+        self.residual = residual
+
+    @property
+    def layer_groups(self) -> Sequence[nn.Module]:
+        """See `Encoder`."""
+        pairs = zip(self.forward_lm, self.backward_lm, strict=True)
+        return [self.characters, *(nn.ModuleList(pair) for pair in pairs)]
+
+    def start(self, streams: int) -> Carry:
+        """See `WithCarry`; a stream has one direction, and its state that of the LSTMs of this direction."""
+        states = [layer.start(streams) for layer in self.forward_lm]
+        return _named(states)
+
+    def forward(self, tokens: Tokens, keep: Keep = NOTHING, carry: Carry = NO_CARRY) -> Encoded:
+        """Encode a batch; see `Encoder`.
+
+        Without directions, layers are (tokens, width): both models read each sequence, and layer 0 is the vectors of
+        words twice. With directions they are (tokens, width / 2).
+        """
+        x = self.characters(tokens.ids)  # (tokens, width / 2)
+        if tokens.backward is None:
+            back = mirror(tokens.position_ids, tokens.offsets)
+            rows, sizes = pack(tokens.position_ids)
+            pairs = [
+                self._read(lm, x, order, sizes.tolist(), NO_CARRY)[0]
+                for lm, order in ((self.forward_lm, rows), (self.backward_lm, back.index_select(0, rows)))
+            ]
+            layers = [torch.cat(pair, 1) for pair in zip(*pairs, strict=True)]
+            return Encoded(last=layers[-1], layers={number: layers[number] for number in keep.layers})
+        first = len(tokens.offsets) - 1 - tokens.backward  # sequence that is the first to be read backwards
+        border = int(tokens.offsets[first])  # its first token
+        parts = []
+        for lm, chosen, within in (
+            (self.forward_lm, slice(None, first), slice(None, border)),
+            (self.backward_lm, slice(first, None), slice(border, None)),
+        ):
+            order, sizes = pack(tokens.position_ids[within])
+            own = {name: rows[chosen] for name, rows in carry.items()}
+            parts.append(self._read(lm, x[within], order, sizes.tolist(), own))
+        layers = [torch.cat(pair) for pair in zip(*(found for found, _ in parts), strict=True)]
+        new = {name: torch.cat([after[name] for _, after in parts]) for name in parts[0][1]} if carry else {}
+        return Encoded(last=layers[-1], layers={number: layers[number] for number in keep.layers}, carry=new)
+
+    def forward_flops(self, tokens: Tokens) -> int:
+        """See `Encoder`; the convolutions count for distinct words only."""
+        count = len(tokens.ids)
+        each = sum(layer.forward_flops(count) for layer in self.forward_lm)
+        return self.characters.forward_flops(tokens.ids) + (each if tokens.backward is not None else 2 * each)
+
+    def _read(
+        self, lm: Sequence[Lstm], x: Tensor, order: Tensor, sizes: Sequence[int], carry: Carry
+    ) -> tuple[list[Tensor], Carry]:
+        """Return what one language model gives: all layers, (tokens, width / 2) each, and its state.
+
+        Args:
+            lm: its LSTMs.
+            x: vectors of words, (tokens, width / 2).
+            order: the token that is read in each row of the packed sequences, (tokens,).
+            sizes: number of sequences in each step.
+            carry: state of the sequences, in the order of the batch; empty: they begin.
+        """
+        if not sizes:
+            return [x] * (len(lm) + 1), carry
+        y = x.index_select(0, order)
+        layers, states = [x], []
+        for number, layer in enumerate(lm):
+            y = self.dropout(y)
+            state = LstmState(*(carry[name].flip(0) for name in _names(number))) if carry else layer.start(sizes[0])
+            out, after = layer(y, sizes, state)
+            y = out + y if number and self.residual else out
+            found = self.dropout(y) if number == len(lm) - 1 else y
+            layers.append(torch.empty_like(y).index_copy(0, order, found))
+            states.append(LstmState(*(rows.flip(0) for rows in after)))
+        return layers, _named(states)
+
+
+def _names(layer: int) -> tuple[str, str]:
+    return f"hidden.{layer}", f"cells.{layer}"
+
+
+def _named(states: Sequence[LstmState]) -> Carry:
+    """Return the states of all layers by name, (sequences, ...) each."""
+    return {name: rows for number, state in enumerate(states) for name, rows in zip(_names(number), state, strict=True)}

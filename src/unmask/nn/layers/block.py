@@ -1,0 +1,131 @@
+"""A layer of the Transformer encoder, post-norm as in the paper and in BERT.
+
+Vaswani et al. 2017, section 3.1: LayerNorm(x + Sublayer(x)), with dropout on the sublayer's output (section 5.4).
+Layers may share a sublayer, including its LayerNorm (Lan et al. 2020 (ALBERT), section 3.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from torch import Tensor, nn
+
+from unmask.data.batches.batch import Tokens
+from unmask.nn.layers.attention import SelfAttention, select
+from unmask.nn.layers.dropout import Dropout
+from unmask.nn.layers.linear import Linear
+from unmask.nn.layers.norm import LayerNorm
+from unmask.nn.layers.rotary import Rotation
+
+Activation = Literal["gelu", "gelu_tanh", "relu"]
+ACTIVATIONS: dict[Activation, Callable[[], nn.Module]] = {
+    "gelu": nn.GELU,
+    "gelu_tanh": lambda: nn.GELU(approximate="tanh"),
+    "relu": nn.ReLU,
+}
+
+
+class FeedForward(nn.Sequential):
+    """Two linear layers with an activation in between: (tokens, width) to (tokens, width)."""
+
+    def __init__(self, width: int, inner: int, activation: Activation) -> None:
+        super().__init__()
+        self.up = Linear(width, inner)
+        self.activation = ACTIVATIONS[activation]()
+        self.down = Linear(inner, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return down(activation(up(x))) for each token."""
+        return self.down(self.up(x, self.activation))
+
+
+class Block(nn.Module):
+    """Self-attention and feed-forward sublayers, each with a residual connection and LayerNorm.
+
+    Args:
+        width: hidden size of the tokens.
+        heads: number of attention heads.
+        inner: width between the two feed-forward layers.
+        dropout: dropout rate on the attention probabilities and on both sublayers' outputs.
+        activation: activation between the feed-forward layers.
+        epsilon: epsilon of the LayerNorms.
+        causal: whether tokens do not attend to later tokens.
+        rotation: rotation of the attention's queries and keys by their positions; None: no rotation.
+        attention: the self-attention, if it is of another kind than these arguments describe.
+        attention_of, feed_forward_of: the layer whose sublayer is shared; None: the layer has its own.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        inner: int,
+        dropout: float,
+        activation: Activation,
+        epsilon: float,
+        *,
+        causal: bool = False,
+        rotation: Rotation | None = None,
+        attention: SelfAttention | None = None,
+        attention_of: Block | None = None,
+        feed_forward_of: Block | None = None,
+    ) -> None:
+        super().__init__()
+        # in a tuple, so that the shared parameters are registered in one module only
+        self._shared = (attention_of, feed_forward_of)
+        if attention_of is None:
+            self.attention = attention or SelfAttention(width, heads, dropout, causal=causal, rotation=rotation)
+            self.attention_norm = LayerNorm(width, epsilon)
+        if feed_forward_of is None:
+            self.feed_forward = FeedForward(width, inner, activation)
+            self.feed_forward_norm = LayerNorm(width, epsilon)
+        self.dropout = Dropout(dropout)
+
+    def forward(
+        self, x: Tensor, tokens: Tokens, scores: list[Tensor] | None = None, rows: Tensor | None = None
+    ) -> Tensor:
+        """Return the next layer's tokens.
+
+        Args:
+            x: (tokens, width).
+            tokens: offsets and groups of the sequences.
+            scores: if given, the attention scores of each group are appended; see `SelfAttention.forward`.
+            rows: if given, the tokens to return, (rows,) int64.
+
+        Returns:
+            (tokens or rows, width).
+        """
+        first, second = (other or self for other in self._shared)
+        attended = first.attention(x, tokens, scores, rows)
+        x = first.attention_norm(self.dropout(attended, onto=select(x, rows)))
+        return second.feed_forward_norm(self.dropout(second.feed_forward(x), onto=x))
+
+    def forward_flops(self, tokens: Tokens) -> int:
+        """Return the operations of the layer's matrix products; see `Encoder.forward_flops`."""
+        first, second = (other or self for other in self._shared)
+        return layer_flops(tokens, first.attention, second.feed_forward)
+
+    @property
+    def row_flops(self) -> int:
+        """The operations of its matrix products after the attention, for a single token."""
+        first, second = (other or self for other in self._shared)
+        return row_flops(first.attention.out, second.feed_forward)
+
+
+def layer_flops(tokens: Tokens, attention: SelfAttention, feed_forward: nn.Module) -> int:
+    """Return a layer's operations: its matrices multiply each token, attention each pair of tokens twice.
+
+    A token forms no pairs with later tokens, if attention is causal, nor with tokens outside the window.
+    """
+    lengths = tokens.offsets.diff().long()
+    reach = lengths - 1 if attention.window is None else (lengths - 1).clamp(max=attention.window)
+    earlier = lengths * reach - reach * (reach + 1) // 2  # pairs with a previous token in reach
+    pairs = int((lengths + (earlier if attention.causal else 2 * earlier)).sum())
+    return len(tokens.ids) * row_flops(attention, feed_forward) + 4 * pairs * attention.qkv.in_features
+
+
+def row_flops(*sublayers: nn.Module) -> int:
+    """Return the operations of the linear layers of sublayers for a single token."""
+    parts = (part for sublayer in sublayers for part in sublayer.modules())
+    return 2 * sum(part.weight.numel() for part in parts if isinstance(part, nn.Linear))

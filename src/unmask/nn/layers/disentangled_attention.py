@@ -1,0 +1,105 @@
+"""Disentangled attention (He et al. 2021 (DeBERTa), section 3.1), as in DeBERTa-v2 and v3.
+
+A score is the sum of three products: of the contents of query and key, of the query with the distance of the key, and
+of the key with the distance of the query. Distances have embeddings, which all layers share, and which the layers'
+own projections of queries and keys convert to vectors of heads. Long distances share embeddings, in logarithmic
+buckets (modeling_deberta_v2.py of transformers 5; in the first DeBERTa distances have projections of their own).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from unmask.data.batches.batch import Tokens
+from unmask.data.batches.groups import Group
+from unmask.nn.layers.attention import SelfAttention, select
+from unmask.nn.layers.attention_spec import AttentionSpec
+from unmask.nn.layers.dropout import Dropout
+from unmask.nn.layers.norm import LayerNorm
+from unmask.nn.layers.plain_attention import plain
+
+TERMS = 3
+"""Number of products that are summed to a score."""
+
+
+class Distances(nn.Module):
+    """Embeddings of distances.
+
+    Args:
+        width: width of the embeddings.
+        longest: distance from which all distances share an embedding.
+        buckets: number of buckets in each direction; None: each distance has its own embedding.
+        epsilon: epsilon of the LayerNorm on the embeddings; None: no LayerNorm.
+    """
+
+    def __init__(self, width: int, longest: int, buckets: int | None, epsilon: float | None) -> None:
+        super().__init__()
+        self.longest = longest
+        self.buckets = buckets
+        self.span = buckets or longest
+        self.table = nn.Embedding(2 * self.span, width)
+        self.norm = None if epsilon is None else LayerNorm(width, epsilon)
+
+    def vectors(self) -> Tensor:
+        """Return the embeddings, (2 * span, width)."""
+        return self.table.weight if self.norm is None else self.norm(self.table.weight)
+
+    def rows(self, distances: Tensor) -> Tensor:
+        """Return the row of the embedding of each distance, the position of the query minus that of the key, int64."""
+        found = distances if self.buckets is None else log_buckets(distances, self.buckets, self.longest)
+        return (found + self.span).clamp(0, 2 * self.span - 1)
+
+
+def log_buckets(distances: Tensor, buckets: int, longest: int) -> Tensor:
+    """Return the bucket of each distance, with its sign, int64: up to half of the buckets it is the distance itself."""
+    half = buckets // 2
+    size = distances.abs().clamp(min=half - 1)
+    scale = torch.log(torch.tensor((longest - 1) / half, device=distances.device))
+    large = torch.ceil(torch.log(size / half) / scale * (half - 1)) + half
+    return torch.where(size <= half, distances, (large * distances.sign()).long())
+
+
+class DisentangledAttention(SelfAttention):
+    """Self-attention with distances; see the module.
+
+    Args:
+        width, heads, dropout: see `SelfAttention`.
+        distances: the embeddings of distances; they belong to the body, as its layers share them.
+    """
+
+    def __init__(self, width: int, heads: int, dropout: float, distances: Distances) -> None:
+        super().__init__(width, heads, dropout)
+        # bound methods, so that the shared parameters are registered in one module only, and are copied with it
+        self._vectors: Callable[[], Tensor] = distances.vectors
+        self._rows: Callable[[Tensor], Tensor] = distances.rows
+        self.position_dropout = Dropout(dropout)
+
+    def forward(
+        self, x: Tensor, tokens: Tokens, scores: list[Tensor] | None = None, rows: Tensor | None = None
+    ) -> Tensor:
+        """See `SelfAttention`; always computed by the plain kernel."""
+        vectors = self.position_dropout(self._vectors())
+        width = self.out.in_features
+        weight, bias = self.qkv.weight[: 2 * width], self.qkv.bias[: 2 * width]
+        projected = nn.functional.linear(vectors, weight, bias).view(len(vectors), 2, self.heads, -1)
+        queries, keys = projected.permute(1, 2, 3, 0)  # (heads, head width, 2 * span) each
+
+        def of_distances(query: Tensor, key: Tensor, tokens: Tokens, group: Group) -> Tensor:
+            positions = torch.arange(group.longest, device=query.device)
+            at = self._rows(positions[:, None] - positions).expand(*query.shape[:2], -1, -1)
+            to_distance = (query @ keys).gather(-1, at)  # (sequences, heads, longest, longest)
+            # row j, column i: key j, and the distance of query i from it, which has the index of (i, j)
+            from_distance = (key @ queries).gather(-1, at.transpose(-1, -2)).transpose(-1, -2)
+            return (to_distance + from_distance) * (TERMS * query.shape[-1]) ** -0.5
+
+        dropout = self.dropout if self.training else 0.0
+        spec = AttentionSpec(self.heads, dropout, bias=of_distances, terms=TERMS)
+        return self.out(select(plain(self.qkv(x), tokens, spec, scores), rows))
+
+    def forward_flops(self, tokens: Tokens) -> int:
+        """Return the operations for the distances: their projections, and their products with queries and keys."""
+        width, count = self.out.in_features, len(self._vectors())
+        return 4 * count * width**2 + 4 * len(tokens.ids) * count * width

@@ -1,0 +1,42 @@
+"""Attention on CPUs without gradient, by torch's fused kernel.
+
+That kernel reads queries, keys and values where they are, and writes no scores; only its backward pass is slow.
+Sequences are padded to the longest one of their `Group`, as in `fused`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from unmask.data.batches.batch import Tokens
+from unmask.data.batches.groups import Group
+from unmask.nn.layers.attention_spec import AttentionSpec
+from unmask.nn.layers.plain_attention import attended_positions, by_heads
+from unmask.nn.layers.score_blocks import pays
+
+
+def for_inference(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> Tensor:
+    """Compute attention; see `Kernel` and `is_supported`."""
+    stream = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
+    for group in tokens.groups:
+        local = spec.is_local(group.longest)
+        mask = None  # if causal, padding comes after all real tokens
+        if local or not spec.causal:
+            mask = attended_positions(group, spec if local else AttentionSpec(spec.heads), qkv.device)
+        heads = by_heads(qkv, group, spec)  # each (sequences, heads, longest, head width)
+        output = scaled_dot_product_attention(*heads, attn_mask=mask, is_causal=spec.causal and not local)
+        rows, own = output.transpose(1, 2).reshape(-1, stream.shape[1]), stream[group.start : group.stop]
+        if group.index is None:
+            own.copy_(rows)
+        else:
+            torch.index_select(rows, 0, group.index, out=own)
+    stream[tokens.groups[-1].stop :] = 0
+    return stream
+
+
+def is_supported(groups: tuple[Group, ...], spec: AttentionSpec) -> bool:
+    """Return whether `for_inference` supports the parameters: no dropout, no bias, and no window that saves much."""
+    plain = not spec.dropout and spec.bias is None and spec.terms == 1
+    return plain and not any(pays(spec.window, group.longest) for group in groups)

@@ -1,0 +1,131 @@
+"""Linear layers whose products have few shapes, and use oneDNN for float32 where it is faster.
+
+oneDNN compiles a kernel for each new shape of a product, which with AMX takes several times as long as a small product
+itself, and keeps it in memory. The number of tokens is new in nearly every step, so matrices are filled up with rows of
+zeros to one of few numbers of rows (`fill_up`).
+
+torch uses MKL for float32 products, which does not use AVX-512 on CPUs of other makers than Intel: there oneDNN is up
+to one and a half times as fast, in the forward pass and for the gradient of the input. On Intel CPUs MKL is as fast in
+the forward pass, up to twice as fast for that gradient, and needs no kernel for each new shape. Which of the two is
+used is measured (capabilities.py). In bf16 torch uses oneDNN anyway. The operators are private: where torch lacks them,
+or the processor, layers compute as torch.nn.Linear does.
+
+For inference a layer keeps its matrix in oneDNN's order (`Linear.keeps_packed`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear, pad
+
+from unmask.support.capabilities import onednn_multiplies
+
+STEPS_PER_OCTAVE = 5
+"""Binary digits of a number of rows that are kept."""
+
+
+class Linear(nn.Linear):
+    """Linear layer with the interface of torch.nn.Linear.
+
+    Attributes:
+        stacked: number of matrices that are stacked in the rows of the weight, such as query, key and value.
+        keeps_packed: whether to keep what `packed` returns, for products without gradient.
+    """
+
+    stacked = 1
+    keeps_packed = False
+    _kept: tuple[int, Tensor] | None = None
+
+    def forward(self, x: Tensor, activation: nn.Module | None = None) -> Tensor:
+        """Return x weight^T + bias, (tokens, width of the output), after an activation where one is given."""
+        filled = fill_up(x)
+        if not (torch.is_grad_enabled() or torch.compiler.is_compiling()):
+            y = product(filled, self._packed() if self.keeps_packed else self.weight, self.bias, activation)
+        else:
+            own = _Linear.apply if _replaces_blas(x) else linear
+            y = own(filled, self.weight, self.bias)
+            y = y if activation is None else activation(y)
+        return y if filled is x else y[: len(x)]
+
+    def _packed(self) -> Tensor:
+        """Return the matrix as `packed` does, anew if the weight has changed."""
+        version = 0 if self.weight.is_inference() else self.weight._version
+        if self._kept is None or self._kept[0] != version:
+            self._kept = version, packed(self.weight)
+        return self._kept[1]
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return product(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (x, weight), (grad,) = ctx.saved_tensors, grads
+        return (
+            product(grad, weight.t()) if ctx.needs_input_grad[0] else None,
+            grad.t() @ x if ctx.needs_input_grad[1] else None,
+            grad.sum(0) if ctx.needs_input_grad[2] else None,
+        )
+
+
+def product(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: nn.Module | None = None) -> Tensor:
+    """Return x weight^T + bias, after an activation where one is given, computed in the fastest way.
+
+    With oneDNN the result has no gradient. The weight may be one that `packed` returned: then oneDNN adds the bias,
+    which torch in bf16 copies to every row first, and in bf16 applies GELU, to its float32 sums.
+    """
+    if not (weight.is_mkldnn or _replaces_blas(x)):
+        y = linear(x, weight, bias)
+    elif x.dtype == torch.bfloat16 and isinstance(activation, nn.GELU):
+        y = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "gelu", [], activation.approximate)
+        activation = None
+    else:
+        y = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return y if activation is None else activation(y)
+
+
+def product_plus(x: Tensor, weight: Tensor, other: Tensor) -> Tensor:
+    """Return x weight^T + other as `product` computes it, (rows, width of the output)."""
+    if not (weight.is_mkldnn or _replaces_blas(x)):
+        return torch.addmm(other, x, weight.t())
+    y: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, other, weight, None, "add")
+    return y
+
+
+def packed(weight: Tensor) -> Tensor:
+    """Return a matrix in the order in which oneDNN reads it, for many products with few rows each; without gradient.
+
+    oneDNN otherwise reorders it for each product, which takes about as long as a product with 32 rows. Where oneDNN
+    does not compute, the matrix itself is returned.
+    """
+    if not _by_onednn(weight):
+        return weight
+    reordered: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, None)
+    return reordered
+
+
+def _replaces_blas(x: Tensor) -> bool:
+    """Return whether oneDNN's private operators compute products with a tensor; in bf16 torch itself calls oneDNN."""
+    return x.dtype == torch.float32 and _by_onednn(x)
+
+
+def _by_onednn(x: Tensor) -> bool:
+    """Return whether products with a tensor are computed by oneDNN, be it by torch or by its private operators."""
+    return x.is_cpu and not torch.compiler.is_compiling() and onednn_multiplies(x.dtype)
+
+
+def fill_up(x: Tensor) -> Tensor:
+    """Append rows of zeros to a matrix, so that one of few shapes results: (rows, width) to (rows or more, width).
+
+    At most every 16th row is added; where products need no kernels, none, and `x` itself is returned.
+    """
+    if not _by_onednn(x):
+        return x
+    missing = -len(x) % (1 << max(0, len(x).bit_length() - STEPS_PER_OCTAVE))
+    return pad(x, (0, 0, 0, missing)) if missing else x

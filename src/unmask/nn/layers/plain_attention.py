@@ -1,0 +1,91 @@
+"""Attention with ordinary PyTorch operations: for export, for scores before the softmax, and for biases.
+
+Outputs and gradients equal those of the faster kernels, but it needs no custom autograd function, no private operator
+and no data-dependent shapes.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import dropout, pad
+
+from unmask.data.batches.batch import Tokens
+from unmask.data.batches.groups import Group
+from unmask.nn.layers.attention_spec import AttentionSpec
+
+
+def plain(qkv: Tensor, tokens: Tokens, spec: AttentionSpec, scores: list[Tensor] | None = None) -> Tensor:
+    """Compute attention; see `Kernel`.
+
+    Args:
+        qkv: queries, keys and values, (tokens or more rows, 3 * width).
+        tokens: offsets and groups of the sequences.
+        spec: parameters of the attention.
+        scores: if given, the inputs of the softmax are appended for each group, (sequences, heads, longest, longest):
+            scaled, with the bias, and 0 at positions that are not attended to (padding; later ones, if causal; those
+            outside the window).
+    """
+    outputs = [_attend(qkv, tokens, group, spec, scores) for group in tokens.groups]
+    output = outputs[0] if len(outputs) == 1 else torch.cat(outputs)  # (tokens, width)
+    return pad(output, (0, 0, 0, qkv.shape[0] - output.shape[0]))  # export knows no `len`
+
+
+def probabilities(qkv: Tensor, tokens: Tokens, spec: AttentionSpec) -> list[Tensor]:
+    """Return the attention probabilities of each group, (sequences, heads, longest, longest), without dropout.
+
+    Rows sum to 1; those of padding tokens are arbitrary. The arguments are those of `plain`.
+    """
+    return [_probabilities(*by_heads(qkv, group, spec)[:2], tokens, group, spec, None) for group in tokens.groups]
+
+
+def _attend(qkv: Tensor, tokens: Tokens, group: Group, spec: AttentionSpec, collected: list[Tensor] | None) -> Tensor:
+    """Return the outputs of a group's tokens, (tokens of the group, width)."""
+    query, key, value = by_heads(qkv, group, spec)  # each (sequences, heads, longest, head width)
+    shares = _probabilities(query, key, tokens, group, spec, collected)
+    if spec.dropout:  # exported programs contain no dropout, not even with rate 0
+        shares = dropout(shares, spec.dropout)
+    rows = (shares @ value).transpose(1, 2).reshape(group.sequences * group.longest, -1)
+    return rows if group.index is None else rows.index_select(0, group.index)
+
+
+def _probabilities(
+    query: Tensor, key: Tensor, tokens: Tokens, group: Group, spec: AttentionSpec, collected: list[Tensor] | None
+) -> Tensor:
+    """Return the probabilities of a group, (sequences, heads, longest, longest); see `plain` for what is collected."""
+    scale = (spec.terms * query.shape[-1]) ** -0.5
+    scores = (query * scale) @ key.transpose(-1, -2)  # (sequences, heads, longest, longest)
+    if spec.bias is not None:
+        scores = scores + spec.bias(query, key, tokens, group)
+    attended = attended_positions(group, spec, scores.device)
+    if collected is not None:
+        collected.append(scores if attended is None else _without_padding(scores, group, attended))
+    if attended is not None:
+        scores = scores.masked_fill(~attended, torch.finfo(scores.dtype).min)
+    return scores.softmax(-1)
+
+
+def by_heads(qkv: Tensor, group: Group, spec: AttentionSpec) -> tuple[Tensor, Tensor, Tensor]:
+    """Return a group's queries, keys and values, rotated, (sequences, heads, longest, head width) each."""
+    rows = qkv[group.start : group.stop] if group.slots is None else qkv.index_select(0, group.slots)
+    x = rows.view(group.sequences, group.longest, 3, spec.heads, -1).permute(2, 0, 3, 1, 4)
+    if spec.rotation is None:
+        return x[0], x[1], x[2]
+    rotated = spec.rotation.rotate(x[:2], *spec.rotation.tables(group.longest, x.shape[-1], x))
+    return rotated[0], rotated[1], x[2]
+
+
+def attended_positions(group: Group, spec: AttentionSpec, device: torch.device) -> Tensor | None:
+    """Return a mask of attended positions, broadcastable to (sequences, heads, longest, longest); None: all of them."""
+    attended = None if group.real is None else group.real[:, None, None, :]
+    if spec.limited:
+        positions = torch.arange(group.longest, device=device)
+        within = spec.attends(positions - positions[:, None])  # (longest, longest)
+        attended = within if attended is None else attended & within
+    return attended
+
+
+def _without_padding(scores: Tensor, group: Group, attended: Tensor) -> Tensor:
+    if group.real is not None:
+        attended = attended & group.real[:, None, :, None]
+    return scores.masked_fill(~attended, 0)

@@ -1,0 +1,205 @@
+"""Losses over the vocabulary without storing all logits: computed in chunks, with the gradient in the same pass.
+
+They are the cross-entropy with gold tokens, and the divergence from the predictions of a teacher. The logits of 1,000
+masked tokens over a vocabulary of 30,522 take 122 MB in float32, three times that with softmax and gradient. Here only
+`CHUNK` of them exist at any time: a chunk's probabilities determine its gradient (probabilities minus those that they
+should be), so its contributions to the gradients of rows, decoder and bias are computed at once and kept instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unmask.nn.layers.linear import fill_up, product
+from unmask.support.capabilities import cpu_or_gpu
+
+CHUNK = {"cpu": 1 << 23, "gpu": 1 << 27}
+"""Maximum number of logits at a time: 256 rows of 30,522, and 4,096 rows on a GPU, which small products underuse."""
+
+INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""By their size in bytes, the integers that have the order of floating-point numbers which are not negative."""
+
+BLOCK = 128
+"""Number of ids whose probabilities are summed first when an id is drawn."""
+
+
+def vocabulary_loss(rows: Tensor, decoder: Tensor, bias: Tensor, gold: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the summed cross-entropy of softmax(rows decoder^T + bias) in float32, and the number of correct answers.
+
+    The answer is the first of the highest logits.
+
+    Shape:
+        rows: (targets, width); decoder: (vocabulary, width); bias: (vocabulary,); gold: (targets,) int64.
+    """
+    loss, correct, _ = _VocabularyLoss.apply(rows, decoder, bias, gold, None, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
+    return loss, correct
+
+
+def vocabulary_loss_and_draw(
+    rows: Tensor, decoder: Tensor, bias: Tensor, gold: Tensor, uniform: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the same as `vocabulary_loss`, and an id drawn from each row's probabilities; see `draw`.
+
+    Shape:
+        as there; uniform: (targets,) float32 in [0, 1); the ids are (targets,) int64.
+    """
+    loss, correct, drawn = _VocabularyLoss.apply(rows, decoder, bias, gold, uniform, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
+    return loss, correct, drawn
+
+
+SoftTargets = Callable[[slice, Tensor], Tensor]
+"""Maps a chunk of the rows, and their log-probabilities, to those that they should have: (chunk, vocabulary) each."""
+
+
+def soft_vocabulary_loss(
+    rows: Tensor, decoder: Tensor, bias: Tensor, targets: SoftTargets, temperature: float
+) -> tuple[Tensor, Tensor]:
+    """Return KL(targets || softmax((rows decoder^T + bias) / temperature)), summed, and the number of equal answers.
+
+    Both are computed in float32; an answer is the first of the most probable ids.
+
+    Shape:
+        as in `vocabulary_loss`.
+    """
+    learning = torch.is_grad_enabled()
+    loss, agreed = _SoftVocabularyLoss.apply(rows, decoder, bias, targets, temperature, learning)  # type: ignore[no-untyped-call]
+    return loss, agreed
+
+
+class _VocabularyLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, rows: Tensor, decoder: Tensor, bias: Tensor, gold: Tensor, uniform: Tensor | None, learning: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        loss = torch.zeros((), device=rows.device)
+        correct = torch.zeros((), dtype=torch.int64, device=rows.device)
+        drawn = torch.empty(0 if uniform is None else len(gold), dtype=torch.int64, device=rows.device)
+        count, rows = len(rows), fill_up(rows)
+        if learning:
+            grads = torch.empty_like(rows), torch.zeros_like(decoder), torch.zeros_like(bias, dtype=torch.float32)
+        size = max(1, CHUNK[cpu_or_gpu(rows.device)] // len(decoder))
+        for start in range(0, count, size):
+            some, column = rows[start : start + size], gold[start : start + size, None]  # (chunk, width), (real, 1)
+            real = len(column)
+            logits = product(some, decoder, bias)  # (chunk, vocabulary)
+            correct += count_correct(logits[:real], column.squeeze(1))
+            probabilities = logits.softmax(1)
+            reached = probabilities[:real].gather(1, column)
+            if uniform is not None:
+                drawn[start : start + size] = draw(probabilities[:real], uniform[start : start + size])
+            loss -= reached.float().clamp(min=torch.finfo(torch.float32).tiny).log().sum()
+            if learning:
+                gold_indices = torch.arange(real, device=gold.device) * len(decoder) + column.squeeze(1)
+                # scatter_ is slow on a CPU
+                probabilities.view(-1).index_copy_(0, gold_indices, (reached - 1).squeeze(1))
+                probabilities[real:] = 0
+                torch.mm(probabilities, decoder, out=grads[0][start : start + size])
+                grads[1].addmm_(probabilities.t(), some)
+                grads[2].add_((probabilities.new_ones(1, len(some)) @ probabilities).squeeze(0))  # faster than a sum
+        if learning:
+            ctx.save_for_backward(grads[0][:count], *grads[1:])
+        ctx.mark_non_differentiable(correct, drawn)
+        return loss, correct, drawn
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return *_scaled(ctx.saved_tensors, grads[0]), None, None, None
+
+
+class _SoftVocabularyLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, rows: Tensor, decoder: Tensor, bias: Tensor, targets: SoftTargets, temperature: float, learning: bool
+    ) -> tuple[Tensor, Tensor]:
+        loss = torch.zeros((), device=rows.device)
+        agreed = torch.zeros((), dtype=torch.int64, device=rows.device)
+        if learning:
+            grads = torch.empty_like(rows), torch.zeros_like(decoder), torch.zeros_like(bias, dtype=torch.float32)
+        size = max(1, CHUNK[cpu_or_gpu(rows.device)] // len(decoder))
+        for start in range(0, len(rows), size):
+            chunk = slice(start, start + size)
+            some, real = fill_up(rows[chunk]), len(rows[chunk])
+            ours = (product(some, decoder, bias)[:real].float() / temperature).log_softmax(1)  # (chunk, vocabulary)
+            theirs = targets(chunk, ours)  # (chunk, vocabulary)
+            agreed += count_correct(ours, theirs.argmax(1))
+            probabilities = theirs.exp()
+            loss += (probabilities * theirs.sub_(ours)).sum()
+            if learning:
+                difference = fill_up(ours.exp_().sub_(probabilities).div_(temperature).to(rows.dtype))
+                grads[0][chunk] = torch.mm(difference, decoder)[:real]
+                grads[1].addmm_(difference.t(), some)
+                grads[2].add_((difference.new_ones(1, len(difference)) @ difference).squeeze(0))
+        if learning:
+            ctx.save_for_backward(*grads)
+        ctx.mark_non_differentiable(agreed)
+        return loss, agreed
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return *_scaled(ctx.saved_tensors, grads[0]), None, None, None
+
+
+def _scaled(gradients: tuple[Tensor, Tensor, Tensor], scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of rows, decoder and bias of a loss that is scaled."""
+    rows, decoder, bias = gradients
+    return rows * scale.to(rows.dtype), decoder * scale.to(rows.dtype), (bias * scale).to(rows.dtype)
+
+
+def draw(probabilities: Tensor, uniform: Tensor) -> Tensor:
+    """Draw an id from each row of probabilities, by inverting their cumulative sum.
+
+    The cumulative sum is computed over blocks of `BLOCK` ids and then within the selected block, since a cumulative sum
+    takes longer than a softmax. Rows are drawn independently; ids with probability 0 are never drawn.
+
+    Shape:
+        probabilities: (targets, vocabulary), whose rows need not sum to exactly 1; uniform: (targets,) in [0, 1);
+        returns (targets,).
+    """
+    size = probabilities.shape[1]
+    whole = size - size % BLOCK
+    blocks = probabilities[:, :whole].view(len(probabilities), size // BLOCK, BLOCK).sum(2, dtype=torch.float32)
+    rest = probabilities[:, whole:].sum(1, keepdim=True, dtype=torch.float32)
+    sums = torch.cat([blocks, rest], 1).cumsum(1)  # (targets, blocks)
+    wanted = uniform[:, None] * sums[:, -1:]  # (targets, 1)
+    block = _first_above(sums, wanted)
+    wanted -= sums.gather(1, (block - 1).clamp_(min=0)) * (block > 0)
+    ids = block * BLOCK + torch.arange(BLOCK, device=block.device)  # (targets, BLOCK)
+    inside = probabilities.gather(1, ids.clamp(max=size - 1)).float() * (ids < size)
+    drawn = block * BLOCK + _first_above(inside.cumsum(1), wanted)
+    return drawn.squeeze(1).clamp_(max=size - 1)  # if a run diverges, sums are NaN
+
+
+def _first_above(sums: Tensor, wanted: Tensor) -> Tensor:
+    """Return the index at which a cumulative sum first exceeds a number, or, if due to rounding it does not, its end.
+
+    Shape:
+        sums: (targets, any number); wanted: (targets, 1), not negative; returns (targets, 1).
+    """
+    below = torch.nextafter(sums[:, -1:], sums.new_zeros(()))
+    return torch.searchsorted(sums, torch.minimum(wanted, below), right=True).clamp_(max=sums.shape[1] - 1)
+
+
+def count_correct(logits: Tensor, gold: Tensor) -> Tensor:
+    """Return how often the first of the highest logits is the gold one.
+
+    On a CPU argmax, which also finds the first, takes several times as long as a softmax.
+
+    Shape:
+        logits: (targets, classes); gold: (targets,) int64; returns a scalar.
+    """
+    if not logits.is_cpu:
+        return (logits.argmax(1) == gold).sum()
+    highest = _highest(logits)
+    reached = (logits.gather(1, gold[:, None]) >= highest).squeeze(1).nonzero().squeeze(1)  # rows
+    row, column = (logits[reached] == highest[reached]).nonzero().unbind(1)  # in order
+    return (column[row.diff(prepend=row.new_full((1,), -1)) > 0] == gold[reached]).sum()
+
+
+def _highest(logits: Tensor) -> Tensor:
+    """Return the highest logit of each row, (targets, 1), compared as integers, which is several times as fast."""
+    highest = logits.view(INTEGERS[logits.element_size()]).amax(1, keepdim=True)
+    return highest.view(logits.dtype) if bool((highest >= 0).all()) else logits.amax(1, keepdim=True)

@@ -1,0 +1,1 @@
+"""Recipes as typed data, and those that come with the package."""

@@ -1,0 +1,318 @@
+"""Recipes: TOML files that define a training run.
+
+Input: the name of a shipped recipe or a file, and settings from the command line. Output: frozen, typed settings; each
+table is documented beside the code that it configures.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+from itertools import takewhile
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import msgspec
+
+from unmask.data.batches.layouts import LAYOUTS, AnyLayout
+from unmask.data.batches.maskings import MASKINGS, AnyMasking
+from unmask.data.batches.token_masking import TokenMaskingSettings
+from unmask.data.tokenizers.train import TokenizerSettings
+from unmask.families import FAMILIES, AnyBody
+from unmask.nn.encoders.downstream import DownstreamSettings
+from unmask.objectives import OBJECTIVES
+from unmask.objectives.objective import ObjectiveSettings
+from unmask.objectives.teacher import TEACHER
+from unmask.recipes.requirements import Part, check
+from unmask.support.errors import UserError, nearest
+from unmask.support.settings import Overrides, check_overrides, convert, flatten, put, write
+from unmask.tasks import AnyTask
+from unmask.training.settings import TrainingSettings
+
+Objectives = msgspec.defstruct(
+    "Objectives",
+    [(name, settings | None, None) for name, settings in OBJECTIVES.items()],
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+)
+"""The recipe's [objective.NAME] tables."""
+
+
+class StageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One of the recipe's [[stages]], consecutive parts of a run.
+
+    Attributes:
+        share: share of the run's steps.
+        layout, masking, objective: settings that override those in the recipe's tables of these names, as --set does.
+    """
+
+    share: float
+    layout: dict[str, Any] = {}
+    masking: dict[str, Any] = {}
+    objective: dict[str, Any] = {}
+
+    @property
+    def overrides(self) -> dict[str, Any]:
+        """What it overrides, by dotted keys."""
+        return flatten({"layout": self.layout, "masking": self.masking, "objective": self.objective})
+
+
+class Recipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A pretraining recipe.
+
+    Attributes:
+        name: name of the recipe.
+        tokenizer, encoder, layout, masking, objective: its tables; with stages, those of the last one.
+        stages: consecutive parts of the run; empty: a single one.
+    """
+
+    name: str
+    tokenizer: TokenizerSettings = TokenizerSettings()
+    encoder: AnyBody
+    layout: AnyLayout
+    masking: AnyMasking = TokenMaskingSettings()
+    objective: Objectives  # type: ignore[valid-type]
+    stages: tuple[StageSettings, ...] = ()
+
+    def __post_init__(self) -> None:
+        length = self.layout.length
+        self.encoder.check_length(length)
+        if length < 8:
+            raise ValueError("layout: the length must be at least 8")
+        self.masking.check_length(length, self.layout.remember)
+        if not self.objectives:
+            raise ValueError("at least one [objective.NAME] is needed")
+        _check_weights(self.objectives)
+        if self.budget.epochs is not None or self.budget.patience is not None:
+            raise ValueError("a pretraining budget is given in steps, tokens or minutes, and has no patience")
+        if self.masking.keeps_all:
+            raise ValueError("masking.replace keeps every token, so that the input contains the answers")
+        if self.layout.num_streams and self.batch.sequences != self.layout.num_streams:
+            streams = self.layout.num_streams
+            raise ValueError(
+                f"a step reads one window of each of the {streams} layout.streams: pass --set batch.sequences={streams}"
+            )
+        parts = [
+            Part("encoder", gives=self.encoder.gives, asks=self.encoder.asks),
+            Part("masking", gives=self.masking.gives),
+            Part("layout", gives=self.layout.gives, without=self.layout.without),
+            Part("teacher", gives=frozenset({TEACHER})),  # whether there is one is checked when objectives are built
+        ]
+        check([*parts, *objective_parts(self.objectives)], _offers())
+        if self.stages:
+            self._check_stages()
+
+    @property
+    def objectives(self) -> dict[str, ObjectiveSettings]:
+        """Settings of the objectives of the recipe, with stages those of the last one, by name."""
+        return _by_name(self.objective)
+
+    @property
+    def all_objectives(self) -> dict[str, ObjectiveSettings]:
+        """Settings of the objectives of all stages, by name, each as in the last stage that has it."""
+        found = {name: one for stage in self.every_stage for name, one in stage.objectives.items()}
+        return {name: found[name] for name in OBJECTIVES if name in found}
+
+    @property
+    def every_stage(self) -> tuple[Recipe, ...]:
+        """The recipe of each stage: all its settings, and no stages."""
+        return tuple(self._at(number) for number in range(len(self.stages))) if self.stages else (self,)
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """The share of each stage."""
+        return tuple(stage.share for stage in self.stages) or (1.0,)
+
+    def _at(self, number: int) -> Recipe:
+        """Return the recipe of a stage.
+
+        Raises:
+            UserError: the settings of the stage are invalid or not compatible.
+        """
+        table = tomllib.loads(write(self)) | {"stages": []}
+        source = f"stages[{number}]"
+        try:
+            return convert(put(table, self.stages[number].overrides, Recipe), Recipe, source)
+        except UserError as error:
+            text = str(error).removeprefix(f"{source}: ")
+            remedy = "or pass --set stages=[] for a run without stages" if "pass --set" in text else ""
+            text = text.replace("pass --set", "set").replace("--set ", "")
+            raise UserError(text, file=source, remedy=remedy) from error
+
+    def _check_stages(self) -> None:
+        """Raise a ValueError if the stages are not consistent with each other."""
+        if not all(0 < share <= 1 for share in self.shares) or abs(sum(self.shares) - 1) > 1e-6:
+            raise ValueError("the shares of the stages must be positive and sum to 1")
+        last = self.stages[-1]
+        if last.layout or last.masking or last.objective:
+            raise ValueError(
+                f"stages[{len(self.stages) - 1}] is the last stage, whose settings are the recipe's own: write them in "
+                "[layout], [masking] and [objective], and what differs before in the earlier stages"
+            )
+        try:
+            stages = self.every_stage
+        except UserError as error:
+            raise ValueError(str(error)) from error
+        if len(stages) > 1 and any(stage.layout.num_streams for stage in stages):
+            raise ValueError("contiguous streams have a single stage: remove the stages (--set stages=[])")
+        built = {name: msgspec.structs.replace(one, weight=1.0) for name, one in self.all_objectives.items()}
+        for number, stage in enumerate(stages):
+            for name, one in stage.objectives.items():
+                if msgspec.structs.replace(one, weight=1.0) != built[name]:
+                    raise ValueError(
+                        f"stages[{number}]: objective.{name} differs between stages: only its weight can, as its head "
+                        "is built once"
+                    )
+
+
+class DistillationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The recipe's [distillation], if a student learns a task from a teacher.
+
+    Attributes:
+        gold: weight of the loss of the examples' own labels, beside the teacher's predictions; 0: they are not used.
+        intermediate: share of the steps, at the beginning, in which only layers are matched (Jiao et al. 2020, section
+            3.2); 0: they are matched throughout, beside the predictions; None: they are not matched.
+    """
+
+    gold: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    intermediate: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
+
+
+class FinetuningRecipe(TrainingSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A fine-tuning recipe; `finetuning.defaults` fills it by rule.
+
+    Attributes:
+        task: the task, and how examples become samples.
+        dropout: dropout rate of the encoder and before the last layer; None keeps the encoder's own.
+        objective: auxiliary objectives, such as GPT's language modeling (Radford et al. 2018, equation 5).
+        reset: number of top layers to reinitialize along with the pooler (Zhang et al. 2021, section 5); None: nothing.
+        frozen: whether the encoder is not trained; its features are then computed once.
+        downstream: the small model on the encoder's layers; None: the task head is on the encoder itself.
+        distillation: how the task is learned from a teacher; None: there is none.
+    """
+
+    task: AnyTask
+    objective: Objectives = Objectives()  # type: ignore[valid-type]
+    reset: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
+    frozen: bool = False
+    downstream: DownstreamSettings | None = None
+    distillation: DistillationSettings | None = None
+
+    def __post_init__(self) -> None:
+        _check_weights(self.objectives)
+        if self.distillation is not None:
+            matched, share = "layer_matching" in self.objectives, self.distillation.intermediate
+            if matched != (share is not None):
+                raise ValueError("distillation.intermediate and objective.layer_matching belong together")
+            if share and self.budget.patience is not None:
+                raise ValueError("budget.patience goes with a single part: set distillation.intermediate to 0")
+        if self.optimizer.average and self.budget.patience is not None:
+            raise ValueError("optimizer.average has no effect with budget.patience, which takes the best weights")
+
+    @property
+    def objectives(self) -> dict[str, ObjectiveSettings]:
+        """Settings of the auxiliary objectives, by name."""
+        return _by_name(self.objective)
+
+
+def _by_name(objective: Any) -> dict[str, ObjectiveSettings]:
+    """Return the settings in [objective.NAME] tables, by name."""
+    given = {name: getattr(objective, name) for name in OBJECTIVES}
+    return {name: settings for name, settings in given.items() if settings is not None}
+
+
+def objective_parts(objectives: Mapping[str, ObjectiveSettings]) -> list[Part]:
+    """Return the objectives as parts that ask for names and take them."""
+    return [Part(f"objective.{name}", asks=one.asks, takes=one.takes) for name, one in objectives.items()]
+
+
+def _check_weights(objectives: Mapping[str, ObjectiveSettings]) -> None:
+    for name, settings in objectives.items():
+        if not all(0 < weight < math.inf for weight in settings.weights):
+            raise ValueError(f"objective.{name}: a weight must be above 0; to remove the objective, set {name} = false")
+
+
+def _offers() -> dict[str, list[str]]:
+    """Return the settings that give what objectives ask for, and those that ask for what layouts give; see `check`."""
+    offers: dict[str, list[str]] = {}
+    for kind, masking in MASKINGS.items():
+        for name in masking.gives:
+            offers.setdefault(name, []).append(f"masking.kind={kind}")
+    for layout in LAYOUTS.values():
+        for name, setting in layout.offers.items():
+            offers.setdefault(name, []).append(setting)
+    for kind, family in FAMILIES.items():
+        for name in family.settings.capabilities:
+            offers.setdefault(name, []).append(f"encoder.kind={kind}")
+    for objective, settings in OBJECTIVES.items():
+        for name in settings.asks:
+            offers.setdefault(f"ask {name}", []).append(f"objective.{objective}.weight=1")
+    return offers
+
+
+def shipped() -> list[str]:
+    """Return the names of the recipes that come with the package."""
+    return sorted(path.name.removesuffix(".toml") for path in _folder().iterdir() if path.name.endswith(".toml"))
+
+
+def read_recipe(source: str | Path, settings: Overrides | None = None) -> Recipe:
+    """Read a shipped recipe or a file, overridden by settings such as {"budget.steps": 100}.
+
+    Raises:
+        UserError: the recipe does not exist, is not valid TOML, or has an unknown key or an invalid value.
+    """
+    settings = settings or {}
+    check_overrides(settings)
+    table, name = recipe_table(source)
+    return convert(put(table, settings, Recipe), Recipe, name)
+
+
+def as_recipe(recipe: Recipe | str | Path) -> Recipe:
+    """Return a recipe, which is read first if it is the name of a shipped one or a file; see `read_recipe`."""
+    return recipe if isinstance(recipe, Recipe) else read_recipe(recipe)
+
+
+def recipe_table(source: str | Path) -> tuple[dict[str, Any], str]:
+    """Return a recipe as a table, and its name in errors.
+
+    Raises:
+        UserError: it does not exist, or is not valid TOML.
+    """
+    text, name = recipe_text(source)
+    return _parse(text, name), name
+
+
+def _parse(text: str, name: str) -> dict[str, Any]:
+    """Parse TOML; numbers of thousands of digits and deep nesting are not valid either."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"not valid TOML: {error}", file=name) from error
+
+
+def recipe_text(source: str | Path) -> tuple[str, str]:
+    """Return the text of a recipe, and its name in errors."""
+    if str(source) in shipped():
+        return (_folder() / f"{source}.toml").read_text(encoding="utf8"), f"recipe {source}"
+    try:
+        return Path(source).read_text(encoding="utf8"), str(source)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"no shipped recipe or readable file '{source}'", remedy=nearest(str(source), shipped())
+        ) from error
+
+
+def purpose(source: str | Path) -> str:
+    """Return what a recipe is for: the beginning of its first comment, up to a colon or the end of a sentence."""
+    lines = recipe_text(source)[0].splitlines()
+    comment = " ".join(line.removeprefix("#").strip() for line in takewhile(lambda line: line.startswith("#"), lines))
+    return re.split(r"[:;] |\.(?= [A-Z]|$)", comment, maxsplit=1)[0]
+
+
+def _folder() -> Path:
+    return cast(Path, resources.files("unmask") / "recipes")

@@ -1,0 +1,154 @@
+"""What this processor computes, and how fast, found by trying it.
+
+Flags tell neither which library uses them nor how fast it then is: MKL has no AVX-512 path on CPUs that Intel did not
+make, a processor may multiply bf16 more slowly than float32, a virtual machine may hide AMX, and environment variables
+(ONEDNN_MAX_CPU_ISA, ATEN_CPU_CAPABILITY) restrict the libraries. So each way to multiply matrices is tried once,
+checked against float64, and timed by the processor time that it takes, which other programs hardly change.
+
+The trial runs in a forked process, with a single thread: an illegal instruction ends only that process, and oneDNN is
+not yet used in this one, where the size of its kernel cache is still to be chosen (training/machine.py).
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cache, partial
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+ROWS, WIDTHS = 256, (256, 1024)
+"""Shape of the products that choices depend on: those of a small encoder's feed-forward layer."""
+REPEATS = 10
+"""Number of times that each product is timed, in turns; the fastest counts."""
+PATIENCE = 0.2
+"""Seconds after which a way that is slow is not timed again."""
+FASTER = 1.3
+"""Ratio of speeds from which on a way is preferred: smaller ones may differ from trial to trial."""
+EMULATED = 4.0
+"""Ratio of the speeds of float32 and bf16 from which on bf16 is called emulated."""
+SECONDS = 60.0
+"""Time after which a trial is ended."""
+
+Multiply = Callable[[Tensor, Tensor], Tensor]
+
+
+def _by_onednn(x: Tensor, weight: Tensor) -> Tensor:
+    """Return x weight^T as nn/layers/linear.py computes it in training."""
+    operators = torch.ops.mkldnn
+    y: Tensor = operators._linear_pointwise(x, weight, None, "none", [], "")
+    return y
+
+
+def _by_onednn_packed(x: Tensor, weight: Tensor) -> Tensor:
+    """Return x weight^T by the other operators that nn/layers/linear.py uses, those of inference."""
+    operators = torch.ops.mkldnn
+    packed = operators._reorder_linear_weight(weight, None)
+    y: Tensor = operators._linear_pointwise.binary(
+        x, torch.zeros(len(x), len(weight), dtype=x.dtype), packed, None, "add"
+    )
+    return y
+
+
+WAYS: Mapping[str, tuple[torch.dtype, Multiply]] = {
+    "float32": (torch.float32, linear),
+    "float32 by oneDNN": (torch.float32, _by_onednn),
+    "float32 by oneDNN, packed": (torch.float32, _by_onednn_packed),
+    "bf16": (torch.bfloat16, linear),
+    "bf16 by oneDNN, packed": (torch.bfloat16, _by_onednn_packed),
+}
+"""Ways to compute x weight^T on a CPU: the dtype and the function of each."""
+
+
+@cache
+def products(rows: int = ROWS) -> Mapping[str, float]:
+    """Return the floating-point operations per second of each of `WAYS` with one thread; 0 where it does not work."""
+    if not hasattr(os, "fork") or sys.platform == "darwin":  # where forking a process that has loaded torch is not safe
+        return _try_all(rows)
+    return dict.fromkeys(WAYS, 0.0) | _in_fork(partial(_try_all, rows))
+
+
+def cpu_or_gpu(device: torch.device) -> str:
+    """Return "cpu" or "gpu", whoever made it: the key of settings that differ between them."""
+    return "cpu" if device.type == "cpu" else "gpu"
+
+
+def widest_float(device: torch.device) -> torch.dtype:
+    """Return float64, or float32 on Apple's GPUs, which have no float64."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def multiplies_bf16() -> bool:
+    """Return whether products in bf16 are right, and faster than in float32."""
+    speeds = products()
+    return speeds["bf16"] > FASTER * max(speeds["float32"], speeds["float32 by oneDNN"])
+
+
+def emulates_bf16() -> bool:
+    """Return whether products in bf16 do not work, or are so slow that the processor seems to emulate them."""
+    speeds = products()
+    return EMULATED * speeds["bf16"] < speeds["float32"] or not speeds["bf16"]
+
+
+def onednn_multiplies(dtype: torch.dtype) -> bool:
+    """Return whether oneDNN is to multiply matrices in place of torch's other libraries.
+
+    In bf16 it is torch's only library, and to be used where its private operators work; in float32 where it is faster.
+    """
+    speeds = products()
+    if dtype == torch.bfloat16:
+        return speeds["bf16 by oneDNN, packed"] > 0 and not emulates_bf16()
+    faster = speeds["float32 by oneDNN"] > FASTER * speeds["float32"]
+    return dtype == torch.float32 and faster and speeds["float32 by oneDNN, packed"] > 0
+
+
+def _try_all(rows: int = ROWS) -> dict[str, float]:
+    """Return `products`, computed in this process."""
+    generator, (width, wide) = torch.Generator().manual_seed(0), WIDTHS
+    x, weight = torch.randn(rows, width, generator=generator), torch.randn(wide, width, generator=generator)
+    exact = (x.double() @ weight.double().t()).float()
+    best, operands = dict[str, float](), dict[str, tuple[Multiply, Tensor, Tensor]]()
+    for way, (dtype, multiply) in WAYS.items():
+        left, right = x.to(dtype), weight.to(dtype)
+        with suppress(RuntimeError, AttributeError):  # no such operator, or no implementation for this processor
+            error = (multiply(left, right).float() - exact).abs().max() / exact.abs().max()
+            if error < (0.02 if dtype == torch.bfloat16 else 1e-5):
+                operands[way] = multiply, left, right
+    for _ in range(REPEATS):
+        for way, (multiply, left, right) in operands.items():
+            if best.get(way, 0.0) < PATIENCE:
+                start = time.process_time()
+                multiply(left, right)
+                best[way] = min(best.get(way, 1e9), time.process_time() - start)
+    return {way: 2 * rows * width * wide / best[way] if way in best else 0.0 for way in WAYS}
+
+
+def _in_fork(compute: Callable[[], dict[str, float]]) -> dict[str, float]:
+    """Return what a function returns in a forked process with one thread; nothing if that process fails."""
+    reading, writing = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python warns of locks that other threads hold: the child takes none of them
+        process = os.fork()
+    if process == 0:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, SECONDS)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            faulthandler.disable()  # a crash is an answer, and nothing to report
+            torch.set_num_threads(1)
+            os.write(writing, json.dumps(compute()).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        text = pipe.read()
+    os.waitpid(process, 0)
+    return json.loads(text) if text else {}

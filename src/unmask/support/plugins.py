@@ -1,0 +1,86 @@
+"""Plug-ins: objectives, tasks, layouts, maskings and families that other packages provide as entry points.
+
+A package with these lines in its pyproject.toml,
+
+    [project.entry-points."unmask.objectives"]
+    my_objective = "my_package.my_objective:MyObjectiveSettings"
+
+makes `[objective.my_objective]` available in recipes wherever it is installed (docs/extending.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from pkgutil import resolve_name
+from typing import Any, TypeVar, cast
+
+from unmask.support.errors import UserError
+
+_Kind = TypeVar("_Kind")
+
+
+class Table(Mapping[str, _Kind]):
+    """A registry of one kind of component by name: the built-in ones, then those of installed packages.
+
+    Plug-ins are imported on first access, so that their modules can import those of unmask, and so that names are known
+    without importing them.
+
+    Args:
+        group: name of the group of entry points.
+        own: built-in components by name, or "module:name" of components to import on first access.
+
+    Raises:
+        UserError: the name of a plug-in is taken; on access, also if a plug-in cannot be imported, or if its `kind`
+            differs from its name.
+    """
+
+    def __init__(self, group: str, own: Mapping[str, _Kind | str]) -> None:
+        self._found: dict[str, Any] = dict(own)
+        for point in sorted(entry_points(group=group), key=lambda point: point.name):
+            if point.name in self._found:
+                raise UserError(
+                    f"the package {_package(point)} adds '{point.name}' to {group}, but this name is taken",
+                    remedy=f"rename it there, or remove the package: pip uninstall {_package(point)}",
+                )
+            self._found[point.name] = point
+
+    def __getitem__(self, name: str) -> _Kind:
+        found = self._found[name]
+        if isinstance(found, EntryPoint):
+            found = self._found[name] = _load(found)
+        if isinstance(found, str):
+            found = self._found[name] = resolve_name(found)
+        return cast(_Kind, found)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
+def _load(point: EntryPoint) -> object:
+    """Return the component of an entry point."""
+    remedy = f"fix it, or remove it: pip uninstall {_package(point)}"
+    try:
+        found = point.load()
+    except Exception as error:  # third-party code may raise anything
+        raise UserError(
+            f"'{point.name}' of the package {_package(point)} cannot be imported ({error})", remedy=remedy
+        ) from error
+    config = getattr(getattr(found, "settings", found), "__struct_config__", None)
+    kind = getattr(config, "tag", None)
+    if kind not in (None, point.name):
+        raise UserError(
+            f"'{point.name}' of the package {_package(point)} has a different kind, '{kind}'",
+            remedy=f"give its settings tag={point.name!r}",
+        )
+    return found
+
+
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else point.module

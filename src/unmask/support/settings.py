@@ -1,0 +1,293 @@
+"""Settings: parse KEY=VALUE, override TOML tables, convert tables into typed settings and back into text.
+
+Errors refer to keys and types as recipes do; for an unknown key they suggest the most similar known one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+import msgspec
+
+from unmask.support.errors import UserError, nearest
+
+WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table of settings",
+}
+"""Names of msgspec's types in messages."""
+
+_Settings = TypeVar("_Settings", bound=msgspec.Struct)
+
+
+Overrides = Mapping[str, Any]
+"""Settings that override others, by dotted keys: `{"budget.steps": 100, "masking.kind": "span"}`.
+
+False unsets a key."""
+
+
+def parse_overrides(texts: Sequence[str]) -> dict[str, Any]:
+    """Parse settings "a.b=value" of a command line, with values in TOML syntax (strings may be unquoted).
+
+    Raises:
+        UserError: a setting is not of the form KEY=VALUE.
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise UserError(f"--set {text}: not KEY=VALUE", remedy="for example --set budget.steps=100")
+        try:
+            typed = tomllib.loads(f"x = {value}")["x"]
+        except (ValueError, RecursionError):  # no TOML, or numbers of thousands of digits, or too deep
+            typed = value
+        if found.get(key) != typed:  # the last value wins, in its position in the order
+            found.pop(key, None)
+        found[key] = typed
+    return found
+
+
+def check_overrides(settings: object) -> None:
+    """Check that settings are a mapping, and not for example a list of "a.b=value".
+
+    Raises:
+        UserError: they are not a mapping; the message shows how to write them.
+    """
+    if isinstance(settings, Mapping):
+        return
+    given = settings if isinstance(settings, list | tuple) else [settings]
+    texts = [text for text in given if isinstance(text, str) and "=" in text]
+    raise UserError(
+        f"settings must be a mapping from keys to values, not {type(settings).__name__}",
+        remedy=f"write {parse_overrides(texts) or {'budget.steps': 100}}",
+    )
+
+
+def put(table: dict[str, Any], settings: Overrides, kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return a table overridden by settings.
+
+    The keys that a settings type lists in `either` are exclusive: setting one removes the others. Changing the `kind`
+    of a table keeps only the keys that the new type lists in `kept`, or without such a list, those that it also has.
+    An empty table leaves an existing one as it is.
+
+    Args:
+        table: the table, as parsed from TOML.
+        settings: settings that override it.
+        kind: type of the settings in the table.
+
+    Raises:
+        UserError: a key refers to a setting inside a value that is not a table.
+    """
+    table = {key: dict(value) if isinstance(value, dict) else value for key, value in table.items()}
+    for key, value in settings.items():
+        *path, last = key.split(".")
+        if len(path) == 1 and isinstance(inner := table.get(path[0]), dict):
+            table[path[0]] = _without_replaced(inner, last, value, _structs(_types(kind, table, path[0], narrow=False)))
+        inner = table
+        for name in path:
+            if inner.get(name) is False:
+                inner[name] = {}
+            inner = inner.setdefault(name, {})
+            if not isinstance(inner, dict):
+                raise UserError(f"{write_line(key, value)}: '{name}' is not a table")
+        if value != {} or not isinstance(inner.get(last), dict):
+            inner[last] = value
+    return table
+
+
+def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a table, which may contain tables, as settings for `put`; the kind of each table comes first."""
+    found: dict[str, Any] = {}
+    for key, value in sorted(table.items(), key=lambda item: item[0] != "kind"):
+        found |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) and value else {prefix + key: value}
+    return found
+
+
+def _without_replaced(table: dict[str, Any], key: str, value: Any, types: Sequence[Any]) -> dict[str, Any]:
+    """Return a table without the keys that setting a key replaces."""
+    either = next((one.either for one in types if key in getattr(one, "either", ())), ())
+    if either and value is not False:
+        return {name: inner for name, inner in table.items() if name not in either}
+    new = [one for one in types if one.__struct_config__.tag in (value, None)]
+    if key != "kind" or value == table.get("kind") or not new:
+        return table
+    kept = getattr(new[0], "kept", None)
+    return {name: inner for name, inner in table.items() if name in (_fields(new[0]) if kept is None else kept)}
+
+
+def convert(table: dict[str, Any], kind: type[_Settings], source: str) -> _Settings:
+    """Convert a table into typed settings; false unsets an optional key.
+
+    Args:
+        table: the table, as parsed from TOML.
+        kind: type of the settings.
+        source: name of the table in errors.
+
+    Raises:
+        UserError: a key is unknown (the most similar known one is suggested), or a value is invalid.
+    """
+    try:
+        return msgspec.convert(_without_false(table, [kind]), kind)
+    except msgspec.ValidationError as error:
+        raise _user_error(str(error), table, kind, source) from error
+
+
+def write(settings: msgspec.Struct) -> str:
+    """Return settings as TOML, including default values; settings that are None are omitted."""
+    return msgspec.toml.encode(_without_none(msgspec.to_builtins(settings))).decode()
+
+
+def write_line(key: str, value: Any) -> str:
+    """Return a setting as KEY=VALUE."""
+    return f"{key}={value if isinstance(value, str) else _inline(False if value is None else value)}"
+
+
+def write_lines(settings: msgspec.Struct) -> list[str]:
+    """Return settings as KEY=VALUE, as `put` accepts them, including default values; None becomes false."""
+    return list(_lines(settings, msgspec.to_builtins(settings), ""))
+
+
+def _lines(settings: Any, table: dict[str, Any], prefix: str) -> Iterator[str]:
+    """Yield the lines of a table; `settings` are the typed settings from which it was built."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _lines(getattr(settings, key, None), value, f"{prefix}{key}.")
+        elif value is not None or key not in getattr(settings, "either", ()):
+            yield f"{prefix}{key}={_inline(False if value is None else value)}"
+
+
+def _inline(value: Any) -> str:
+    """Return a value in TOML syntax on one line, without spaces, at which a shell would split it."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}={_inline(inner)}" for key, inner in value.items() if inner is not None) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(_inline, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
+    return value
+
+
+def _without_false(value: Any, types: Sequence[Any]) -> Any:
+    """Return a value without optional keys that are set to false, unless they are booleans."""
+    if not isinstance(value, dict):
+        return value
+    fields = {name: one for struct in _structs(_of_its_kind(types, value)) for name, one in _fields(struct).items()}
+    members = {name: _members(fields.get(name)) for name in value}
+    optional = {name for name in value if type(None) in get_args(fields.get(name)) and bool not in members[name]}
+    return {
+        name: _without_false(inner, members[name])
+        for name, inner in value.items()
+        if not (inner is False and name in optional)
+    }
+
+
+def _user_error(text: str, table: dict[str, Any], kind: Any, source: str) -> UserError:
+    """Return msgspec's error message as a `UserError` in the terms of recipes."""
+    text, path = re.fullmatch(r"(.*?)(?: - at `([^`]*)`)?", text, re.DOTALL).groups()  # type: ignore[union-attr]
+    path = (path or "").removeprefix("$").removeprefix(".")
+    if found := re.fullmatch(r"Object contains unknown field `(.+)`", text):
+        at = f" - at `{path}`" if path else ""
+        return UserError(f"unknown key `{found[1]}`{at}", file=source, remedy=_right_key(found[1], table, kind, path))
+    if found := re.fullmatch(r"Object missing required field `(.+)`", text):
+        missing = f"{path}.{found[1]}".removeprefix(".")
+        if _structs(_types(kind, table, missing)):
+            remedy = "add it, as in the output of `unmask recipes show bert-mini`"
+            return UserError(f"the table [{missing}] is missing", file=source, remedy=remedy)
+        return UserError(f"the key `{missing}` is missing", file=source, remedy="add it")
+    if found := re.fullmatch(r"Invalid (?:enum )?value '(.*)'", text):
+        types = _types(kind, table, path)
+        choices = [*_choices(types), *("a whole number" for one in types if one is int)]
+        if path.endswith(".kind"):  # msgspec does not list the tag among the fields
+            choices = choices or [_tag(one) for one in _structs(_types(kind, table, path.removesuffix(".kind")))]
+        return UserError(f"{path} cannot be '{found[1]}'", file=source, remedy=f"known: {', '.join(choices)}")
+    if path and (found := re.fullmatch(r"Expected `(.+?)`( of length \d+| [<>]=? \S+)?(, got .+)?", text)):
+        value = _value(table, path)
+        names = [name for name in found[1].split(" | ") if name != "null"]
+        words = WORDS | {"str": " or ".join(_choices(_types(kind, table, path))) or WORDS["str"]}
+        wanted = " or ".join(words.get(name, name) for name in names) + (found[2] or "")
+        whole = "int" in names and isinstance(value, float) and value.is_integer()
+        shown = str(value).lower() if isinstance(value, bool) else repr(value)
+        remedy = f"write {value:.0f}" if whole else ""
+        return UserError(f"{path} must be {wanted}, not {shown}", file=source, remedy=remedy)
+    return UserError(f"{text} - at `{path}`" if path else text, file=source)
+
+
+def _right_key(name: str, table: dict[str, Any], kind: Any, path: str) -> str:
+    """Return a suggestion for an unknown key: a similar key of this table, or the same key in another table."""
+    types = _types(kind, table, path)
+    kinds = [_tag(one) for one in _structs(_types(kind, table, path, narrow=False)) if name in _fields(one)]
+    if kinds:
+        return f"it requires {path}.kind = {' or '.join(kinds)}"
+    elsewhere = [key for key in dict.fromkeys(_dotted(kind)) if key.endswith(f".{name}") or key == name]
+    if elsewhere:
+        return "did you mean " + " or ".join(f"'{key}'" for key in elsewhere) + "?"
+    return nearest(name, {key for one in _structs(types) for key in _fields(one)})
+
+
+def _types(kind: Any, table: Any, path: str, *, narrow: bool = True) -> list[Any]:
+    """Return the possible types of a value in a table; with `narrow`, only the type of its `kind`."""
+    found = _members(kind)
+    names = re.findall(r"[^.\[\]]+", path)
+    for name in names:
+        found = _of_its_kind(found, table)
+        inner = [one for struct in _structs(found) for one in _members(_fields(struct).get(name))]
+        found = [one for listed in found for one in _members(get_args(listed)[0])] if name.isdecimal() else inner
+        table = _value(table, name)
+    return _of_its_kind(found, table) if narrow else found
+
+
+def _of_its_kind(types: Sequence[Any], table: Any) -> list[Any]:
+    given = table.get("kind") if isinstance(table, dict) else None
+    return [one for one in _structs(types) if given is not None and _tag(one) == given] or list(types)
+
+
+def _members(kind: Any) -> list[Any]:
+    """Return the types of a union except None, without their annotations."""
+    if get_origin(kind) is Annotated:
+        return _members(get_args(kind)[0])
+    if get_origin(kind) in (Union, UnionType):
+        return [member for inner in get_args(kind) for member in _members(inner)]
+    return [] if kind in (None, type(None)) else [kind]
+
+
+def _structs(types: Sequence[Any]) -> list[Any]:
+    return [one for one in types if isinstance(one, type) and issubclass(one, msgspec.Struct)]
+
+
+def _choices(types: Sequence[Any]) -> list[str]:
+    return [str(choice) for one in types if get_origin(one) is Literal for choice in get_args(one)]
+
+
+def _fields(struct: Any) -> dict[str, Any]:
+    return {field.name: field.type for field in msgspec.structs.fields(struct)}
+
+
+def _tag(struct: Any) -> str:
+    return str(struct.__struct_config__.tag)
+
+
+def _dotted(kind: Any, prefix: str = "") -> Iterator[str]:
+    """Yield all dotted keys of a settings type, including its tables."""
+    for struct in _structs(_members(kind)):
+        for name, inner in _fields(struct).items():
+            yield prefix + name
+            yield from _dotted(inner, f"{prefix}{name}.")
+
+
+def _value(table: Any, path: str) -> Any:
+    for name in re.findall(r"[^.\[\]]+", path):
+        table = table[int(name)] if isinstance(table, list | tuple) else table.get(name) if table else None
+    return table

@@ -1,0 +1,387 @@
+"""The directory of a run: it documents the run, and the run can be resumed from it.
+
+RUN/
+  recipe.toml      the recipe, with all settings resolved
+  provenance.json  version, command, libraries, hardware, and fingerprints of all inputs
+  metrics.jsonl    one line per step and per evaluation
+  events/          the same for TensorBoard, if it is installed
+  plots/*.png      the same as plots, if matplotlib is installed
+  checkpoints/     see training/checkpoint.py
+  text/            tokenizer and corpus, if the run started from raw text
+  search/          the short runs by which the learning rate was chosen, if it was searched
+  model/           the trained model: a Hugging Face directory
+  report.md        what was trained, on which data, the results, and how to use the model
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import msgspec
+from filelock import FileLock
+
+from unmask.support.durable import replace_file
+from unmask.support.errors import UserError
+from unmask.support.lock import acquire, is_locked
+from unmask.support.settings import flatten
+from unmask.support.version import __version__
+from unmask.training.runs.sinks import Sinks
+
+PREPARED = "text"
+"""Folder of a run with the tokenizer and corpus that are made from raw text before the run starts (pretrain --text)."""
+SEARCHED = "search"
+"""Folder of a run with the short runs by which its learning rate was chosen (pretrain --search)."""
+BEFORE = (PREPARED, SEARCHED)
+"""Folders that may exist before the run starts."""
+MARK = ".made-by-unmask"
+"""File that marks these folders, so that no other folder of such a name is ever removed; it records their inputs."""
+FIRST = "step-00000000"
+"""Checkpoint that is written before the first step."""
+UNSTARTED = {
+    *("recipe.toml", ".recipe.toml.part", "provenance.json", ".provenance.json.part"),
+    *("metrics.jsonl", "events", "checkpoints", "features"),
+}
+"""Entries that may exist in a run directory before the first checkpoint."""
+LIBRARIES = ("torch", "numpy", "tokenizers", "safetensors")
+
+_KEPT: dict[Path, FileLock] = {}
+"""Locks of the directories in which runs were prepared, until they start: another program must not start them first."""
+
+_Read = TypeVar("_Read")
+
+
+class Provenance(msgspec.Struct, frozen=True, kw_only=True):
+    """provenance.json: the origin of a run.
+
+    Attributes:
+        unmask, python, platform, libraries: versions.
+        command: the command line.
+        machine: machine that the run was last computed on, with `matmul_flops_per_second` if it was measured.
+        inputs: fingerprints of the inputs.
+    """
+
+    unmask: str
+    command: list[str]
+    python: str
+    platform: str
+    libraries: dict[str, str]
+    machine: dict[str, Any]
+    inputs: dict[str, str]
+
+
+class RunDirectory:
+    """Directory of a run (see the module docstring), locked so that no second program writes to the same run.
+
+    Attributes:
+        path, checkpoints, model, plots, metrics: paths of the directory and its entries.
+        changed: dotted keys of the recipe that a resumed run has changed.
+        is_main: whether this is the main process; the others lock and write nothing.
+    """
+
+    def __init__(self, path: Path, *, is_main: bool = True) -> None:
+        self.path = path
+        self.is_main = is_main
+        self.checkpoints = path / "checkpoints"
+        self.model = path / "model"
+        self.plots = path / "plots"
+        self.metrics = path / "metrics.jsonl"
+        self.changed: frozenset[str] = frozenset()
+        self._sinks = Sinks(path)
+        self._recipe = ""
+        self._held: FileLock | None = None
+        self._is_new = False
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        recipe: str,
+        inputs: Mapping[str, str],
+        machine: Mapping[str, Any],
+        *,
+        resume: bool,
+        may_change: frozenset[str],
+        is_main: bool = True,
+    ) -> RunDirectory:
+        """Start or resume a run; see `create` and `resume`."""
+        if resume:
+            return cls.resume(path, recipe, inputs, may_change, is_main=is_main)
+        return cls.create(path, recipe, inputs, machine) if is_main else cls(path, is_main=False)
+
+    def __enter__(self) -> RunDirectory:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        self.close()
+        failed = kind is not None and issubclass(kind, Exception)
+        if failed and self._is_new and not self.checkpoints.exists():
+            self.forget_unstarted(self.path)  # so that the same command can be given again
+
+    @classmethod
+    def create(cls, path: Path, recipe: str, inputs: Mapping[str, str], machine: Mapping[str, Any]) -> RunDirectory:
+        """Create the directory of a new run; it must be empty or not exist.
+
+        Raises:
+            UserError: the directory is not empty, is in use, or cannot be written.
+        """
+        run = cls(path)
+        run._is_new = True
+        try:
+            cls.check_empty(path)
+            path.mkdir(parents=True, exist_ok=True)
+            run._lock()
+            replace_file(path / "recipe.toml", recipe.encode())
+            run._write_provenance(
+                Provenance(
+                    unmask=__version__,
+                    command=[word.encode("utf8", "backslashreplace").decode() for word in sys.argv],
+                    python=platform.python_version(),
+                    platform=platform.platform(),
+                    libraries={name: importlib.metadata.version(name) for name in LIBRARIES},
+                    machine=dict(machine),
+                    inputs=dict(inputs),
+                )
+            )
+        except OSError as error:
+            raise _unwritable(path, error) from error
+        return run
+
+    @staticmethod
+    def check_empty(path: Path) -> None:
+        """Raise a UserError if a directory has any content other than what was prepared for a run."""
+        entries = {entry.name for entry in path.iterdir()} - {".lock"} if path.is_dir() else set()
+        if path.is_file() or entries - {name for name in BEFORE if _is_ours(path / name)}:
+            raise UserError(
+                "the run directory is not empty", file=path, remedy="choose another --out, or continue with --resume"
+            )
+
+    @classmethod
+    def forget_unstarted(cls, path: Path) -> None:
+        """Remove the files of a run that ended before it saved a step, but keep the corpus prepared for it.
+
+        Raises:
+            UserError: the run is in use.
+        """
+        entries = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
+        # recipe.toml is written first and removed last; on its own it may be a file of the user
+        sure = "provenance.json" in entries or (path / PREPARED / MARK).exists()
+        if "recipe.toml" not in entries or not sure or entries - {".lock", *BEFORE, *UNSTARTED}:
+            return
+        if any(saved.name != FIRST for saved in (path / "checkpoints").glob("step-*")):
+            return
+        with cls(path) as run:
+            run._lock()
+            for name in sorted(UNSTARTED & entries):
+                entry = path / name
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+    @classmethod
+    @contextmanager
+    def reserved(cls, path: Path, made_from: bytes = b"") -> Iterator[Path]:
+        """Yield the folder in which to prepare a run; until this process has, no other one can start a run there.
+
+        Args:
+            path: directory of the run.
+            made_from: identifies what is prepared and its inputs. The results of an interrupted preparation are kept if
+                it is the same; if it is empty or differs, the folder is emptied.
+
+        Raises:
+            UserError: the directory is not empty, is in use, or cannot be written.
+        """
+        run = cls(path)
+        cls.check_empty(path)
+        folder = path / PREPARED
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            run._lock()
+        except OSError as error:
+            raise _unwritable(path, error) from error
+        try:
+            if not made_from or cls.prepared_from(path) != made_from:
+                _empty(folder, made_from)
+            yield folder
+        except BaseException:
+            run.close()
+            raise
+        _KEPT[path.resolve()] = cast(FileLock, run._held)
+
+    @staticmethod
+    def prepared_from(path: Path) -> bytes:
+        """Return the `made_from` of the folder that `reserved` yielded; empty if there is none."""
+        try:
+            return (path / PREPARED / MARK).read_bytes()
+        except OSError:
+            return b""
+
+    @classmethod
+    def resume(
+        cls,
+        path: Path,
+        recipe: str,
+        inputs: Mapping[str, str],
+        may_change: frozenset[str],
+        *,
+        is_main: bool = True,
+    ) -> RunDirectory:
+        """Reopen the directory of a run that was started with the same recipe and inputs.
+
+        Args:
+            path: directory of the run.
+            recipe: the current recipe, as TOML.
+            inputs: fingerprints of the current inputs.
+            may_change: dotted keys that may differ (the budget).
+            is_main: see the class.
+
+        Raises:
+            UserError: there is no run, it is in use, or something differs (all differences are listed).
+        """
+        run = cls(path, is_main=is_main)
+        if not (path / "recipe.toml").is_file():
+            raise UserError("there is no run to resume", file=path, remedy="check --out, or start without --resume")
+        run._lock()
+        try:
+            before = run._started_with()
+        except UserError:
+            run.close()
+            raise
+        now = flatten(msgspec.toml.decode(recipe)) | {f"inputs.{name}": value for name, value in inputs.items()}
+        changed = frozenset(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
+        differences = [
+            f"{key} was {before.get(key, 'not set')}, now {now.get(key, 'not set')}"
+            for key in sorted(changed - may_change)
+        ]
+        if differences:
+            run.close()
+            raise UserError(
+                "the settings or inputs differ from those of the run: " + "; ".join(differences),
+                file=path,
+                remedy="resume with the same command, or start another run",
+            )
+        run.changed = changed
+        run._recipe = recipe
+        return run
+
+    def _started_with(self) -> dict[str, Any]:
+        """Return the run's recipe and input fingerprints, with dotted keys."""
+        inputs = self.read_provenance().inputs
+        return flatten(self.read_recipe()) | {f"inputs.{name}": value for name, value in inputs.items()}
+
+    def settle(self) -> None:
+        """Write the recipe of a resumed run, once a checkpoint includes its changes."""
+        if self.is_main:
+            replace_file(self.path / "recipe.toml", self._recipe.encode())
+
+    def describe_machine(self, description: Mapping[str, Any]) -> None:
+        """Write the machine that the run now uses to provenance.json."""
+        if self.is_main:
+            self._write_provenance(msgspec.structs.replace(self.read_provenance(), machine=dict(description)))
+
+    def report(self, text: str) -> None:
+        """Write report.md."""
+        replace_file(self.path / "report.md", text.encode())
+
+    def log(self, metrics: Mapping[str, Any]) -> None:
+        """Append a line to metrics.jsonl, and pass it on to TensorBoard and other sinks (training/runs/sinks.py).
+
+        Args:
+            metrics: values by name, including "kind" and "step".
+        """
+        if not self.is_main:
+            return
+        with self.metrics.open("ab") as file:
+            file.write(msgspec.json.encode(metrics) + b"\n")
+        self._sinks.write(metrics)
+
+    def read_metrics(self, kind: str) -> list[dict[str, Any]]:
+        """Return the lines of one kind ("train", "heldout") in order."""
+        return [line for line in self._lines() if line["kind"] == kind]
+
+    def cut_metrics(self, step: int) -> None:
+        """Remove the lines after a step, because a resumed run will log them again."""
+        if self.is_main and self.metrics.exists():
+            kept = [msgspec.json.encode(line) + b"\n" for line in self._lines() if line["step"] <= step]
+            replace_file(self.metrics, b"".join(kept))
+
+    def read_recipe(self) -> dict[str, Any]:
+        """Return the contents of recipe.toml.
+
+        Raises:
+            UserError: there is no run, or the file is damaged.
+        """
+        return self._read("recipe.toml", lambda content: msgspec.toml.decode(content, type=dict[str, Any]))
+
+    def read_provenance(self) -> Provenance:
+        """Return the contents of provenance.json.
+
+        Raises:
+            UserError: there is no run, or the file is damaged.
+        """
+        return self._read("provenance.json", lambda content: msgspec.json.decode(content, type=Provenance))
+
+    def is_in_use(self) -> bool:
+        """Return whether a program is writing to this run."""
+        return is_locked(self.path / ".lock")
+
+    def close(self) -> None:
+        """Close the sinks and release the lock."""
+        self._sinks.close()
+        if self._held is not None:
+            self._held.release()
+            self._held = None
+
+    def _lock(self) -> None:
+        if not self.is_main:
+            return
+        self._held = _KEPT.pop(self.path.resolve(), None) or acquire(self.path / ".lock")
+        if self._held is None:
+            raise UserError(
+                "another program is writing to this run", file=self.path, remedy="wait for it or choose another --out"
+            )
+
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        for text in self.metrics.read_bytes().splitlines() if self.metrics.exists() else ():
+            with suppress(msgspec.DecodeError):  # a line truncated by a kill, or still being written
+                line = msgspec.json.decode(text, type=dict[str, Any])
+                if "kind" in line and isinstance(line.get("step"), int):
+                    yield line
+
+    def _write_provenance(self, provenance: Provenance) -> None:
+        replace_file(self.path / "provenance.json", msgspec.json.format(msgspec.json.encode(provenance)))
+
+    def _read(self, name: str, decode: Callable[[bytes], _Read]) -> _Read:
+        try:
+            return decode((self.path / name).read_bytes())
+        except (FileNotFoundError, NotADirectoryError) as error:
+            inside = sorted(self.path.glob("*/recipe.toml"))  # runs of several seeds that are not finished
+            remedy = f"pass a run in it: {inside[0].parent}" if inside else "pass the --out of a run"
+            raise UserError(f"this is not a run: there is no {name}", file=self.path, remedy=remedy) from error
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise UserError(f"the file is damaged ({error})", file=self.path / name) from error
+
+
+def _is_ours(folder: Path) -> bool:
+    """Return whether a folder has the mark, or is empty."""
+    return (folder / MARK).exists() or (folder.is_dir() and not any(folder.iterdir()))
+
+
+def _empty(folder: Path, made_from: bytes) -> None:
+    """Empty a folder for `RunDirectory.reserved`, in an order that keeps the mark correct if it is interrupted."""
+    folder.mkdir(exist_ok=True)
+    replace_file(folder / MARK, b"")
+    for entry in folder.iterdir():
+        if entry.name != MARK:
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    replace_file(folder / MARK, made_from)
+
+
+def _unwritable(path: Path, error: OSError) -> UserError:
+    return UserError(
+        f"the run directory cannot be written ({error.strerror})", file=path, remedy="choose another --out"
+    )

@@ -1,0 +1,147 @@
+"""Reports of a run: report.md in its directory, and README.md of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from unmask.training.runs.directory import RunDirectory
+from unmask.training.runs.display import duration
+from unmask.training.runs.plots import can_draw
+
+
+class FinalProgress(Protocol):
+    """Progress of a finished run: the attributes that are read here."""
+
+    step: int
+    tokens: int
+    seconds: float
+    skipped: int
+
+
+class TaskInfo(Protocol):
+    """A task: the attributes that are read here."""
+
+    title: ClassVar[str]
+    usage: ClassVar[str]
+
+
+@dataclass(frozen=True)
+class Remarks:
+    """Remarks on a run for its report.
+
+    Attributes:
+        how: what the run did.
+        changes: what was changed in the model that the run started from.
+        stages: the stages of the run, if there are several, and heads that were only trained in earlier ones.
+        notes: baselines for its held-out metrics.
+        warnings: warnings for the user.
+        usage: commands that use the trained model.
+    """
+
+    how: str = "Pretrained"
+    changes: Sequence[str] = ()
+    stages: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+    usage: Sequence[str] = ()
+
+
+def pretraining_report(run: RunDirectory, name: str, progress: FinalProgress, remarks: Remarks) -> str:
+    """Return report.md of a pretraining run.
+
+    Args:
+        run: run whose metrics are read.
+        name: name of the recipe.
+        progress: final progress of the run.
+        remarks: remarks on the run.
+    """
+    heldout = run.read_metrics("heldout")
+    lines = [f"# {name}, {remarks.how[0].lower()}{remarks.how[1:]}", "", _totals(progress), ""]
+    lines += [line for change in remarks.changes for line in (f"{change[0].upper()}{change[1:]}.", "")]
+    if remarks.stages:
+        lines += ["Stages:", "", *(f"- {line}" for line in remarks.stages), ""]
+    if heldout:
+        first, last = heldout[0], heldout[-1]
+        lines += ["| held out | before the first step | after the last |", "|---|---|---|"]
+        lines += [f"| {key} | {_number(first[key])} | {_number(last[key])} |" for key in last if _is_metric(key)]
+        lines += [line for note in remarks.notes for line in ("", note)]
+        lines += [line for warning in remarks.warnings for line in ("", f"**{warning}**")]
+    lines += [
+        *_plot(run, "training"),
+        "",
+        "Usage:",
+        "",
+        "```",
+        *remarks.usage,
+        f"unmask finetune classification --model {run.path} --train FILE --out RUN",
+        "```",
+        "",
+        "`model/` is a Hugging Face directory; `recipe.toml` has all settings; `metrics.jsonl` has one line per step.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def finetuning_report(
+    run: RunDirectory,
+    task: TaskInfo,
+    labels: Sequence[str],
+    progress: FinalProgress,
+    examples: int,
+    metrics: Mapping[str, float] | None,
+) -> str:
+    """Return report.md of a fine-tuning run; `metrics` are those of the dev data, 0 to 100."""
+    lines = [
+        f"# {task.title}" + (f": {', '.join(labels)}" if labels else ""),
+        "",
+        f"{examples:,} training examples. {_totals(progress)}",
+        "",
+    ]
+    if metrics:
+        lines += ["| dev data, not used for any choice | |", "|---|---|"]
+        lines += [f"| {name} | {value:.2f} |" for name, value in metrics.items()]
+        if confusion := _plot(run, "confusion"):
+            lines += confusion
+            if not can_draw(labels):
+                lines += ["", *(f"{number}: {label}  " for number, label in enumerate(labels, 1))]
+    lines += [
+        *_plot(run, "training"),
+        "",
+        "Usage:",
+        "",
+        "```",
+        f"unmask predict --model {run.path} {task.usage}",
+        f"unmask evaluate --model {run.path} --data FILE",
+        "```",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def model_card(title: str, about: str, metrics: Mapping[str, float]) -> str:
+    """Return README.md of a model's directory."""
+    lines = ["---", "library_name: transformers", "---", f"# {title}", "", about, ""]
+    if metrics:
+        lines += ["| held-out data | |", "|---|---|", *(f"| {name} | {value:.4f} |" for name, value in metrics.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _plot(run: RunDirectory, name: str) -> list[str]:
+    """Return the lines that show a plot, or none if it was not drawn."""
+    return ["", f"![{name}](plots/{name}.png)"] if (run.plots / f"{name}.png").exists() else []
+
+
+def _totals(progress: FinalProgress) -> str:
+    text = f"{progress.step:,} steps, {progress.tokens:,} tokens, {duration(progress.seconds)} in steps"
+    rate = progress.tokens / progress.seconds if progress.seconds else 0
+    skipped = f"; {progress.skipped} steps were not finite and were skipped" if progress.skipped else ""
+    return f"{text} ({rate:,.0f} tokens/s){skipped}."
+
+
+def _number(value: float | None) -> str:
+    """Return a metric with four decimals; None stands for a value that is not finite."""
+    return "not finite" if value is None else f"{value:.4f}"
+
+
+def _is_metric(name: str) -> Any:
+    return name == "loss" or name.endswith(("_loss", "_accuracy", "_agreement"))

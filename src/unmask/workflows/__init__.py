@@ -1,0 +1,1 @@
+"""What users start: pretraining, fine-tuning, distillation, and estimators for scikit-learn."""

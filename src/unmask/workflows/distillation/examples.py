@@ -1,0 +1,90 @@
+"""The examples of a task distillation: labeled ones, texts that the teacher labels, and variants of both.
+
+Input: files, and the teacher. Output: `Examples` to train on and to evaluate on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from unmask.data.labelled.labelled_file import is_plain, read_texts
+from unmask.inference.fill import no_masked_lm
+from unmask.inference.predictor import Predictor
+from unmask.model.model import Model, load_model
+from unmask.support.errors import UserError
+from unmask.tasks.task import Task
+from unmask.training.machine import Machine
+from unmask.training.runs.display import Display
+from unmask.workflows.distillation.augment import Proposer, augment
+from unmask.workflows.distillation.lesson import Lesson
+from unmask.workflows.finetuning.examples import HOLD_OUT_SEED, Examples
+
+
+def read_lesson(
+    lesson: Lesson, task: Task, model: Model, machine: Machine, display: Display, notes: list[str]
+) -> Examples:
+    """Return the examples to train on and those to evaluate on; texts without labels have those of the teacher.
+
+    Without dev files a tenth of the labeled examples is held out, or if there are none, a tenth of the others.
+
+    Raises:
+        UserError: a file cannot be read, or is not suitable for the task.
+    """
+    files = lesson.files
+    read = partial(task.read, columns=files.columns, kind=files.kind, notes=notes)
+    train = read(files.train) if files.train else []
+    texts = [one for path in lesson.unlabelled for one in _read_unlabelled(path, task, lesson, notes)]
+    found = task.labelled(texts, Predictor(model, machine, display).run(texts, notes)) if texts else []
+    if files.dev:
+        held = read(files.dev)
+    elif train:
+        train, held = task.hold_out(train, HOLD_OUT_SEED)
+    else:
+        found, held = _hold_out(task, found)
+        notes.append("scored by how often the student agrees with the teacher: there are no labeled examples")
+    train = [*train, *found]
+    if lesson.augment:
+        train += _variants(lesson, train, model, machine, display, notes)
+    return Examples(train, held, model.labels, notes, files.in_memory)
+
+
+def _variants(
+    lesson: Lesson, train: Sequence[Any], model: Model, machine: Machine, display: Display, notes: list[str]
+) -> list[Any]:
+    """Return variants of the training examples; see augment.py."""
+    proposing = model
+    if lesson.masked_lm is not None:
+        proposing = load_model(lesson.masked_lm, allow_pickle=lesson.allow_pickle)
+        if "masked_lm" not in proposing.heads:
+            raise no_masked_lm(proposing)
+    elif "masked_lm" not in model.heads:
+        notes.append(
+            f"words are replaced by those with similar embeddings, as {lesson.teacher} cannot fill masks; for words "
+            "that fit their context, pass --masked-lm MODEL"
+        )
+    found = augment(train, lesson.augment, Proposer(proposing, machine), int(lesson.settings.get("seed", 0)), display)
+    notes.append(f"{len(found):,} variants of {len(train):,} training examples")
+    return found
+
+
+def _read_unlabelled(path: Any, task: Task, lesson: Lesson, notes: list[str]) -> list[Any]:
+    """Return the examples of a file of texts, or of examples whose labels are ignored."""
+    files = lesson.files
+    columns = {ours: theirs for ours, theirs in files.columns.items() if ours != "label"}
+    if is_plain(path, files.kind) and not getattr(task, "pairs", None):
+        return task.from_texts(read_texts(path, columns=columns, notes=notes))
+    return task.read([path], columns=columns, kind=files.kind, gold=False, notes=notes)
+
+
+def _hold_out(task: Task, labelled: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Return examples that the teacher labeled, to train on and to evaluate on."""
+    try:
+        return task.hold_out(labelled, HOLD_OUT_SEED)
+    except UserError as error:
+        reason = f"{error}".partition(";")[0]  # its remedy is for labels of files
+        raise UserError(
+            f"no texts can be held out with the labels that the teacher gives them: {reason}",
+            remedy="pass labeled examples to score the student on: --dev FILE",
+        ) from error

@@ -1,0 +1,206 @@
+"""Task distillation: a student learns a task from a fine-tuned teacher.
+
+examples, labeled or not -> the teacher's labels -> samples -> (layers, then predictions) -> RUN/model
+
+Jiao et al. 2020 (TinyBERT), section 3.2: in the first part of the run layers are matched, in the second predictions are
+learned; a recipe without layer_matching has the second part alone. Here both are parts of one run with one schedule,
+whose rate is lower in the second part; in the paper they are separate runs. Everything after the preparation is
+fine-tuning.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from unmask.model.model import Model, load_model
+from unmask.objectives.layer_matching import NAME as LAYER_MATCHING
+from unmask.objectives.learner import Learner
+from unmask.objectives.soft_targets import NAME as SOFT_TARGETS
+from unmask.objectives.teacher import TEACHER, Teacher
+from unmask.recipes.recipe import FinetuningRecipe, Objectives
+from unmask.support.errors import UserError, counted
+from unmask.support.settings import convert, put
+from unmask.tasks.regularization import NONE
+from unmask.tasks.task import Task
+from unmask.training.machine import Machine
+from unmask.training.runs.display import Display
+from unmask.workflows.distillation.examples import read_lesson
+from unmask.workflows.distillation.general import check_targets, vocabulary_difference
+from unmask.workflows.distillation.lesson import Lesson
+from unmask.workflows.distillation.predictions import with_predictions
+from unmask.workflows.distillation.student import student_of, student_settings
+from unmask.workflows.distillation.targets import TargetStore
+from unmask.workflows.finetuning.examples import Examples
+from unmask.workflows.finetuning.prepare import Phase, Prepared, assemble, check_effects
+from unmask.workflows.finetuning.rule import defaults
+
+INTERMEDIATE = 0.5
+"""Share of the steps in which only layers are matched, by default."""
+
+
+def prepare_lesson(lesson: Lesson, machine: Machine, display: Display) -> Prepared:
+    """Read teacher, student and examples, and resolve the settings.
+
+    Raises:
+        UserError: they are inconsistent.
+    """
+    lesson.check()
+    model = load_model(lesson.teacher, allow_pickle=lesson.allow_pickle)
+    if model.task is None:
+        raise UserError(
+            f"{lesson.teacher} was not fine-tuned for a task",
+            remedy="fine-tune it first: unmask finetune, or distill it on text: --corpus or --text",
+        )
+    student, about = _student(lesson, model)
+    exact = replace(machine, precision="float32")
+    notes = [about]
+    data = read_lesson(lesson, model.task, model, exact, display, notes)
+    taught = teacher_of_task(model)
+    recipe = _resolve(lesson, model.task, student, data, taught)
+    why = _difference(lesson, model, student)
+    if why:
+        _check_predictions_alone(recipe, why)
+    identity = model.fingerprint()
+    ready = assemble(student, recipe, data, "", machine, taught)
+    assert recipe.distillation is not None
+    ready.learner.parts[recipe.task.part].weight = recipe.distillation.gold
+    phases, store = phases_of(recipe), None
+    if lesson.targets is not None:
+        check_targets(phases[-1].objectives)
+        data_of = hashlib.sha256("".join(data.fingerprints().values()).encode()).hexdigest()
+        store = TargetStore(lesson.targets, {"teacher": identity, "data set": data_of})
+    given = bool(why) or store is not None or _predicts_again(recipe, phases[-1])
+    if given:
+        precise = machine if store is None and not why else exact
+        ready = with_predictions(ready, model, precise, display, store, same=not why)
+    read = not why and (not given or len(phases) > 1)
+    taught.to(machine.device, machine.dtype)
+    return replace(
+        ready,
+        inputs={**ready.inputs, **model.inputs("teacher")},
+        how=_how(lesson),
+        notes=tuple(notes),
+        phases=phases,
+        teacher=taught if read else None,
+    )
+
+
+def prepare_baseline(lesson: Lesson, machine: Machine, display: Display) -> Prepared:
+    """Prepare the fine-tuning of the same student, from the same weights, on the labeled examples without a teacher.
+
+    Raises:
+        UserError: there are no labeled examples.
+    """
+    if not lesson.files.train:
+        raise UserError("without --train there are no labels for --baseline to learn from", remedy="omit it")
+    model = load_model(lesson.teacher, allow_pickle=lesson.allow_pickle)
+    assert model.task is not None
+    student, about = _student(lesson, model)
+    own = replace(lesson, unlabelled=(), augment=0, masked_lm=None)
+    data = read_lesson(own, model.task, model, machine, display, [])
+    recipe = _resolve(own, model.task, student, data, teacher_of_task(model))
+    recipe = msgspec.structs.replace(recipe, objective=Objectives(), distillation=None)
+    return replace(assemble(student, recipe, data, "", machine), notes=(about,))
+
+
+def teacher_of_task(model: Model) -> Teacher:
+    """Return a fine-tuned model as a teacher."""
+    assert model.task is not None
+    body = model.body()
+    head = model.task.build(body.head, model.labels)
+    model.take(model.task.part, head)
+    return Teacher(Learner(body, {model.task.part: head}))
+
+
+def phases_of(recipe: FinetuningRecipe) -> tuple[Phase, ...]:
+    """Return the parts of a run: layers are matched, then predictions are learned, or everything at once."""
+    assert recipe.distillation is not None
+    own = (recipe.task.part,) if recipe.distillation.gold else ()
+    names, share = tuple(recipe.objectives), recipe.distillation.intermediate
+    if not share:
+        return (Phase(1.0, (*own, *names)),)
+    others = tuple(name for name in names if name != LAYER_MATCHING)
+    return Phase(share, (LAYER_MATCHING,)), Phase(1 - share, (*own, *others))
+
+
+def _predicts_again(recipe: FinetuningRecipe, last: Phase) -> bool:
+    """Return whether the teacher would read samples several times, for the same predictions and nothing else."""
+    taught = [name for name in last.objectives if name in recipe.objectives and TEACHER in recipe.objectives[name].asks]
+    return taught == [SOFT_TARGETS] and last.share * (recipe.budget.epochs or 0) > 1
+
+
+def _student(lesson: Lesson, teacher: Model) -> tuple[Model, str]:
+    """Return the student before it learns, and a line about it."""
+    given = lesson.settings.get("seed", 0)
+    seed = given if isinstance(given, int) and given >= 0 else 0  # others are refused with the other settings
+    if lesson.init is None:
+        shape = student_settings(lesson.recipe.encoder, teacher.encoder.settings, lesson.layers)
+        return student_of(teacher, shape, f"{lesson.teacher}", seed=seed)
+    dropout = lesson.recipe.encoder.dropout
+    student = load_model(lesson.init, allow_pickle=lesson.allow_pickle, dropout=dropout, seed=seed)
+    if student.downstream is not None:
+        raise UserError(f"{lesson.init} has a downstream model, which a student cannot", remedy="give an encoder")
+    return student, f"the student continues from {lesson.init}"
+
+
+def _resolve(lesson: Lesson, task: Task, student: Model, data: Examples, teacher: Teacher) -> FinetuningRecipe:
+    """Return the recipe: the rule of fine-tuning, the objectives of the student's recipe, the task of the teacher."""
+    kind, tokens = str(task.__struct_config__.tag), student.tokens
+    table: Any = defaults(kind, student.encoder.settings, len(data.train), pretrained=tokens != 0, tokens=tokens)
+    taught = {name: msgspec.to_builtins(one) for name, one in lesson.recipe.objectives.items() if TEACHER in one.asks}
+    taught[SOFT_TARGETS] = {"temperature": 1.0, **taught.get(SOFT_TARGETS, {}), "all_tokens": False}
+    table |= {"task": msgspec.to_builtins(_untuned(task)), "objective": taught, "distillation": {}}
+    if put(table, lesson.settings, FinetuningRecipe)["objective"].get(LAYER_MATCHING):
+        table["distillation"] = {"intermediate": INTERMEDIATE}
+        table["budget"]["epochs"] *= 2  # as many for each part
+    recipe = convert(put(table, lesson.settings, FinetuningRecipe), FinetuningRecipe, "--set")
+    if recipe.task.length > student.encoder.longest:
+        raise UserError(f"length {recipe.task.length} exceeds the {student.encoder.longest} positions of the student")
+    for name in ("all_tokens", *(("temperature",) if kind == "regression" else ())):
+        if (key := f"objective.{SOFT_TARGETS}.{name}") in lesson.settings:
+            raise UserError(f"--set {key}=… has no effect on {kind}", remedy="remove it")
+    if SOFT_TARGETS not in recipe.objectives and not (recipe.distillation and recipe.distillation.gold):
+        raise UserError(
+            f"without objective.{SOFT_TARGETS} the student learns no predictions",
+            remedy="keep it, or pass --set distillation.gold=1",
+        )
+    check_effects(recipe, student.encoder, teacher)
+    return msgspec.structs.replace(recipe, task=recipe.task.settle(data.train, data.labels))
+
+
+def _untuned(task: Task) -> Task:
+    """Return the task of the teacher without what belongs to its training: regularization, and what was tuned."""
+    own: dict[str, Any] = {"regularization": NONE, "threshold": None, "temperature": 1.0}
+    return msgspec.structs.replace(task, **{name: value for name, value in own.items() if hasattr(task, name)})
+
+
+def _difference(lesson: Lesson, teacher: Model, student: Model) -> str:
+    """Return why a student reads texts in another way than its teacher; "" if it does not."""
+    if why := vocabulary_difference(teacher, student):
+        return f"the vocabulary of the student is not that of {lesson.teacher}: {why}"
+    ours, theirs = (one.encoder.settings.summary for one in (student, teacher))
+    if ours == theirs:
+        return ""
+    return f"the student reads the vector of a text at its {ours} token, and {lesson.teacher} at the {theirs} one"
+
+
+def _check_predictions_alone(recipe: FinetuningRecipe, why: str) -> None:
+    """Raise an error if more than predictions of texts or words is to be learned by a student that reads otherwise."""
+    for name in recipe.objectives:
+        if name != SOFT_TARGETS:
+            raise UserError(f"objective.{name} compares tokens, but {why}", remedy=f"pass --set objective.{name}=false")
+    if recipe.task.part == "question_answering":
+        raise UserError(
+            f"answers are predicted as tokens, but {why}", remedy="choose a student of its family: pass --layers N"
+        )
+
+
+def _how(lesson: Lesson) -> str:
+    """Return what the run does, for the card of its model."""
+    files = [*lesson.files.train, *lesson.unlabelled]
+    more = f", {counted(lesson.augment, 'variant')} of each example" if lesson.augment else ""
+    return f"Distilled from {lesson.teacher} (recipe {lesson.recipe.name}; {', '.join(map(str, files))}{more})"

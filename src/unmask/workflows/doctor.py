@@ -1,0 +1,146 @@
+"""What this machine has and what unmask makes of it, for reports of problems: `unmask doctor`.
+
+In: nothing. Out: lines under headings. Capabilities are those that commands ask for (capabilities.py), measured here.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+
+from unmask.inference.signed_bytes import multiplies_signed_bytes
+from unmask.support.capabilities import ROWS, emulates_bf16, multiplies_bf16, onednn_multiplies, products
+from unmask.support.environment import total_memory
+from unmask.support.processor import busy_cores, num_cores, read_times
+from unmask.support.version import __version__
+from unmask.training.machine import Machine, choose_machine, processor
+
+RESTRICTIONS = (
+    *("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR"),
+    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "ONEDNN_PRIMITIVE_CACHE_CAPACITY", "UNMASK_KEEP_MEMORY"),
+    *("CUDA_VISIBLE_DEVICES", "PYTORCH_ENABLE_MPS_FALLBACK", "RANK", "WORLD_SIZE", "HF_HUB_OFFLINE"),
+)
+"""Environment variables that change what is computed, or how fast."""
+FEW_ROWS = 16
+"""Number of rows of a product for a short text alone; that of a training step is `ROWS`."""
+WATCHED_SECONDS = 0.3
+"""Time for which cores are watched that other programs use."""
+
+Report = dict[str, dict[str, str]]
+"""Facts by their name, under headings."""
+
+
+def diagnose() -> Report:
+    """Return what this machine has: processor, speeds, accelerators, memory, disk, libraries and extras."""
+    return {
+        "system": dict(_system()),
+        "processor": dict(_processor()),
+        f"products of {FEW_ROWS} and {ROWS} rows, one thread": dict(_products()),
+        "accelerators": dict(_accelerators()),
+        "memory and disk": dict(_space()),
+        "libraries": dict(_libraries()),
+        "extras": dict(_extras()),
+        "choices": dict(_choices()),
+    }
+
+
+def _system() -> Iterator[tuple[str, str]]:
+    yield "unmask", __version__
+    yield "Python", f"{platform.python_version()}, {sys.executable}"
+    yield "system", f"{platform.system()} {platform.release()}, {platform.machine()}"
+    for name in RESTRICTIONS:
+        if name in os.environ:
+            yield name, os.environ[name]
+
+
+def _processor() -> Iterator[tuple[str, str]]:
+    before = read_times()
+    time.sleep(WATCHED_SECONDS)
+    busy = busy_cores(before, read_times())
+    yield "name", processor()
+    yield "cores", f"{num_cores()} of {os.cpu_count()}"
+    yield "cores in use by other programs", f"{busy:.1f}" if before is not None else "not known on this system"
+    yield "threads", str(torch.get_num_threads())
+    yield "instructions that torch uses", torch.backends.cpu.get_cpu_capability()
+
+
+def _products() -> Iterator[tuple[str, str]]:
+    few, many = products(FEW_ROWS), products()
+    for way, speed in many.items():
+        yield way, f"{few[way] / 1e9:,.0f} and {speed / 1e9:,.0f} GFLOP/s" if speed else "not possible"
+    yield "choice in float32", "oneDNN" if onednn_multiplies(torch.float32) else "torch's BLAS"
+    if multiplies_bf16():
+        yield "choice in bf16", "faster than float32, and the default of training"
+    else:
+        yield "choice in bf16", "emulated, refused" if emulates_bf16() else "no faster than float32, only on request"
+    if find_spec("onnxruntime") is None or find_spec("onnx") is None:
+        yield "choice in int8", "not known without the extra onnx"
+    else:
+        exact = multiplies_signed_bytes()
+        yield "choice in int8", "signed bytes, which are exact" if exact else "unsigned bytes, as signed ones saturate"
+
+
+def _accelerators() -> Iterator[tuple[str, str]]:
+    for index in range(torch.cuda.device_count()):
+        about = torch.cuda.get_device_properties(index)
+        bf16 = "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "no bf16"
+        yield f"cuda:{index}", f"{about.name}, {about.total_memory / 2**30:.0f} GiB, {bf16}"
+    if torch.backends.mps.is_available():
+        yield "mps", "available with --device mps"
+    if not torch.cuda.device_count():
+        yield "cuda", f"none, torch was built for CUDA {torch.version.cuda}" if torch.version.cuda else "torch has none"
+
+
+def _space() -> Iterator[tuple[str, str]]:
+    total, free = total_memory(), 2 * Machine(torch.device("cpu"), "float32").available_memory()
+    yield "memory", f"{total / 2**30:.1f} GiB, {free / 2**30:.1f} free" if total else "not known on this system"
+    for name, path in (("current folder", Path.cwd()), ("temporary files", Path(tempfile.gettempdir()))):
+        yield f"disk, {name}", f"{shutil.disk_usage(path).free / 2**30:.1f} GiB free"
+
+
+def _requirements() -> Iterator[tuple[str, str]]:
+    """Yield each distribution that the package requires and the extra it belongs to, "" if to none."""
+    for line in metadata.requires("unmask") or ():
+        extra = re.search(r"extra == ['\"]([\w-]+)['\"]", line)
+        yield re.split(r"[\s<>=!~;\[]", line, maxsplit=1)[0], extra[1] if extra else ""
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _libraries() -> Iterator[tuple[str, str]]:
+    for name, extra in _requirements():
+        if not extra:
+            yield name, _version(name) or "missing"
+
+
+def _extras() -> Iterator[tuple[str, str]]:
+    wanted: dict[str, list[str]] = {}
+    for name, extra in _requirements():
+        if extra not in ("", "test", "docs", "bench"):
+            wanted.setdefault(extra, []).append(name)
+    for extra, names in wanted.items():
+        found = {name: _version(name) for name in names}
+        lacking = [name for name, version in found.items() if version is None]
+        installed = ", ".join(f"{name} {version}" for name, version in found.items() if version)
+        yield extra, f'lacks {", ".join(lacking)}: pip install "unmask[{extra}]"' if lacking else installed
+
+
+def _choices() -> Iterator[tuple[str, str]]:
+    machine = choose_machine()
+    yield "training by default", f"{machine.device.type}, {machine.precision}"

@@ -1,0 +1,251 @@
+"""Estimators for scikit-learn: fine-tuning as `fit`, so that models work in its pipelines, searches and scores.
+
+Input: texts, or rows of two texts, with labels or numbers; for `TokenClassifier` lists of words with lists of tags.
+Output: `predict`, `predict_proba` and `score` as scikit-learn defines them.
+
+Needs scikit-learn. Each `fit` is a run of `unmask.finetune`: its directory is `out`, or a temporary one of which only
+the model is kept, in memory. No examples are held out.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from unmask.data.labelled.sentence import Sentence
+from unmask.data.labelled.table import Table
+from unmask.data.labelled.tagged_file import read_sentences
+from unmask.inference.predictor import Predictor
+from unmask.metrics.intervals import measure_all
+from unmask.model.model import load_model
+from unmask.support.errors import UserError
+from unmask.training.machine import choose_machine
+from unmask.workflows.finetuning.finetune import finetune
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.utils.validation import check_is_fitted
+except ImportError as error:
+    raise UserError("the estimators need scikit-learn", remedy="pip install 'unmask[sklearn]'") from error
+
+
+class _Estimator(BaseEstimator):  # type: ignore[misc]
+    """What the estimators have in common.
+
+    Args:
+        model: MODEL to fine-tune: a run, a Hugging Face directory, or random:RECIPE with `tokenizer`.
+        settings: settings that override the defaults, for example `{"budget.epochs": 5}`.
+        random_state: seed of the run.
+        out: run directory to write; None: a temporary one, which is needed where an estimator is fitted repeatedly.
+        frozen: whether to keep the encoder fixed.
+        downstream: a small model over its layers; see `unmask.finetune`.
+        tokenizer: tokenizer for random:RECIPE.
+        device, precision: as for `unmask.load`; prediction is always in float32.
+    """
+
+    task: str
+
+    def __init__(
+        self,
+        model: str | Path = "",
+        *,
+        settings: Mapping[str, Any] | None = None,
+        random_state: int = 0,
+        out: str | Path | None = None,
+        frozen: bool = False,
+        downstream: str | None = None,
+        tokenizer: str | Path | None = None,
+        device: str = "auto",
+        precision: str = "auto",
+    ) -> None:
+        self.model = model
+        self.settings = settings
+        self.random_state = random_state
+        self.out = out
+        self.frozen = frozen
+        self.downstream = downstream
+        self.tokenizer = tokenizer
+        self.device = device
+        self.precision = precision
+
+    def _fit(self, columns: Mapping[str, list[Any]]) -> None:
+        """Fine-tune on columns of examples, and load the model."""
+        if not str(self.model):
+            raise UserError("there is no model to fine-tune", remedy=f"write {type(self).__name__}(model=MODEL)")
+        with tempfile.TemporaryDirectory() as folder:
+            out = finetune(
+                self.task,
+                self.model,
+                Table("<fit>", columns),
+                self.out or Path(folder) / "run",
+                settings={"seed": self.random_state, **(self.settings or {})},
+                tokenizer=self.tokenizer,
+                frozen=self.frozen,
+                downstream=self.downstream,
+                machine=choose_machine(self.device, self.precision),
+                quiet=True,
+                all_examples=True,
+            )
+            self.predictor_ = Predictor(load_model(out), choose_machine(self.device, "float32"))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state to pickle, in which the model stands for what computes with it."""
+        state = dict(super().__getstate__())
+        if "predictor_" in state:
+            state["predictor_"] = state["predictor_"].model
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a pickled state."""
+        super().__setstate__(state)
+        if "predictor_" in state:
+            self.predictor_ = Predictor(state["predictor_"], choose_machine(self.device, "float32"))
+
+    def __sklearn_tags__(self) -> Any:
+        """Return what scikit-learn needs to know: texts are read, and not numbers."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string, tags.input_tags.two_d_array, tags.input_tags.one_d_array = True, False, True
+        tags.no_validation = True
+        tags.non_deterministic = False
+        return tags
+
+
+class TextClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
+    """Classifier of texts or pairs of texts; see `_Estimator` for its parameters.
+
+    Attributes:
+        classes_: the labels, sorted, in their own type.
+        predictor_: the trained model.
+    """
+
+    task = "classification"
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fine-tune the model.
+
+        Args:
+            X: texts; or rows of two texts, or a data frame with two columns.
+            y: the label of each.
+
+        Raises:
+            UserError: the examples are inconsistent, or a run fails; see `unmask.finetune`.
+        """
+        labels = _one_dimension(y, "y")
+        classes = np.unique(labels)
+        self._fit({**_texts(X), "label": [str(label) for label in labels.tolist()]})
+        self.classes_ = classes
+        return self
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the probability of each of `classes_`, (texts, classes)."""
+        check_is_fitted(self)
+        found = self.predictor_.predict(*_texts(X).values()) if len(X) else []
+        names = [str(label) for label in self.classes_.tolist()]
+        return np.array([[one.scores[name] for name in names] for one in found]).reshape(len(found), len(names))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the most probable label of each text, (texts,)."""
+        best = self.predict_proba(X).argmax(1)
+        return self.classes_[best]
+
+
+class TextRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
+    """Regression on texts or pairs of texts; see `_Estimator` for its parameters.
+
+    Attributes:
+        predictor_: the trained model.
+    """
+
+    task = "regression"
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fine-tune the model; `X` as for `TextClassifier`, `y` a number for each.
+
+        Raises:
+            UserError: the examples are inconsistent, or a run fails; see `unmask.finetune`.
+        """
+        self._fit({**_texts(X), "label": _one_dimension(y, "y").tolist()})
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the number of each text, (texts,)."""
+        check_is_fitted(self)
+        found = self.predictor_.predict(*_texts(X).values()) if len(X) else []
+        return np.array([one.score for one in found], float)
+
+
+class TokenClassifier(_Estimator):
+    """Entity recognizer of sentences of words; see `_Estimator` for its parameters.
+
+    Attributes:
+        classes_: the types of entities, sorted.
+        predictor_: the trained model.
+    """
+
+    task = "token-classification"
+
+    def fit(self, X: Sequence[Sequence[str]], y: Sequence[Sequence[str]]) -> Self:
+        """Fine-tune the model; `X` has the words of each sentence, `y` their tags, in any scheme.
+
+        Raises:
+            UserError: the examples are inconsistent, or a run fails; see `unmask.finetune`.
+        """
+        self._fit({"words": _lists(X), "tags": _lists(y)})
+        self.classes_ = np.array(sorted({label[2:] for label in self.predictor_.labels if label != "O"}))
+        return self
+
+    def predict(self, X: Sequence[Sequence[str]]) -> list[list[str]]:
+        """Return the tags of the words of each sentence, in IOB2."""
+        check_is_fitted(self)
+        sentences = self._sentences(X)
+        found = self.predictor_.task.labelled(sentences, self.predictor_.run(sentences))
+        return [list(sentence.tags) for sentence in found]
+
+    def score(self, X: Sequence[Sequence[str]], y: Sequence[Sequence[str]]) -> float:
+        """Return the F1 of entities, from 0 to 1."""
+        check_is_fitted(self)
+        gold = read_sentences([Table("<score>", {"words": _lists(X), "tags": _lists(y)})], columns={})
+        predictions = self.predictor_.run(gold)
+        measure = self.predictor_.task.measure(gold, predictions, self.predictor_.labels)
+        return measure_all(measure, len(gold))["f1"] / 100
+
+    def _sentences(self, X: Sequence[Sequence[str]]) -> list[Sentence]:
+        if not len(X):
+            return []
+        return read_sentences([Table("<X>", {"words": _lists(X)})], columns={}, gold=False)
+
+
+def _texts(X: Any) -> dict[str, list[Any]]:
+    """Return texts, or rows of two texts, as columns.
+
+    Raises:
+        UserError: they are neither.
+    """
+    array = np.asarray(X, dtype=object)
+    if array.ndim == 2 and array.shape[1] in (1, 2):
+        return dict(zip(("text", "text_b"), array.T.tolist(), strict=False))
+    if array.ndim != 1:
+        raise UserError(f"X has the shape {array.shape}", remedy="give texts, or rows of two texts")
+    return {"text": array.tolist()}
+
+
+def _one_dimension(y: Any, name: str) -> np.ndarray:
+    """Return labels as an array, (examples,).
+
+    Raises:
+        UserError: they have another shape.
+    """
+    array = np.asarray(y)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise UserError(f"{name} has the shape {array.shape}", remedy="give one label per text")
+    return array
+
+
+def _lists(rows: Any) -> list[list[str]]:
+    return [list(row) for row in rows]

@@ -1,0 +1,85 @@
+"""Training and evaluation examples of a fine-tuning run, read from labeled files and converted to samples."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from unmask.model.model import Model
+from unmask.support.errors import UserError
+from unmask.tasks.task import Framed, Task
+from unmask.workflows.finetuning.job import LabelledFiles
+
+HOLD_OUT_SEED = 0
+"""Seed of the choice of the tenth that is held out; the same for every run, so that runs are comparable."""
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Examples to train on and to evaluate on (`held`), the labels, if any, and notes about what was left out.
+
+    `in_memory` describes those that were not read from files; empty if all were.
+    """
+
+    train: list[Any]
+    held: list[Any]
+    labels: tuple[str, ...]
+    notes: list[str]
+    in_memory: str = ""
+
+    def inner(self, task: Task) -> Examples:
+        """Split off a tenth of the training examples as `held`, for choices that must not use the dev examples."""
+        return Examples(*task.hold_out(self.train, HOLD_OUT_SEED), self.labels, self.notes, self.in_memory)
+
+    def fingerprints(self) -> dict[str, str]:
+        """Return a hash of the examples of each part, wherever their files are.
+
+        `memory` describes those that were in memory, if any.
+        """
+        found = {"train": _digest(self.train), "dev": _digest(self.held)}
+        return found | ({"memory": self.in_memory} if self.in_memory else {})
+
+
+def read_examples(task: Task, files: LabelledFiles, base: Model, *, hold_out: bool = True) -> Examples:
+    """Read the files; if the labels equal those of the model, use its order.
+
+    Without dev files a tenth of the examples is held out, if wanted.
+
+    Raises:
+        UserError: a file cannot be read, or is not suitable for the task.
+    """
+    notes: list[str] = []
+    read = partial(task.read, columns=files.columns, kind=files.kind, notes=notes)
+    examples = read(files.train)
+    labels = task.label_names(examples)
+    if set(labels) == set(base.labels):
+        labels = base.labels
+    if files.dev:
+        return Examples(examples, read(files.dev), labels, notes, files.in_memory)
+    if not hold_out:
+        return Examples(examples, [], labels, notes, files.in_memory)
+    return Examples(*task.hold_out(examples, HOLD_OUT_SEED), labels, notes, files.in_memory)
+
+
+def frame_examples(task: Task, base: Model, examples: Sequence[Any], labels: Sequence[str], purpose: str) -> Framed:
+    """Convert examples to samples.
+
+    Raises:
+        UserError: no samples remain of the examples; the message states the purpose.
+    """
+    framed = task.frame(base.tokenizer, examples, labels, gold=True)
+    if examples and not framed.samples:
+        raise UserError(f"no example can be used for {purpose}", remedy="; ".join(framed.notes))
+    return framed
+
+
+def _digest(examples: Sequence[Any]) -> str:
+    content = msgspec.json.encode(examples)
+    for name in {example.file for example in examples}:
+        content = content.replace(b'"file":' + msgspec.json.encode(name), b'"file":""')
+    return hashlib.sha256(content).hexdigest()

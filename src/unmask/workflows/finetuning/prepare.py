@@ -1,0 +1,250 @@
+"""Preparation of a fine-tuning run before its directory is opened: model, resolved recipe, examples as samples.
+
+Errors in files, settings and model are raised here, before a run directory is created.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+
+from unmask.data.batches.no_masking import WHOLE_TEXT
+from unmask.inference.pooling import supported
+from unmask.model.model import Model, load_model
+from unmask.nn.encoders.encoder import Encoder
+from unmask.objectives.learner import Learner
+from unmask.objectives.teacher import TEACHER, Teacher
+from unmask.recipes.recipe import FinetuningRecipe, recipe_table
+from unmask.recipes.requirements import describe
+from unmask.support.errors import UserError
+from unmask.support.settings import convert, put
+from unmask.tasks import TASKS
+from unmask.tasks.embedding import Embedding
+from unmask.tasks.task import Framed
+from unmask.tasks.text_task import TextTask
+from unmask.training.machine import Machine
+from unmask.training.runs.display import Display
+from unmask.workflows.finetuning.examples import Examples, frame_examples, read_examples
+from unmask.workflows.finetuning.job import Job
+from unmask.workflows.finetuning.learner import build_learner
+from unmask.workflows.finetuning.rule import defaults
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of a run with objectives of its own.
+
+    Attributes:
+        share: share of the run's steps.
+        objectives: the names of its objectives, among them that of the task.
+    """
+
+    share: float
+    objectives: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything that a fine-tuning run needs.
+
+    Attributes:
+        base: the model to fine-tune.
+        recipe: the recipe with all settings resolved.
+        data: the training examples and the examples that results are reported on.
+        split: the examples of `data`; with early stopping, or if a setting of the task is tuned, the training examples
+            divided into those to train on and a tenth for this choice.
+        learner: encoder and head, on the device.
+        kept: whether the head is that of the model.
+        train, held: samples to train on, and samples to evaluate on during training.
+        inputs: fingerprints of model and examples.
+        source: name of what the model was made of, in messages; empty: `notes` name it.
+        how: what the run does, for the card of its model.
+        notes: lines to print at the start.
+        teacher: what objectives learn from, if they do.
+        phases: the parts of the run.
+    """
+
+    base: Model
+    recipe: FinetuningRecipe
+    data: Examples
+    split: Examples
+    learner: Learner
+    kept: bool
+    train: Framed
+    held: Framed
+    inputs: dict[str, str]
+    source: str
+    how: str
+    notes: tuple[str, ...] = ()
+    teacher: Teacher | None = None
+    phases: tuple[Phase, ...] = ()
+
+    @property
+    def stops_early(self) -> bool:
+        """Whether evaluations during training decide when the run ends."""
+        return self.recipe.budget.patience is not None
+
+
+def prepare(job: Job, machine: Machine, display: Display, *, choosing: bool) -> Prepared:
+    """Read model and examples, resolve the settings, and convert the examples to samples.
+
+    Args:
+        job: the task, the model, the files and the settings.
+        machine: the device of the learner.
+        display: prints what the formats of the files exclude.
+        choosing: whether to evaluate on a tenth of the training examples instead of the dev examples.
+
+    Raises:
+        UserError: files, model and settings are inconsistent.
+    """
+    base = _load(job)
+    unsettled = TASKS[job.task]()
+    read = read_examples(unsettled, job.files, base, hold_out=not job.all_examples)
+    for note in read.notes:
+        display.say(note)
+    data = read.inner(unsettled) if choosing else read
+    recipe = _resolve(job, base, data)
+    ready = assemble(base, recipe, data, f"{job.start.model}", machine)
+    if job.files.dev and (choosing or ready.stops_early):  # used at the end or by another run: check them now
+        recipe.task.frame(base.tokenizer, read.held, data.labels, gold=True)
+    return ready
+
+
+def assemble(
+    base: Model, recipe: FinetuningRecipe, data: Examples, source: str, machine: Machine, teacher: Teacher | None = None
+) -> Prepared:
+    """Build the learner, and convert the examples to samples.
+
+    Args:
+        base: the model to fine-tune.
+        recipe: the recipe with all settings resolved.
+        data: the examples.
+        source: see `Prepared`.
+        machine: the device of the learner.
+        teacher: what objectives learn from.
+
+    Raises:
+        UserError: examples, recipe and model are inconsistent.
+    """
+    task = recipe.task
+    learner, kept = build_learner(base, data.labels, recipe, teacher)
+    learner.to(machine.device)
+    stops_early = recipe.budget.patience is not None
+    # examples for early stopping or for tuning a setting are neither trained on nor reported on
+    split = data.inner(task) if stops_early or task.tunes else data
+    with ThreadPoolExecutor(1) as aside:
+        inputs = aside.submit(lambda: {**base.inputs("model"), **data.fingerprints()})
+        train = frame_examples(task, base, split.train, data.labels, "training")
+        evaluated = (split if stops_early else data).held
+        held = frame_examples(task, base, evaluated, data.labels, "evaluation")
+    how = "Trained on frozen features" if recipe.frozen else "Fine-tuned"
+    return Prepared(
+        base, recipe, data, split, learner, kept, train, held, inputs.result(), source, how, teacher=teacher
+    )
+
+
+class _LoadSettings(msgspec.Struct, frozen=True):
+    """The settings needed to load the model; the defaults of the others depend on its width and on the data."""
+
+    seed: Annotated[int, msgspec.Meta(ge=0)] = 0
+    dropout: Annotated[float, msgspec.Meta(ge=0, lt=1)] | None = None
+
+
+def _load(job: Job) -> Model:
+    given = {key: value for key, value in (_table(job) | dict(job.settings)).items() if key in ("seed", "dropout")}
+    settings, start = convert(put({}, given, _LoadSettings), _LoadSettings, "--set"), job.start
+    return load_model(
+        start.model,
+        tokenizer=start.tokenizer,
+        allow_pickle=start.allow_pickle,
+        dropout=settings.dropout,
+        seed=settings.seed,
+    )
+
+
+def _table(job: Job) -> dict[str, Any]:
+    """Return the recipe that a job names, as a table; empty if it names none.
+
+    Raises:
+        UserError: it cannot be read, or is not a recipe of this task.
+    """
+    if job.recipe is None:
+        return {}
+    table, name = recipe_table(job.recipe)
+    kind = table["task"].get("kind") if isinstance(table.get("task"), dict) else None
+    if kind != job.task:
+        what = f"for {kind}" if kind else "not one of fine-tuning"
+        raise UserError(f"this recipe is {what}", file=name, remedy=f"name one for {job.task}")
+    if "distillation" in table:
+        raise UserError("this recipe is one of a distillation", file=name, remedy="use unmask distill")
+    return table
+
+
+def _resolve(job: Job, base: Model, data: Examples) -> FinetuningRecipe:
+    """Return the recipe: the defaults, overridden by the user's settings, then resolved by the training examples."""
+    rule = _table(job) or defaults(
+        job.task,
+        base.encoder.settings,
+        len(data.train),
+        pretrained=job.start.pretrained,
+        tokens=base.tokens,
+        frozen=job.frozen,
+        downstream=job.downstream,
+    )
+    recipe = convert(put(rule, job.settings, FinetuningRecipe), FinetuningRecipe, str(job.recipe or "--set"))
+    if recipe.task.length > base.encoder.longest:
+        raise UserError(f"length {recipe.task.length} exceeds the {base.encoder.longest} positions of the model")
+    check_effects(recipe, base.encoder)
+    task = recipe.task.settle(data.train, data.labels)
+    if isinstance(task, Embedding):
+        own = supported(base.pooling if task.pooling is None else None)
+        task = msgspec.structs.replace(task, pooling=task.pooling or own.kind)
+    return msgspec.structs.replace(recipe, task=task)
+
+
+def check_effects(recipe: FinetuningRecipe, body: Encoder, teacher: Teacher | None = None) -> None:
+    """Raise an error for settings without effect, and for objectives that the model does not support."""
+    if recipe.frozen and recipe.task.part == "multiple_choice":
+        raise UserError("multiple choice does not work with a frozen encoder", remedy="omit --frozen")
+    if isinstance(recipe.task, Embedding) and (recipe.frozen or recipe.downstream is not None):
+        raise UserError(
+            "vectors are those of the encoder itself, which is trained", remedy="omit --frozen and --downstream"
+        )
+    for name, settings in recipe.objectives.items():
+        if recipe.task.grouped:
+            title, what, instead = recipe.task.part.replace("_", " "), "texts", ""
+            if isinstance(recipe.task, TextTask):
+                what, instead = "windows", " or --set task.windows=1 --set task.stride=0"
+            raise UserError(
+                f"objective.{name} does not work with {title}, whose examples are groups of {what}",
+                remedy=f"pass --set objective.{name}=false{instead}",
+            )
+        if recipe.frozen or recipe.downstream is not None:
+            raise UserError(
+                f"objective.{name} goes with neither a frozen encoder nor a downstream model", remedy="remove it"
+            )
+        if teacher is None and TEACHER in settings.asks:
+            raise UserError(
+                f"objective.{name} learns from a teacher", remedy="use it with unmask distill RECIPE --teacher MODEL"
+            )
+        if missing := sorted(settings.asks - body.gives - {WHOLE_TEXT, TEACHER}):
+            raise UserError(
+                f"objective.{name} needs {describe(missing[0])}, which neither this model nor labeled examples provide",
+                remedy="remove it",
+            )
+    if recipe.frozen and recipe.optimizer.layer_decay != 1:
+        raise UserError("optimizer.layer_decay has no effect on a frozen encoder", remedy="remove it")
+    if recipe.frozen and recipe.reset is not None:
+        raise UserError(
+            "reset has no effect on a frozen encoder: the new weights would not be trained", remedy="remove it"
+        )
+    if recipe.frozen and recipe.batch.recompute:
+        raise UserError("batch.recompute has no effect on a frozen encoder", remedy="remove it")
+    if not recipe.frozen and recipe.downstream is not None and recipe.downstream.plain(body.num_layers):
+        raise UserError(
+            "--downstream linear has no effect without --frozen: it is the default of fine-tuning",
+            remedy="pass --frozen, or remove it",
+        )

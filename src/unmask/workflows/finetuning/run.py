@@ -1,0 +1,265 @@
+"""One fine-tuning run.
+
+examples -> samples -> the training loop -> RUN/model, evaluated on data that was not used for any choice
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+
+from unmask.data.batches.batch import Sample, collate, split, total_length
+from unmask.data.batches.sources import ExampleSource
+from unmask.inference.decisions import DecisionBackend
+from unmask.inference.evaluation.model import score_examples
+from unmask.inference.predictor import Predictor
+from unmask.model.model import Model, save_model
+from unmask.nn.encoders.encoder import TOKEN_EMBEDDINGS, WithTokenEmbeddings
+from unmask.support.durable import replace_file
+from unmask.support.settings import write
+from unmask.support.version import __version__
+from unmask.training.checkpoint import Progress
+from unmask.training.loop import Trainer, open_run
+from unmask.training.machine import Machine, choose_machine
+from unmask.training.plan import FEWEST_EVALUATIONS, FORWARDS_PER_STEP
+from unmask.training.processes import Processes
+from unmask.training.runs.directory import RunDirectory
+from unmask.training.runs.display import Display
+from unmask.training.runs.plots import plot_confusion, plot_training, try_to_draw
+from unmask.training.runs.report import finetuning_report, model_card
+from unmask.workflows.finetuning.frozen import FEATURES, freeze
+from unmask.workflows.finetuning.job import Job
+from unmask.workflows.finetuning.learner import finished_model
+from unmask.workflows.finetuning.prepare import Phase, Prepared, prepare
+from unmask.workflows.finetuning.used_rows import Reindex, only_used_rows
+
+EVALUATION_SHARE = 0.05
+"""Maximum cost of all evaluations during training, compared with that of the training."""
+MIN_EVALUATED, MAX_EVALUATED = 50, 1000
+"""Minimum and maximum number of held-out samples for evaluations during training; all are scored at the end."""
+SCORES = "dev.json"
+"""File name of the scores of a finished run."""
+EVALUATION_TOKENS = 8192
+"""Number of tokens in an evaluation batch."""
+
+
+def run_job(
+    job: Job, out: str | Path, *, resume: bool = False, choosing: bool = False, features: Path | None = None
+) -> Path:
+    """Fine-tune as described in `unmask.workflows.finetuning.finetune`.
+
+    Args:
+        job: the task, the model, the files and the settings.
+        out: the run directory.
+        resume: whether to continue the run in `out`.
+        choosing: whether the run serves a choice: it is then evaluated on a tenth of the training examples, and the dev
+            examples are not used.
+        features: folder of a frozen encoder's features, shared between runs; None: in the run directory until it ends.
+
+    Returns:
+        The directory of the model, RUN/model.
+
+    Raises:
+        UserError: files, model and run are inconsistent.
+        UnmaskError: the run was interrupted; it is saved.
+    """
+    job.check()
+    processes = Processes.launched()
+    display = Display(quiet=job.quiet or not processes.is_main)
+    machine = job.machine or choose_machine()
+    ready = prepare(job, machine, display, choosing=choosing)
+    held = "" if job.files.dev or choosing or job.all_examples else f"{len(ready.data.held):,} of the examples"
+    remarks = [f"{held} were held out; to train on them too: --all"] if held else []
+    return run_prepared(ready, out, machine, processes, display, resume=resume, features=features, remarks=remarks)
+
+
+def run_prepared(
+    ready: Prepared,
+    out: str | Path,
+    machine: Machine,
+    processes: Processes,
+    display: Display,
+    *,
+    resume: bool = False,
+    features: Path | None = None,
+    remarks: Sequence[str] = (),
+) -> Path:
+    """Train what was prepared; see `run_job`.
+
+    Args:
+        ready: model, recipe and samples.
+        out: the run directory.
+        machine: device and precision.
+        processes: the processes that train together.
+        display: shows the progress.
+        resume: whether to continue the run in `out`.
+        features: folder of a frozen encoder's features.
+        remarks: lines to print at the end.
+    """
+    recipe = write(ready.recipe)
+    with processes, open_run(out, recipe, ready.inputs, machine, processes, resume=resume) as run:
+        if resume and not run.changed and _is_finished(run):
+            display.say(f"already finished: {run.model}")
+            return run.model
+        if processes.is_main:  # the scores are those of an earlier end of the run
+            (run.path / SCORES).unlink(missing_ok=True)
+        _announce(ready, display)
+        parts = _samples(ready, features or run.path / FEATURES, machine, processes, display)
+        with _reduced(ready, parts) as reindex:
+            trainer = _trainer(ready, *parts, reindex, run, machine, processes, display)
+            trainer.complete(resume=resume)
+        if not processes.is_main:
+            return run.model
+        metrics = _finish(run, ready, trainer.progress, machine, display)
+    if metrics:
+        display.say("dev: " + ", ".join(f"{name} {value:.2f}" for name, value in metrics.items()))
+    for remark in (*remarks, f"model: {run.model}"):
+        display.say(remark)
+    return run.model
+
+
+def _samples(
+    ready: Prepared, features: Path, machine: Machine, processes: Processes, display: Display
+) -> tuple[Sequence[Sample], Sequence[Sample]]:
+    """Return the samples to train on and those to evaluate on; those of a frozen encoder refer to its features."""
+    both = ready.train.samples, _evaluated(ready)
+    if ready.recipe.frozen:
+        weights = ready.inputs["model"]
+        both, about = freeze(
+            ready.learner, ready.base, ready.recipe, both, features, weights, machine, processes, display
+        )
+        display.say(about)
+    return both
+
+
+def _evaluated(ready: Prepared) -> Sequence[Sample]:
+    """Return the held-out samples for evaluations during training, evenly spaced; for early stopping, all of them."""
+    held = ready.held.samples
+    if ready.stops_early or not held:
+        return held
+    affordable = EVALUATION_SHARE * FORWARDS_PER_STEP * _training_tokens(ready) / (FEWEST_EVALUATIONS + 1)
+    most = min(MAX_EVALUATED, max(MIN_EVALUATED, len(held) * affordable / total_length(held)))
+    return held[:: max(1, math.ceil(len(held) / most))]
+
+
+def _training_tokens(ready: Prepared) -> float:
+    """Return the number of tokens that the run reads; infinity if its budget is in minutes."""
+    budget, batch, samples = ready.recipe.budget, ready.recipe.batch, ready.train.samples
+    epoch = total_length(samples)
+    if budget.epochs is not None:
+        return budget.epochs * epoch
+    if budget.steps is not None:
+        return budget.steps * (batch.tokens or (batch.sequences or 0) * epoch / len(samples))
+    return budget.tokens or math.inf
+
+
+def _reduced(ready: Prepared, parts: tuple[Sequence[Sample], Sequence[Sample]]) -> AbstractContextManager[Reindex]:
+    """Return a context in which only the token embeddings that occur in the samples are trained, if that is exact."""
+    recipe = ready.recipe
+    bodies = [ready.base.encoder, *(() if ready.teacher is None else (ready.teacher.encoder,))]
+    decoded = any(TOKEN_EMBEDDINGS in one.asks for one in recipe.objectives.values())
+    whole = recipe.frozen or decoded or recipe.optimizer.kind == "lamb"
+    if whole or any(TOKEN_EMBEDDINGS not in body.gives for body in bodies):
+        return nullcontext(lambda sample: sample)
+    return only_used_rows([cast(WithTokenEmbeddings, body).words for body in bodies], parts)
+
+
+def _trainer(
+    ready: Prepared,
+    samples: Sequence[Sample],
+    held: Sequence[Sample],
+    reindex: Reindex,
+    run: RunDirectory,
+    machine: Machine,
+    processes: Processes,
+    display: Display,
+) -> Trainer:
+    learner, recipe = ready.learner, ready.recipe
+    phases = ready.phases or (Phase(1.0, tuple(learner.parts)),)
+    last = {recipe.task.part, *phases[-1].objectives}  # the task is always evaluated
+    watched = split([learner.prepare(reindex(sample), last) for sample in held], EVALUATION_TOKENS) if held else []
+    return Trainer(
+        learner,
+        ExampleSource(samples, seed=recipe.seed, stages=[(one.share, " and ".join(one.objectives)) for one in phases]),
+        prepare=lambda sample: learner.prepare(reindex(sample), phases[sample.stage].objectives),
+        heldout=[collate(some) for some in watched],
+        evaluation_share=EVALUATION_SHARE,
+        settings=recipe,
+        run=run,
+        machine=machine,
+        display=display,
+        processes=processes,
+    )
+
+
+def _finish(
+    run: RunDirectory, ready: Prepared, progress: Progress, machine: Machine, display: Display
+) -> dict[str, float]:
+    """Evaluate the finished model as `evaluate` does; write the model, the scores, the plots and the report."""
+    recipe, data, trained_on = ready.recipe, ready.data, len(ready.split.train)
+    exact = replace(machine, precision="float32")
+    model = finished_model(ready.base, ready.learner, data.labels, recipe.task)
+    if recipe.task.tunes:
+        model = _tune(model, ready.split.held, exact, display)
+    alone = recipe.task.exclusive and not recipe.task.grouped  # a decision depends on the logits of one sample
+    decides = data.labels and alone and machine != exact
+    backend = DecisionBackend(model, machine, display) if decides else None
+    predictor = Predictor(model, exact, display, backend=backend)
+    result = score_examples(predictor, data.held) if data.held else {"metrics": {}}
+    metrics: dict[str, float] = result["metrics"]
+    labels = f" with the labels {', '.join(data.labels)}" if data.labels else ""
+    about = f"{ready.how} with unmask {__version__} on {trained_on:,} examples{labels}."
+    save_model(run.model, model, model_card(recipe.task.title, about, metrics))
+    shutil.rmtree(run.plots, ignore_errors=True)  # plots of an earlier end of the run
+    run.report(finetuning_report(run, recipe.task, data.labels, progress, trained_on, metrics))
+    shutil.rmtree(run.path / FEATURES, ignore_errors=True)
+    replace_file(run.path / SCORES, msgspec.json.format(msgspec.json.encode(result)))
+    if "confusion" in result:
+        counts = np.array(result["confusion"])
+        try_to_draw(lambda: plot_confusion(model.labels, counts, run.plots / "confusion.png"), display.say)
+    try_to_draw(lambda: plot_training(run), display.say)
+    run.report(finetuning_report(run, recipe.task, data.labels, progress, trained_on, metrics))  # now with the plots
+    return metrics
+
+
+def _is_finished(run: RunDirectory) -> bool:
+    """Return whether a run has written all its files except plots; the scores are the last to be written."""
+    return (run.path / SCORES).exists() and (run.model / "config.json").exists()
+
+
+def _tune(model: Model, aside: Sequence[Any], machine: Machine, display: Display) -> Model:
+    """Return the model with its task tuned on training examples that were set aside."""
+    assert model.task is not None
+    task = model.task.tune(aside, Predictor(model, machine, display).run(aside))
+    before, after = msgspec.to_builtins(model.task), msgspec.to_builtins(task)
+    tuned = ", ".join(f"{name} {value:.4g}" for name, value in after.items() if value != before[name])
+    display.say(f"tuned on {len(aside):,} training examples set aside for it: {tuned}")
+    return replace(model, task=task)
+
+
+def _announce(ready: Prepared, display: Display) -> None:
+    """Print what was repaired, truncated or left out in the examples, and the main settings of the run."""
+    for note in (*ready.notes, *ready.train.notes, *(f"dev: {note}" for note in ready.held.notes)):
+        display.say(note)
+    base, recipe, data, source = ready.base, ready.recipe, ready.data, ready.source
+    title = recipe.task.part.replace("_", " ")
+    own = f" (its own is for {', '.join(base.labels)})" if base.labels else ""
+    new = [*base.created, *(() if ready.kept else (f"the {title} head{own}",))]
+    labels = f", labels: {', '.join(data.labels)}" if data.labels else ""
+    lacking = f", as {source} lacks it" if source else ""
+    weights = f"newly initialized{lacking}: {', '.join(new)}" if new else f"all weights from {source}" if source else ""
+    display.say(
+        f"{len(ready.split.train):,} training examples, {len(data.held):,} evaluation examples{labels}\n"
+        f"learning rate {recipe.optimizer.learning_rate:g}, {recipe.batch.sequences or recipe.batch.tokens} "
+        f"{'sequences' if recipe.batch.sequences else 'tokens'} per step, seed {recipe.seed}"
+    )
+    if weights:
+        display.say(weights)

@@ -1,0 +1,186 @@
+"""Several fine-tuning runs of one recipe: one per seed, optionally after a small search for the learning rate.
+
+Results of fine-tuning vary between seeds (Dodge et al. 2020), so a single score is unreliable. RUN/seed-0, RUN/seed-1,
+… are complete runs, RUN/report.md states their mean and standard deviation, and RUN/model is the best of them on the
+dev data. Data that was used for a choice is not reported on: learning rates are compared on a tenth of the training
+examples, by the runs RUN/rate-…. Only the score of the best seed is biased by the selection, as the report states.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tomllib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from unmask.support.durable import replace_file
+from unmask.support.environment import rank_and_size
+from unmask.support.errors import UserError
+from unmask.support.settings import write_line
+from unmask.tasks import TASKS
+from unmask.training.runs.directory import RunDirectory
+from unmask.workflows.finetuning.frozen import FEATURES
+from unmask.workflows.finetuning.job import Job
+from unmask.workflows.finetuning.run import run_job
+
+FACTORS = (0.5, 1.0, 2.0, 4.0)
+"""Multiples of the default learning rate that a search tries."""
+RATE = "optimizer.learning_rate"
+"""Key of the setting that is searched."""
+
+
+def run_trials(job: Job, out: str | Path, *, seeds: int, search: bool = False, resume: bool = False) -> Path:
+    """Fine-tune with several seeds; write the best model and a report.
+
+    Args:
+        job: the task, the model, the files and the settings.
+        out: the directory of all runs.
+        seeds: number of seeds; the first is that of the job's settings, or 0.
+        search: whether to try half, once, twice and four times the default learning rate first.
+        resume: whether to continue the runs in `out`.
+
+    Returns:
+        The directory of the best model, RUN/model.
+
+    Raises:
+        UserError: the directory is not empty, or the search has no effect.
+    """
+    out = Path(out)
+    job.check()
+    _check(job, out, seeds, search, resume)
+    rates = {}
+    if search:
+        started = [run for run in out.glob("seed-*") if _can_resume(run, resume)]  # they keep their learning rate
+        rates = _rates(out, job.task) if started else _search(job, out, resume)
+        chosen = _rate(started[0]) if started else max(rates, key=lambda rate: rates[rate])
+        job = _with(job, RATE, chosen)
+    first = job.settings.get("seed", 0)
+    found: dict[str, dict[str, float]] = {}
+    for seed in range(first, first + seeds):
+        run = out / f"seed-{seed}"
+        run_job(_with(job, "seed", seed), run, resume=_can_resume(run, resume), features=out / FEATURES)
+        found[run.name] = _metrics(run)
+    best = max(found, key=lambda name: found[name][_metric(job.task, found[name])])
+    _copy_model(out / best / "model", out / "model")
+    shutil.rmtree(out / FEATURES, ignore_errors=True)
+    replace_file(out / "seeds.json", msgspec.json.format(msgspec.json.encode({"rates": rates, "seeds": found})))
+    replace_file(out / "report.md", _report(out, job.task, rates, found, best).encode())
+    return out / "model"
+
+
+def _check(job: Job, out: Path, seeds: int, search: bool, resume: bool) -> None:
+    """Raise an error for options that are impossible or have no effect."""
+    if seeds < 1:
+        raise UserError(f"--seeds is {seeds}, but at least one seed is needed", remedy="pass --seeds 1 or more")
+    if rank_and_size()[1] > 1:
+        raise UserError("--seeds and --search do not run under torchrun", remedy="start each seed separately")
+    if job.all_examples:
+        raise UserError("--all leaves no scores for --seeds and --search to choose by", remedy="remove it")
+    if not resume and out.exists() and any(out.iterdir()):
+        raise UserError("the directory is not empty", file=out, remedy="choose another --out, or pass --resume")
+    if search and RATE in job.settings:
+        raise UserError(f"--search has no effect with --set {RATE}=…", remedy="remove one of them")
+    seed = job.settings.get("seed", 0)
+    if type(seed) is not int or seed < 0:
+        raise UserError(f"--set {write_line('seed', seed)}: not a whole number from 0")
+
+
+def _with(job: Job, key: str, value: Any) -> Job:
+    """Return the job with one setting changed."""
+    return replace(job, settings={**job.settings, key: value})
+
+
+def _search(job: Job, out: Path, resume: bool) -> dict[float, float]:
+    """Return the score of each learning rate on a tenth of the training examples."""
+    found = {}
+    rate = None
+    for factor in sorted(FACTORS, key=lambda factor: factor != 1):  # the default rate first, to read it from the run
+        run = out / f"rate-x{factor:g}"
+        trial = job if rate is None else _with(job, RATE, float(f"{rate * factor:.3g}"))
+        run_job(trial, run, resume=_can_resume(run, resume), choosing=True, features=out / FEATURES)
+        used = _rate(run)
+        rate = rate or used
+        found[used] = _score(run, job.task)
+    return found
+
+
+def _rates(out: Path, task: str) -> dict[float, float]:
+    """Return the scores of an earlier search by learning rate."""
+    return {_rate(run): _score(run, task) for run in sorted(out.glob("rate-x*"))}
+
+
+def _rate(run: Path) -> float:
+    recipe: dict[str, Any] = tomllib.loads((run / "recipe.toml").read_text(encoding="utf8"))
+    return float(recipe["optimizer"]["learning_rate"])
+
+
+def _can_resume(run: Path, resume: bool) -> bool:
+    """Return whether a run can be resumed; clear one that was interrupted before its first checkpoint."""
+    if not resume or not (run / "recipe.toml").exists():
+        return False
+    if any((run / "checkpoints").glob("step-*")):
+        return True
+    RunDirectory.forget_unstarted(run)
+    return False
+
+
+def _metrics(run: Path) -> dict[str, float]:
+    metrics: dict[str, float] = msgspec.json.decode((run / "dev.json").read_bytes())["metrics"]
+    return metrics
+
+
+def _score(run: Path, task: str) -> float:
+    metrics = _metrics(run)
+    return metrics[_metric(task, metrics)]
+
+
+def _metric(task: str, metrics: Mapping[str, float]) -> str:
+    """Return the metric that selects; if the data do not have it, their first one."""
+    return TASKS[task].metric if TASKS[task].metric in metrics else next(iter(metrics))
+
+
+def _copy_model(source: Path, target: Path) -> None:
+    aside = target.with_name(".writing-model")
+    shutil.rmtree(aside, ignore_errors=True)
+    shutil.copytree(source, aside)
+    shutil.rmtree(target, ignore_errors=True)
+    aside.rename(target)
+
+
+def _report(
+    out: Path, task: str, rates: Mapping[float, float], found: Mapping[str, Mapping[str, float]], best: str
+) -> str:
+    names = list(next(iter(found.values())))
+    many = f"{len(found)} seeds" if len(found) > 1 else "one seed"
+    lines = [f"# {task.replace('-', ' ').capitalize()}, {many}", ""]
+    if rates:
+        chosen_by = _metric(task, _metrics(next(out.glob("rate-x*"))))
+        lines += [f"| learning rate | {chosen_by} on a tenth of the training examples |", "|---|---|"]
+        lines += [f"| {rate:g} | {score:.2f} |" for rate, score in rates.items()]
+        lines += ["", f"Selected: {_rate(out / best):g}.", ""]
+    lines += ["| dev data | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    for run, metrics in found.items():
+        lines.append(f"| [{run}]({run}/report.md) | " + " | ".join(f"{metrics[name]:.2f}" for name in names) + " |")
+    columns = [[metrics[name] for metrics in found.values()] for name in names]
+    lines.append("| **mean** | " + " | ".join(f"{statistics.mean(column):.2f}" for column in columns) + " |")
+    if len(found) > 1:
+        spread = " | ".join(f"{statistics.stdev(column):.2f}" for column in columns)
+        lines.append(f"| standard deviation | {spread} |")
+    if len(found) > 1:
+        lines += [
+            "",
+            f"`model/` is that of {best}, the best by {_metric(task, found[best])} on the dev data. Expect it to "
+            "score like the mean: its own score is biased by the selection.",
+        ]
+    lines += [
+        "",
+        "```",
+        f"unmask evaluate --model {out} --data FILE",
+        "```",
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,151 @@
+"""Compatibility checks before a run is created: each raises a `UserError` with the reason and a remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from unmask.data.batches.batch import Sample
+from unmask.data.batches.sources import Source
+from unmask.data.batches.streams import StreamSource
+from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.families import BodySettings
+from unmask.nn.encoders.encoder import LEFT_TO_RIGHT, SEPARATE_LAYERS
+from unmask.objectives.teacher import TEACHER
+from unmask.recipes.recipe import Recipe
+from unmask.support.errors import UserError
+
+
+def check_vocabulary(shape: BodySettings, pad: int, kind: str) -> None:
+    """Raise an error if a body cannot read a vocabulary, or if transformers would number its positions differently.
+
+    RoBERTa's positions start after the id of the padding token.
+
+    Args:
+        shape: settings of the body.
+        pad: id of the padding token.
+        kind: kind of the vocabulary.
+    """
+    if not shape.reads(kind):
+        words = "--set tokenizer.kind=words --set tokenizer.lowercase=false"
+        raise UserError(
+            f"an encoder of the kind {shape.__struct_config__.tag} cannot read a vocabulary of the kind {kind}",
+            remedy=f"pass {'--set tokenizer.kind=wordpiece' if kind == 'words' else words}, or another corpus",
+        )
+    if wanted := shape.mismatch(pad):
+        raise UserError(
+            f"[encoder] does not match the vocabulary, in which the padding token has id {pad}",
+            remedy=f"pass --set encoder.{wanted}",
+        )
+
+
+def check_words(recipe: Recipe, tokenizer: Tokenizer) -> list[str]:
+    """Raise an error if whole words are to be masked but every token of the vocabulary is a word.
+
+    Returns:
+        Notes for the user, if n-grams or spans of several words are masked, or words are longer than what is read.
+    """
+    notes = [f"the vocabulary has {note}" for note in tokenizer.notes([np.arange(tokenizer.size, dtype=np.int32)])]
+    words = {words for stage in recipe.every_stage if (words := stage.masking.words)}
+    if not words or not tokenizer.begins_word(np.arange(tokenizer.size)).all():
+        return notes
+    if 1 in words:
+        raise UserError(
+            "every token of this vocabulary is a word, so masking whole words would mask single tokens",
+            remedy="pass --set masking.kind=token, or train a vocabulary with subwords",
+        )
+    note = "every token of this vocabulary is a word: the length of masked n-grams and spans is counted in tokens"
+    return [*notes, note]
+
+
+def check_masked(recipe: Recipe, samples: Sequence[Sample]) -> None:
+    """Raise an error if most samples, prepared as at the end of the run, have no masked tokens."""
+    empty = sum(not len(sample.positions.get("masked", [0])) for sample in samples)
+    if 2 * empty <= len(samples):
+        return
+    if recipe.masking.whole_words:
+        raise UserError(
+            f"{empty} of the first {len(samples)} samples have no word that can be masked as a whole: each is longer "
+            f"than {recipe.masking.rate_at(1.0):.0%} of its sample, as in text without spaces between words",
+            remedy="pass --set masking.kind=token (or span)",
+        )
+    raise UserError(
+        f"{empty} of the first {len(samples)} samples have no token to mask: the vocabulary does not cover their text",
+        remedy="train a tokenizer on it: unmask tokenizer train FILES --out DIR",
+    )
+
+
+def check_memory(shape: BodySettings, source: Source) -> None:
+    """Raise an error if the text of a stream is too short to fill the memory of a body, which XLNet has."""
+    memory = getattr(shape, "memory", 0)
+    if not memory or not isinstance(source, StreamSource) or not source.num_windows:
+        return
+    text = (source.num_windows - 1) * source.text.advance  # before the last window
+    if text < memory:
+        raise UserError(
+            f"the memory of {memory} tokens exceeds the text: before its last window, each of the {source.streams} "
+            f"streams has {text} tokens",
+            remedy="add text, or pass a smaller encoder.memory, or layout.streams (and batch.sequences)",
+        )
+
+
+def check_shape(shape: BodySettings, recipe: Recipe, init: str | Path) -> None:
+    """Raise an error if a model lacks what the recipe's objectives need, or has too few positions for its layout."""
+    stages = recipe.every_stage
+    given = shape.gives.union({TEACHER}, *(stage.masking.gives | stage.layout.gives for stage in stages))
+    missing = sorted(frozenset().union(*(one.asks for one in recipe.all_objectives.values())) - given)
+    if missing:
+        raise UserError(
+            f"the recipe {recipe.name} needs {', '.join(missing)}, which {init} does not provide",
+            remedy=f"use a recipe such as {'gpt-mini' if LEFT_TO_RIGHT in shape.gives else 'bert-mini'}",
+        )
+    length = max(stage.layout.length for stage in stages)
+    if length > shape.positions:
+        raise UserError(
+            f"the layout's length {length} exceeds the {shape.positions} positions of {init}",
+            remedy=f"pass --set layout.length={shape.positions}",
+        )
+
+
+def check_teacher(recipe: Recipe, teacher: object) -> None:
+    """Raise an error if objectives lack a teacher to learn from, or a teacher has no effect."""
+    taught = [name for name, one in recipe.all_objectives.items() if TEACHER in one.asks]
+    if taught and teacher is None:
+        raise UserError(
+            f"objective.{taught[0]} learns from a teacher", remedy="use it with unmask distill RECIPE --teacher MODEL"
+        )
+    if teacher is not None and not taught:
+        raise UserError(
+            f"no objective of the recipe {recipe.name} learns from a teacher",
+            remedy="use a recipe such as distilbert-mini, or pass --set objective.soft_targets.weight=1",
+        )
+
+
+def check_init(init: str | Path | None, layers: int | None) -> None:
+    """Raise an error if there is no model whose layers could be selected."""
+    if init is None and layers is not None:
+        raise UserError("--layers has no effect without --init", remedy="pass --set encoder.layers=N")
+
+
+def check_layers(shape: BodySettings, layers: int, init: str | Path) -> None:
+    """Raise an error if a body with fewer layers cannot be made from those of a model."""
+    if layers < 1:
+        raise UserError(f"--layers must be at least 1, not {layers}")
+    if SEPARATE_LAYERS not in shape.gives:
+        raise UserError(
+            f"--layers cannot select layers of {init}, because they share their weights", remedy="omit --layers"
+        )
+    if layers >= shape.layers:
+        raise UserError(
+            f"--layers {layers} is not smaller than the number of layers of {init}, {shape.layers}",
+            remedy="omit it, or choose a smaller number",
+        )
+    if (shape.layers - 1) % shape.period or (layers - 1) % shape.period:
+        possible = [str(number) for number in range(1, shape.layers, shape.period)]
+        fits = not (shape.layers - 1) % shape.period
+        raise UserError(
+            f"--layers {layers}: the layers of {init} alternate between kinds with a period of {shape.period}",
+            remedy=f"choose {', '.join(possible)}" if fits else "omit it",
+        )

@@ -1,0 +1,230 @@
+"""Preparation of a tokenizer and a corpus from raw text inside a run directory.
+
+If a preparation is interrupted, the next one reuses its tokenizer and its complete or partial corpus, provided that the
+files (by name, size and modification time), the settings and the versions of the libraries are the same.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from unmask.data.corpus.build import build_corpus, check_sources
+from unmask.data.corpus.corpus import Corpus, open_corpus
+from unmask.data.text.documents import Skipped, TextOptions, read_documents, refuse_none
+from unmask.data.text.files import display_name
+from unmask.data.tokenizers.extend import extend_tokenizer
+from unmask.data.tokenizers.load import load_tokenizer
+from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.data.tokenizers.train import PADDING, TokenizerSettings, train_tokenizer
+from unmask.model.directory import find, read_settings
+from unmask.recipes.recipe import Recipe
+from unmask.support.durable import sync
+from unmask.support.errors import UserError
+from unmask.support.version import __version__
+from unmask.training.runs.directory import PREPARED, RunDirectory
+from unmask.workflows.pretraining.checks import check_init, check_layers, check_shape, check_vocabulary, check_words
+
+LIBRARIES = ("tokenizers", "sentencex")
+"""Libraries whose versions affect the tokenizer and the corpus."""
+
+
+def corpus_from_text(
+    paths: Sequence[str | Path],
+    recipe: Recipe,
+    out: Path,
+    *,
+    init: str | Path | None = None,
+    extend: int | None = None,
+    layers: int | None = None,
+    options: TextOptions | None = None,
+    resume: bool = False,
+    workers: int = 1,
+    report: Callable[[str], None] = print,
+) -> Corpus:
+    """Prepare a tokenizer and a corpus inside the directory of a new run, or open those of a resumed run.
+
+    Args:
+        paths: raw files.
+        recipe: its [tokenizer] describes the tokenizer to train, unless `init` provides one.
+        out: the run directory.
+        init: model that the run continues from.
+        extend: maximum number of tokens by which the tokenizer of `init` is extended; None: it is used as it is.
+        layers: number of layers to keep of those of `init`, which is only checked here.
+        options: how the files are read.
+        resume: open the corpus of the existing run.
+        workers: number of processes that tokenize (see `build_corpus`).
+        report: called with one-line progress messages.
+
+    Raises:
+        UserError: the run directory is not empty (or, on resume, the run was started on other files), the files cannot
+            be read twice (standard input) or contain no text, or the recipe does not match `init`.
+    """
+    if resume:
+        return _started_on(paths, out, extend)
+    options = options or TextOptions()
+    _check(paths, recipe, init, extend, layers, options)
+    given = None if init is None else load_tokenizer(find(init))
+    made_from = _made_from(paths, options, recipe.tokenizer if given is None else given, extend)
+    if made_from and made_from == RunDirectory.prepared_from(out):
+        RunDirectory.forget_unstarted(out)
+    with RunDirectory.reserved(out, made_from) as folder:
+        if given is not None and extend is None:
+            tokenizer = given
+        else:
+            learn = partial(_learn, recipe.tokenizer, given, extend or 0, report)
+            tokenizer = _tokenizer(paths, options, learn, folder / "tokenizer", report)
+        check_words(recipe, tokenizer)  # before the corpus is built; `pretrain` checks again
+        if (found := _finished(folder / "corpus", report)) is not None:
+            return found
+        return build_corpus(paths, tokenizer, folder / "corpus", options=options, workers=workers, report=report)
+
+
+def _check(
+    paths: Sequence[str | Path],
+    recipe: Recipe,
+    init: str | Path | None,
+    extend: int | None,
+    layers: int | None,
+    options: TextOptions,
+) -> None:
+    """Check what can be checked before anything is prepared; see `corpus_from_text`."""
+    check_init(init, layers)
+    if extend is not None and init is None:
+        raise UserError("--extend has no effect without --init", remedy="pass --set tokenizer.vocabulary=N")
+    if extend is not None and extend < 1:
+        raise UserError(f"--extend must be at least 1, not {extend}")
+    check_sources(paths, options)
+    if init is None or extend is not None:
+        refuse_standard_input(paths)
+    if init is None:
+        kind = recipe.tokenizer.kind
+        check_vocabulary(recipe.encoder, PADDING[kind], kind)
+        return
+    settings = read_settings(init)
+    check_shape(settings, recipe, init)
+    if layers is not None:
+        check_layers(settings, layers, init)
+
+
+def refuse_standard_input(paths: Sequence[str | Path]) -> None:
+    """Raise an error if text that is read several times comes from standard input or from a pipe."""
+    for path in paths:
+        if str(path) == "-" or (Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir()):
+            raise UserError(
+                f"{display_name(path)} can be read only once, but --text reads it twice, for the tokenizer and for the "
+                "corpus",
+                remedy="write it to a file first",
+            )
+
+
+def _started_on(paths: Sequence[str | Path], out: Path, extend: int | None) -> Corpus:
+    """Return the corpus of a run that is resumed.
+
+    Raises:
+        UserError: there is no run, or it was started on other text or with another `extend`.
+    """
+    if not (out / "recipe.toml").is_file():
+        raise UserError(
+            "there is no run to resume",
+            file=out,
+            remedy="check --out, or omit --resume (a tokenizer and a corpus prepared here are reused)",
+        )
+    corpus = open_corpus(out / PREPARED / "corpus")
+    if corpus.manifest.sources != [str(path) for path in paths]:
+        raise UserError(
+            f"this run was started on other text: {', '.join(corpus.manifest.sources)}",
+            file=out,
+            remedy="resume with the same command, or start a new run",
+        )
+    made_from = RunDirectory.prepared_from(out)
+    before = msgspec.json.decode(made_from).get("extend") if made_from else None
+    if extend != before:
+        was, now = ("without --extend" if number is None else f"with --extend {number}" for number in (before, extend))
+        raise UserError(
+            f"this run was started {was}, but is resumed {now}",
+            file=out,
+            remedy="resume with the same command, or start a new run",
+        )
+    return corpus
+
+
+def _made_from(
+    paths: Sequence[str | Path], options: TextOptions, words: TokenizerSettings | Tokenizer, extend: int | None = None
+) -> bytes:
+    """Return bytes that identify the inputs of a preparation; empty if they cannot be identified (standard input)."""
+    if "-" in map(str, paths):
+        return b""
+    stats = [Path(path).stat() for path in paths]
+    return msgspec.json.encode(
+        {
+            "sources": [
+                {"name": str(path), "bytes": stat.st_size, "changed": stat.st_mtime_ns}
+                for path, stat in zip(paths, stats, strict=True)
+            ],
+            "options": asdict(options),
+            "tokenizer": words.sha256 if isinstance(words, Tokenizer) else words,
+            **({} if extend is None else {"extend": extend}),
+            "versions": {"unmask": __version__} | {name: importlib.metadata.version(name) for name in LIBRARIES},
+        }
+    )
+
+
+def _tokenizer(
+    paths: Sequence[str | Path],
+    options: TextOptions,
+    learn: Callable[[Iterator[str]], Tokenizer],
+    directory: Path,
+    report: Callable[[str], None],
+) -> Tokenizer:
+    """Return the tokenizer saved in a directory, or else learn one from the documents and save it there atomically."""
+    if directory.exists():
+        report("using the tokenizer trained here earlier")
+        return load_tokenizer(directory)
+    tokenizer = learn(refuse_none(read_documents(paths, options, skipped := Skipped()), skipped, paths))
+    aside = directory.with_name(f".{directory.name}.part")
+    shutil.rmtree(aside, ignore_errors=True)
+    tokenizer.save(aside)
+    for path in (*aside.iterdir(), aside):
+        sync(path)
+    aside.rename(directory)
+    sync(directory.parent)
+    return tokenizer
+
+
+def _learn(
+    settings: TokenizerSettings,
+    given: Tokenizer | None,
+    extend: int,
+    report: Callable[[str], None],
+    documents: Iterator[str],
+) -> Tokenizer:
+    """Train a tokenizer on documents, or extend the given one."""
+    if given is None:
+        report("training the tokenizer")
+        return train_tokenizer(settings.kind, documents, size=settings.vocabulary, lowercase=settings.lowercase)
+    report("extending the tokenizer")
+    extension = extend_tokenizer(given, documents, add=extend)
+    for line in extension.summary(extend):
+        report(line)
+    return extension.tokenizer
+
+
+def _finished(directory: Path, report: Callable[[str], None]) -> Corpus | None:
+    """Return the corpus in a directory if it is complete; remove a damaged one."""
+    if not directory.exists():
+        return None
+    try:
+        corpus = open_corpus(directory)
+    except UserError as error:
+        report(f"rebuilding the corpus: {error}")
+        shutil.rmtree(directory)
+        return None
+    report("using the corpus built here earlier from the same files")
+    return corpus

@@ -1,0 +1,192 @@
+"""The recipe of `unmask pretrain` if none is named.
+
+Input: the corpus, the machine, and the settings of the command line, among them the budget. Output: a recipe, and what
+the user is told about it. From scratch it is the largest of `SIZES` that the machine trains on enough tokens, with the
+settings that depend on how long the run is and how often it reads the text; with a model to continue from it is the
+recipe "adapt". Settings of the command line take precedence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from unmask.data.corpus.build import check_sources
+from unmask.data.corpus.corpus import Corpus
+from unmask.data.text.documents import Skipped, TextOptions, read_documents
+from unmask.data.tokenizers.suited import suited_vocabulary
+from unmask.data.tokenizers.train import TokenizerSettings
+from unmask.model.directory import read_settings
+from unmask.nn.encoders.encoder import LEFT_TO_RIGHT
+from unmask.recipes.recipe import Recipe, read_recipe
+from unmask.support.errors import UserError
+from unmask.support.settings import Overrides
+from unmask.training.machine import Machine
+from unmask.training.runs.display import duration
+from unmask.workflows.pretraining.corpus import refuse_standard_input
+from unmask.workflows.pretraining.forecast import cost, training_speed
+
+SIZES = ("modernbert-tiny", "modernbert-mini", "modernbert-small", "modernbert-medium")
+"""The recipes to choose from, smallest first."""
+ENOUGH = 2.0
+"""Tokens per parameter of the layers from which on a recipe is better than the next smaller one in the same time."""
+PASSES = 16
+"""How often a text is read at most; read so often, it needs a token per parameter of the layers of a recipe."""
+REPEATS = 15.0
+"""How soon reading a text again loses its worth: R* of Muennighoff et al. 2023."""
+MATRIX_RATE = 0.77
+"""Learning rate of Muon, times the width (Yang et al. 2022, table 3: that of other parameters depends on no width)."""
+STEP, STEP_AT = 4096, 8e6
+"""Number of tokens of a step, and of the run that has such steps; they grow with the square root of the run."""
+STEPS = (2048, 65_536)
+"""Fewest and most tokens of a step."""
+
+
+class RecordedRun(msgspec.Struct, frozen=True):
+    """A run on English encyclopedic text and news (`python benchmarks/pretrain.py sizes minutes`).
+
+    Attributes:
+        recipe: its recipe.
+        tokens: number of tokens read.
+        accuracy: share of masked tokens of held-out text predicted correctly.
+    """
+
+    recipe: str
+    tokens: float
+    accuracy: float
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """The contents of recorded.json.
+
+    Attributes:
+        runs: pretraining from scratch.
+        published, half_hour: F1 of entities in English news (CoNLL-2003), fine-tuned from a small published checkpoint,
+            and from half an hour of pretraining (`python benchmarks/finetune.py token_classification`, `minutes`).
+    """
+
+    runs: list[RecordedRun]
+    published: float
+    half_hour: float
+
+
+@cache
+def recorded() -> Recorded:
+    """Return what was measured."""
+    content = resources.files("unmask.workflows.pretraining").joinpath("recorded.json").read_bytes()
+    return msgspec.json.decode(content, type=Recorded)
+
+
+def for_text(paths: Sequence[str | Path], options: TextOptions, settings: Overrides) -> Recipe:
+    """Return a recipe to make tokenizer and corpus by, whose vocabulary suits the text.
+
+    Raises:
+        UserError: the files cannot be read, or a setting is invalid.
+    """
+    refuse_standard_input(paths)
+    check_sources(paths, options)
+    usual = read_recipe(SIZES[0], settings).tokenizer.vocabulary
+    size, lowercase = suited_vocabulary(read_documents(paths, options, Skipped()), usual)
+    return read_recipe(SIZES[0], {"tokenizer.vocabulary": size, "tokenizer.lowercase": lowercase, **settings})
+
+
+def for_model(init: str | Path, settings: Overrides) -> Recipe:
+    """Return the recipe that adapts a model: masked language modeling, or causal for a left-to-right model.
+
+    Raises:
+        UserError: there is no such model, or a setting is invalid.
+    """
+    shape = read_settings(init)
+    own: dict[str, Any] = {"layout.length": min(shape.positions, read_recipe("adapt").layout.length)}
+    if LEFT_TO_RIGHT in shape.gives:
+        own |= {"encoder.kind": shape.__struct_config__.tag, "masking.kind": "none"}
+        own |= {"objective.masked_lm": False, "objective.causal_lm.weight": 1.0}
+    return read_recipe("adapt", {**own, **settings})
+
+
+def choose(
+    corpus: Corpus, tokenizer: TokenizerSettings, machine: Machine, settings: Overrides
+) -> tuple[Recipe, list[str]]:
+    """Return the best recipe for a corpus, and lines that say which it is and what to expect.
+
+    Args:
+        corpus: the text.
+        tokenizer: by which it was made.
+        machine: what the recipe is trained on.
+        settings: those of the command line.
+
+    Raises:
+        UserError: a setting is invalid.
+    """
+    speed, text = training_speed(machine), corpus.train.num_tokens
+    words = {"tokenizer.vocabulary": corpus.tokenizer.size, "tokenizer.lowercase": tokenizer.lowercase}
+    most = PASSES * text
+    for name in reversed(SIZES):
+        try:
+            recipe = read_recipe(name, {**words, **settings})
+        except UserError:  # such as a width that is no multiple of the heads of this size
+            if name == SIZES[0]:
+                raise
+            continue
+        found = cost(recipe)
+        tokens = found.num_tokens(speed)
+        if tokens >= ENOUGH * found.inner and most >= found.inner:
+            break
+    given = any(key.split(".")[0] == "budget" for key in settings)
+    if tokens > most and not given:
+        tokens, settings = most, {"budget.tokens": most, **settings}
+    passes = _rounded(tokens / text)
+    recipe = read_recipe(name, {**words, **rules(tokens, recipe.encoder.width), **settings})
+    size = f"{recipe.encoder.shape}, {found.parameters / 1e6:.1f} million parameters"
+    return recipe, [
+        f"recipe: {name} ({size}), the best one for about {_rounded(tokens)} tokens, {passes} times this text, "
+        f"{duration(tokens * found.flops / speed)}; for more or less time: --set budget.minutes=N",
+        *([f"after {PASSES} times an encoder gets worse at other text: choose a smaller budget"] * (tokens > most)),
+        *expectations(name, worth(tokens, text)),
+    ]
+
+
+def rules(tokens: float, width: int) -> dict[str, Any]:
+    """Return the settings that depend on the number of tokens of the run, and on the width."""
+    power = round(math.log2(STEP * math.sqrt(tokens / STEP_AT)))
+    return {
+        "batch.tokens": min(max(2**power, STEPS[0]), STEPS[1]),
+        "optimizer.matrix_learning_rate": float(f"{MATRIX_RATE / width:.2g}"),
+    }
+
+
+def worth(tokens: float, text: float) -> float:
+    """Return how many new tokens a run that repeats its text is worth (Muennighoff et al. 2023, equation 5)."""
+    repeats = max(0.0, tokens / text - 1)
+    return min(tokens, text) + text * REPEATS * (1 - math.exp(-repeats / REPEATS))
+
+
+def expectations(name: str, tokens: float) -> list[str]:
+    """Return lines about how far a recipe comes with a number of tokens, and what else there is."""
+    known = recorded()
+    runs = sorted((run for run in known.runs if run.recipe == name), key=lambda run: run.tokens)
+    lines = []
+    if runs and tokens >= runs[0].tokens:  # beyond the longest run, that run is a lower bound
+        share = np.interp(math.log(tokens), [math.log(run.tokens) for run in runs], [run.accuracy for run in runs])
+        least = "at least " * (tokens > runs[-1].tokens)
+        lines = [f"expected: {least}{share:.0%} of masked tokens predicted, as on English encyclopedic text and news"]
+    return [
+        *lines,
+        "a published checkpoint that has read much more, adapted to this text with --init DIRECTORY, is mostly better: "
+        f"in entities of English news a small one has F1 {known.published:.0f}, half an hour from scratch "
+        f"{known.half_hour:.0f}",
+    ]
+
+
+def _rounded(number: float) -> str:
+    """Return a number with two digits, such as 0.14, 3.9, 650 or 20 million."""
+    if number >= 1e6:
+        return f"{_rounded(number / 1e6)} million"
+    return f"{number:.2g}" if number < 100 else f"{float(f'{number:.2g}'):,.0f}"

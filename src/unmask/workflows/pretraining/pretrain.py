@@ -1,0 +1,278 @@
+"""Pretrain an encoder on a corpus, from scratch or starting from an existing model (adaptation).
+
+corpus -> layout -> masking -> objectives -> training loop -> RUN/model
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from unmask.data.batches.batch import Batch
+from unmask.data.batches.curriculum import Curriculum
+from unmask.data.batches.sources import Source
+from unmask.data.batches.stages import stage_ends
+from unmask.data.corpus.corpus import Corpus, open_corpus
+from unmask.model.model import Model, save_model
+from unmask.objectives.learner import Learner
+from unmask.objectives.teacher import TEACHER, Teacher
+from unmask.recipes.recipe import Recipe, as_recipe
+from unmask.support.errors import UserError
+from unmask.support.settings import write
+from unmask.support.version import __version__
+from unmask.training.evaluate import evaluate
+from unmask.training.loop import Trainer, open_run
+from unmask.training.machine import Machine, choose_machine
+from unmask.training.processes import Processes
+from unmask.training.runs.directory import RunDirectory
+from unmask.training.runs.display import Display
+from unmask.training.runs.plots import plot_training, try_to_draw
+from unmask.training.runs.report import Remarks, model_card, pretraining_report
+from unmask.workflows.pretraining.checks import (
+    check_init,
+    check_masked,
+    check_memory,
+    check_teacher,
+    check_vocabulary,
+    check_words,
+)
+from unmask.workflows.pretraining.curriculum import build_curriculum
+from unmask.workflows.pretraining.learner import build_learner
+from unmask.workflows.pretraining.start import Start, continued
+
+HELDOUT_TOKENS = 40_000
+"""Number of held-out tokens that each evaluation reads."""
+CHECKED_SAMPLES = 64
+"""Number of samples checked at the start for tokens that can be masked."""
+
+
+def pretrain(
+    recipe: Recipe | str | Path,
+    corpus: Corpus | str | Path,
+    out: str | Path,
+    *,
+    init: str | Path | None = None,
+    layers: int | None = None,
+    allow_pickle: bool = False,
+    resume: bool = False,
+    machine: Machine | None = None,
+    quiet: bool = False,
+) -> Path:
+    """Pretrain an encoder and write a run directory.
+
+    Args:
+        recipe: what to train, or the name or file of a recipe; with `init` the shape of that model replaces [encoder]
+            except for dropout.
+        corpus: training text, with the tokenizer that it was built with, or its directory.
+        out: the run directory.
+        init: model to continue from; the corpus must have been built with its tokenizer, or with one that extends it:
+            then the vocabulary of the model is extended (`extend_tokenizer`, workflows/pretraining/start.py).
+        layers: number of layers to keep of those of `init`, at equal distances; None: all.
+        allow_pickle: allow `init` to hold pickled weights.
+        resume: continue the run in `out` from its last checkpoint.
+        machine: device and precision; None chooses them automatically.
+        quiet: print nothing.
+
+    Returns:
+        The directory of the trained model, RUN/model.
+
+    Raises:
+        UserError: recipe, corpus, model and run are not compatible.
+        UnmaskError: training was aborted; the run is saved.
+    """
+    check_init(init, layers)
+    recipe = as_recipe(recipe)
+    corpus = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
+    start = Start() if init is None else continued(init, recipe, corpus, layers=layers, allow_pickle=allow_pickle)
+    return train_encoder(recipe, corpus, out, start, resume=resume, machine=machine, quiet=quiet)
+
+
+def train_encoder(
+    recipe: Recipe,
+    corpus: Corpus,
+    out: str | Path,
+    start: Start,
+    *,
+    teacher: Teacher | None = None,
+    resume: bool = False,
+    machine: Machine | None = None,
+    quiet: bool = False,
+) -> Path:
+    """Train an encoder that starts from given weights, and write a run directory; see `pretrain`.
+
+    Args:
+        recipe: what to train; the shape of the model that it starts from replaces [encoder].
+        corpus: training text.
+        out: the run directory.
+        start: the initial weights.
+        teacher: model that objectives learn from; it is moved to the machine.
+        resume: continue the run in `out` from its last checkpoint.
+        machine: device and precision; None chooses them automatically.
+        quiet: print nothing.
+    """
+    processes = Processes.launched()
+    display = Display(quiet=quiet or not processes.is_main)
+    machine = machine or choose_machine()
+    check_teacher(recipe, teacher)
+    if start.model is not None:
+        recipe = msgspec.structs.replace(recipe, encoder=start.model.encoder.settings)
+    check_vocabulary(recipe.encoder, corpus.tokenizer.pad, corpus.tokenizer.kind.name)
+    for note in check_words(recipe, corpus.tokenizer):
+        display.say(note)
+    inputs = {"corpus": fingerprint(corpus), **start.inputs}
+    if teacher is not None:
+        inputs["teacher"] = teacher.fingerprint()  # before its precision is changed
+        teacher.to(machine.device, machine.dtype)
+    learner, created = build_learner(recipe, corpus.tokenizer.size, start.model, teacher)
+    learner.to(machine.device)
+    curriculum = build_curriculum(recipe, corpus.tokenizer, learner)
+    source, heldout = _read(curriculum, recipe, corpus, display)
+    with processes, open_run(out, write(recipe), inputs, machine, processes, resume=resume) as run:
+        for change in start.changes:
+            display.say(change)
+        if created:
+            display.say(f"newly initialized, because {start.source} lacks it: {', '.join(created)}")
+        if heldout and not resume:
+            run.log({"kind": "guess", "step": 0, **baseline(learner, heldout, corpus.manifest.most_frequent_token.id)})
+        trainer = Trainer(
+            learner,
+            source,
+            prepare=curriculum.prepare(),
+            heldout=heldout,
+            settings=recipe,
+            run=run,
+            machine=machine,
+            display=display,
+            processes=processes,
+        )
+        trainer.complete(resume=resume)
+        if not processes.is_main:
+            return run.model
+        remarks = _finish(run, recipe, corpus, curriculum, trainer, start, heldout, display)
+    for warning in remarks.warnings:
+        display.say(warning)
+    display.say(f"model: {run.model}")
+    return run.model
+
+
+def _read(curriculum: Curriculum, recipe: Recipe, corpus: Corpus, display: Display) -> tuple[Source, list[Batch]]:
+    """Return the source of training samples, and the held-out batches.
+
+    Raises:
+        UserError: the corpus has no samples, or nothing in them can be masked.
+    """
+    try:
+        heldout = curriculum.heldout(corpus.heldout, HELDOUT_TOKENS)
+    except UserError:  # with a single document there is no other one to draw a second text from
+        heldout = []
+        display.say("the held-out text is too short for this layout: there is no evaluation during training")
+    source, prepare = curriculum.source(corpus.train), curriculum.prepare()
+    check_memory(recipe.encoder, source)
+    for number, stage in enumerate(recipe.every_stage):
+        cursor = source.enter(source.start, number)
+        samples, _ = source.take(cursor, sequences=CHECKED_SAMPLES)  # raises if the corpus has no samples
+        check_masked(stage, [prepare(sample.at(1.0)) for sample in samples])
+    return source, heldout
+
+
+def baseline(learner: Learner, heldout: Sequence[Batch], token: int) -> dict[str, float]:
+    """Return the metrics of a constant prediction, which is `token` (the most frequent one) for objectives on tokens.
+
+    Args:
+        learner: encoder and objectives.
+        heldout: batches to score on, at least one.
+        token: id of the most frequent token.
+    """
+    found: dict[str, float] = {}
+    for name, part in learner.active(heldout[0]).items():
+        found |= part.baseline(name, heldout, token)
+    return found
+
+
+def _trained(recipe: Recipe, curriculum: Curriculum, total: int) -> dict[str, int]:
+    """Return the last step of each objective, by name, without those that have no step."""
+    found: dict[str, int] = {}
+    begin = 0
+    for stage, end in zip(recipe.every_stage, stage_ends(curriculum.stages, total), strict=True):
+        if end > begin:
+            found |= dict.fromkeys(stage.objectives, end)
+        begin = end
+    return {name: found[name] for name in recipe.all_objectives if name in found}
+
+
+def _remarks(
+    learner: Learner,
+    run: RunDirectory,
+    metrics: Mapping[str, float],
+    trained: Mapping[str, int],
+    trainer: Trainer,
+    start: Start,
+) -> Remarks:
+    """Gather the objectives' notes, warnings and usage examples for the report of a finished run.
+
+    Only objectives of the last stage were evaluated. The heads of earlier stages are published, and noted.
+
+    Args:
+        learner: encoder and objectives.
+        run: the finished run.
+        metrics: held-out metrics.
+        trained: the last step of each objective.
+        trainer: what trained it.
+        start: the initial weights.
+    """
+    guessed, total = (run.read_metrics("guess") or [{}])[0], trainer.progress.total
+    last = {name: learner.parts[name] for name, step in trained.items() if step == total}.items()
+    return Remarks(
+        how=start.how,
+        changes=start.changes,
+        stages=[
+            *trainer.calibration.stage_lines(total),
+            *(
+                f"the {name} head is that of step {step:,}: it belongs to an earlier stage, and the encoder has "
+                "changed since"
+                for name, step in trained.items()
+                if step < total
+            ),
+        ],
+        notes=[note for name, part in last for note in part.notes(name, metrics, guessed)],
+        warnings=[text for name, part in last for text in part.warnings(name, metrics)],
+        usage=[line for name in trained for line in learner.parts[name].usage(str(run.path))],
+    )
+
+
+def _finish(
+    run: RunDirectory,
+    recipe: Recipe,
+    corpus: Corpus,
+    curriculum: Curriculum,
+    trainer: Trainer,
+    start: Start,
+    heldout: Sequence[Batch],
+    display: Display,
+) -> Remarks:
+    """Write the results of a finished run: model, report, and then the plot, which may fail."""
+    learner, progress = trainer.learner, trainer.progress
+    metrics = evaluate(learner, heldout, trainer.machine) if heldout else {}
+    trained = _trained(recipe, curriculum, progress.total)
+    remarks = _remarks(learner, run, metrics, trained, trainer, start)
+    published = [name for name in trained if TEACHER not in recipe.all_objectives[name].asks]
+    heads = {name: learner.parts[name].published() for name in published}
+    tokens = None if start.tokens is None else start.tokens + progress.tokens
+    about = f"{start.how} with unmask {__version__}: {', '.join(trained)}."
+    model = Model(learner.encoder, corpus.tokenizer, heads, tokens=tokens)
+    save_model(run.model, model, model_card(recipe.name, about, metrics))
+    shutil.rmtree(run.plots, ignore_errors=True)  # from before the run was extended
+    run.report(pretraining_report(run, recipe.name, progress, remarks))
+    try_to_draw(lambda: plot_training(run), display.say)
+    run.report(pretraining_report(run, recipe.name, progress, remarks))  # again, with the plot
+    return remarks
+
+
+def fingerprint(corpus: Corpus) -> str:
+    """Return a digest of the content of a corpus."""
+    manifest = corpus.manifest
+    return hashlib.sha256(msgspec.json.encode([manifest.tokenizer, manifest.train, manifest.heldout])).hexdigest()

@@ -1,0 +1,223 @@
+"""The model from which pretraining continues, with an extended vocabulary or with fewer layers if asked for.
+
+Input: MODEL, a corpus whose tokenizer is that of the model or extends it, and a number of layers. Output: the model,
+and what was changed.
+
+Each row of a new token, in the token embeddings and in decoders, is the mean of the rows of the k tokens into which
+the old tokenizer splits the text of the new one. Its bias is the mean of their biases minus log k: where the old model
+had k tokens to predict, the new one has a single one. The logit of the new token is therefore the mean of their logits
+minus log k, and its probability at most the mean of theirs divided by k, so that the predictions of old tokens change
+little. Without log k they change more, and with random rows much more.
+
+A smaller body has layers of the larger one at equal distances, including the first and the last, as the initialization
+of DistilBERT (Sanh et al. 2019, section 2; scripts/extract_distilbert.py takes the same 6 of 12 layers). Where global
+and local layers alternate, whole periods of them are selected. Embeddings, pooler and heads are kept. If a head has its
+own stack of as many layers (the generator of ELECTRA), it keeps those with the same numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+import torch
+from torch import Tensor
+
+from unmask.data.corpus.corpus import Corpus
+from unmask.data.tokenizers.extension import difference, old_ids
+from unmask.data.tokenizers.tokenizer import Tokenizer
+from unmask.families import BodySettings
+from unmask.families.checkpoints.check import body_on_meta, on_meta
+from unmask.model.model import Model, build_encoder, load_model
+from unmask.objectives.objective import BuildContext, ObjectiveSettings
+from unmask.recipes.recipe import Recipe
+from unmask.support.errors import UserError, counted
+from unmask.workflows.pretraining.checks import check_layers, check_shape
+
+Tensors = Mapping[str, Tensor]
+
+_LAYER = re.compile(r"(^|\.)blocks\.(\d+)\.")
+
+
+@dataclass(frozen=True)
+class Start:
+    """The weights that a run starts from.
+
+    Attributes:
+        model: the model; None: all weights are initialized at random.
+        source: the name of what it was made of, in messages.
+        how: what the run does, for the report and the card of the model.
+        changes: how it differs from its source, in words.
+        inputs: fingerprints of what it was made of.
+        tokens: number of tokens that it was pretrained on; None if unknown.
+    """
+
+    model: Model | None = None
+    source: str = ""
+    how: str = "Pretrained"
+    changes: Sequence[str] = ()
+    inputs: Mapping[str, str] = field(default_factory=lambda: {"init": "none"})
+    tokens: int | None = 0
+
+
+def continued(
+    init: str | Path, recipe: Recipe, corpus: Corpus, *, layers: int | None = None, allow_pickle: bool = False
+) -> Start:
+    """Return the start of a run that continues from a model; see `adapt`.
+
+    Raises:
+        UserError: recipe, corpus and model do not match.
+    """
+    base = load_base(init, recipe, corpus, allow_pickle=allow_pickle)
+    model, changes = adapt(base, f"{init}", corpus.tokenizer, recipe.all_objectives, layers=layers)
+    return Start(model, f"{init}", changes=changes, inputs=base.inputs("init"), tokens=base.tokens)
+
+
+def load_base(init: str | Path, recipe: Recipe, corpus: Corpus, *, allow_pickle: bool) -> Model:
+    """Return the model to continue from, unchanged.
+
+    Raises:
+        UserError: the recipe does not match the model, or the corpus was built with another tokenizer.
+    """
+    base = load_model(
+        init, allow_pickle=allow_pickle, dropout=recipe.encoder.dropout, keep_head_dropout=True, seed=recipe.seed
+    )
+    check_shape(base.encoder.settings, recipe, init)
+    if base.tokenizer.sha256 != corpus.tokenizer.sha256 and (why := difference(base.tokenizer, corpus.tokenizer)):
+        raise UserError(
+            f"the corpus was not built with the tokenizer of {init} or with one that extends it: {why}",
+            file=corpus.directory,
+            remedy=f"rebuild it: unmask corpus build FILES --tokenizer {init} --out DIR",
+        )
+    return base
+
+
+def adapt(
+    base: Model,
+    init: str | Path,
+    tokenizer: Tokenizer,
+    objectives: Mapping[str, ObjectiveSettings],
+    *,
+    layers: int | None = None,
+) -> tuple[Model, list[str]]:
+    """Return a model with the vocabulary and the number of layers that are asked for, and what was changed.
+
+    Args:
+        base: the model.
+        init: its name in messages.
+        tokenizer: the tokenizer of the model, or one that extends it.
+        objectives: objectives of the run, by name.
+        layers: number of layers to keep; None: all.
+
+    Raises:
+        UserError: the model does not have more layers than that, or has none that could be selected.
+    """
+    changes = []
+    if layers is not None:
+        check_layers(base.encoder.settings, layers, init)
+        kept = spread(layers, base.encoder.num_layers, base.encoder.settings.period)
+        names = ", ".join(str(number + 1) for number in kept)
+        plural = "s" if len(kept) > 1 else ""
+        changes.append(f"the new body has layer{plural} {names} of the {base.encoder.num_layers} layers of {init}")
+        base = select_layers(base, kept)
+    if added := tokenizer.size - base.tokenizer.size:
+        rows = "its row is the mean" if added == 1 else "their rows are the means"
+        tokens = "its old tokens' rows" if added == 1 else "their old tokens' rows"
+        changes.append(f"vocabulary extended by {counted(added, 'token')}; {rows} of {tokens}")
+        base = extend_vocabulary(base, tokenizer, objectives)
+    return base, changes
+
+
+def spread(count: int, total: int, period: int = 1) -> list[int]:
+    """Return `count` of the numbers from 0 to total - 1 at equal distances, with the first and the last (one: 0).
+
+    If layers alternate, whole periods are selected, and the last layer; see `check_layers`.
+    """
+    if period > 1:
+        periods = spread((count - 1) // period, (total - 1) // period)
+        return [*(number * period + layer for number in periods for layer in range(period)), total - 1]
+    return [round(number * (total - 1) / max(1, count - 1)) for number in range(count)]
+
+
+def select_layers(model: Model, kept: Sequence[int]) -> Model:
+    """Return a model with some of the layers, whose numbers from 0 are given in ascending order."""
+    encoder = model.encoder
+    total = encoder.num_layers
+    settings = msgspec.structs.replace(encoder.settings, layers=len(kept))
+    heads = {head: select_tensors(tensors, kept, total) for head, tensors in model.heads.items()}
+    return _rebuilt(model, settings, encoder.vocabulary, select_tensors(encoder.state_dict(), kept, total), heads)
+
+
+def select_tensors(tensors: Tensors, kept: Sequence[int], total: int) -> Tensors:
+    """Return the tensors of some layers, renumbered, and all others; if there are no such layers, all tensors."""
+    numbers = {name: int(found[2]) for name in tensors if (found := _LAYER.search(name))}
+    if {*numbers.values()} != {*range(total)}:
+        return tensors
+    new = {old: number for number, old in enumerate(kept)}
+    return {
+        _LAYER.sub(rf"\g<1>blocks.{new[numbers[name]]}.", name, count=1) if name in numbers else name: value
+        for name, value in tensors.items()
+        if name not in numbers or numbers[name] in new
+    }
+
+
+def extend_vocabulary(
+    model: Model,
+    tokenizer: Tokenizer,
+    objectives: Mapping[str, ObjectiveSettings] | None = None,
+) -> Model:
+    """Return a model with the vocabulary of a tokenizer that extends its own; see the module.
+
+    Published models may have more rows than tokens; new tokens then take the rows of these ids.
+
+    Args:
+        model: the model.
+        tokenizer: the extended tokenizer.
+        objectives: settings of the heads to extend, by name; other heads are kept as they are.
+    """
+    first, parts = model.tokenizer.size, old_ids(model.tokenizer, tokenizer)
+    settings, vocabulary = model.encoder.settings, model.encoder.vocabulary
+
+    def grown(tensors: Tensors, build: Callable[[int], Tensors]) -> Tensors:
+        """Extend the tensors whose number of rows depends on the vocabulary; `build` makes them for one."""
+        small, large = build(0), build(1)
+        extended = {name for name in small if len(small[name].shape) and len(small[name]) != len(large[name])}
+        return {name: with_means(value, first, parts) if name in extended else value for name, value in tensors.items()}
+
+    def build_head(head: ObjectiveSettings, more: int) -> Tensors:
+        body = body_on_meta(settings, vocabulary + more)
+        with on_meta():
+            return head.build(BuildContext(body, tokenizer_size=first + more)).state_dict()
+
+    heads = {
+        name: grown(tensors, lambda more, head=objectives[name]: build_head(head, more))  # type: ignore[misc]
+        if objectives and name in objectives
+        else tensors
+        for name, tensors in model.heads.items()
+    }
+    body = grown(model.encoder.state_dict(), lambda more: body_on_meta(settings, vocabulary + more).state_dict())
+    return replace(_rebuilt(model, settings, max(vocabulary, tokenizer.size), body, heads), tokenizer=tokenizer)
+
+
+def with_means(value: Tensor, first: int, parts: Sequence[Sequence[int]]) -> Tensor:
+    """Return a tensor with further rows from `first` on, each the mean of the rows with some ids; see the module.
+
+    Shape:
+        value: (vocabulary, width), or (vocabulary,) for biases. It may already have rows at `first` and after, which
+            are replaced.
+    """
+    means = torch.stack([value[list(ids)].mean(0) for ids in parts])  # (new tokens, width) or (new tokens,)
+    if value.dim() == 1:
+        means -= torch.tensor([len(ids) for ids in parts]).log()
+    return torch.cat([value[:first], means, value[first + len(parts) :]])
+
+
+def _rebuilt(
+    model: Model, settings: BodySettings, vocabulary: int, body: Tensors, heads: Mapping[str, Tensors]
+) -> Model:
+    encoder = build_encoder(settings, vocabulary)
+    encoder.load_state_dict(body)
+    return replace(model, encoder=encoder, heads=heads)

@@ -1,0 +1,135 @@
+"""Tests of encoding in several processes: the same corpus and errors for any number of workers, in bounded memory."""
+
+import json
+import multiprocessing
+import subprocess
+import sys
+from functools import partial
+
+import numpy as np
+import pytest
+
+from unmask.data.corpus import encode
+from unmask.data.corpus.build import build_corpus
+from unmask.data.corpus.encode import Encoder, encode_documents
+from unmask.data.text.documents import TextOptions, resolve_documents
+from unmask.data.tokenizers.bpe import train_bpe
+from unmask.support.errors import UnmaskError, UserError
+
+
+@pytest.fixture(autouse=True)
+def _small_chunks(monkeypatch):
+    """Make small texts consist of many chunks."""
+    monkeypatch.setattr(encode, "_CHUNK", 500)
+
+
+def test_D14_any_number_of_workers_gives_identical_shards(tmp_path, tokenizer, make_documents, files_of):
+    documents = [*make_documents(200), "The cat. " * 500, "\ufffd", "", "你好。" * 300, *make_documents(100, seed=1)]
+    source = tmp_path / "a.jsonl"
+    source.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents) + "{\n")
+    corpora = [
+        build_corpus([source], tokenizer, tmp_path / f"corpus-{workers}", shard_tokens=2000, workers=workers)
+        for workers in (1, 2, 3)
+    ]
+    expected = files_of(corpora[0].directory)
+    assert len(corpora[0].manifest.train.shards) > 3
+    assert len(corpora[0].train) + len(corpora[0].heldout) == 302
+    for corpus in corpora[1:]:
+        assert files_of(corpus.directory) == expected
+    assert multiprocessing.active_children() == []
+
+
+def test_D14_planted_fault_results_out_of_order_are_found(source, built, tokenizer, tmp_path, files_of, monkeypatch):
+    def last_first(chunks, encoder, workers):
+        return reversed([encoder(chunk) for chunk in chunks])
+
+    monkeypatch.setattr(encode, "_in_processes", last_first)
+    corpus = build_corpus([source], tokenizer, tmp_path / "other", shard_tokens=2000, workers=2)
+    assert files_of(corpus.directory) != files_of(built.directory)
+
+
+def test_the_reader_waits_for_the_writer(tokenizer, make_documents):
+    read = []
+    texts = make_documents(1000)
+    documents = encode_documents((read.append(text) or text for text in texts), Encoder(tokenizer, "<u2"), workers=2)
+    next(documents)
+    assert sum(map(len, read)) < (2 * encode._UNDER_WAY + 2) * (500 + max(map(len, texts)))
+    documents.close()  # which ends the workers
+    assert multiprocessing.active_children() == []
+
+
+IN_PROCESSES = """
+import os
+from unmask.data.corpus import encode
+
+encode._CHUNK = 2
+if __name__ == "__main__":
+    print(list(encode.encode_documents(["ab", "cd", "ef"], sorted, workers=2)), "PYTHONSAFEPATH" in os.environ)
+"""
+
+
+def test_E1_workers_run_no_code_of_the_current_folder(planted, tmp_path):
+    (tmp_path / "script.py").write_text(IN_PROCESSES)
+    command = [sys.executable, tmp_path / "script.py"]
+    done = subprocess.run(command, cwd=planted, capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.stderr) == ("['ab', 'cd', 'ef'] False\n", "")
+
+
+def test_one_chunk_needs_no_workers(source, built, tokenizer, tmp_path, files_of, monkeypatch):
+    monkeypatch.setattr(encode, "_CHUNK", 10**6)
+    monkeypatch.setattr(encode, "_in_processes", lambda *call: pytest.fail("processes were started"))
+    corpus = build_corpus([source], tokenizer, tmp_path / "other", shard_tokens=2000, workers=8)
+    assert files_of(corpus.directory) == files_of(built.directory)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_in_a_worker_is_the_same_as_with_one(make_documents, workers):
+    failing = partial(resolve_documents, options=TextOptions(documents="sideways"))
+    with pytest.raises(UserError) as error:
+        list(encode_documents(make_documents(50), failing, workers))
+    assert str(error.value) == "--documents sideways: no such choice; known: auto, blank-line, file, line"
+    assert multiprocessing.active_children() == []
+
+
+def test_an_error_of_the_reader_is_the_same_as_with_one(source, tokenizer, tmp_path):
+    with source.open("a") as stream:
+        stream.write("{\n")
+    messages = []
+    for workers in (1, 2):
+        with pytest.raises(UserError) as error:
+            build_corpus([source], tokenizer, tmp_path / "corpus", options=TextOptions(strict=True), workers=workers)
+        messages.append(str(error.value))
+    assert messages[0] == messages[1]
+    assert messages[0].startswith(f"{source}:301: broken JSON")
+    assert not list(tmp_path.glob("corpus*"))
+
+
+def test_a_worker_that_is_killed_ends_the_build(source, built, tokenizer, tmp_path, files_of):
+    lines = []
+
+    def kill(line):
+        lines.append(line)
+        if line.startswith("train-00000"):
+            for worker in multiprocessing.active_children():  # all: one might finish the rest
+                worker.kill()
+
+    settings = {"shard_tokens": 2000, "workers": 2, "report": kill}
+    with pytest.raises(
+        UnmaskError, match="a worker process was killed; if memory ran out, use fewer --workers"
+    ) as error:
+        build_corpus([source], tokenizer, tmp_path / "other", **settings)
+    assert error.value.status == 1
+    assert multiprocessing.active_children() == []
+    assert "other.partial contains " in lines[-1]
+    corpus = build_corpus([source], tokenizer, tmp_path / "other", shard_tokens=2000)
+    assert files_of(corpus.directory) == files_of(built.directory)
+
+
+def test_sentences_include_the_space_before_them(tmp_path):
+    text = "He came home. She left early!  They met\n\nagain. 你好。再見。"
+    tokenizer = train_bpe([text] * 3, size=300)
+    (document,) = Encoder(tokenizer, "<u2")([text])
+    ids, lengths = np.frombuffer(document.ids, "<u2"), np.frombuffer(document.lengths, np.int64)
+    assert tokenizer.decode(ids) == "He came home. She left early! They met again. 你好。再見。"
+    assert ids.tolist() == tokenizer.encode("He came home. She left early! They met again. 你好。再見。").tolist()
+    assert len(lengths) == 6

@@ -1,0 +1,89 @@
+"""Tokenizers from elsewhere: hostile or odd ones are refused, whatever they would do to a text."""
+
+import base64
+import json
+import shutil
+
+import pytest
+
+from unmask.data.tokenizers.bpe import train_bpe
+from unmask.data.tokenizers.load import load_tokenizer
+from unmask.data.tokenizers.unigram import train_unigram
+from unmask.data.tokenizers.wordpiece import train_wordpiece
+from unmask.support.errors import UserError
+
+TEXTS = ["the cat sat on the mat and then it ran away"] * 20
+TRAIN = {"wordpiece": train_wordpiece, "bpe": train_bpe, "unigram": train_unigram}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A folder with a tokenizer of each kind."""
+    path = tmp_path_factory.mktemp("saved")
+    for kind, train in TRAIN.items():
+        train(TEXTS, size={"bpe": 300}.get(kind, 60)).save(path / kind)
+    return path
+
+
+def change(saved, tmp_path, kind, name, edit):
+    directory = shutil.copytree(saved / kind, tmp_path / "changed")
+    content = json.loads((directory / name).read_text())
+    edit(content)
+    (directory / name).write_text(json.dumps(content))
+    return directory
+
+
+def replaced(pattern, content):
+    return {"type": "Replace", "pattern": pattern, "content": content}
+
+
+def normalizing(*steps):
+    def edit(content):
+        content["normalizer"] = {"type": "Sequence", "normalizers": [content["normalizer"], *steps]}
+
+    return edit
+
+
+def with_table(text):
+    table = (4).to_bytes(4, "little") + b"\0\0\0\0" + text.encode() + b"\0"
+    return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(table).decode()}
+
+
+HOSTILE = [
+    ("wordpiece", lambda content: content["model"]["vocab"].update(cat=10**9), "has the id 1000000000: the ids"),
+    ("bpe", lambda content: content["model"].update(dropout=0.1), "drops merges at random"),
+    (
+        "wordpiece",
+        lambda content: content["model"].update(max_input_chars_per_word=10**9),
+        "is 1,000,000,000",
+    ),
+    ("unigram", normalizing(replaced({"Regex": "(a+)+$"}, "b")), r"regular expression '\(a\+\)\+\$', which may take"),
+    ("unigram", normalizing(replaced({"Regex": " +"}, "  ")), "replaces ' \\+' by a longer text"),
+    ("unigram", normalizing(*[replaced({"String": "a"}, "aa")] * 3), "replaces 'a' by a longer text"),
+    ("unigram", normalizing(replaced({"String": ""}, "")), "replaces '' by a longer text"),
+    ("unigram", normalizing({"type": "Prepend", "prepend": "x" * 1000}), "prepends a text"),
+    ("unigram", normalizing(*[{"type": "NFC"}] * 40), "steps of normalization, more than 16"),
+    ("unigram", normalizing(with_table("x" * 100)), "replaces a character by more than 32|is not a valid tokenizer"),
+]
+
+
+@pytest.mark.parametrize(("kind", "edit", "message"), HOSTILE)
+def test_C11_a_tokenizer_without_bounds_is_refused(saved, tmp_path, kind, edit, message):
+    directory = change(saved, tmp_path, kind, "tokenizer.json", edit)
+    with pytest.raises(UserError, match=rf"tokenizer\.json: .*({message})"):
+        load_tokenizer(directory)
+
+
+@pytest.mark.parametrize("kind", TRAIN)
+def test_a_usual_tokenizer_is_accepted(saved, tmp_path, kind):
+    assert load_tokenizer(saved / kind).size
+    same = {"type": "Sequence", "normalizers": [replaced({"Regex": " {2,}"}, " "), replaced({"String": "``"}, '"')]}
+    if kind == "unigram":
+        directory = change(saved, tmp_path, kind, "tokenizer.json", normalizing(same))
+        assert load_tokenizer(directory).decode(load_tokenizer(directory).encode("the  cat")) == "the cat"
+
+
+def test_C11_an_ordinary_word_is_no_special_token(saved, tmp_path):
+    directory = change(saved, tmp_path, "wordpiece", "special_tokens_map.json", lambda it: it.update(cls_token="the"))
+    with pytest.raises(UserError, match="cls_token is 'the', which is an ordinary word; rename it"):
+        load_tokenizer(directory)

@@ -1,0 +1,43 @@
+"""The vocabulary that suits a text: lowercase only where nothing is lost, larger for many characters."""
+
+import pytest
+
+from unmask.data.tokenizers.suited import suited_vocabulary
+from unmask.data.tokenizers.train import train_tokenizer
+
+ENGLISH = "The quick brown fox jumps over the lazy dog. " * 20
+
+
+@pytest.mark.parametrize(
+    ("text", "lowercase"),
+    [
+        (ENGLISH, True),
+        (ENGLISH + "A café. ", True),
+        ("Le garçon a été très étonné à la fête. ", False),
+        ("Die Mädchen hören schöne Bücher. ", False),
+        ("한국어 텍스트", False),
+        ("हिन्दी में लिखा", False),
+        ("一个没有大写字母的文本", True),
+        ("", True),
+    ],
+    ids=["english", "one accent in many letters", "french", "german", "korean", "hindi", "chinese", "empty"],
+)
+def test_case_is_dropped_where_no_accents_are_lost(text, lowercase):
+    assert suited_vocabulary([text], 8000) == (8000, lowercase)
+
+
+def test_many_characters_leave_room_for_longer_tokens():
+    ideographs = "".join(map(chr, range(0x4E00, 0x4E00 + 6200)))
+    letters = "".join(map(chr, range(0x10A0, 0x10A0 + 30)))  # Georgian, which continues words
+    size, lowercase = suited_vocabulary([ideographs, letters], 8000)
+    assert size == 10_500  # 6,200 + 2 * 30 or less (capitals), + 4,000, rounded up
+    texts = [" ".join([ideographs, letters])]
+    assert train_tokenizer("wordpiece", texts, size=size, lowercase=lowercase).size <= size
+
+
+def test_the_trainer_accepts_the_size_for_any_text():
+    """The number of characters is an upper bound of what the trainer counts."""
+    texts = ["Ǆ ŉ ß İ ﬁ Å ſ e\u0301 \u0345 “x” #1 \u200b x\u00a0y ，。 ｱｲ ａｂ アイ あい ①② 🚲 ", ENGLISH]
+    for given in (texts, texts[:1], texts[1:]):
+        size, lowercase = suited_vocabulary(given, 1)
+        assert train_tokenizer("wordpiece", given, size=size, lowercase=lowercase).size <= size

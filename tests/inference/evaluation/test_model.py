@@ -1,0 +1,158 @@
+"""Evaluation of one model, of two models on the same examples, and the page of mistakes."""
+
+import numpy as np
+import pytest
+import torch
+
+from unmask.data.batches.document_sentences import DocumentSentencesSettings
+from unmask.data.batches.feed import Feed
+from unmask.data.batches.no_masking import NoMaskingSettings
+from unmask.data.corpus.build import build_corpus
+from unmask.families.bert import BertSettings
+from unmask.families.gpt import GptSettings
+from unmask.inference.evaluation.model import evaluate_encoder, evaluate_task, score_examples
+from unmask.inference.predictor import Predictor
+from unmask.metrics.intervals import measure_all
+from unmask.model.model import Model, load_model, save_model
+from unmask.objectives.causal_lm import CausalLM
+from unmask.objectives.learner import Learner
+from unmask.support.errors import UserError
+from unmask.tasks.classification import Classification
+from unmask.tasks.regression import Regression
+from unmask.tasks.token_classification import TokenClassification
+from unmask.training.evaluate import evaluate
+from unmask.training.machine import choose_machine
+
+SETTINGS = BertSettings(layers=1, width=16, heads=2, feed_forward=32, positions=32, dropout=0.0, init_std=0.9)
+NLI = ("entailment", "neutral", "contradiction")
+
+
+def model(tokenizer, task, labels=(), seed=0):
+    torch.manual_seed(seed)
+    head = task.build(SETTINGS.head, labels)
+    torch.nn.init.normal_(head.out.weight)
+    return Model(SETTINGS.build(tokenizer.size), tokenizer, {task.part: head.state_dict()}, labels, task)
+
+
+@pytest.fixture
+def pairs(tmp_path, documents):
+    """40 pairs with one of three labels and a number each, one pair without a gold label."""
+    rng = np.random.default_rng(0)
+    lines = ["sentence1\tsentence2\tgold_label\tscore"]
+    for number in range(40):
+        gold = "-" if number == 7 else NLI[rng.integers(3)]
+        lines.append(f"{documents[number][:60]}\t{documents[number + 1][:40]}\t{gold}\t{rng.random():.3f}")
+    path = tmp_path / "pairs.tsv"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_against_scores_both_on_the_same_examples(tokenizer, pairs):
+    first = model(tokenizer, Classification(length=16), NLI)
+    second = model(tokenizer, Classification(length=24), NLI[::-1], seed=1)
+    result = evaluate_task(first, [pairs], columns={}, against=second)
+    alone = [evaluate_task(it, [pairs], columns={}) for it in (first, second)]
+    assert result["metrics"] == alone[0]["metrics"] != alone[1]["metrics"]
+    assert result["examples"] == 39
+    assert result["against"]["metrics"] == alone[1]["metrics"], "labels in another order are the same labels"
+    for name, found in result["against"]["differences"].items():
+        assert found["difference"] == alone[0]["metrics"][name] - alone[1]["metrics"][name]
+        assert found["interval"][0] <= found["interval"][1]
+        assert 0 < found["p"] <= 1
+    assert result["notes"] == alone[0]["notes"]
+    assert result["notes"][0] == f"{pairs}: omitted, as the format specifies: 1 pairs without a label"
+    same = evaluate_task(first, [pairs], columns={}, against=first)["against"]["differences"]
+    assert all(found == {"difference": 0, "interval": [0, 0], "p": 1} for found in same.values())
+
+
+def test_f1_of_two_labels_is_that_of_the_first_models_second_label(tokenizer, tmp_path, documents):
+    path = tmp_path / "a.tsv"
+    path.write_text("text\tlabel\n" + "".join(f"{text[:40]}\t{n % 3 == 0}\n" for n, text in enumerate(documents[:60])))
+    first = model(tokenizer, Classification(length=16), ("False", "True"))
+    second = model(tokenizer, Classification(length=16), ("True", "False"), seed=2)
+    examples = Classification().read([path], columns={})
+    predictions = Predictor(second).run(examples)
+    expected = measure_all(Classification().measure(examples, predictions, first.labels), len(examples))
+    result = evaluate_task(first, [path], columns={}, against=second)
+    assert result["against"]["metrics"] == expected
+    assert expected["f1"] != evaluate_task(second, [path], columns={})["metrics"]["f1"]
+
+
+def test_taggers_of_other_schemes_are_compared_by_their_entities(tokenizer, tmp_path):
+    (tmp_path / "a.conll").write_text("The O\ndog B-PER\nsees O\nParis B-LOC\n\n" * 3)
+    schemes = (
+        ("O", "B-LOC", "B-PER", "I-LOC", "I-PER"),
+        ("O", *(f"{role}-{kind}" for role in "BIES" for kind in ("LOC", "PER"))),
+    )
+    first, second = (model(tokenizer, TokenClassification(length=16), labels) for labels in schemes)
+    result = evaluate_task(first, [tmp_path / "a.conll"], columns={}, against=second)
+    assert result["against"]["metrics"] == evaluate_task(second, [tmp_path / "a.conll"], columns={})["metrics"]
+    other = model(tokenizer, TokenClassification(length=16), ("O", "B-PER", "I-PER"))
+    with pytest.raises(UserError, match="the first model has the labels LOC, PER; the second has the labels PER"):
+        evaluate_task(first, [tmp_path / "a.conll"], columns={}, against=other)
+
+
+def test_models_that_cannot_be_compared_are_refused_before_anything_is_read(tokenizer):
+    classes, other = (model(tokenizer, Classification(length=16), labels) for labels in (NLI, ("no", "yes")))
+    number = model(tokenizer, Regression(length=16))
+    untrained = Model(classes.encoder, tokenizer)
+    for first, second, message in (
+        (
+            classes,
+            other,
+            "the first model has the labels contradiction, .*; the second has the labels no, yes",
+        ),
+        (classes, number, "the first model is for classification; the second is for regression; compare models"),
+        (number, classes, "the first model is for regression; the second is for classification; compare models"),
+        (classes, untrained, "--against: the second was not fine-tuned for a task"),
+    ):
+        with pytest.raises(UserError, match=message):
+            evaluate_task(first, ["missing.tsv"], columns={}, against=second)
+
+
+@pytest.mark.parametrize("kind", [Classification, Regression])
+def test_the_page_has_the_worst_first(tokenizer, pairs, tmp_path, kind):
+    labels = NLI if kind is Classification else ()
+    made = model(tokenizer, kind(length=16), labels)
+    page = tmp_path / "errors.html"
+    result = evaluate_task(made, [pairs], columns={}, errors=page)
+    text = page.read_text(encoding="utf8")
+    examples = made.task.read([pairs], columns={})
+    mistakes = made.task.mistakes(examples, Predictor(made).run(examples), labels)
+    offsets = [text.index(f"<bdi>{mistake.caption}</bdi>") for mistake in mistakes]
+    assert offsets == sorted(offsets)
+    assert f"{len(examples)} examples" in text
+    metric, value = next(iter(result["metrics"].items()))
+    assert f"{metric} {value:.2f}" in text
+    if kind is Classification:
+        assert len(mistakes) == round(len(examples) * (1 - result["metrics"]["accuracy"] / 100))
+    assert result == evaluate_task(made, [pairs], columns={}), "writing the page does not change the scores"
+    scored = score_examples(Predictor(made), examples)
+    assert scored == {name: it for name, it in result.items() if name not in ("notes", "calibration")}
+
+
+def test_several_files_are_one_set(tokenizer, pairs):
+    made = model(tokenizer, Regression(length=16))
+    one, two = (evaluate_task(made, [pairs] * times, columns={}) for times in (1, 2))
+    assert two["examples"] == 2 * one["examples"] == 80
+    # in percent; scores in batches of other shapes are rounded differently, and those of random weights hardly differ
+    assert two["metrics"] == pytest.approx(one["metrics"], abs=1e-3)
+
+
+def test_plain_text_is_framed_for_gpt_as_in_pretraining(tokenizer, text_file, tmp_path):
+    """It ends with [SEP]; the model's tokenizer ends the texts of a task with [MASK], which was not pretrained."""
+    settings = GptSettings(layers=1, width=16, heads=2, positions=32, dropout=0.0, init_std=0.9)
+    torch.manual_seed(0)
+    save_model(tmp_path / "gpt", Model(settings.build(tokenizer.size), tokenizer, {"causal_lm": {}}), "")
+    gpt = load_model(tmp_path / "gpt")
+    corpus = build_corpus(text_file, tokenizer, tmp_path / "corpus", heldout=None)
+    learner = Learner(gpt.encoder, {"causal_lm": CausalLM()})
+    layout, machine, expected = DocumentSentencesSettings(length=32), choose_machine("cpu", "float32"), []
+    for words, last in ((tokenizer, tokenizer.sep), (gpt.tokenizer, tokenizer.mask)):
+        batches = Feed(layout, NoMaskingSettings(), 0, words, learner.prepare).heldout(corpus.train, 10**6)
+        for batch in batches:
+            assert set(batch.tokens.ids[batch.tokens.offsets[1:].long() - 1].tolist()) == {last}
+        expected.append(evaluate(learner, batches, machine)["causal_lm_loss"])
+    found = evaluate_encoder(gpt, [text_file], machine=machine)["metrics"]["causal_lm_loss"]
+    assert found == pytest.approx(expected[0])
+    assert found != pytest.approx(expected[1], rel=1e-3)

@@ -1,0 +1,55 @@
+"""The directory of a model is found in a run and by itself; what is no model is refused, with what to do."""
+
+import pytest
+
+from unmask.families.bert import BertSettings
+from unmask.model.directory import find, find_tokenizer, read_settings
+from unmask.model.model import Model, save_model
+from unmask.support.errors import UserError
+
+SHAPE = BertSettings(layers=1, width=16, heads=2, feed_forward=32, positions=16)
+
+
+@pytest.fixture
+def saved(tokenizer, tmp_path):
+    save_model(tmp_path / "saved", Model(SHAPE.build(tokenizer.size), tokenizer), "card")
+    return tmp_path / "saved"
+
+
+def test_a_model_is_found_in_a_run_and_in_its_own_directory(saved, tmp_path):
+    assert find(saved) == saved
+    assert read_settings(saved) == SHAPE
+    saved.rename(tmp_path / "model")
+    assert find(tmp_path) == tmp_path / "model" == find_tokenizer(tmp_path)
+    assert find_tokenizer(tmp_path / "model") == tmp_path / "model"
+
+
+@pytest.mark.parametrize(
+    ("folder", "message"),
+    [
+        ("checkpoints", "this run is not finished; continue: repeat the command with --resume"),
+        ("seed-0", "these runs are not finished; continue: repeat the command with --resume"),
+        ("other", "neither a run with a finished model nor a directory of"),
+    ],
+)
+def test_a_directory_without_a_model_is_refused(tmp_path, folder, message):
+    (tmp_path / folder).mkdir()
+    with pytest.raises(UserError, match=message):
+        find(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("bert-mini", "'bert-mini' is a recipe; for untrained weights, write random:bert-mini"),
+        (
+            "someone/no-model",
+            r"no directory 'someone/no-model', .* HF_HUB_OFFLINE is set; .* hf download someone/no-model",
+        ),
+        ("/no/model", "no directory '/no/model'; check the path"),
+        ("./no-model", "no directory './no-model'; a model on the Hugging Face Hub is written NAMESPACE/NAME"),
+    ],
+)
+def test_sources_that_are_not_models_are_refused(source, message):
+    with pytest.raises(UserError, match=message):
+        find(source)

@@ -1,0 +1,110 @@
+"""Self-attention: the kernels compared with each other, their choice and injection."""
+
+import copy
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from unmask.nn.layers import attention, fused_attention, varlen_attention
+from unmask.nn.layers.attention import SelfAttention, choose_kernel, fastest, set_kernel
+from unmask.nn.layers.attention_spec import AttentionSpec
+from unmask.nn.layers.fused_attention import fused
+from unmask.nn.layers.plain_attention import plain
+from unmask.nn.layers.rotary import Rotation
+from unmask.nn.layers.varlen_attention import varlen
+
+from .conftest import HEADS, LENGTHS, ROTATIONS, assert_same, run, tokens_of
+
+
+def varlen_by_padding(qkv, tokens, spec):
+    """Run the GPU kernel as if torch lacked its operator."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(varlen_attention, "_flash", lambda: None)
+        return varlen(qkv, tokens, spec)
+
+
+@pytest.mark.parametrize("lengths", [LENGTHS, (1,), (5,), (1, 1), (7, 7), (1, 2, 3)], ids=str)
+@pytest.mark.parametrize("rotation", ROTATIONS, ids=["not rotated", "halves", "interleaved"])
+@pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+@pytest.mark.parametrize("kernel", [fused, varlen_by_padding])
+def test_kernels_equal_the_plain_kernel(kernel, causal, rotation, lengths):
+    for heads, window in ((1, None), (HEADS, None), (HEADS, 5)):
+        spec, tokens = AttentionSpec(heads, causal=causal, rotation=rotation, window=window), tokens_of(lengths)
+        assert_same(run(kernel, spec, tokens), run(plain, spec, tokens))
+
+
+@pytest.mark.parametrize("rotation", ROTATIONS, ids=["not rotated", "halves", "interleaved"])
+@pytest.mark.parametrize("kernel", [fused, varlen_by_padding, plain])
+def test_in_bf16_kernels_are_close_to_exact_attention(kernel, rotation):
+    spec, tokens = AttentionSpec(HEADS, rotation=rotation), tokens_of()
+    exact = run(plain, spec, tokens)
+    for one, other in zip(run(kernel, spec, tokens, torch.bfloat16), exact, strict=True):
+        assert one.dtype == torch.bfloat16
+        assert (one.double() - other).norm() < 0.02 * other.norm()
+
+
+@pytest.mark.parametrize("planted", ["scale", "rotation", "rotation back", "private softmax"])
+def test_the_comparison_of_kernels_notices_a_planted_fault(planted, monkeypatch):
+    if planted == "scale":
+        right = torch.baddbmm
+        monkeypatch.setattr(torch, "baddbmm", lambda *args, beta, alpha: right(*args, beta=beta, alpha=alpha * 1.01))
+    elif planted == "rotation":
+        monkeypatch.setattr(fused_attention, "_rotate", lambda x, rotation, back=False: None)
+    elif planted == "rotation back":
+        right = fused_attention._rotate
+        monkeypatch.setattr(fused_attention, "_rotate", lambda x, rotation, back=False: right(x, rotation))
+    else:
+        monkeypatch.setattr(fused_attention, "softmax_backward", lambda grad, probabilities: grad * probabilities)
+    with pytest.raises(AssertionError):
+        test_kernels_equal_the_plain_kernel(fused, False, Rotation(), LENGTHS)
+
+
+def on_gpu(dtype, width, device="cuda"):
+    return SimpleNamespace(is_cuda=device == "cuda", is_cpu=False, dtype=dtype, shape=(10, 3 * width))
+
+
+def test_the_kernel_is_chosen_by_device_type_and_layer(monkeypatch):
+    tokens, spec = tokens_of((3, 5)), AttentionSpec(HEADS)
+    assert choose_kernel(torch.zeros(8, 3 * HEADS * 8, dtype=torch.bfloat16), tokens, spec) is fused
+    assert choose_kernel(on_gpu(torch.bfloat16, HEADS * 8), tokens, spec) is varlen
+    assert choose_kernel(on_gpu(torch.float32, HEADS * 8), tokens, spec) is fused
+    assert choose_kernel(on_gpu(torch.bfloat16, HEADS * 12), tokens, spec) is fused
+    for dtype in (torch.bfloat16, torch.float32):
+        assert choose_kernel(on_gpu(dtype, HEADS * 8, "mps"), tokens, spec) is plain
+    biased = AttentionSpec(HEADS, bias=lambda query, tokens, group: query)
+    assert choose_kernel(on_gpu(torch.bfloat16, HEADS * 8), tokens, biased) is plain
+    monkeypatch.setattr(torch.compiler, "is_exporting", lambda: True)
+    assert choose_kernel(on_gpu(torch.bfloat16, HEADS * 8), tokens, spec) is plain
+
+
+def test_a_kernel_is_injected_and_set():
+    def zeros(qkv, tokens, spec):
+        seen.append(spec)
+        return qkv.new_zeros(len(qkv), qkv.shape[1] // 3)
+
+    seen, tokens, x = [], tokens_of((3, 5)), torch.randn(8, HEADS * 8)
+    layer = SelfAttention(HEADS * 8, HEADS, 0.1, causal=True, rotation=Rotation(), window=4, kernel=zeros)
+    assert layer(x, tokens).equal(layer.out.bias.expand(8, -1))
+    layer.eval()(x, tokens)
+    assert seen == [AttentionSpec(HEADS, rate, True, Rotation(), window=4) for rate in (0.1, 0.0)]
+    body = nn.Sequential(nn.ModuleDict({"inner": layer}), SelfAttention(HEADS * 8, HEADS, 0.1))
+    assert body[1].kernel is fastest
+    assert set_kernel(body, plain) is body
+    assert [module.kernel for module in body.modules() if isinstance(module, SelfAttention)] == [plain, plain]
+    torch.testing.assert_close(layer(x, tokens), attention.set_kernel(layer, fused)(x, tokens))
+
+
+def test_linear_layers_may_have_no_biases():
+    layer, tokens = SelfAttention(HEADS * 8, HEADS, 0.0, biased=False), tokens_of((3, 5))
+    assert layer.state_dict().keys() == {"qkv.weight", "out.weight"}
+    assert layer(torch.randn(8, HEADS * 8), tokens).shape == (8, HEADS * 8)
+
+
+def test_a_layer_is_copied_and_converted_with_its_rotation():
+    layer = SelfAttention(HEADS * 8, HEADS, 0.0, rotation=Rotation())
+    assert not any("rotation" in name for name in layer.state_dict())
+    small, tokens, x = copy.deepcopy(layer).bfloat16(), tokens_of(), torch.randn(561, HEADS * 8)
+    exact = copy.deepcopy(small).double()(x.bfloat16().double(), tokens)
+    assert (small(x.bfloat16(), tokens).double() - exact).norm() < 0.02 * exact.norm()

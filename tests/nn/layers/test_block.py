@@ -1,0 +1,97 @@
+"""A layer of the encoder: the post-norm formula, sharing of sublayers, attention scores and operations."""
+
+import pytest
+import torch
+from torch.nn.functional import gelu, layer_norm, relu
+
+from unmask.nn.layers.block import ACTIVATIONS, Block, FeedForward, layer_flops
+from unmask.nn.layers.rotary import Rotation
+
+from .conftest import HEADS, tokens_of
+
+WIDTH, INNER = HEADS * 8, 48
+
+
+def build(activation="gelu", **settings):
+    return Block(WIDTH, HEADS, INNER, 0.1, activation, 1e-12, **settings)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_a_block_is_the_post_norm_formula(activation):
+    block, tokens = build(activation).eval().double(), tokens_of((3, 5, 5))
+    x = torch.randn(13, WIDTH, dtype=torch.float64)
+    formula = {"gelu": gelu, "gelu_tanh": lambda x: gelu(x, approximate="tanh"), "relu": relu}[activation]
+    middle = layer_norm(x + block.attention(x, tokens), (WIDTH,), eps=1e-12)
+    inner = formula(middle @ block.feed_forward.up.weight.t() + block.feed_forward.up.bias)
+    outer = inner @ block.feed_forward.down.weight.t() + block.feed_forward.down.bias
+    torch.testing.assert_close(block(x, tokens), layer_norm(middle + outer, (WIDTH,), eps=1e-12))
+
+
+def test_dropout_applies_in_training_only():
+    block, tokens, x = build(), tokens_of((3, 5, 5)), torch.randn(13, WIDTH)
+    assert not block(x, tokens).equal(block(x, tokens))
+    block.eval()
+    assert block(x, tokens).equal(block(x, tokens))
+
+
+def test_a_causal_block_does_not_see_later_tokens():
+    block, tokens = build(causal=True).eval(), tokens_of((5,))
+    x = torch.randn(5, WIDTH, requires_grad=True)
+    (gradient,) = torch.autograd.grad(block(x, tokens)[2].square().sum(), x)
+    assert gradient.any(1).tolist() == [True] * 3 + [False] * 2
+
+
+def test_shared_sublayers_have_no_parameters_of_their_own():
+    block, tokens, x = build().eval(), tokens_of((3, 5, 5)), torch.randn(13, WIDTH)
+    same = build(attention_of=block, feed_forward_of=block).eval()
+    assert not list(same.parameters())
+    assert same(x, tokens).equal(block(x, tokens))
+    half = build(feed_forward_of=block)
+    assert {name.split(".")[0] for name in half.state_dict()} == {"attention", "attention_norm"}
+    assert half.forward_flops(tokens) == block.forward_flops(tokens)
+
+
+def test_a_block_returns_its_attention_scores():
+    shape = HEADS * 8, HEADS, 48, 0.1, "gelu", 1e-12
+    block = Block(*shape, rotation=Rotation()).eval()
+    sharing = Block(*shape, attention_of=block).eval()
+    tokens, x = tokens_of((3, 5, 5, 200)), torch.randn(213, HEADS * 8)
+    for layer in (block, sharing):
+        scores, expected = [], []
+        torch.testing.assert_close(layer(x, tokens, scores), layer(x, tokens))
+        block.attention(x, tokens, expected)
+        assert len(scores) == 2
+        assert all(one.equal(other) for one, other in zip(scores, expected, strict=True))
+    assert sorted(name.rsplit(".", 1)[0] for name in block.state_dict() if name.endswith("weight")) == [
+        *("attention.out", "attention.qkv", "attention_norm"),
+        *("feed_forward.down", "feed_forward.up", "feed_forward_norm"),
+    ]
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+def test_operations_are_those_of_the_matrix_products(causal):
+    lengths = (3, 5, 5)
+    pairs = sum(n * (n + 1) // 2 if causal else n * n for n in lengths)
+    products = 13 * WIDTH * 3 * WIDTH + 13 * WIDTH * WIDTH + 2 * 13 * WIDTH * INNER  # qkv, out, up and down
+    expected = 2 * (products + 2 * pairs * WIDTH)  # scores, weighted sum of values
+    block = build(causal=causal)
+    assert layer_flops(tokens_of(lengths), block.attention, block.feed_forward) == expected
+    assert block.forward_flops(tokens_of(lengths)) == expected
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+@pytest.mark.parametrize("window", [1, 2, 4, 5, 9])
+def test_pairs_outside_the_window_cost_nothing(window, causal):
+    lengths = (1, 3, 5, 6, 20)
+    block = build(causal=causal)
+    whole = block.forward_flops(tokens_of(lengths))
+    block.attention.window = window
+    pairs = [(i, j) for n in lengths for i in range(n) for j in range(n) if not (causal and j > i)]
+    outside = sum(abs(i - j) > window for i, j in pairs)
+    assert whole - block.forward_flops(tokens_of(lengths)) == 2 * 2 * outside * WIDTH
+
+
+def test_feed_forward_layers_have_the_inner_width():
+    layer = FeedForward(WIDTH, INNER, "gelu")
+    assert (layer.up.out_features, layer.down.in_features) == (INNER, INNER)
+    assert layer(torch.randn(4, WIDTH)).shape == (4, WIDTH)

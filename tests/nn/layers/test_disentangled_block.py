@@ -1,0 +1,43 @@
+"""The convolution reads the neighbors within a sequence; the block adds it to its output, for some rows or all."""
+
+import torch
+from torch.nn.functional import conv1d, gelu, layer_norm
+
+from unmask.nn.layers.disentangled_attention import DisentangledAttention, Distances
+from unmask.nn.layers.disentangled_block import Convolution, DisentangledBlock
+
+from .conftest import HEADS, tokens_of
+
+WIDTH = HEADS * 8
+
+
+def build(size=3):
+    torch.manual_seed(0)
+    attention = DisentangledAttention(WIDTH, HEADS, 0.1, Distances(WIDTH, 20, 8, None).double())
+    convolution = Convolution(WIDTH, size, 0.1, "gelu", 1e-7) if size else None
+    return DisentangledBlock(attention, 40, 0.1, "gelu", 1e-7, convolution).eval().double()
+
+
+def test_the_convolution_is_that_of_each_sequence_alone():
+    for size in (1, 3, 5):
+        block = build(size).convolution
+        kernel = block.out.weight.view(WIDTH, size, WIDTH).transpose(1, 2)
+        x, onto = torch.randn(2, 12, WIDTH, dtype=torch.float64)
+        found = block(x, onto, tokens_of((3, 4, 5)))
+        for start, stop in ((0, 3), (3, 7), (7, 12)):
+            out = conv1d(x[start:stop].t()[None], kernel, block.out.bias, padding=size // 2)[0].t()
+            expected = layer_norm(onto[start:stop] + gelu(out), (WIDTH,), eps=1e-7)
+            torch.testing.assert_close(found[start:stop], expected)
+
+
+def test_some_rows_are_those_of_all():
+    block, tokens, rows = build(), tokens_of((3, 4, 5)), torch.tensor([0, 4, 11])
+    x = torch.randn(16, WIDTH, dtype=torch.float64)  # with rows beyond the tokens
+    torch.testing.assert_close(block(x, tokens, rows=rows), block(x, tokens)[rows])
+
+
+def test_a_convolution_adds_operations():
+    tokens = tokens_of((3, 4, 5))
+    added = build(3).forward_flops(tokens) - build(0).forward_flops(tokens)
+    assert added == 2 * 12 * 3 * WIDTH * WIDTH
+    assert build(3).row_flops - build(0).row_flops == 2 * 3 * WIDTH * WIDTH

@@ -1,0 +1,48 @@
+"""The kernel for inference: it equals the plain kernel, and is chosen where it supports the inputs."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from unmask.nn.layers.attention import choose_kernel
+from unmask.nn.layers.attention_spec import AttentionSpec
+from unmask.nn.layers.fused_attention import fused
+from unmask.nn.layers.inference_attention import for_inference, is_supported
+from unmask.nn.layers.plain_attention import plain
+
+from .conftest import HEADS, LENGTHS, ROTATIONS, tokens_of
+
+
+@pytest.mark.parametrize(("lengths", "rows"), [((1,), 1), ((65,), 68), (LENGTHS, sum(LENGTHS) + 3)])
+@pytest.mark.parametrize("window", [None, 30, 1000])
+@pytest.mark.parametrize("rotation", ROTATIONS, ids=["not rotated", "halves", "interleaved"])
+@pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+@pytest.mark.parametrize(("dtype", "atol"), [(torch.float32, 1e-5), (torch.bfloat16, 0.03)])
+def test_sequences_get_what_the_plain_kernel_returns(dtype, atol, causal, rotation, window, lengths, rows):
+    spec, tokens = AttentionSpec(HEADS, causal=causal, rotation=rotation, window=window), tokens_of(lengths)
+    qkv = torch.randn(rows, 3 * HEADS * 8)
+    before = qkv.to(dtype)
+    found = for_inference(before, tokens, spec)
+    assert found.dtype == dtype and before.equal(qkv.to(dtype)), "inputs are not modified"
+    torch.testing.assert_close(found.float(), plain(qkv, tokens, spec), rtol=0, atol=atol)
+    assert not found[sum(lengths) :].any()
+
+
+@pytest.mark.parametrize("window", [None, 2])
+def test_padding_in_the_stream_stays_finite(window):
+    (group,) = tokens_of((20, 17)).groups
+    tokens = replace(tokens_of((20, 20)), groups=(replace(group, start=0, stop=40, index=None, slots=None),))
+    found = for_inference(torch.randn(40, 3 * HEADS * 8), tokens, AttentionSpec(HEADS, window=window))
+    assert found.isfinite().all()
+
+
+def test_it_is_chosen_without_gradient_where_windows_save_nothing():
+    qkv, spec = torch.zeros(8, 3 * HEADS * 8), AttentionSpec(HEADS)
+    assert choose_kernel(qkv, tokens_of((8,)), spec) is fused
+    with torch.no_grad():
+        assert choose_kernel(qkv, tokens_of((4, 4)), spec) is for_inference
+        assert choose_kernel(qkv, tokens_of((8,)), AttentionSpec(HEADS, window=2)) is for_inference
+        assert choose_kernel(qkv, tokens_of((8, 500)), AttentionSpec(HEADS, window=2)) is fused
+        assert choose_kernel(qkv, tokens_of((8,)), AttentionSpec(HEADS, bias=lambda *_: qkv)) is plain
+    assert not is_supported(tokens_of((8,)).groups, AttentionSpec(HEADS, dropout=0.1))

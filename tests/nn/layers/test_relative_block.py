@@ -1,0 +1,54 @@
+"""A layer of XLNet: residual connections, which rows it computes, its operations."""
+
+import torch
+from torch.nn.functional import gelu
+
+from unmask.data.batches.batch import collate
+from unmask.nn.layers.relative_attention import distance_table
+from unmask.nn.layers.relative_block import RelativeBlock
+from unmask.nn.layers.relative_view import views
+
+WIDTH = 16
+
+
+def block_of():
+    torch.manual_seed(0)
+    block = RelativeBlock(WIDTH, 2, 32, 0.1, "gelu", 1e-12).eval()
+    for parameter in block.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    return block
+
+
+def inputs_of(tokens):
+    x = torch.randn(len(tokens.ids) + len(tokens.queries), WIDTH)
+    longest = max(group.longest for group in tokens.groups)
+    return x, None, distance_table(longest, WIDTH, x), views(tokens, 0, None, x)
+
+
+def test_each_sublayer_is_added_and_normalized(ordered):
+    block, tokens = block_of(), collate(ordered((5, 8))).tokens
+    x, *others = inputs_of(tokens)
+    first = block.attention_norm(x + block.attention(x, *others))
+    inner = gelu(first @ block.feed_forward.up.weight.T + block.feed_forward.up.bias)
+    second = inner @ block.feed_forward.down.weight.T + block.feed_forward.down.bias
+    torch.testing.assert_close(block(x, *others), block.feed_forward_norm(first + second))
+
+
+def test_some_rows_are_those_of_the_whole(ordered):
+    block, tokens = block_of(), collate(ordered((5, 8))).tokens
+    given = inputs_of(tokens)
+    whole = block(*given)
+    torch.testing.assert_close(block(*given, queries_alone=True), whole[13:])
+    torch.testing.assert_close(block(*given, torch.tensor([2, 7])), whole[[2, 7]])
+
+
+def test_operations_are_those_of_the_products(ordered):
+    """Of matrices and rows, of keys and distances; for a group without padding, as only real tokens count."""
+    tokens, memory = collate(ordered((8, 8))).tokens, 4
+    queries, keys = len(tokens.queries), 12
+    matrices = 2 * (16 + queries) * (2 * WIDTH**2 + 2 * WIDTH * 32)  # query, output and feed-forward of all rows
+    matrices += 2 * (16 + 2 * memory) * 2 * WIDTH**2 + 2 * (2 * keys - 1) * WIDTH**2  # keys and values, distances
+    pairs = 2 * (16 + queries) * WIDTH * (2 * keys + keys + 8 - 1)
+    assert block_of().forward_flops(tokens, memory) == matrices + pairs
+    alone = matrices + pairs - 2 * 16 * (2 * WIDTH**2 + 2 * WIDTH * 32) - 2 * 16 * WIDTH * (3 * keys + 7)
+    assert block_of().forward_flops(tokens, memory, queries_alone=True) == alone

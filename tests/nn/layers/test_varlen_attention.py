@@ -1,0 +1,42 @@
+"""The GPU kernel: the arguments of torch's operator, and padding if torch lacks it."""
+
+import torch
+
+from unmask.nn.layers import varlen_attention
+from unmask.nn.layers.attention_spec import AttentionSpec
+from unmask.nn.layers.plain_attention import plain
+from unmask.nn.layers.varlen_attention import varlen
+
+from .conftest import HEADS, ROTATIONS, Without, assert_same, run, tokens_of
+
+
+def test_varlen_calls_torchs_operator(monkeypatch):
+    """A fake operator computes plain attention from its arguments."""
+    tokens, calls, windows = tokens_of(), [], []
+
+    def flash(query, key, value, ends, same, longest, again, dropout, *, is_causal, return_debug_mask, **window):
+        calls.append((ends is same is tokens.offsets, longest, again, dropout, is_causal, return_debug_mask))
+        windows.append((window["window_size_left"], window["window_size_right"]))
+        qkv = torch.stack([query, key, value], 1).flatten(1)
+        spec = AttentionSpec(HEADS, causal=is_causal, window=window["window_size_left"])
+        return plain(qkv, tokens, spec).view_as(query), None
+
+    monkeypatch.setattr(varlen_attention, "_flash", lambda: flash)
+    for rotation in ROTATIONS:
+        spec = AttentionSpec(HEADS, causal=True, rotation=rotation)
+        assert_same(run(varlen, spec, tokens), run(plain, spec, tokens))
+    assert calls == [(True, 200, 200, 0.0, True, False)] * 3
+    for causal in (True, False):
+        spec = AttentionSpec(HEADS, causal=causal, window=5)
+        assert_same(run(varlen, spec, tokens), run(plain, spec, tokens))
+    assert windows == [(None, None)] * 3 + [(5, 0), (5, 5)]
+
+
+def test_where_torch_has_no_flash_operator_sequences_are_padded(monkeypatch):
+    assert varlen_attention._flash() is not None
+    tokens = tokens_of()
+    monkeypatch.setattr(torch.ops, "aten", Without(torch.ops.aten, "_flash_attention_forward"))
+    assert varlen_attention._flash() is None
+    for window in (None, 5):
+        spec = AttentionSpec(HEADS, window=window)
+        assert_same(run(varlen, spec, tokens), run(plain, spec, tokens))

@@ -1,0 +1,84 @@
+"""What a processor computes is found by trying it: what is wrong, missing or crashes is not used."""
+
+import os
+import signal
+
+import pytest
+import torch
+
+from unmask import capabilities
+from unmask.support.capabilities import WAYS
+
+GIGA = 1e9
+PROCESSORS = {
+    "AMX": ((200, 180, 180, 1200, 1200), (False, True, True, False)),
+    "AVX-512 with bf16, not by Intel": ((215, 450, 450, 850, 850), (True, True, True, False)),
+    "bf16 slower than float32": ((130, 125, 110, 75, 70), (False, True, False, False)),
+    "AVX2": ((60, 60, 55, 4, 0), (False, False, False, True)),
+    "nothing known": ((0, 0, 0, 0, 0), (False, False, False, True)),
+}
+"""Speeds of `WAYS`; whether oneDNN computes float32 and bf16, bf16 is faster than float32, and is emulated."""
+
+
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_choices_follow_from_speeds(name, monkeypatch):
+    speeds, expected = PROCESSORS[name]
+    known = dict(zip(WAYS, (GIGA * speed for speed in speeds), strict=True))
+    monkeypatch.setattr(capabilities, "products", lambda: known)
+    found = (
+        capabilities.onednn_multiplies(torch.float32),
+        capabilities.onednn_multiplies(torch.bfloat16),
+        capabilities.multiplies_bf16(),
+        capabilities.emulates_bf16(),
+    )
+    assert found == expected
+    assert not capabilities.onednn_multiplies(torch.float64)
+
+
+def test_each_way_is_tried_here():
+    speeds = capabilities.products()
+    assert speeds.keys() == WAYS.keys()
+    assert speeds["float32"] > 0
+
+
+def wrong(x, weight):
+    return torch.nn.functional.linear(x, weight) * 1.001
+
+
+def missing(x, weight):
+    return torch.ops.mkldnn.no_such_operator(x, weight)
+
+
+def impossible(x, weight):
+    raise RuntimeError("could not create a primitive descriptor")
+
+
+@pytest.mark.parametrize("way", [wrong, missing, impossible])
+def test_a_way_that_is_wrong_or_missing_has_no_speed(way, monkeypatch):
+    monkeypatch.setattr(capabilities, "WAYS", {"float32": WAYS["float32"], "other": (torch.float32, way)})
+    found = capabilities._try_all()
+    assert found["float32"] > 0 and found["other"] == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.parametrize("number", [signal.SIGILL, signal.SIGSEGV])
+def test_an_illegal_instruction_ends_the_trial_alone(number):
+    assert capabilities._in_fork(lambda: os.kill(os.getpid(), number)) == {}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_trial_that_hangs_is_ended(monkeypatch):
+    monkeypatch.setattr(capabilities, "SECONDS", 0.2)
+    assert capabilities._in_fork(lambda: signal.pause()) == {}
+
+
+def test_the_trial_leaves_torchs_generator_alone():
+    state = torch.get_rng_state()
+    capabilities._try_all()
+    assert torch.get_rng_state().equal(state)
+
+
+def test_devices():
+    assert [capabilities.cpu_or_gpu(torch.device(name)) for name in ("cpu", "cuda:1", "mps")] == ["cpu", "gpu", "gpu"]
+    assert capabilities.widest_float(torch.device("mps")) == torch.float32
+    assert capabilities.widest_float(torch.device("cpu")) == torch.float64

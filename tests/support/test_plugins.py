@@ -1,0 +1,244 @@
+"""Plug-ins: the example and toy packages, installed as by pip, in separate processes.
+
+Line counts, excerpts, commands and errors in docs/extending.md are checked.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from unmask.families.bert import BERT
+from unmask.families.checkpoints.huggingface import by_model_type
+from unmask.families.roberta import ROBERTA
+from unmask.support.errors import UserError
+from unmask.support.plugins import Table
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples" / "unmask-structbert"
+PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf8")
+SMALL = (
+    "--set encoder.layers=2 --set encoder.width=32 --set encoder.heads=2 --set encoder.feed_forward=64 "
+    "--set layout.length=48 --set batch.tokens=512 --set tokenizer.vocabulary=200 --set budget.steps=4 --quiet"
+)
+LAYOUT = '''
+"""Each sentence is a sample."""
+from unmask.data.batches.layout import LayoutSettings
+
+class SentencesSettings(LayoutSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="sentences"):
+    def build(self, frame, length):
+        return Sentences(frame, length)
+
+class Sentences:
+    def __init__(self, frame, length):
+        self.frame, self.capacity = frame, frame.capacity(length, texts=1)
+
+    def cut(self, documents, indices, rng):
+        return [self.frame.wrap(ids[: self.capacity]) for index in indices for ids in documents.sentences(index)]
+'''
+FAMILY = '''
+"""BERT under another name."""
+from dataclasses import replace
+from unmask.families.bert import BERT, BertSettings
+from unmask.families.format import Family
+
+class TwinSettings(BertSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="twin"):
+    pass
+
+TWIN = Family(TwinSettings, replace(BERT.format, model_type="twin"))
+'''
+
+
+def install(site, name, entries, modules=None):
+    """Install a package as pip does, with its modules and metadata."""
+    info = site / f"{name.replace('-', '_')}-0.1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1\n")
+    lines = [line for group, points in entries.items() for line in (f"[{group}]", *map(" = ".join, points.items()))]
+    (info / "entry_points.txt").write_text("\n".join(lines))
+    for module, text in (modules or {}).items():
+        (site / f"{module}.py").write_text(text)
+    return site
+
+
+def call(arguments, *paths, cwd=ROOT, timeout=280, **variables):
+    """Run Python with packages that are installed in directories."""
+    path = os.pathsep.join(map(str, (*paths, ROOT / "src")))
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **variables}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout)
+
+
+def unmask(command, *paths, **options):
+    return call(["-m", "unmask", *shlex.split(command)], *paths, **options)
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory):
+    """Return the directories in which the example is installed."""
+    project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text(encoding="utf8"))["project"]
+    site = install(tmp_path_factory.mktemp("site"), project["name"], project["entry-points"])
+    return site, EXAMPLE / "src"
+
+
+@pytest.fixture
+def folder(documents, tmp_path):
+    """Return a working directory with the files that the page uses, and the examples of the repository."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (tmp_path / "articles.txt").write_text("\n\n".join(documents), encoding="utf8")
+    stars = [f"a {word} day\t{rank}" for rank, word in enumerate(("bad", "fair", "good"), 1) for _ in range(20)]
+    (tmp_path / "stars.tsv").write_text("\n".join(["text\tlabel", *stars]), encoding="utf8")
+    return tmp_path
+
+
+def test_the_examples_own_tests_and_the_contract_of_objectives_pass(example):
+    tests = [
+        EXAMPLE / "tests",
+        "tests/objectives/test_objective.py",
+        "-k",
+        "shuffled_masking or word_order or ranking",
+    ]
+    pytest_alone = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "pytest_timeout"]
+    done = call([*pytest_alone, *map(str, tests)], *example, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
+    assert done.returncode == 0, done.stdout
+    assert len(re.findall(r"\.", done.stdout.partition("[100%]")[0])) > 25, "including those of all objectives"
+
+
+def test_the_commands_of_the_page_run(example, folder):
+    commands = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+    commands = [line for line in commands if line.startswith("unmask ")]
+    assert len(commands) > 5
+    program = ["import shlex, sys", "from unmask.cli.main import main"]  # in one process, to import torch only once
+    for line in commands:
+        quick = line.replace("--set budget.minutes=60", SMALL).replace("--out my-ranking", "--out my-ranking --quiet")
+        program.append(f"print('$', {line!r}, flush=True); assert main(shlex.split({quick[7:]!r})) == 0")
+    done = call(["-c", "\n".join(program)], *example, cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for text in ("+objective.word_order.weight=1.0", "word_order_loss", "mean_absolute_error", "model_type"):
+        assert text in done.stdout + (folder / "my-roformer/model/config.json").read_text()
+    labels = (folder / "my-ranking/model/config.json").read_text()
+    assert '"unmask"' in labels and '"kind": "ranking"' in labels
+
+
+def test_the_errors_on_the_page_are_those_of_the_program(example, folder):
+    blocks = re.findall(r"```console\n\$ unmask (.*?)\n(.*?)```", PAGE, re.DOTALL)
+    assert blocks
+    for command, message in blocks:
+        done = unmask(command, *example, cwd=folder)
+        assert (done.returncode, done.stderr) == (2, message)
+
+
+def test_line_counts_on_the_page_are_correct():
+    counts = re.findall(r"^\| \[[^]]+\]\(\.\./([^)]+)\) \| (\d+) \|", PAGE, re.MULTILINE)
+    assert len(counts) >= 9
+    for name, lines in counts:
+        assert len((ROOT / name).read_text(encoding="utf8").splitlines()) == int(lines), name
+    named = re.findall(r"^\| \[[^]]+\]\(\.\./([^)]+)\) \| (\d+) of (\d+) \|", PAGE, re.MULTILINE)
+    assert len(named) >= 3
+    for name, lines, total in named:
+        text = (ROOT / name).read_text(encoding="utf8").splitlines()
+        assert (sum("roformer" in line.lower() for line in text), len(text)) == (int(lines), int(total)), name
+
+
+def lines_of(text):
+    """Return the lines without indentation and empty lines, which ruff changes on the page."""
+    return "\n".join(line.strip() for line in text.splitlines() if line.strip())
+
+
+def test_excerpts_on_the_page_are_those_of_the_files():
+    paths = [*EXAMPLE.rglob("*.py"), EXAMPLE / "pyproject.toml", *(ROOT / "src/unmask/families").glob("*.py")]
+    texts = [lines_of(path.read_text(encoding="utf8")) for path in paths]
+    blocks = re.findall(r"```(?:python|toml)\n(.*?)```", PAGE, re.DOTALL)
+    assert len(blocks) > 5
+    for block in blocks:
+        assert any(lines_of(block) in text for text in texts), block
+
+
+def test_tasks_are_named_without_being_imported(tmp_path):
+    task = {"unmask.tasks": {"stars": "broken_task:Stars"}}
+    site = install(tmp_path, "unmask-broken", task, {"broken_task": "raise ImportError('no such engine')"})
+    done = unmask("finetune --help", site)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "stars" in done.stdout
+    asked = unmask("finetune stars --model random:bert-tiny --train a.tsv --out run", site, cwd=tmp_path)
+    assert asked.returncode == 2
+    assert asked.stderr == (
+        "unmask: 'stars' of the package unmask-broken cannot be imported (no such engine); fix it, or remove it: "
+        "pip uninstall unmask-broken\n"
+    )
+
+
+def test_a_layout_and_a_family(folder):
+    site = folder / "site"
+    entries = {"unmask.layouts": {"sentences": "toy_layout:SentencesSettings"}}
+    entries["unmask.families"] = {"twin": "toy_family:TWIN"}
+    install(site, "unmask-toys", entries, {"toy_layout": LAYOUT, "toy_family": FAMILY})
+    program = f"""
+import toy_family, toy_layout  # before unmask, to detect circular imports
+import shlex
+import unmask
+from unmask.cli.main import main
+
+words = "pretrain bert-tiny --text articles.txt --out run --set encoder.kind=twin --set layout.kind=sentences "
+words += "--set objective.next_sentence=false " + {SMALL!r}
+assert main(shlex.split(words)) == 0
+assert main(["evaluate", "--model", "run", "--data", "articles.txt", "--quiet"]) == 0
+task = "finetune classification --model run --train stars.tsv --out labelled --set budget.steps=2 --quiet"
+assert main(shlex.split(task)) == 0
+model = unmask.load("labelled").model
+print(type(model.encoder.settings).__name__, model.labels)
+"""
+    done = call(["-c", program], site, cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "masked_lm_accuracy" in done.stdout
+    assert done.stdout.endswith("TwinSettings ('1', '2', '3')\n")
+    assert '"model_type": "twin"' in (folder / "run/model/config.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (
+            "import msgspec\nclass It(msgspec.Struct, tag='other'): pass",
+            "'mine' of the package unmask-toys has a different kind, 'other'; give its settings tag='mine'",
+        ),
+        (
+            "",
+            "'mine' of the package unmask-toys cannot be imported (module 'toy_part' has no attribute 'It'); fix it",
+        ),
+    ],
+)
+def test_errors_in_a_plugin_are_raised_on_access(tmp_path, monkeypatch, module, message):
+    monkeypatch.syspath_prepend(install(tmp_path, "unmask-toys", {"unmask.toys": {"mine": "toy_part:It"}}))
+    monkeypatch.delitem(sys.modules, "toy_part", raising=False)
+    (tmp_path / "toy_part.py").write_text(module)
+    table = Table("unmask.toys", {"ours": 1})
+    assert list(table) == ["ours", "mine"]
+    assert (len(table), "mine" in table, table["ours"]) == (2, True, 1)
+    with pytest.raises(UserError) as error:
+        table["mine"]
+    assert str(error.value).startswith(message)
+    with pytest.raises(KeyError):
+        table["another"]
+
+
+def test_a_name_that_is_taken_is_refused(tmp_path):
+    site = install(tmp_path, "unmask-toys", {"unmask.objectives": {"masked_lm": "toys:MaskedLMSettings"}})
+    done = unmask("recipes list", site)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "unmask: the package unmask-toys adds 'masked_lm' to unmask.objectives, but this name is taken; rename it "
+        "there, or remove the package: pip uninstall unmask-toys\n"
+    )
+
+
+def test_two_families_of_one_model_type_are_refused():
+    assert by_model_type([BERT, ROBERTA]) == {"bert": BERT, "roberta": ROBERTA}
+    other = type(BERT)(ROBERTA.settings, BERT.format)
+    with pytest.raises(UserError, match="bert and roberta have the same model_type, 'bert'"):
+        by_model_type([BERT, other])

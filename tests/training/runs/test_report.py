@@ -1,0 +1,56 @@
+"""Reports of runs and model cards."""
+
+import json
+import math
+
+import msgspec
+
+from unmask.tasks.classification import Classification
+from unmask.training.runs.directory import RunDirectory
+from unmask.training.runs.report import Remarks, finetuning_report, model_card, pretraining_report
+from unmask.training.runs.summary import Reached
+
+
+def test_the_numbers_in_the_plot_are_listed_if_the_font_lacks_a_label(make_run):
+    run = RunDirectory(make_run())
+    run.plots.mkdir()
+    for name in ("confusion.png", "training.png"):
+        (run.plots / name).touch()
+    for labels, expected in ((("good", "好"), "\n\n1: good  \n2: 好  \n"), (("no", "yes"), "\n")):
+        text = finetuning_report(run, Classification(), labels, Reached(1, 1, 1.0), 3, {"accuracy": 50.0})
+        assert f"![confusion](plots/confusion.png){expected}\n![training]" in text
+
+
+def test_values_that_are_not_finite_are_reported_as_such(make_run):
+    run = RunDirectory(make_run())
+    lines = [
+        {"kind": "heldout", "step": step, "loss": loss, "replaced_token_loss": loss, "replaced_token_guess": 0.9}
+        for step, loss in ((0, 10.0), (9, math.nan))
+    ]
+    run.metrics.write_bytes(
+        b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+    )  # as a run writes them: null for NaN
+    text = pretraining_report(run, "electra-mini", Reached(9, 9000, 1.0), Remarks())
+    assert "| loss | 10.0000 | not finite |" in text
+    assert "| replaced_token_loss | 10.0000 | not finite |" in text
+
+
+def test_the_remarks_of_the_objectives_are_in_the_report(make_run):
+    run = RunDirectory(make_run())
+    (run.path / "metrics.jsonl").write_text(json.dumps({"kind": "heldout", "step": 0, "loss": 1.0}))
+    remarks = Remarks(
+        stages=["length 64: 3 steps"],
+        notes=["A note."],
+        warnings=["Nothing was learned."],
+        usage=["unmask fill --model X"],
+    )
+    text = pretraining_report(run, "gpt-mini", Reached(8, 8000, 1.0), remarks)
+    for line in ("A note.", "**Nothing was learned.**", "unmask fill --model X", "Stages:", "- length 64: 3 steps"):
+        assert f"\n{line}\n" in text
+    plain = pretraining_report(run, "gpt-mini", Reached(8, 8000, 1.0), Remarks())
+    assert "A note." not in plain
+    assert "Stages" not in plain
+
+
+def test_a_card_without_metrics():
+    assert model_card("T", "About.", {}).endswith("# T\n\nAbout.\n\n")

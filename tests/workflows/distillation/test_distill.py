@@ -1,0 +1,62 @@
+"""Distillation from Python: what goes together, on text and on examples; test_general.py and test_task.py train."""
+
+import pytest
+
+import unmask
+from unmask.recipes.recipe import read_recipe
+from unmask.support.errors import UserError
+from unmask.support.settings import write
+from unmask.workflows.distillation.distill import distill
+
+from .conftest import CPU, recipe_of
+
+RECIPE = read_recipe("distilbert-mini")
+
+
+def test_it_is_public():
+    assert unmask.distill is distill
+
+
+def test_the_source_decides(teacher, tuned, corpus, examples, tmp_path):
+    given = {"layers": 1, "machine": CPU, "quiet": True}
+    recipe = recipe_of("tinybert-mini", budget__steps=1)
+    assert distill(recipe, teacher, tmp_path / "text", corpus=corpus, **given) == tmp_path / "text/model"
+    (tmp_path / "recipe.toml").write_text(write(recipe))
+    again = {"corpus": corpus.directory, **given}
+    assert distill(tmp_path / "recipe.toml", teacher, tmp_path / "named", **again) == tmp_path / "named/model"
+    files = {"train": str(examples / "classification.tsv"), "unlabelled": [examples / "plain.txt"]}
+    found = distill(recipe, tuned("classification"), tmp_path / "task", **files, settings={"budget.steps": 2}, **given)
+    assert found == tmp_path / "task/model"
+    for run in ("text", "task"):
+        assert "The student is" in (tmp_path / run / "report.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("train", "train.tsv"),
+        ("unlabelled", ["texts.txt"]),
+        ("dev", "dev.tsv"),
+        ("columns", {"text": "review"}),
+        ("kind", "tsv"),
+        ("augment", 2),
+        ("masked_lm", "model"),
+        ("settings", {"seed": 1}),
+    ],
+)
+def test_what_belongs_to_examples_is_refused_with_a_corpus(tmp_path, name, value):
+    with pytest.raises(UserError, match=f"^{name} has no effect with a corpus; remove it$"):
+        distill(RECIPE, tmp_path, tmp_path / "run", corpus=object(), **{name: value})
+
+
+def test_without_a_corpus_or_examples_there_is_nothing_to_learn_from(tmp_path):
+    with pytest.raises(UserError, match="there is nothing to learn from"):
+        distill(RECIPE, tmp_path, tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_baseline_needs_a_single_process(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    with pytest.raises(UserError, match="--baseline works with a single process only"):
+        distill(RECIPE, tmp_path, tmp_path / "run", train="train.tsv", baseline=True)

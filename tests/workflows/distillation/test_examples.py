@@ -1,0 +1,44 @@
+"""The examples of a task distillation: variants of them, and texts without labels, which the teacher labels."""
+
+import json
+import re
+
+import pytest
+
+from unmask.model.model import load_model, save_model
+from unmask.support.errors import UserError
+
+from .conftest import FILES, learn
+
+
+@pytest.mark.parametrize("kind", ["pairs", "token-classification", "question-answering"])
+def test_variants_of_examples_are_learned_from(kind, tuned, teacher, examples, tmp_path):
+    given = {"train": examples / FILES[kind], "dev": examples / FILES[kind], "augment": 2}
+    plain = learn("distilbert-mini", tuned(kind), tmp_path / "plain", **given)
+    run = learn("distilbert-mini", tuned(kind), tmp_path / "run", masked_lm=teacher, **given)
+    number = int(re.search(r"on (\d+) examples", (run.model / "README.md").read_text())[1])
+    assert 300 < number <= 360 and "2 variants of each example" in (run.model / "README.md").read_text()
+    prints = [json.loads((one.path / "provenance.json").read_text())["inputs"]["train"] for one in (plain, run)]
+    assert prints[0] != prints[1], "other words without a masked LM"
+
+
+def test_texts_that_the_teacher_gives_one_label_need_a_dev_file(tuned, examples, tmp_path):
+    teacher = load_model(tuned("classification"))
+    teacher.heads["classification"]["out.bias"][0] += 1000
+    save_model(tmp_path / "teacher", teacher, "")
+    given = {"unlabelled": examples / "plain.txt"}
+    with pytest.raises(
+        UserError, match=r"labels that the teacher gives them: .*all 120 examples have the label 'no'; "
+    ):
+        learn("distilbert-mini", tmp_path / "teacher", tmp_path / "run", **given)
+    run = learn(
+        "distilbert-mini", tmp_path / "teacher", tmp_path / "run", dev=examples / FILES["classification"], **given
+    )
+    assert json.loads((run.path / "dev.json").read_text())["metrics"]["accuracy"] == 50
+
+
+def test_examples_without_words_cannot_be_augmented(tuned, tmp_path):
+    (tmp_path / "numbers.tsv").write_text("text\tlabel\n" + "1 2 3\tyes\n4 5 6\tno\n" * 20)
+    with pytest.raises(UserError, match="no word of the examples can be replaced: none consists of letters, or all"):
+        learn("distilbert-mini", tuned("classification"), tmp_path / "run", train=tmp_path / "numbers.tsv", augment=2)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,79 @@
+"""Examples of a run: division, order of labels, fingerprints and conversion to samples."""
+
+import pytest
+
+from unmask.data.labelled.squad_file import Question
+from unmask.model.model import load_model
+from unmask.support.errors import UserError
+from unmask.tasks.classification import Classification
+from unmask.tasks.question_answering import QuestionAnswering
+from unmask.workflows.finetuning.examples import HOLD_OUT_SEED, frame_examples, read_examples
+from unmask.workflows.finetuning.job import LabelledFiles
+
+TASK = Classification(length=32)
+
+
+def test_the_order_of_the_models_labels_is_used(classifier, rows):
+    base = load_model(classifier)
+    assert read_examples(TASK, LabelledFiles([rows]), base).labels == ("long", "brief") == base.labels
+    rows.write_text(rows.read_text().replace("brief", "short"))
+    assert read_examples(TASK, LabelledFiles([rows]), base).labels == ("long", "short")
+    rows.write_text(rows.read_text() + "a third\tempty\n")
+    assert read_examples(TASK, LabelledFiles([rows]), base).labels == ("empty", "long", "short")
+
+
+def test_the_tenth_that_is_held_out_does_not_depend_on_the_run(classifier, rows):
+    first, second = (read_examples(TASK, LabelledFiles([rows]), load_model(classifier)) for _ in range(2))
+    assert (first.train, first.held) == (second.train, second.held)
+    every = TASK.read([rows], columns={})
+    assert (first.train, first.held) == TASK.hold_out(every, HOLD_OUT_SEED)
+    assert (len(first.train), len(first.held)) == (108, 12)
+
+
+def test_dev_files_replace_the_tenth_but_not_the_inner_one(classifier, rows, tmp_path):
+    dev = tmp_path / "dev.tsv"
+    dev.write_text("text\tlabel\nthe dog\tlong\nthe cat\tlong\n")
+    found = read_examples(TASK, LabelledFiles([rows], [dev]), load_model(classifier))
+    assert (len(found.train), len(found.held)) == (120, 2)
+    inner = found.inner(TASK)
+    assert (len(inner.train), len(inner.held)) == (108, 12)
+    assert (inner.labels, inner.notes) == (found.labels, found.notes)
+    lines = {row.line for row in found.train}
+    assert {row.line for row in inner.train} | {row.line for row in inner.held} == lines
+
+
+def test_notes_are_collected_from_all_files(classifier, tmp_path):
+    text = "gold_label\tsentence1\tsentence2\n-\ta\tb\n" + "long\ta\tb\nbrief\tc\td\n" * 10
+    paths = [tmp_path / "train.tsv", tmp_path / "dev.tsv"]
+    for path in paths:
+        path.write_text(text)
+    found = read_examples(TASK, LabelledFiles(paths[:1], paths[1:]), load_model(classifier))
+    assert found.notes == [f"{path}: omitted, as the format specifies: 1 pairs without a label" for path in paths]
+
+
+def test_fingerprints_change_with_the_examples_of_their_part(classifier, rows, tmp_path):
+    base, dev = load_model(classifier), tmp_path / "dev.tsv"
+    dev.write_text("text\tlabel\nthe dog\tlong\n")
+    before = read_examples(TASK, LabelledFiles([rows], [dev]), base).fingerprints()
+    assert sorted(before) == ["dev", "train"]
+    assert all(len(value) == 64 for value in before.values())
+    dev.write_text("text\tlabel\nthe dog\tbrief\n")
+    after = read_examples(TASK, LabelledFiles([rows], [dev]), base).fingerprints()
+    assert after["train"] == before["train"]
+    assert after["dev"] != before["dev"]
+
+
+def test_examples_are_the_same_wherever_their_file_is(classifier, rows, tmp_path):
+    moved = tmp_path / "elsewhere.tsv"
+    moved.write_bytes(rows.read_bytes())
+    here, there = (read_examples(TASK, LabelledFiles([path]), load_model(classifier)) for path in (rows, moved))
+    assert here.fingerprints() == there.fingerprints()
+    assert here.former_fingerprints()["train"]() != there.former_fingerprints()["train"]()
+
+
+def test_examples_without_samples_are_refused(classifier):
+    task = QuestionAnswering(length=64, no_answer=False)
+    questions = [Question("a", "who?", "the dog", impossible=True)] * 2
+    message = r"^no example can be used for training; questions left out of the loss because they have no answer.*: 2$"
+    with pytest.raises(UserError, match=message):
+        frame_examples(task, load_model(classifier), questions, (), "training")

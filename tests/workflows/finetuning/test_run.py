@@ -1,0 +1,100 @@
+"""Fine-tuning runs: learning rates, truncation, early stopping and evaluation."""
+
+import json
+
+import pytest
+import safetensors.torch
+import torch
+import transformers
+
+from unmask.families.checkpoints import huggingface
+from unmask.inference.predictor import load
+from unmask.model.model import load_model
+from unmask.support.errors import InputWarning
+from unmask.support.settings import parse_overrides
+from unmask.training.loop import Trainer
+from unmask.workflows.finetuning import run as run_module
+from unmask.workflows.finetuning.finetune import finetune
+
+from .conftest import CPU, run
+
+
+@pytest.mark.parametrize("kind", ["adamw", "lamb"])
+def test_rates_follow_the_depth(classifier, rows, tmp_path, kind):
+    settings = [f"optimizer.kind={kind}", "optimizer.layer_decay=1e-3", "optimizer.learning_rate=1e-2"]
+    tuned, before = (
+        run(classifier, rows, tmp_path / "run", "budget.steps=1", "schedule.warmup=0", *settings),
+        load_model(classifier),
+    )
+    moved = {
+        name: float((value - before.encoder.state_dict()[name]).abs().max())
+        for name, value in tuned.encoder.state_dict().items()
+    }
+    head = (tuned.heads["classification"]["out.weight"] - before.heads["classification"]["out.weight"]).abs().max()
+    tops = [name for name in moved if name.startswith("blocks.1.")]
+    assert min(head, moved["pooler.weight"]) > 1e-4
+    assert max(moved[name] for name in moved if not name.startswith(("blocks.1.", "pooler."))) < 1e-7
+    assert 0 < max(moved[name] for name in tops) < 2e-5
+
+
+def test_texts_are_truncated_at_inference_as_in_training(classifier, rows, tmp_path):
+    run(classifier, rows, tmp_path / "run", "budget.steps=1")
+    assert json.loads((tmp_path / "run/model/tokenizer_config.json").read_text())["model_max_length"] == 32
+    model = load(tmp_path / "run")
+    long = "the dog sees the cat near the sea . " * 6
+    with pytest.warns(InputWarning, match="2 of 2 texts are longer than 32 tokens and were cut"):
+        one, longer = model.predict([long, long + "the poem " * 9])
+    assert one.scores == pytest.approx(longer.scores, abs=1e-6)
+
+
+def test_the_head_of_a_tagger_is_not_read_as_a_classifier(recipe, tokenizer, tmp_path):
+    shape = recipe.encoder
+    config = transformers.BertConfig(
+        vocab_size=tokenizer.size,
+        hidden_size=shape.width,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        intermediate_size=shape.feed_forward,
+        num_labels=3,
+    )
+    transformers.BertForTokenClassification(config).save_pretrained(tmp_path)
+    assert set(huggingface.read(tmp_path).heads) == {"token_classification"}
+
+
+def test_early_stopping_keeps_the_best_weights_and_reports_on_other_data(classifier, rows, tmp_path):
+    settings = ["budget.steps=40", "budget.patience=2", "optimizer.learning_rate=0.3", "schedule.kind=constant"]
+    finetune(
+        "classification",
+        classifier,
+        [rows],
+        tmp_path / "run",
+        settings=parse_overrides(["task.length=32", *settings]),
+        machine=CPU,
+    )
+    lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    losses = [line["loss"] for line in lines if line["kind"] == "heldout"]
+    best = losses.index(min(losses))
+    assert len(losses) == best + 3, "two evaluations without a lower loss end the run"
+    assert len(losses) < 21
+    kept = safetensors.torch.load_file(tmp_path / "run/checkpoints/best.safetensors")
+    tuned = load_model(tmp_path / "run").encoder.state_dict()
+    words = tuned.pop("embeddings.words.weight")
+    assert all(torch.equal(value, kept[f"encoder.{name}"]) for name, value in tuned.items())
+    used = kept["encoder.embeddings.words.weight"][:-1]  # of the tokens in the examples
+    assert 20 < len(used) < len(words)
+    assert all((row == words).all(1).any() for row in used)
+    newest = max((tmp_path / "run/checkpoints").glob("step-*"))
+    last = safetensors.torch.load_file(newest / "model.safetensors")
+    assert not torch.equal(last["encoder.pooler.weight"], kept["encoder.pooler.weight"])
+    assert json.loads((tmp_path / "run/dev.json").read_text())["examples"] == 12
+
+
+def test_a_subset_is_evaluated_during_training_and_all_samples_at_the_end(classifier, rows, tmp_path, monkeypatch):
+    monkeypatch.setattr(run_module, "MAX_EVALUATED", 7)
+    seen = []
+    monkeypatch.setattr(Trainer, "_evaluate", lambda self: seen.append(sum(len(b.keys) for b in self.heldout)))
+    options = {"dev": [rows], "machine": CPU, "quiet": True}
+    settings = ["task.length=32", "budget.steps=1"]
+    finetune("classification", classifier, [rows], tmp_path / "run", settings=parse_overrides(settings), **options)
+    assert set(seen) == {7}
+    assert json.loads((tmp_path / "run/dev.json").read_text())["examples"] == 120

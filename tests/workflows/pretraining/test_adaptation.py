@@ -1,0 +1,149 @@
+"""Whole runs that start from a model with an extended vocabulary, with fewer layers, or with both."""
+
+import os
+import random
+import signal
+
+import msgspec
+import pytest
+import safetensors.torch
+import torch
+
+from unmask.data.corpus.build import build_corpus
+from unmask.data.tokenizers.extend import extend_tokenizer
+from unmask.data.tokenizers.extension import old_ids
+from unmask.model.model import load_model
+from unmask.recipes.recipe import read_recipe
+from unmask.support.errors import UnmaskError, UserError
+from unmask.support.settings import parse_overrides
+from unmask.training import loop
+from unmask.training.machine import Machine
+from unmask.workflows.pretraining.corpus import corpus_from_text
+from unmask.workflows.pretraining.pretrain import pretrain
+
+CPU = Machine(torch.device("cpu"), "float32")
+SMALL = [
+    *("encoder.layers=3", "encoder.width=32", "encoder.heads=2", "encoder.feed_forward=64", "encoder.positions=64"),
+    *("layout.kind=document_sentences", "objective.next_sentence=false", "layout.length=48", "batch.tokens=512"),
+    *("optimizer.learning_rate=5e-3", "schedule.kind=constant"),
+]
+ORGANS = ("hepatitis", "nephritis", "arthritis")
+
+
+def make(*settings):
+    return read_recipe("bert-tiny", parse_overrides([*SMALL, *settings]))
+
+
+def heldout(run):
+    lines = [msgspec.json.decode(line) for line in (run / "metrics.jsonl").read_bytes().splitlines()]
+    return [line for line in lines if line["kind"] == "heldout"]
+
+
+def weights(run):
+    return safetensors.torch.load_file(run / "model" / "model.safetensors")
+
+
+@pytest.fixture(scope="session")
+def clinical(documents, tmp_path_factory):
+    """The documents, where many nouns are replaced by words that the vocabulary splits."""
+    rng = random.Random(0)
+    words = [rng.choice(ORGANS) if word == "dog" else word for word in "\n\n".join(documents).split(" ")]
+    path = tmp_path_factory.mktemp("clinical") / "clinical.txt"
+    path.write_text(" ".join(words), encoding="utf8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def unextended(clinical, tokenizer, tmp_path_factory):
+    """The clinical text as a corpus of the tokenizer of the tests."""
+    return build_corpus([clinical], tokenizer, tmp_path_factory.mktemp("unextended") / "corpus")
+
+
+@pytest.fixture(scope="session")
+def base(unextended, tmp_path_factory):
+    """A model trained on the clinical text for a while."""
+    out = tmp_path_factory.mktemp("base") / "run"
+    pretrain(make("budget.steps=100"), unextended, out, machine=CPU, quiet=True)
+    return out
+
+
+@pytest.fixture(scope="session")
+def extended(clinical, tokenizer):
+    """The tokenizer of the tests, extended by the words of the clinical text."""
+    return extend_tokenizer(tokenizer, [clinical.read_text(encoding="utf8")], add=3).tokenizer
+
+
+def test_an_extended_model_starts_where_the_model_ended(
+    base, clinical, unextended, extended, tokenizer, tmp_path, capsys
+):
+    corpus = build_corpus([clinical], extended, tmp_path / "corpus")
+    assert corpus.train.num_tokens < unextended.train.num_tokens
+    recipe = make("budget.steps=1", "optimizer.learning_rate=1e-9")
+    pretrain(recipe, unextended, tmp_path / "before", init=base, machine=CPU, quiet=True)
+    capsys.readouterr()
+    pretrain(recipe, corpus, tmp_path / "after", init=base, machine=CPU)
+    line = "ocabulary extended by 3 tokens; their rows are the means of their old tokens' rows"
+    assert f"v{line}\n" in capsys.readouterr().err
+    assert f"V{line}.\n" in (tmp_path / "after" / "report.md").read_text(encoding="utf8")
+    before, after = (heldout(tmp_path / run)[0] for run in ("before", "after"))
+    assert before["step"] == after["step"] == 0
+    assert after["masked_lm_loss"] == pytest.approx(before["masked_lm_loss"], rel=0.15)
+    old, new = load_model(base), load_model(tmp_path / "after")
+    assert new.tokenizer.sha256 == extended.sha256
+    assert new.encoder.vocabulary == extended.size == tokenizer.size + 3
+    table, rows = old.encoder.words.weight, new.encoder.words.weight
+    assert torch.allclose(rows[: tokenizer.size], table, atol=1e-6), "the learning rate is tiny"
+    for row, ids in zip(rows[tokenizer.size :], old_ids(tokenizer, extended), strict=True):
+        assert torch.allclose(row, table[ids].mean(0), atol=1e-6)
+
+
+def test_a_smaller_body_begins_from_the_layers_of_a_larger_one(base, unextended, tmp_path, capsys):
+    recipe = make("budget.steps=1", "optimizer.learning_rate=1e-9")
+    pretrain(recipe, unextended, tmp_path / "run", init=base, layers=2, machine=CPU)
+    kept = f"he new body has layers 1, 3 of the 3 layers of {base}"
+    assert f"t{kept}\n" in capsys.readouterr().err
+    assert f"T{kept}.\n" in (tmp_path / "run" / "report.md").read_text(encoding="utf8")
+    assert msgspec.toml.decode((tmp_path / "run" / "recipe.toml").read_bytes())["encoder"]["layers"] == 2
+    large, small = weights(base), weights(tmp_path / "run")
+    for name, value in small.items():
+        assert torch.allclose(value, large[name.replace("layer.1.", "layer.2.")], atol=1e-6), name
+    assert not any("layer.2." in name for name in small)
+    with pytest.raises(UserError, match=r"encoder.layers was 2, now 3; .*resume with the same command"):
+        pretrain(recipe, unextended, tmp_path / "run", init=base, machine=CPU, quiet=True, resume=True)
+
+
+def test_T1_an_interrupted_run_with_both_resumes_exactly(base, clinical, tmp_path, monkeypatch):
+    recipe = make("budget.steps=4")
+
+    def run(out, **more):
+        corpus = corpus_from_text([clinical], recipe, out, init=base, extend=3, layers=2, report=lambda _: None, **more)
+        pretrain(recipe, corpus, out, init=base, layers=2, machine=CPU, quiet=True, **more)
+
+    def step(self, step=loop.Trainer.step):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return step(self)
+
+    with monkeypatch.context() as patch, pytest.raises(UnmaskError, match="stopped and saved at step 1"):
+        patch.setattr(loop.Trainer, "step", step)
+        run(tmp_path / "run")
+    run(tmp_path / "run", resume=True)
+    run(tmp_path / "whole")
+    one, other = weights(tmp_path / "run"), weights(tmp_path / "whole")
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert [line["loss"] for line in heldout(tmp_path / "run")][-1] == heldout(tmp_path / "whole")[-1]["loss"]
+    report = (tmp_path / "run" / "report.md").read_text(encoding="utf8")
+    assert "layers 1, 3 of the 3 layers" in report
+    assert "ocabulary extended by 3 tokens" in report
+    for extend, message in (
+        (2, "this run was started with --extend 3, but is resumed with --extend 2"),
+        (None, "this run was started with --extend 3, but is resumed without --extend"),
+    ):
+        with pytest.raises(UserError, match=message):
+            corpus_from_text([clinical], recipe, tmp_path / "run", init=base, extend=extend, resume=True)
+
+
+def test_layers_need_a_model(unextended, tmp_path):
+    with pytest.raises(UserError, match=r"--layers has no effect without --init; pass --set encoder.layers=N"):
+        pretrain(make("budget.steps=1"), unextended, tmp_path / "run", layers=2, quiet=True)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,272 @@
+"""An interrupted preparation of raw text is continued if its inputs are the same."""
+
+import os
+import shutil
+import signal
+from functools import partial
+
+import pytest
+
+from unmask.data.corpus import build
+from unmask.data.corpus.corpus import open_corpus
+from unmask.data.text.documents import TextOptions
+from unmask.model.model import Model, save_model
+from unmask.recipes.recipe import read_recipe
+from unmask.support.errors import UserError
+from unmask.support.settings import parse_overrides
+from unmask.training.runs.directory import RunDirectory
+from unmask.workflows.pretraining import corpus as module
+from unmask.workflows.pretraining.corpus import corpus_from_text
+from unmask.workflows.pretraining.pretrain import pretrain
+
+from .. import forking
+
+TRAINED = "training the tokenizer"
+TOKENIZER = "using the tokenizer trained here earlier"
+CORPUS = "using the corpus built here earlier from the same files"
+SHARDS = "resuming an interrupted build"
+SMALL = [
+    *("encoder.layers=1", "encoder.width=16", "encoder.heads=2", "encoder.feed_forward=32", "encoder.positions=64"),
+    *("layout.length=48", "batch.tokens=256", "budget.steps=2", "tokenizer.vocabulary=200"),
+]
+
+
+class Killed(BaseException):
+    """Simulates a killed process: nothing is cleaned up, because the folders are copied before it is raised."""
+
+
+@pytest.fixture
+def source(documents, tmp_path):
+    path = tmp_path / "source.txt"
+    path.write_text("\n\n".join(documents), encoding="utf8")
+    return path
+
+
+@pytest.fixture
+def prepare(source, tmp_path, monkeypatch):
+    """Prepare tmp_path/run and return the messages; after the n-th call of the function `kill` it is killed."""
+    monkeypatch.setattr(module, "build_corpus", partial(build.build_corpus, shard_tokens=500))
+    out = tmp_path / "run"
+
+    def prepare(*settings, kill=None, number=1, **options):
+        lines, calls = [], []
+        recipe = read_recipe("bert-tiny", parse_overrides([*SMALL, *settings]))
+        with monkeypatch.context() as patch:
+            if kill is not None:
+                owner, name = kill
+                real = getattr(owner, name)
+
+                def call_and_kill(*args, **given):
+                    result = real(*args, **given)
+                    calls.append(name)
+                    if len(calls) == number:
+                        shutil.copytree(out, tmp_path / "left")
+                        raise Killed
+                    return result
+
+                patch.setattr(owner, name, call_and_kill)
+                with pytest.raises(Killed):
+                    corpus_from_text([source], recipe, out, report=lines.append, **options)
+                shutil.rmtree(out)
+                (tmp_path / "left").rename(out)
+                return lines
+            corpus_from_text([source], recipe, out, report=lines.append, **options)
+        return lines
+
+    return prepare
+
+
+def steps(lines):
+    return [line for line in (TRAINED, TOKENIZER, CORPUS, SHARDS) if any(text.startswith(line) for text in lines)]
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_killed_while_the_tokenizer_trains(prepare):
+    assert steps(prepare(kill=(module, "train_tokenizer"))) == [TRAINED]
+    assert steps(prepare()) == [TRAINED]
+
+
+def test_killed_after_the_tokenizer(prepare, tmp_path):
+    prepare(kill=(module, "check_words"))
+    before = files(tmp_path / "run" / "text" / "tokenizer")
+    assert steps(prepare()) == [TOKENIZER]
+    assert files(tmp_path / "run" / "text" / "tokenizer") == before
+
+
+def test_killed_within_the_corpus(prepare, tmp_path):
+    prepare(kill=(build.PartialCorpus, "_save"), number=3)  # at the start, and after each of two full shards
+    assert (tmp_path / "run" / "text" / "corpus.partial").exists()
+    assert steps(prepare()) == [TOKENIZER, SHARDS]
+    found = files(tmp_path / "run" / "text" / "corpus")
+    shutil.rmtree(tmp_path / "run")
+    prepare()
+    assert files(tmp_path / "run" / "text" / "corpus") == found, "the same as without interruption"
+
+
+def test_killed_after_the_corpus(prepare, tmp_path):
+    prepare(kill=(build, "open_corpus"))
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "text").rglob("*")}
+    assert steps(prepare()) == [TOKENIZER, CORPUS]
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "text").rglob("*")} == before
+
+
+@pytest.mark.parametrize("moment", [(module, "check_words"), (build, "open_corpus")], ids=["tokenizer", "corpus"])
+def test_a_changed_source_is_read_again(prepare, source, moment):
+    prepare(kill=moment)
+    text = source.read_text(encoding="utf8")
+    source.write_text(text.replace("dog", "fox", 1), encoding="utf8")  # of the same length
+    os.utime(source, ns=(0, 1))
+    assert steps(prepare()) == [TRAINED]
+
+
+def test_a_half_made_corpus_of_a_changed_source_is_no_obstacle(prepare, source):
+    prepare(kill=(build.PartialCorpus, "_save"), number=3)
+    source.write_text("Other words near the sea. " * 30 + "\n\n" + source.read_text(encoding="utf8"), encoding="utf8")
+    assert steps(prepare()) == [TRAINED]
+
+
+def test_other_settings_are_another_preparation(prepare):
+    prepare(kill=(build, "open_corpus"))
+    assert steps(prepare("tokenizer.vocabulary=180")) == [TRAINED]
+    assert steps(prepare("tokenizer.vocabulary=180", options=TextOptions(documents="line"))) == [TRAINED]
+    again = prepare("tokenizer.vocabulary=180", "optimizer.learning_rate=1e-3", options=TextOptions(documents="line"))
+    assert steps(again) == [TOKENIZER, CORPUS], "what is trained later does not matter"
+
+
+def test_another_version_is_another_preparation(prepare, monkeypatch):
+    prepare()
+    monkeypatch.setattr(module, "__version__", "0.0.0")
+    assert steps(prepare()) == [TRAINED]
+
+
+def test_a_damaged_corpus_is_built_again(prepare, tmp_path):
+    prepare()
+    (shard,) = (tmp_path / "run" / "text" / "corpus").glob("heldout*.tokens.npy")
+    shard.write_bytes(shard.read_bytes()[:-8])
+    lines = prepare()
+    assert steps(lines) == [TOKENIZER]
+    assert any(line.startswith("rebuilding the corpus: ") for line in lines)
+    open_corpus(tmp_path / "run" / "text" / "corpus").verify()
+
+
+def test_with_a_model_its_tokenizer_decides(prepare, corpus, recipe, tmp_path):
+    for name, seed in (("one", 1), ("two", 2)):
+        recipe = read_recipe("bert-tiny", parse_overrides([*SMALL, "budget.steps=1", f"seed={seed}"]))
+        pretrain(recipe, corpus, tmp_path / name, quiet=True)
+    small = [text for text in SMALL if text.startswith("layout.")]
+    assert steps(prepare(*small, init=tmp_path / "one")) == []
+    assert steps(prepare(*small, init=tmp_path / "two")) == [CORPUS], "the same words, other weights"
+    assert steps(prepare(*small)) == [TRAINED]
+
+
+def test_an_extended_tokenizer_is_prepared_once(prepare, source, corpus, tmp_path):
+    small = [*SMALL, "budget.steps=1"]
+    pretrain(read_recipe("bert-tiny", parse_overrides(small)), corpus, tmp_path / "model", quiet=True)
+    text = source.read_text(encoding="utf8").replace("dog", "hepatitis")
+    source.write_text(text, encoding="utf8")
+    given = {"init": tmp_path / "model", "extend": 1}
+    lines = prepare(*small, kill=(module, "check_words"), **given)
+    assert lines[0] == "extending the tokenizer"
+    assert lines[2].startswith("new tokens: hepatitis (")
+    assert steps(prepare(*small, **given)) == [TOKENIZER]
+    assert steps(prepare(*small, **given)) == [TOKENIZER, CORPUS]
+    assert open_corpus(tmp_path / "run" / "text" / "corpus").tokenizer.size == corpus.tokenizer.size + 1
+    assert steps(prepare(*small, init=tmp_path / "model", extend=2)) == [], "another number is another preparation"
+    assert steps(prepare(*small, init=tmp_path / "model")) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"extend": 5}, "--extend has no effect without --init; pass --set tokenizer.vocabulary=N"),
+        ({"extend": 0, "init": "model"}, "--extend must be at least 1, not 0"),
+        ({"extend": 5, "init": "model", "paths": ["-"]}, "standard input can be read only once"),
+        ({"layers": 1, "init": "model"}, "--layers 1 is not smaller than the number of layers of .*model, 1"),
+        ({"extend": 5, "init": "model"}, "there is nothing to learn"),
+    ],
+)
+def test_bad_choices_are_refused(source, tokenizer, tmp_path, options, message):
+    recipe = read_recipe("bert-tiny", parse_overrides([*SMALL, "encoder.head_dropout=0.1"]))
+    save_model(tmp_path / "model", Model(recipe.encoder.build(tokenizer.size), tokenizer), "")
+    source.write_text("The dog.\n\nThe cat.", encoding="utf8")
+    given = {"paths": [source], **options}
+    if "init" in given:
+        given["init"] = tmp_path / given["init"]
+    with pytest.raises(UserError, match=message):
+        corpus_from_text(given.pop("paths"), recipe, tmp_path / "run", report=lambda _: None, **given)
+    assert not (tmp_path / "run" / "text" / "corpus").exists()
+
+
+def test_a_run_that_broke_off_before_its_first_step_was_saved(drawn, prepare, source, tmp_path):
+    out, recipe = tmp_path / "run", read_recipe("bert-tiny", parse_overrides(SMALL))
+    corpus = corpus_from_text([source], recipe, out, report=lambda line: None)
+    pretrain(recipe, corpus, out, quiet=True)
+    shutil.copytree(out, tmp_path / "finished")
+    for name in ("model", "plots", "report.md"):
+        path = out / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    shutil.rmtree(out / "checkpoints")
+    (out / "checkpoints" / "step-00000000").mkdir(parents=True)
+    with RunDirectory(out) as run:
+        run._lock()
+        with pytest.raises(UserError, match="another program is writing to this run"):
+            prepare()
+    assert steps(prepare()) == [TOKENIZER, CORPUS]
+    assert {path.name for path in out.iterdir()} - {".lock"} == {"text"}
+    shutil.rmtree(out)
+    (tmp_path / "finished").rename(out)
+    before = files(out)
+    with pytest.raises(UserError, match="not empty"):
+        prepare()
+    assert files(out) == before, "a run that has saved a step is not touched"
+
+
+def test_there_is_no_run_to_resume(prepare, source, tmp_path):
+    prepare(kill=(module, "check_words"))
+    with pytest.raises(UserError, match=r"there is no run to resume; .* omit --resume"):
+        prepare(resume=True)
+
+
+def test_standard_input_is_never_reused():
+    assert module._made_from(["-"], TextOptions(), read_recipe("bert-tiny", parse_overrides([])).tokenizer) == b""
+
+
+KILLER = """
+import os, signal, sys
+from unmask.workflows.pretraining import corpus, pretrain
+from unmask.training.runs import directory
+from unmask.cli.main import main
+
+def kill(*args, **options):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+{place} = kill
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        ("corpus.build_corpus", [TOKENIZER]),
+        ("pretrain.open_run", [TOKENIZER, CORPUS]),
+        ("directory.RunDirectory._write_provenance", [TOKENIZER, CORPUS]),
+        ("directory.RunDirectory.log", [TOKENIZER, CORPUS]),
+        ("pretrain.Trainer.start", [TOKENIZER, CORPUS]),
+        ("pretrain.Trainer._plan", [TOKENIZER, CORPUS]),
+    ],
+)
+def test_the_same_command_goes_on_after_kill_9(source, tmp_path, place, expected):
+    """Killed before the corpus, before the run, while its folder is created, before its first checkpoint, after it."""
+    out = tmp_path / "run"
+    given = ["pretrain", "bert-tiny", "--text", str(source), "--out", str(out), "--device", "cpu"]
+    given += [word for setting in SMALL for word in ("--set", setting)]
+    killed = forking.run(["-c", KILLER.format(place=place), *given])
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    done = forking.run(["-m", "unmask", *given])
+    assert done.returncode == 0, done.stderr
+    assert steps(done.stderr.splitlines()) == expected
+    assert (out / "model" / "model.safetensors").exists()

@@ -1,0 +1,135 @@
+"""The recipe if none is named: its size by machine, budget and text; its rules; what is said about it."""
+
+import math
+from dataclasses import dataclass
+
+import pytest
+
+from unmask.data.text.documents import TextOptions
+from unmask.data.tokenizers.train import TokenizerSettings
+from unmask.families.bert import BertSettings
+from unmask.families.gpt import GptSettings
+from unmask.model.model import Model, build_encoder, save_model
+from unmask.recipes.recipe import read_recipe
+from unmask.support.errors import UserError
+from unmask.workflows.pretraining import default
+from unmask.workflows.pretraining.default import ENOUGH, PASSES, SIZES, choose, for_model, for_text, rules, worth
+from unmask.workflows.pretraining.forecast import SHARE, cost
+
+SHAPE = {"layers": 1, "width": 32, "heads": 2, "positions": 64}
+
+
+@dataclass
+class Peak:
+    """A machine with this many operations per second."""
+
+    flops: float
+
+    def matmul_peak(self):
+        return self.flops
+
+
+def chosen(corpus, flops, **settings):
+    named = {key.replace("__", "."): value for key, value in settings.items()}
+    return choose(corpus, TokenizerSettings(lowercase=False), Peak(flops), named)
+
+
+def enough(name, corpus, minutes=60):
+    """Return the speed at which a recipe just gets enough tokens of new text."""
+    found = cost(read_recipe(name, {"tokenizer.vocabulary": corpus.tokenizer.size}))
+    return ENOUGH * found.inner * found.flops / (SHARE * 60 * minutes)
+
+
+@pytest.mark.parametrize("number", range(1, len(SIZES)))
+def test_it_is_the_largest_that_reads_enough(number, corpus, monkeypatch):
+    monkeypatch.setattr(default, "PASSES", 1e6)
+    speed = enough(SIZES[number], corpus)
+    assert chosen(corpus, 1.01 * speed)[0].name == SIZES[number]
+    assert chosen(corpus, 0.99 * speed)[0].name == SIZES[number - 1]
+    assert chosen(corpus, 4.04 * speed, budget__minutes=15)[0].name == SIZES[number]
+    assert chosen(corpus, 1e-3 * speed)[0].name in SIZES[:number]
+
+
+def test_little_text_gets_a_small_encoder(corpus):
+    """It is read 16 times at most, unless a budget is given."""
+    text = corpus.train.num_tokens
+    assert PASSES * text < cost(read_recipe(SIZES[1])).inner
+    recipe, lines = chosen(corpus, 1e15)
+    assert (recipe.name, recipe.budget.tokens, recipe.budget.minutes) == (SIZES[0], PASSES * text, None)
+    assert ", 16 times this text, " in lines[0]
+    assert not any("gets worse" in line for line in lines)
+    recipe, lines = chosen(corpus, 1e15, budget__minutes=60)
+    assert (recipe.name, recipe.budget.minutes) == (SIZES[0], 60)
+    assert lines[1] == "after 16 times an encoder gets worse at other text: choose a smaller budget"
+
+
+def test_settings_of_the_command_line_take_precedence(corpus):
+    recipe, lines = chosen(corpus, 1e9, batch__tokens=512, encoder__layers=3, budget__steps=7)
+    assert (recipe.batch.tokens, recipe.encoder.layers, recipe.budget.steps) == (512, 3, 7)
+    assert recipe.tokenizer == TokenizerSettings(vocabulary=corpus.tokenizer.size, lowercase=False)
+    assert "3 layers, width 128" in lines[0]
+    recipe, _ = chosen(corpus, 1e9, optimizer__kind="adamw", encoder__width=256)
+    assert (recipe.optimizer.kind, recipe.optimizer.matrix_learning_rate) == ("adamw", None)
+    assert chosen(corpus, 1e9, encoder__width=256)[0].optimizer.matrix_learning_rate == 3e-3
+    with pytest.raises(UserError, match="did you mean 'layers'"):
+        chosen(corpus, 1e9, encoder__layer=3)
+
+
+def test_repeated_text_is_worth_less():
+    assert worth(5e6, 1e7) == 5e6
+    assert worth(1e7, 1e7) == 1e7
+    assert worth(2e7, 1e7) == pytest.approx(1e7 + 1e7 * 15 * (1 - math.exp(-1 / 15)))
+    assert worth(1e12, 1e7) == pytest.approx(16e7)
+
+
+def test_steps_grow_with_the_square_root_of_the_run():
+    sizes = [rules(tokens, 256)["batch.tokens"] for tokens in (1e5, 1.5e6, 8e6, 32e6, 128e6, 1e12)]
+    assert sizes == [2048, 2048, 4096, 8192, 16_384, 65_536]
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_the_recipes_have_the_learning_rate_of_their_width(name):
+    recipe = read_recipe(name)
+    rate = rules(8e6, recipe.encoder.width)["optimizer.matrix_learning_rate"]
+    assert recipe.optimizer.matrix_learning_rate == rate
+    assert recipe.optimizer.learning_rate == read_recipe(SIZES[0]).optimizer.learning_rate
+
+
+def test_what_is_expected_comes_from_recorded_runs(corpus, monkeypatch):
+    points = ((1e3, 0.2), (1e5, 0.4), (1e7, 0.5))
+    runs = [default.RecordedRun(SIZES[0], tokens, accuracy) for tokens, accuracy in points]
+    monkeypatch.setattr(default, "recorded", lambda: default.Recorded(runs, published=86.6, half_hour=79.4))
+    assert default.expectations(SIZES[0], 1e4)[0].startswith("expected: 30% of masked tokens predicted")
+    assert default.expectations(SIZES[0], 1e7)[0].startswith("expected: 50% ")
+    assert default.expectations(SIZES[0], 2e7)[0].startswith("expected: at least 50% ")
+    for name, tokens in ((SIZES[0], 999), (SIZES[1], 1e4)):
+        (line,) = default.expectations(name, tokens)
+        assert "--init DIRECTORY" in line
+        assert line.endswith("a small one has F1 87, half an hour from scratch 79")
+
+
+def test_the_vocabulary_suits_the_text(text_file, tmp_path):
+    french = tmp_path / "french.txt"
+    french.write_text("Le garçon a été très étonné à la fête. " * 9, encoding="utf8")
+    tokenizers = [for_text([path], TextOptions(), {}).tokenizer for path in (text_file, french)]
+    assert [one.lowercase for one in tokenizers] == [True, False]
+    settings = {"tokenizer.vocabulary": 300, "tokenizer.lowercase": True}
+    assert for_text([french], TextOptions(), settings).tokenizer == TokenizerSettings(vocabulary=300)
+    with pytest.raises(UserError, match="standard input can be read only once"):
+        for_text(["-"], TextOptions(), {})
+
+
+@pytest.mark.parametrize(
+    ("settings", "objective"),
+    [
+        (BertSettings(**SHAPE, feed_forward=64, segments=2), "masked_lm"),
+        (GptSettings(**SHAPE), "causal_lm"),
+    ],
+    ids=["bert", "gpt"],
+)
+def test_a_model_is_adapted_by_its_own_objective(settings, objective, tokenizer, tmp_path):
+    save_model(tmp_path / "model", Model(build_encoder(settings, tokenizer.size), tokenizer, {}), "")
+    recipe = for_model(tmp_path / "model", {"optimizer.learning_rate": 3e-4})
+    assert (recipe.name, recipe.optimizer.learning_rate) == ("adapt", 3e-4)
+    assert list(recipe.objectives) == [objective]
+    assert recipe.layout.length == SHAPE["positions"]

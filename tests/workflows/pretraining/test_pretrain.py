@@ -1,0 +1,133 @@
+"""Pretraining runs: constant-prediction baselines, refusals before the run, adaptation and teachers."""
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+from unmask.data.batches.batch import Sample, collate
+from unmask.data.corpus.build import build_corpus
+from unmask.data.tokenizers.wordpiece import train_wordpiece
+from unmask.families.bert import BertSettings
+from unmask.families.gpt import GptSettings
+from unmask.model.model import Model, load_model, save_model
+from unmask.objectives import OBJECTIVES
+from unmask.objectives.learner import Learner
+from unmask.objectives.objective import BuildContext
+from unmask.objectives.teacher import Teacher
+from unmask.recipes.recipe import read_recipe
+from unmask.support.errors import UserError
+from unmask.support.settings import parse_overrides
+from unmask.training.runs.directory import RunDirectory
+from unmask.training.settings import BudgetSettings
+from unmask.workflows.pretraining.pretrain import baseline, pretrain, train_encoder
+from unmask.workflows.pretraining.start import Start
+
+BODIES = {"causal_lm": GptSettings(layers=1, width=8, heads=2)}
+BODY = BertSettings(layers=1, width=8, heads=2, feed_forward=16)
+
+
+def guess(token, *batches, names):
+    """Return the metrics of always predicting a token, on batches of one sample with the given labels."""
+    samples = [
+        Sample(
+            key=(0,),
+            ids=np.arange(8),
+            segments=np.zeros(8, np.int64),
+            labels={label: np.array(value, np.int64) for label, value in one.items()},
+            counts=dict.fromkeys(names, 1),
+        )
+        for one in batches
+    ]
+    context = BuildContext(BODIES.get(names[0], BODY).build(20))
+    learner = Learner(context.body, {name: OBJECTIVES[name]().build(context) for name in names})
+    return baseline(learner, [collate([sample]) for sample in samples], token)
+
+
+def test_the_baseline_is_scored_at_masked_tokens():
+    found = guess(7, {"masked": [7, 7, 5]}, {"masked": [7, 4, 4]}, names=["masked_lm"])
+    assert found == {"masked_lm_accuracy": pytest.approx(0.5)}
+
+
+def test_the_baseline_of_pairs_is_one_half_and_tokens_without_labels_have_none():
+    found = guess(7, {"masked": [], "next_sentence": [1]}, names=["masked_lm", "next_sentence"])
+    assert found == {"next_sentence_accuracy": 0.5}
+
+
+def test_the_baseline_of_swapped_pairs_and_of_a_generator():
+    found = guess(7, {"masked": [7, 5], "sentence_order": [1]}, names=["replaced_token", "sentence_order"])
+    assert found == {"generator_accuracy": 0.5, "sentence_order_accuracy": 0.5}
+
+
+def test_the_baseline_of_next_tokens():
+    assert guess(7, {"next": [7, 5, 7, 4]}, names=["causal_lm"]) == {"causal_lm_accuracy": 0.5}
+
+
+def test_a_corpus_without_samples_is_refused_before_there_is_a_run(tokenizer, tmp_path):
+    (tmp_path / "text.txt").write_text("The dog sees the cat. The cat sees the dog.", encoding="utf8")
+    corpus = build_corpus([tmp_path / "text.txt"], tokenizer, tmp_path / "corpus", report=lambda _: None)
+    with pytest.raises(UserError, match="only one document"):
+        pretrain(read_recipe("bert-tiny", parse_overrides(["budget.steps=1"])), corpus, tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_adaptation_keeps_the_dropout_of_future_heads(documents, tokenizer, tmp_path):
+    (tmp_path / "text.txt").write_text("\n\n".join(documents), encoding="utf8")
+    corpus = build_corpus([tmp_path / "text.txt"], tokenizer, tmp_path / "corpus", report=lambda _: None)
+    small = ["encoder.layers=1", "encoder.width=32", "encoder.feed_forward=64", "layout.length=32", "budget.steps=1"]
+    recipe = read_recipe("bert-tiny", parse_overrides([*small, "encoder.dropout=0", "encoder.head_dropout=0.2"]))
+    pretrain(recipe, corpus, tmp_path / "first", quiet=True)
+    pretrain(recipe, corpus, tmp_path / "second", init=tmp_path / "first", quiet=True)
+    for run in ("first", "second"):
+        settings = load_model(tmp_path / run).encoder.settings
+        assert (settings.dropout, settings.before_last) == (0.0, 0.2)
+    assert load_model(tmp_path / "second", dropout=0.3).encoder.settings.before_last == 0.3
+
+
+def test_a_model_knows_how_many_tokens_it_was_pretrained_on(recipe, corpus, tmp_path):
+    recipe = msgspec.structs.replace(recipe, budget=BudgetSettings(steps=2))
+    published = tmp_path / "published"
+    save_model(published, Model(recipe.encoder.build(corpus.tokenizer.size), corpus.tokenizer), "")
+    pretrain(recipe, corpus, tmp_path / "first", quiet=True)
+    again = tmp_path / "first" / "recipe.toml"
+    pretrain(again, corpus.directory, tmp_path / "second", init=tmp_path / "first", quiet=True)
+    pretrain(recipe, corpus, tmp_path / "third", init=published, quiet=True)
+    tokens = RunDirectory(tmp_path / "first").read_metrics("train")[-1]["tokens"]
+    assert [load_model(tmp_path / run).tokens for run in ("first", "second", "third")] == [tokens, 2 * tokens, None]
+    assert load_model(published).tokens is None
+
+
+def test_a_resumed_run_has_the_same_teacher(corpus, tmp_path):
+    small = ["encoder.layers=1", "encoder.width=8", "encoder.feed_forward=64", "layout.length=32", "batch.tokens=256"]
+    small += ["objective.hidden_cosine.weight=1"]
+
+    def teacher(seed):
+        torch.manual_seed(seed)
+        return Teacher(Learner(BODY.build(corpus.tokenizer.size), {}))
+
+    def run(seed, steps, **more):
+        recipe = read_recipe("bert-tiny", parse_overrides([*small, f"budget.steps={steps}"]))
+        train_encoder(recipe, corpus, tmp_path / "run", Start(), teacher=teacher(seed), quiet=True, **more)
+
+    run(0, 1)
+    with pytest.raises(UserError, match=r"inputs.teacher was \w{64}, now \w{64}"):
+        run(1, 2, resume=True)
+    run(0, 2, resume=True)
+
+
+def test_objectives_that_learn_from_a_teacher_have_one(recipe, corpus, tmp_path):
+    teacher = Teacher(Learner(BODY.build(corpus.tokenizer.size), {}))
+    with pytest.raises(UserError, match="no objective of the recipe bert-tiny learns from a teacher; use a recipe"):
+        train_encoder(recipe, corpus, tmp_path / "run", Start(), teacher=teacher, quiet=True)
+    recipe = read_recipe("bert-tiny", {"objective.hidden_cosine.weight": 1})
+    with pytest.raises(UserError, match=r"objective\.hidden_cosine learns from a teacher; use it with unmask distill"):
+        pretrain(recipe, corpus, tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_with_another_tokenizer_is_refused(recipe, corpus, documents, tmp_path):
+    other = train_wordpiece(documents[:30], size=150)
+    save_model(tmp_path / "model", Model(recipe.encoder.build(other.size), other), "")
+    with pytest.raises(UserError, match=r"the corpus was not built with the tokenizer of .*; rebuild it: unmask"):
+        pretrain(recipe, corpus, tmp_path / "run", init=tmp_path / "model", quiet=True)
+    assert not (tmp_path / "run").exists()

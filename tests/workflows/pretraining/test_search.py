@@ -1,0 +1,111 @@
+"""The search for a learning rate: short runs within an eighth of the budget, the best multiple, exact continuation."""
+
+import json
+from functools import partial
+
+import pytest
+
+from unmask.cli.main import main
+from unmask.recipes.recipe import read_recipe
+from unmask.support.errors import UserError
+from unmask.training.machine import choose_machine
+from unmask.training.runs.directory import RunDirectory
+from unmask.workflows.pretraining.pretrain import pretrain
+from unmask.workflows.pretraining.search import FACTORS, search_rate, with_rates
+
+SMALL = {"encoder.layers": 1, "encoder.width": 32, "encoder.heads": 2, "encoder.feed_forward": 32, "batch.tokens": 256}
+SETTINGS = SMALL | {"budget.steps": 48, "layout.length": 32, "stages": []}
+
+
+@pytest.fixture
+def recipe():
+    return read_recipe("bert-tiny", SETTINGS)
+
+
+def losses(found):
+    """Return a function in place of training, which leaves these losses, and the runs that it was called for."""
+    called = []
+
+    def train(trial, run, resume):
+        factor = float(run.name.removeprefix("x"))
+        called.append((run.name, trial.optimizer.learning_rate, trial.budget.steps, resume))
+        if factor not in found:
+            raise KeyboardInterrupt
+        (run / "checkpoints").mkdir(parents=True)
+        run.joinpath("metrics.jsonl").write_text(
+            json.dumps({"kind": "heldout", "step": 2, "loss": found[factor]}) + "\n"
+        )
+
+    return train, called
+
+
+@pytest.mark.parametrize(("found", "best"), [((3.0, 2.0, 4.0), 1.0), ((3.0, 4.0, None), 0.5), ((3, 2, 1), 2)])
+def test_the_multiple_with_the_lowest_loss_is_taken(recipe, tmp_path, found, best):
+    train, called = losses(dict(zip(FACTORS, found, strict=True)))
+    said = []
+    chosen = search_rate(recipe, tmp_path / "run", train, said.append)
+    rate = recipe.optimizer.learning_rate
+    assert called == [(f"x{factor:g}", factor * rate, 2, False) for factor in FACTORS]
+    assert chosen.optimizer.learning_rate == best * rate
+    assert chosen.budget.steps == 42
+    assert said[-1].endswith(f"chosen: {best:g}")
+    assert search_rate(recipe, tmp_path / "run", train, said.append) == chosen
+    assert len(called) == len(FACTORS), "nothing is searched twice"
+
+
+def test_an_interrupted_search_continues_and_another_recipe_searches_again(recipe, tmp_path):
+    train, called = losses({0.5: 3.0})
+    with pytest.raises(KeyboardInterrupt):
+        search_rate(recipe, tmp_path / "run", train, print)
+    train, called = losses({0.5: 9.0, 1.0: 4.0, 2.0: 5.0})
+    assert search_rate(recipe, tmp_path / "run", train, print) == search_rate(recipe, tmp_path / "run", train, print)
+    assert [name for name, *_ in called] == ["x1", "x2"]
+    other = with_rates(recipe, 3.0)
+    search_rate(other, tmp_path / "run", train, print)
+    assert [name for name, *_ in called] == ["x1", "x2", "x0.5", "x1", "x2"]
+
+
+def test_all_rates_are_scaled():
+    recipe = read_recipe("modernbert-mini")
+    found = with_rates(recipe, 2.0).optimizer
+    assert found.learning_rate == 2 * recipe.optimizer.learning_rate
+    assert found.matrix_learning_rate == 2 * recipe.optimizer.matrix_learning_rate
+
+
+def test_a_folder_of_the_user_is_not_touched(recipe, tmp_path):
+    (tmp_path / "run" / "search").mkdir(parents=True)
+    (tmp_path / "run" / "search" / "mine.txt").write_text("mine")
+    train, called = losses({})
+    with pytest.raises(UserError, match="not empty"):
+        search_rate(recipe, tmp_path / "run", train, print)
+    assert not called and (tmp_path / "run" / "search" / "mine.txt").exists()
+
+
+def test_the_run_after_a_search_is_that_without_one(recipe, corpus, tmp_path):
+    """Short runs leave no trace in it; it resumes without another search."""
+    given = [str(corpus.directory), "--out", str(tmp_path / "run"), "--search", "--quiet", "--device", "cpu"]
+    settings = [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")]
+    command = ["pretrain", "bert-tiny", "--corpus", *given, "--precision", "float32", *settings]
+    assert main(command) == 0
+    run = RunDirectory(tmp_path / "run")
+    rates = json.loads((run.path / "search" / "rates.json").read_text())
+    assert rates.keys() == {"0.5", "1", "2"}
+    chosen = read_recipe(run.path / "recipe.toml")
+    assert chosen.optimizer.learning_rate == recipe.optimizer.learning_rate * float(min(rates, key=rates.get))
+    assert chosen.budget.steps == 42
+    pretrain(chosen, corpus, tmp_path / "alone", quiet=True, machine=choose_machine("cpu", "float32"))
+    alone = RunDirectory(tmp_path / "alone").read_metrics("train")
+    assert [line["loss"] for line in run.read_metrics("train")] == [line["loss"] for line in alone]
+    before = run.metrics.read_text()
+    assert main([*command, "--resume"]) == 0
+    assert run.metrics.read_text() == before
+
+
+def test_without_held_out_text_nothing_can_be_compared(recipe, corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr("unmask.workflows.pretraining.pretrain._read", partial(_without_heldout, corpus))
+    with pytest.raises(UserError, match="no held-out text to compare learning rates by; omit --search"):
+        search_rate(recipe, tmp_path / "run", lambda trial, run, again: pretrain(trial, corpus, run, quiet=True), print)
+
+
+def _without_heldout(corpus, curriculum, recipe, given, display):
+    return curriculum.source(corpus.train), []

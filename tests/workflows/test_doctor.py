@@ -1,0 +1,44 @@
+"""The report on a machine has what a report of a problem needs."""
+
+import pytest
+import torch
+
+from unmask import capabilities, doctor
+from unmask.support.version import __version__
+
+HEADINGS = [
+    *("system", "processor", "products of 16 and 256 rows, one thread", "accelerators", "memory and disk"),
+    *("libraries", "extras", "choices"),
+]
+
+
+def test_the_report_has_speeds_and_versions():
+    report = doctor.diagnose()
+    assert list(report) == HEADINGS
+    assert (report["system"]["unmask"], report["libraries"]["torch"]) == (__version__, torch.__version__)
+    assert report[HEADINGS[2]].keys() > capabilities.WAYS.keys()
+
+
+def test_what_restricts_the_libraries_is_named(monkeypatch):
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    assert doctor.diagnose()["system"]["ONEDNN_MAX_CPU_ISA"] == "AVX2"
+
+
+def test_extras_that_are_missing_say_how_to_install_them(monkeypatch):
+    monkeypatch.setattr(doctor, "_version", lambda name: None if name == "h5py" else "1.0")
+    extras = doctor.diagnose()["extras"]
+    assert extras["elmo"] == 'lacks h5py: pip install "unmask[elmo]"'
+    assert extras["plots"] == "tensorboard 1.0, matplotlib 1.0"
+    assert not {"test", "docs", "bench"} & extras.keys()
+
+
+@pytest.mark.parametrize(
+    ("speeds", "choice"), [((60, 60, 50, 4, 0), "emulated, refused"), ((9, 9, 9, 99, 99), "faster")]
+)
+def test_the_choice_of_the_precision_is_explained(monkeypatch, speeds, choice):
+    known = dict(zip(capabilities.WAYS, speeds, strict=True))
+    for module in (capabilities, doctor):
+        monkeypatch.setattr(module, "products", lambda rows=0: known)
+    report = doctor.diagnose()
+    assert report[HEADINGS[2]]["choice in bf16"].startswith(choice)
+    assert report["choices"]["training by default"] == f"cpu, {'bf16' if choice == 'faster' else 'float32'}"
